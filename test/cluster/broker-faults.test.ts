@@ -1,4 +1,7 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { connect as openSocket } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -197,6 +200,30 @@ describe('a broker that cannot be used', () => {
       code: 'BrokerUnavailableError',
       message: expect.stringContaining(`127.0.0.1:${port}`) as string,
     })
+  })
+
+  it('that does not answer is given up, and no socket keeps the process alive', async () => {
+    // Connections to a process that does not accept them stay half open once its queue is full.
+    const listen = `require('net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 },
+      function () { console.log(this.address().port) })`
+    const silent = spawn(process.execPath, ['-e', listen], { stdio: ['ignore', 'pipe', 'inherit'] })
+    onTestFinished(() => void silent.kill('SIGKILL'))
+    const [text] = (await once(silent.stdout, 'data')) as [Buffer]
+    const port = Number(text.toString())
+    silent.kill('SIGSTOP')
+    const sockets = Array.from({ length: 4 }, () => openSocket(port, '127.0.0.1'))
+    onTestFinished(() => sockets.forEach((socket) => socket.destroy()))
+    await once(sockets[0] ?? silent, 'connect')
+    const open = (): readonly string[] =>
+      process.getActiveResourcesInfo().filter((name) => name.startsWith('TCP'))
+    const before = open()
+    await expect(
+      ClusterBackend.create({ servers: `nats://127.0.0.1:${port}`, token }),
+    ).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: expect.stringContaining('it does not answer') as string,
+    })
+    await eventually(() => expect(open()).toEqual(before))
   })
 
   it('is named when its token is another one', async () => {

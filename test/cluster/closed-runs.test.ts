@@ -1,13 +1,18 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
+import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { storedNames } from './stored-names.ts'
+import { token } from './test-token.ts'
 
 const lines = (file: string): string[] =>
   existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []
@@ -67,4 +72,55 @@ describe('a session that was closed while an agent was away leaves nothing to th
     letEnd()
     expect(await second.task).toBe('xx')
   })
+})
+
+it('row 97: messages of a closed run complete nothing in a later run of its id', async () => {
+  const cluster = await startTestCluster()
+  const { server, folder } = cluster
+  const [begun, go] = [join(folder, 'begun'), join(folder, 'go')]
+  const task: KeptTask = { uid: 'task', kind: 'held' }
+  const warnings: string[] = []
+  const log = { warn: (code: string): void => void warnings.push(code) }
+  const start = async (): Promise<{ session: Session; kept: ComputeTask<unknown> }> => {
+    const backend = await cluster.connect({ lossSeconds: 1, ownerTtlSeconds: 3600, log })
+    const session = new Session([backend], { id: 'kept' })
+    onTestFinished(() => session.close())
+    const kept = toTask(folder, task)
+    await session.submitTasks([kept])
+    return { session, kept }
+  }
+  const stranger = await connect({ servers: server.url, token })
+  onTestFinished(() => stranger.close())
+  const seen: { readonly subject: string; readonly data: Uint8Array }[] = []
+  const recording = stranger.subscribe('tutti1.session.>', {
+    callback: (_, { subject, data }) => void seen.push({ subject, data: Uint8Array.from(data) }),
+  })
+  await stranger.flush()
+  const agent = await cluster.agent('first', '--cores', '1')
+  writeFileSync(go, '')
+  const first = await start()
+  await first.kept
+  await first.session.close()
+  await stranger.flush()
+  recording.unsubscribe()
+  expect(seen.some(({ subject }) => subject.includes('.ends.'))).toBe(true)
+  rmSync(go)
+  // The driver of the second run dies, and its agent with what it had begun.
+  const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
+  const driver = startProgram(program, [server.url, folder, JSON.stringify([task])])
+  onTestFinished(() => void driver.child.kill('SIGKILL'))
+  await eventually(() => expect(lines(begun)).toHaveLength(2))
+  for (const { child, ended } of [driver, agent]) {
+    child.kill('SIGKILL')
+    await ended
+  }
+  for (const { subject, data } of seen) stranger.publish(subject, data)
+  await stranger.flush()
+  await cluster.agent('second', '--cores', '1')
+  const returned = await start()
+  await eventually(() => expect(lines(begun)).toHaveLength(3))
+  await eventually(() => expect(returned.kept.state).toBe('RUNNING'))
+  writeFileSync(go, '')
+  await returned.kept
+  expect(warnings).toEqual(['MessageRefused'])
 })

@@ -144,6 +144,34 @@ describe('a broker that does not take what has to be stored', () => {
   })
 })
 
+it('a task whose value waits for room in the broker ends at once when it is canceled', async () => {
+  const server = new RestartableServer(await freePort(), { storeLimit: '8MB' })
+  await server.start()
+  await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+  const session = await connect(server, { agentTimeoutSeconds: 3600 })
+  const telemetry = await session.startTelemetry()
+  const throttled = new Promise<void>((resolve) => {
+    telemetry.subscribe(({ event_type: type }) => {
+      if (type === 'tutti.BackendThrottled') resolve()
+    })
+  })
+  const makeRoom = await fillStore(server.url, 6_600_000)
+  writeFileSync(join(server.folder, 'go'), '')
+  const args = [server.folder, 'waiting', 3_000_000] as const
+  const task = new ComputeTask({ function: heldWork, args })
+  await session.submitTasks([task])
+  await throttled
+  expect(lines(join(server.folder, 'returned'))).toEqual(['waiting'])
+  session.cancel(task, 'not needed')
+  await session.waitTasks([task])
+  expect(task.state).toBe('CANCELED')
+  await makeRoom()
+  const next = new ComputeTask({ function: heldWork, args: [server.folder, 'next', 3_000_000] })
+  await session.submitTasks([next])
+  expect(await next).toHaveLength(3_000_000)
+  await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
+})
+
 describe('a store that is smaller than a value', () => {
   it('by the limit of an account refuses it', async () => {
     const users = 'users: [{ user: "ann", password: "a long password" }]'
@@ -153,7 +181,11 @@ describe('a store that is smaller than a value', () => {
     const access = { user: 'ann', password: 'a long password', name: 'test', log: processLog }
     const broker = await connectToNats({ servers: [server.url], ...access })
     onTestFinished(() => broker.close())
-    await broker.store.openStream('stream', ['objects.>'], 60)
+    await broker.store.openStream('stream', {
+      subjects: ['objects.>'],
+      maxAgeSeconds: 60,
+      label: 'test',
+    })
     const put = (bytes: number): Promise<unknown> =>
       broker.store
         .putObject('objects.one', new Uint8Array(bytes), new AbortController().signal)

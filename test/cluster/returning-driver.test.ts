@@ -5,7 +5,6 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
 import { readNotedAgents } from '../../src/cluster/driver/used-agents.ts'
-import { deriveKeys } from '../../src/cluster/wire/envelope.ts'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
@@ -15,7 +14,7 @@ import { startTestCluster, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { token, useOf } from './test-token.ts'
-import { storedNames, storedObjects, watchReads } from './stored-names.ts'
+import { keysOfSession, storedNames, storedObjects, watchReads } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 const defaultCount = 40
@@ -98,12 +97,11 @@ it('does not wait for agents that an earlier start has lost', async () => {
   const servers = [cluster.server.url]
   const broker = await connectToNats({ servers, token, name: 'reader', log: processLog })
   onTestFinished(() => broker.close())
-  const [subjects, keys] = [
-    sessionSubjects(useOf('returning')),
-    deriveKeys(token, useOf('returning')),
-  ]
-  const used = async (): Promise<string[]> =>
-    (await readNotedAgents(broker, subjects, keys)).used.map(({ name }) => name).toSorted()
+  const subjects = sessionSubjects(useOf('returning'))
+  const used = async (): Promise<string[]> => {
+    const keys = await keysOfSession(cluster.server.url, 'returning')
+    return (await readNotedAgents(broker, subjects, keys)).used.map(({ name }) => name).toSorted()
+  }
   const killed = start()
   await eventually(async () => expect(await used()).toEqual(['first', 'lost']))
   lost.child.kill('SIGKILL')

@@ -3,6 +3,7 @@
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
 import { onTestFinished } from 'vitest'
+import { deriveKeys, type Keys } from '../../src/cluster/wire/envelope.ts'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { token, useOf } from './test-token.ts'
 
@@ -22,6 +23,18 @@ export async function storedNames(servers: string): Promise<string[]> {
 export async function namesOfSession(servers: string, sessionId: string): Promise<string[]> {
   const { stream } = sessionSubjects(useOf(sessionId))
   return (await storedNames(servers)).filter((name) => name.includes(stream))
+}
+
+/** Of the run that a session has now. */
+export async function keysOfSession(servers: string, sessionId: string): Promise<Keys> {
+  const connection = await connect({ servers, token })
+  try {
+    const manager = await jetstreamManager(connection)
+    const { config } = await manager.streams.info(sessionSubjects(useOf(sessionId)).stream)
+    return deriveKeys(token, { ...useOf(sessionId), run: config.description ?? '' })
+  } finally {
+    await connection.close()
+  }
 }
 
 /** How many messages with ends the streams of all sessions have. */

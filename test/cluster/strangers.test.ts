@@ -27,7 +27,7 @@ import { startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { storedNames } from './stored-names.ts'
-import { token, useOf } from './test-token.ts'
+import { token, runOf, useOf } from './test-token.ts'
 
 interface Message {
   readonly subject: string
@@ -96,7 +96,7 @@ describe('a stranger at the broker', () => {
     const task = new ComputeTask({ uid: 'slow', function: work, args: [begun, 'slow', 60_000] })
     await session.submitTasks([task])
     await eventually(() => expect(lines(begun)).toEqual(['slow']))
-    const keys = deriveKeys('a token of somebody else', useOf('watched'))
+    const keys = deriveKeys('a token of somebody else', runOf('watched'))
     const subjects = sessionSubjects(useOf('watched'))
     const down = subjects.downTo('first')
     const definition = { module: new URL('fixtures/cluster-tasks.ts', import.meta.url).href }
@@ -189,7 +189,7 @@ describe('a stranger at the broker', () => {
     const { client } = await startStranger(cluster)
     const { owner, stream, used, allEnds } = sessionSubjects(useOf('claimed'))
     const forged = seal(
-      deriveKeys('another token', useOf('claimed')).toDriver,
+      deriveKeys('another token', runOf('claimed')).toDriver,
       owner,
       noHeader,
       null,

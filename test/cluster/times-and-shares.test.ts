@@ -18,6 +18,7 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
+import { keysOfSession } from './stored-names.ts'
 import { token, useOf } from './test-token.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -113,7 +114,7 @@ async function readCompletions(url: string, sessionId: string): Promise<readonly
   const broker = await connectToNats({ servers: [url], name: 'test', token, log: processLog })
   onTestFinished(() => broker.close())
   const { stream, allEnds } = sessionSubjects(useOf(sessionId))
-  const key = deriveKeys(token, useOf(sessionId)).toDriver
+  const { toDriver: key } = await keysOfSession(url, sessionId)
   const { messages } = await broker.store.read(stream, allEnds, null)
   return messages.flatMap(({ subject, data }) => {
     return unpackCompletions((open(key, subject, data).payload as EndsMessage).completions)

@@ -21,14 +21,18 @@ import {
   type AgentStart,
   type Attach,
   type DriverMessage,
-  type HeldJob,
   type JobReference,
   type NotAllowed,
   type Offer,
   type SentJob,
   type WireJob,
 } from '../wire/messages.ts'
-import { type SessionSubjects, sessionSubjects, toUseId } from '../wire/subjects.ts'
+import {
+  type SessionRun,
+  type SessionSubjects,
+  sessionSubjects,
+  toUseId,
+} from '../wire/subjects.ts'
 import { DriverLink } from './driver-link.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
@@ -42,7 +46,8 @@ export interface AgentSessionOptions {
   readonly attach: Attach
   /** This start of the agent. */
   readonly self: AgentStart
-  readonly keys: Keys
+  /** Of a run of the session. */
+  readonly deriveKeys: (run: SessionRun) => Keys
   readonly cluster: Keys
   readonly broker: Broker
   readonly clock: Clock
@@ -69,12 +74,14 @@ export class AgentSession implements BackendListener {
   readonly endsEpoch: number
   readonly outbox: EndsOutbox
   readonly driver: DriverLink
+  readonly held: HeldAttempts
   readonly #options: AgentSessionOptions
   readonly #connection: LocalConnection
-  readonly #held: HeldAttempts
   readonly #store: SessionStore
   readonly #folder: SessionFolder
   #attach: Attach
+  /** Those of the session's run. */
+  #keys: Keys
   #sequence = 0
   readonly #reports: SessionReports
   readonly #modules: SessionModules
@@ -83,17 +90,21 @@ export class AgentSession implements BackendListener {
   #endings: Promise<void> | null = null
 
   constructor(options: AgentSessionOptions) {
-    const { attach, self, keys, broker, clock } = options
+    const { attach, self, broker, clock } = options
+    const keys = (): Keys => this.#keys
     this.#options = options
     this.#attach = attach
+    this.#keys = options.deriveKeys(attach)
     this.id = toUseId(attach)
     this.endsEpoch = newEpoch()
     this.subjects = sessionSubjects(attach)
-    this.#held = new HeldAttempts(clock, () => this.driver.hasWaiting)
+    this.held = new HeldAttempts(clock, () => this.driver.hasWaiting)
     this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
     this.#store = new SessionStore({
       ...options,
       subjects: this.subjects,
+      keys,
+      run: () => this.#attach.run,
       resultTtlSeconds: () => this.#attach.resultTtlSeconds,
       patienceMs: () => this.#attach.agentTimeoutSeconds * 1000,
       onProblem: (error) => this.outbox.block(error),
@@ -106,7 +117,7 @@ export class AgentSession implements BackendListener {
       ...options,
       agent: self.name,
       epoch: this.endsEpoch,
-      key: keys.toDriver,
+      key: () => this.#keys.toDriver,
       subject: this.subjects.endsOf(self.name),
       objects,
       ahead: () => options.offer(this).ahead,
@@ -128,6 +139,7 @@ export class AgentSession implements BackendListener {
         ...options,
         agent: self.name,
         subjects: this.subjects,
+        keys,
         onMessage: (message) => this.#take(message),
         onBeat: (beat) => this.outbox.setAgents(beat.agents),
         onRefused: options.onRefusedMessage,
@@ -138,7 +150,7 @@ export class AgentSession implements BackendListener {
 
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
-    return this.#held.queued > 0 || this.driver.hasWaiting
+    return this.held.queued > 0 || this.driver.hasWaiting
   }
 
   /** It is given up: a driver that comes gets another one. */
@@ -146,41 +158,20 @@ export class AgentSession implements BackendListener {
     return this.#endings !== null
   }
 
-  /** Ends per second while it has work; `null` before the first. */
-  get rate(): number | null {
-    return this.#held.rate
-  }
-
-  /** Of attempts that are with the node's backend. */
-  get runningCores(): number {
-    return this.#held.givenCores
-  }
-
-  get isStalled(): boolean {
-    return this.#held.isStalled
-  }
-
-  get aheadFactor(): number {
-    return this.#held.aheadFactor
-  }
-
-  get waitingJobs(): number {
-    return this.#held.queued
-  }
-
-  get heldJobs(): readonly HeldJob[] {
-    return this.#held.toArray().map((held) => held.toHeldJob())
-  }
-
   /** A driver attaches again: a later start of it, or one that had lost this agent. */
   attachTo(attach: Attach): void {
     const isLater = attach.epoch !== this.driver.epoch
+    const isAnotherRun = attach.run !== this.#attach.run
     this.#attach = attach
+    if (isAnotherRun) {
+      this.#keys = this.#options.deriveKeys(attach)
+      this.outbox.signAgain()
+    }
     // A later start sends what it needs again, which may be something else.
     if (isLater) this.#giveBackAll()
     const untold = this.driver.attach(attach)
     // One that had lost this agent has given up all that they tell of.
-    this.#reports.restart(isLater ? untold : [], (uid) => this.#held.latest(uid) > 0)
+    this.#reports.restart(isLater ? untold : [], (uid) => this.held.latest(uid) > 0)
   }
 
   /** Called every half second. `true` when the session's driver is gone for good. */
@@ -188,9 +179,9 @@ export class AgentSession implements BackendListener {
     this.driver.tick()
     this.#reports.send()
     // Tasks that take long: those behind them may begin elsewhere, or are not to begin at all.
-    if (this.#held.isStalled) this.#withdraw()
+    if (this.held.isStalled) this.#withdraw()
     // What is more than the offer and a second's work goes back: another node may be free.
-    const excess = this.#held.excess(2 * this.#options.offer(this).ahead + 8)
+    const excess = this.held.excess(2 * this.#options.offer(this).ahead + 8)
     this.#giveBack(excess)
     if (excess.length > 0) this.#options.onChange()
     return nowMs - this.driver.heardMs > this.#attach.ownerTtlSeconds * 1000
@@ -208,7 +199,7 @@ export class AgentSession implements BackendListener {
   begin(mostCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.heardMs > silenceMs) return 0
-    const { jobs, cores } = this.#held.give(mostCores)
+    const { jobs, cores } = this.held.give(mostCores)
     if (jobs.length > 0) this.#connection.submit(jobs)
     return cores
   }
@@ -249,8 +240,8 @@ export class AgentSession implements BackendListener {
   }
 
   async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
-    for (const held of this.#held.waiting) {
-      this.#held.unqueue(held)
+    for (const held of this.held.waiting) {
+      this.held.unqueue(held)
       this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
     }
     await this.#connection.release(reason)
@@ -278,9 +269,9 @@ export class AgentSession implements BackendListener {
     if (message.kind === 'cancel') this.#cancel(message.jobs, message.reason)
     else if (message.kind === 'recall') {
       this.#withdraw()
-      this.#giveBack(message.jobs.map(([uid]) => this.#held.get(uid)))
+      this.#giveBack(message.jobs.map(([uid]) => this.held.get(uid)))
     } else if (message.kind === 'recorded') {
-      for (const uid of this.outbox.recorded(message)) this.#held.recorded(uid)
+      for (const uid of this.outbox.recorded(message)) this.held.recorded(uid)
       this.#options.onChange()
     } else if (message.kind === 'missing') this.outbox.sendAgain(message)
     else {
@@ -309,8 +300,8 @@ export class AgentSession implements BackendListener {
 
   #hold(job: SentJob, spec: TaskSpec): void {
     // It may have been submitted before, by this driver or by an earlier start of it.
-    const latest = this.#held.latest(job.uid)
-    const older = latest === 0 ? undefined : this.#held.get(job.uid)
+    const latest = this.held.latest(job.uid)
+    const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
     if (older !== undefined) this.#replace(older)
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
@@ -318,28 +309,28 @@ export class AgentSession implements BackendListener {
     const local = digest === null ? spec : this.#modules.toLocal(spec)
     const placed = this.#folder.place(local, this.#attach.folder)
     const held = new HeldAttempt(this.id, job, placed, ++this.#sequence)
-    this.#held.add(held)
+    this.held.add(held)
     if (digest === null) this.#enqueue(held)
     else void this.#enqueueWithBundle(held, digest)
   }
 
   /** The driver took this agent for lost, and has given up an attempt that it may still run. */
   #replace(older: HeldAttempt): void {
-    this.#held.delete(older)
-    if (older.isWaiting) this.#held.unqueue(older)
+    this.held.delete(older)
+    if (older.isWaiting) this.held.unqueue(older)
     else this.#connection.cancel(older, 'a later attempt has come')
   }
 
   /** An attempt that was replaced holds its cores until it has ended. */
   #leaveCores(held: HeldAttempt): void {
-    this.#held.leave(held)
+    this.held.leave(held)
     this.#options.onChange()
   }
 
   #enqueue(held: HeldAttempt): void {
     const notAllowed = this.#options.refuse(held.spec)
     if (notAllowed !== null) return this.#giveBack([held], notAllowed)
-    this.#held.enqueue(held)
+    this.held.enqueue(held)
   }
 
   async #enqueueWithBundle(held: HeldAttempt, digest: string): Promise<void> {
@@ -358,38 +349,39 @@ export class AgentSession implements BackendListener {
 
   #cancel(jobs: readonly JobReference[], reason: string): void {
     for (const [uid, attempt] of jobs) {
-      const held = this.#held.get(uid)
+      const held = this.held.get(uid)
       this.#arriving.cancel(uid, attempt, reason)
+      if (held === undefined) this.outbox.cancel(uid, attempt, reason)
       if (held === undefined || held.attempt !== attempt) continue
       if (held.isWaiting) {
-        this.#held.unqueue(held)
+        this.held.unqueue(held)
         this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
       } else this.#connection.cancel(held, reason)
     }
   }
 
   #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
-    this.#held.end(held)
-    this.outbox.add(held, report, atMs, this.#held)
+    this.held.end(held)
+    this.outbox.add(held, report, atMs, this.held)
     this.#leaveCores(held)
   }
 
   /** What the backend has not begun waits here again. */
   #withdraw(): void {
     const back = this.#connection.withdraw()
-    this.#held.putBack(back.filter((job) => job instanceof HeldAttempt))
+    this.held.putBack(back.filter((job) => job instanceof HeldAttempt))
   }
 
   #giveBackAll(): void {
     this.#withdraw()
-    this.#giveBack(this.#held.waiting)
+    this.#giveBack(this.held.waiting)
   }
 
   #giveBack(jobs: readonly (HeldAttempt | undefined)[], notAllowed?: NotAllowed): void {
     for (const held of jobs) {
       if (held?.isWaiting !== true) continue
-      this.#held.unqueue(held)
-      this.#held.delete(held)
+      this.held.unqueue(held)
+      this.held.delete(held)
       this.#reports.addReturned(held, notAllowed)
     }
   }

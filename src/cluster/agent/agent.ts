@@ -278,7 +278,7 @@ export class Agent {
       epoch: this.#epoch,
       offer: this.#offer(session),
       // An end that no message has yet is told as a job: the driver waits for it.
-      held: [...session.heldJobs, ...session.outbox.untold],
+      held: [...session.held.jobs, ...session.outbox.untold],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.messages,
       unrecorded: session.outbox.unrecorded,
@@ -287,11 +287,10 @@ export class Agent {
 
   #addSession(attach: Attach): void {
     const { broker, clock, folder, bundles, token, backend, name } = this.#options
-    const keys = deriveKeys(token, attach)
     const session = new AgentSession({
       attach,
       self: { name, epoch: this.#epoch },
-      keys,
+      deriveKeys: (run) => deriveKeys(token, run),
       cluster: this.#keys,
       broker,
       clock,
@@ -357,7 +356,7 @@ export class Agent {
   }
 
   #leaveWhenIdle(): void {
-    const isIdle = [...this.#sessions.values()].every((session) => session.heldJobs.length === 0)
+    const isIdle = [...this.#sessions.values()].every(({ held }) => held.size === 0)
     if (isIdle) void this.close()
   }
 

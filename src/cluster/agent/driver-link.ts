@@ -20,7 +20,7 @@ import type { SessionSubjects } from '../wire/subjects.ts'
 export interface DriverLinkOptions {
   /** The agent's name. */
   readonly agent: string
-  readonly keys: Keys
+  readonly keys: () => Keys
   readonly subjects: SessionSubjects
   readonly broker: Broker
   readonly clock: Clock
@@ -42,6 +42,7 @@ export class DriverLink {
   /** The last message with events. */
   #eventsNumber = 0
   #epoch: number
+  #run: string
   #beats = 0
   #heardMs = -Infinity
   /** The server over which its last beat came. */
@@ -53,6 +54,7 @@ export class DriverLink {
     this.#options = options
     this.#upSubject = subjects.upFrom(agent)
     this.#epoch = attach.epoch
+    this.#run = attach.run
     this.#heardOver = broker.serverId
     this.#link = this.#connect(attach)
     this.#linkId = attach.link
@@ -69,11 +71,12 @@ export class DriverLink {
   }
 
   /**
-   * Whether its session was closed while this agent was away, and another driver begins anew: the
-   * broker has nothing of it. A server that was started again since may have lost that instead.
+   * Whether its session was closed while this agent was away, and another driver begins anew, with
+   * another run. A server that was started again since may have lost the stream instead.
    */
-  hasClosedBefore({ epoch, isNew }: Attach): boolean {
-    return isNew && epoch > this.#epoch && this.#heardOver === this.#options.broker.serverId
+  hasClosedBefore({ epoch, run }: Attach): boolean {
+    const isAnother = run !== this.#run && epoch > this.#epoch
+    return isAnother && this.#heardOver === this.#options.broker.serverId
   }
 
   /** When it was heard last. */
@@ -94,6 +97,7 @@ export class DriverLink {
     const told = this.untold
     if (this.#epoch !== attach.epoch) this.#beats = 0
     this.#epoch = attach.epoch
+    this.#run = attach.run
     this.#heardOver = this.#options.broker.serverId
     this.#link = this.#connect(attach)
     this.#linkId = attach.link
@@ -156,8 +160,8 @@ export class DriverLink {
     const { clock, keys, broker, onMessage, onRefused } = this.#options
     return new ReliableLink({
       clock,
-      sendKey: keys.toDriver,
-      receiveKey: keys.toAgent,
+      sendKey: keys().toDriver,
+      receiveKey: keys().toAgent,
       epoch: link,
       idleSubject: this.#upSubject,
       publish: (subject, data) => broker.publish(subject, data),
@@ -169,7 +173,7 @@ export class DriverLink {
   #takeBeat(subject: string, data: Uint8Array): void {
     const { keys, clock, broker, onBeat, onRefused } = this.#options
     try {
-      const { epoch, number, payload } = open(keys.toAgent, subject, data)
+      const { epoch, number, payload } = open(keys().toAgent, subject, data)
       if (epoch !== this.#epoch) return
       if (number <= this.#beats) return onRefused('it was sent before')
       this.#beats = number

@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import type { Broker } from '../broker/broker.ts'
-import { isTooSmall, type ObjectToStore, type StoredObjects } from '../broker/stored-objects.ts'
+import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
   type End,
@@ -12,10 +12,9 @@ import {
   type EndReport,
   isCompletion,
   toEnd,
-  toShortError,
   toWireEnd,
 } from '../wire/ends.ts'
-import { type Key, sealBytes } from '../wire/envelope.ts'
+import { type Key, sealBytes, signAgain } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
 import type {
@@ -28,12 +27,13 @@ import type {
 } from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
 import { type EndsData, KeptEnds } from './kept-ends.ts'
+import { LargeEnds } from './large-ends.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
   /** Names this outbox: its messages are counted from 1. */
   readonly epoch: number
-  readonly key: Key
+  readonly key: () => Key
   readonly subject: string
   readonly broker: Broker
   /** For values that are too large for a message. */
@@ -56,8 +56,6 @@ export interface EndsOutboxOptions {
 type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 type Missing = Extract<DriverMessage, { kind: 'missing' }>
-/** Resolves with the name of the object. */
-type StorePart = (part: string, content: unknown) => Promise<string>
 
 /** Above this rate, ends that come within this time of the last message share the next one. */
 const busyPerSecond = 2000
@@ -86,11 +84,14 @@ export class EndsOutbox {
   #limit: { readonly ms: number; readonly fromMs: number } | null = null
   #progressedMs = -Infinity
   #undelivered = 0
-  /** Ends with values on their way to the object store. */
-  readonly #uploads = new Set<WireEnd>()
+  readonly #large: LargeEnds
 
   constructor(options: EndsOutboxOptions) {
     this.#options = options
+    this.#large = new LargeEnds({
+      objects: options.objects,
+      isSmall: (end) => this.#isSmall(this.#serialize([end])),
+    })
   }
 
   /** Whether the broker refuses to store messages, such as when its disk is full. */
@@ -113,6 +114,11 @@ export class EndsOutbox {
     return this.#kept.numbers
   }
 
+  /** An end whose value waits for room in the broker is sent without it, as canceled. */
+  cancel(uid: string, attempt: number, reason: string): void {
+    this.#large.cancel(uid, attempt, reason)
+  }
+
   /** Whether the end of this task cannot be sent again. */
   hasGivenUp(uid: string): boolean {
     return this.#kept.hasGivenUp(uid)
@@ -120,7 +126,7 @@ export class EndsOutbox {
 
   /** Ends that no message has yet. */
   get untold(): readonly HeldJob[] {
-    return [...this.#waiting, ...this.#uploads].map((end) => {
+    return [...this.#waiting, ...this.#large.pending].map((end) => {
       const { uid, attempt, beganMs, workerId } = end
       return { uid, attempt, beganMs, workerId }
     })
@@ -152,9 +158,8 @@ export class EndsOutbox {
   addEvents(told: readonly ToldEvents[]): void {
     if (told.length === 0) return
     this.#flush()
-    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     const payload = encode({ ...this.#toMessage([]), told })
-    if (payload.length <= limitBytes) return this.#publish([], payload)
+    if (this.#isSmall(payload)) return this.#publish([], payload)
     for (const half of halvesOf(told)) this.addEvents(half)
   }
 
@@ -211,7 +216,7 @@ export class EndsOutbox {
   /** Ends that the stream does not have. */
   get unstoredEnds(): number {
     if (this.#isClosed) return 0
-    return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#uploads.size)
+    return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
   }
 
   /** How many ends were given up because of the limit. */
@@ -237,6 +242,12 @@ export class EndsOutbox {
     this.#progressed()
   }
 
+  /** The key is another one: another run of the session begins, which has lost its stream. */
+  signAgain(): void {
+    const { key, subject } = this.#options
+    for (const { data } of this.#kept.contents) signAgain(key(), subject, data)
+  }
+
   /** Sends again what the stream does not have: after a connection was down. */
   resend(): void {
     for (const message of this.#kept.unstored) void this.#append(message)
@@ -257,20 +268,22 @@ export class EndsOutbox {
     const [first] = ends
     if (first === undefined) return
     const payload = this.#serialize(ends)
-    if (payload.length <= payloadLimit(this.#options.broker.maxPayload)) {
-      return this.#publish(ends, payload)
-    }
+    if (this.#isSmall(payload)) return this.#publish(ends, payload)
     if (ends.length === 1) return void this.#sendLarge(toWireEnd(first))
     const middle = ends.length >> 1
     this.#send(ends.slice(0, middle))
     this.#send(ends.slice(middle))
   }
 
+  #isSmall({ length }: Buffer): boolean {
+    return length <= payloadLimit(this.#options.broker.maxPayload)
+  }
+
   #publish(ends: readonly End[], payload: Buffer, objects: readonly ObjectToStore[] = []): void {
     if (this.#isClosed) return
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
-    const data = sealBytes(key, subject, { epoch, number, acknowledged: 0 }, payload)
+    const data = sealBytes(key(), subject, { epoch, number, acknowledged: 0 }, payload)
     const message = { number, data, uids: ends.map(({ uid }) => uid), objects }
     this.#kept.add(message)
     void this.#append(message)
@@ -309,53 +322,11 @@ export class EndsOutbox {
 
   /** What is too large for a message is stored before. Waits while the broker does not take it. */
   async #sendLarge(end: WireEnd): Promise<void> {
-    const objects: ObjectToStore[] = []
-    const store = (part: string, content: unknown): Promise<string> => {
-      const title = `the ${part} of task ${end.uid}`
-      const object = { prefix: `${end.uid}/${end.attempt}/${part}`, title, data: encode(content) }
-      objects.push(object)
-      return this.#options.objects.put(object)
-    }
-    this.#uploads.add(end)
-    try {
-      const sent = await this.#storeParts(end, store)
-      this.#isBlocked = false
-      this.#publish([sent], this.#serialize([sent]), objects)
-    } catch (error) {
-      // Otherwise it is closed.
-      if (isTooSmall(error)) this.#publishFailure(end, error)
-    }
-    this.#uploads.delete(end)
+    const stored = await this.#large.store(end)
+    if (stored?.isWhole === true) this.#isBlocked = false
+    if (stored !== null) this.#publish([stored.end], this.#serialize([stored.end]), stored.objects)
+    this.#large.sent(end)
     this.#progressed()
-  }
-
-  /** For an end that the store does not take, whatever becomes of it. */
-  #publishFailure(end: WireEnd, error: unknown): void {
-    const { stdout: _, stderr: __, ...facts } = end.facts ?? {}
-    const isFailure = end.outcome.kind === 'fail'
-    const record = isFailure ? toShortError(end.outcome.error) : toErrorRecord(error)
-    const outcome = { kind: 'fail', error: record, isThrown: false } as const
-    const failed = { ...end, facts, outcome }
-    this.#publish([failed], this.#serialize([failed]), [])
-  }
-
-  /** A value; or the output of a program, and an error if it must be. */
-  async #storeParts(end: WireEnd, store: StorePart): Promise<WireEnd> {
-    if (end.outcome.kind === 'complete') {
-      const object = await store('value', end.outcome.value)
-      return { ...end, outcome: { kind: 'complete-large', object } }
-    }
-    const { stdout, stderr, ...facts } = end.facts ?? {}
-    let sent: WireEnd = { ...end, facts }
-    if (stdout !== undefined) {
-      sent = { ...sent, outputObject: await store('output', { stdout, stderr }) }
-    }
-    const { maxPayload } = this.#options.broker
-    const isSmall = this.#serialize([sent]).length <= payloadLimit(maxPayload)
-    if (isSmall || sent.outcome.kind !== 'fail') return sent
-    const { outcome } = sent
-    const errorObject = await store('error', outcome.error)
-    return { ...sent, errorObject, outcome: { ...outcome, error: toShortError(outcome.error) } }
   }
 
   #progressed(): void {

@@ -222,6 +222,11 @@ export class HeldAttempts {
     return this.toArray().filter(({ isWaiting }) => isWaiting)
   }
 
+  /** As a driver that attaches is told of them. */
+  get jobs(): readonly HeldJob[] {
+    return this.toArray().map((held) => held.toHeldJob())
+  }
+
   toArray(): HeldAttempt[] {
     return [...this.#attempts.values()].filter((one) => typeof one === 'object')
   }

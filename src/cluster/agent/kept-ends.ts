@@ -53,6 +53,13 @@ export class KeptEnds {
     return this.#bytes > mostBytes
   }
 
+  /** All that can be sent again. */
+  get contents(): readonly EndsData[] {
+    const contents: EndsData[] = []
+    for (const { content } of this.#messages.values()) if (content !== null) contents.push(content)
+    return contents
+  }
+
   /** Those that the stream does not have. */
   get unstored(): readonly EndsData[] {
     const contents: EndsData[] = []

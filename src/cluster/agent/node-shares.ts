@@ -29,12 +29,12 @@ export class NodeShares {
     const share = Math.ceil(cores / shares)
     // By the rate of the node: a session that has few ends would get ever fewer jobs.
     const rate = this.#rate()
-    const seconds = aheadSeconds * session.aheadFactor
+    const seconds = aheadSeconds * session.held.aheadFactor
     const ahead =
       rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * seconds)))
     // What others use is not offered, so that a driver prefers a node where it can begin at once.
     const free = Math.max(0, cores - this.#runningCores())
-    const offered = Math.min(share, session.runningCores + free)
+    const offered = Math.min(share, session.held.givenCores + free)
     return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
   }
 
@@ -44,10 +44,10 @@ export class NodeShares {
     const fed = Math.min(mostAhead, Math.floor(this.#liveRate() * fedSeconds))
     let room = this.#facts.cores + fed - this.#runningCores()
     while (room > 0) {
-      const waiting = sessions.filter(({ waitingJobs }) => waitingJobs > 0)
+      const waiting = sessions.filter(({ held }) => held.queued > 0)
       // Who has less running is next; of equals, who was served longer ago.
       const [next] = waiting.toSorted(
-        (a, b) => a.runningCores - b.runningCores || this.#turnOf(a) - this.#turnOf(b),
+        (a, b) => a.held.givenCores - b.held.givenCores || this.#turnOf(a) - this.#turnOf(b),
       )
       if (next === undefined) break
       this.#turns.set(next, ++this.#turn)
@@ -60,20 +60,22 @@ export class NodeShares {
   /** Ends per second that the node can have, of all sessions; `null` before the first end. */
   #rate(): number | null {
     let sum: number | null = null
-    for (const { rate } of this.#sessions.values()) if (rate !== null) sum = (sum ?? 0) + rate
+    for (const { held } of this.#sessions.values()) {
+      if (held.rate !== null) sum = (sum ?? 0) + held.rate
+    }
     return sum
   }
 
   /** Of those sessions of which something has just ended. */
   #liveRate(): number {
     let sum = 0
-    for (const { isStalled, rate } of this.#sessions.values()) if (!isStalled) sum += rate ?? 0
+    for (const { held } of this.#sessions.values()) if (!held.isStalled) sum += held.rate ?? 0
     return sum
   }
 
   #runningCores(): number {
     let sum = 0
-    for (const { runningCores } of this.#sessions.values()) sum += runningCores
+    for (const { held } of this.#sessions.values()) sum += held.givenCores
     return sum
   }
 

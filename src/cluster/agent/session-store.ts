@@ -17,8 +17,9 @@ export interface SessionStoreOptions {
   readonly clock: Clock
   /** Of the cluster: with these a driver answers for its session. */
   readonly cluster: Keys
-  /** Of the session. */
-  readonly keys: Keys
+  /** Of the session's run. */
+  readonly keys: () => Keys
+  readonly run: () => string
   readonly self: AgentStart
   readonly subjects: SessionSubjects
   /** How long ends are kept. */
@@ -41,7 +42,8 @@ export class SessionStore {
   readonly #stream: SessionStream
 
   constructor(options: SessionStoreOptions) {
-    const { broker, clock, cluster, subjects, resultTtlSeconds, patienceMs, onProblem } = options
+    const { broker, clock, cluster, subjects, run, resultTtlSeconds, patienceMs, onProblem } =
+      options
     const { stream, stored, objects } = subjects
     this.#options = options
     this.#broker = broker
@@ -51,19 +53,20 @@ export class SessionStore {
       store: broker.store,
       name: stream,
       subjects: stored,
+      run,
       maxAgeSeconds: resultTtlSeconds,
       // One that has closed the session has removed its stream.
       mayOpen: () => this.#hasDriver(),
     })
-    const openStream = (): Promise<boolean> => this.openStream()
+    const openStream = (): Promise<void> => this.openStream()
     const owner = `agent "${options.self.name}"`
     const common = { owner, broker, clock, stream, patienceMs }
     this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 
   /** For a living driver alone, if the server has lost the stream. */
-  openStream(): Promise<boolean> {
-    return this.#stream.open()
+  async openStream(): Promise<void> {
+    await this.#stream.open()
   }
 
   /**
@@ -78,7 +81,7 @@ export class SessionStore {
     try {
       if (!(await this.#broker.store.hasStream(stream))) return
       const note: AgentNote = { ...self, state: 'left' }
-      const data = seal(keys.toDriver, used, { ...noHeader, epoch: start }, note)
+      const data = seal(keys().toDriver, used, { ...noHeader, epoch: start }, note)
       await this.#broker.store.append(used, data, appendMs)
     } catch {
       // A driver that returns takes the agent for lost.

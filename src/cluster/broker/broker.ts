@@ -58,6 +58,19 @@ export interface StoredObject {
   readonly pieces: readonly number[]
 }
 
+export interface StreamSettings {
+  readonly subjects: readonly string[]
+  readonly maxAgeSeconds: number
+  /** Kept with the stream for as long as it is there: that of whoever creates it. Not empty. */
+  readonly label: string
+}
+
+export interface OpenedStream {
+  readonly isCreated: boolean
+  /** That of whoever has created it. */
+  readonly label: string
+}
+
 /** How far a stream was read. */
 export interface StreamPosition {
   /** When the stream was created: a later one of the same name is another stream. */
@@ -70,8 +83,8 @@ export interface StreamPosition {
  * time, with an error if it must be; a value that is large takes several calls of the server.
  */
 export interface BrokerStore {
-  /** Creates the stream unless it is there; `true` when it was created. It has these subjects. */
-  openStream(name: string, subjects: readonly string[], maxAgeSeconds: number): Promise<boolean>
+  /** Creates the stream unless it is there. It has these subjects. */
+  openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
   hasStream(name: string): Promise<boolean>
   /** All streams whose names begin so. */
   listStreams(prefix: string): Promise<StoredStream[]>

@@ -8,12 +8,14 @@ import { TimeoutError } from '../../foundation/errors.ts'
 import { AppendAcks } from './append-acks.ts'
 import {
   type BrokerStore,
+  type OpenedStream,
   type StoredMessage,
   type StoredObject,
   type StoredStream,
   StoreFullError,
   type StoreUsage,
   type StreamPosition,
+  type StreamSettings,
 } from './broker.ts'
 
 /** The client's packages. */
@@ -39,6 +41,8 @@ const mostPieces = 2 ** 20
 const parallelPieces = 8
 /** Of the server's answers: the store of the account, or that of the server, is full. */
 const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
+/** A stream of this name has other settings. */
+const takenNameCode = 10_058
 /** The last message of a subject is another one than was expected. */
 const otherLastCodes: ReadonlySet<number> = new Set([10_071, 10_164])
 
@@ -70,28 +74,39 @@ export class NatsStore implements BrokerStore {
     this.#acks = new AppendAcks(connection, libraries.transport.createInbox())
   }
 
-  async openStream(
-    name: string,
-    subjects: readonly string[],
-    maxAgeSeconds: number,
-  ): Promise<boolean> {
+  async openStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
+    const { subjects } = settings
     const known = await this.#findStream(name)
-    if (known === null) {
+    if (known === null) return this.#createStream(name, settings)
+    const { config } = known
+    const all = new Set([...config.subjects, ...subjects])
+    const { description = '' } = config
+    const label = description === '' ? settings.label : description
+    // Of another version, or of a stranger.
+    if (all.size > config.subjects.length || description === '') {
+      await this.#manager.streams.update(name, { subjects: [...all], description: label })
+    }
+    return { isCreated: false, label }
+  }
+
+  async #createStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
+    const { subjects, label, maxAgeSeconds } = settings
+    const { JetStreamApiError, StorageType } = this.#libraries.jetstream
+    try {
       await this.#manager.streams.add({
         name,
         subjects: [...subjects],
+        description: label,
         max_age: maxAgeSeconds * 1e9,
-        storage: this.#libraries.jetstream.StorageType.File,
+        storage: StorageType.File,
         allow_direct: true,
       })
-      return true
+      return { isCreated: true, label }
+    } catch (error) {
+      if (!(error instanceof JetStreamApiError && error.code === takenNameCode)) throw error
+      // Somebody else has created it meanwhile.
+      return this.openStream(name, settings)
     }
-    const all = new Set([...known.config.subjects, ...subjects])
-    // Of another version, or of a stranger.
-    if (all.size > known.config.subjects.length) {
-      await this.#manager.streams.update(name, { subjects: [...all] })
-    }
-    return false
   }
 
   async hasStream(name: string): Promise<boolean> {

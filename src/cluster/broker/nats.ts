@@ -12,6 +12,7 @@ import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
 import { type NatsLibraries, NatsStore } from './nats-store.ts'
+import { endSocketsOnFailure } from './opened-sockets.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
@@ -53,7 +54,8 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const where = options.servers.join(', ')
   let connection: NatsConnection
   try {
-    connection = await libraries.transport.connect(await toConnectionOptions(options, libraries))
+    const settings = toConnectionOptions(options, libraries)
+    connection = await endSocketsOnFailure(() => libraries.transport.connect(settings))
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
     const why = isSilent ? 'it does not answer' : messageOf(error)
@@ -128,10 +130,10 @@ async function loadLibraries(): Promise<NatsLibraries> {
   }
 }
 
-async function toConnectionOptions(
+function toConnectionOptions(
   options: NatsOptions,
   { transport }: NatsLibraries,
-): Promise<NodeConnectionOptions> {
+): NodeConnectionOptions {
   const { servers, name, token, user, password, credentials, tls } = options
   return {
     servers: [...servers],

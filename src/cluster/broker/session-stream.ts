@@ -3,12 +3,14 @@
  * have it, and never after the use has ended, so that it does not come back once it was removed.
  */
 
-import type { BrokerStore } from './broker.ts'
+import type { BrokerStore, OpenedStream } from './broker.ts'
 
 export interface SessionStreamOptions {
   readonly store: BrokerStore
   readonly name: string
   readonly subjects: readonly string[]
+  /** Names the run of the session that it is created for. */
+  readonly run: () => string
   /** How long its messages are kept. */
   readonly maxAgeSeconds: () => number
   /** Whether it may be created now. Default: always. */
@@ -17,15 +19,18 @@ export interface SessionStreamOptions {
 
 export class SessionStream {
   readonly #options: SessionStreamOptions
-  #opening: Promise<boolean> | null = null
+  #opening: Promise<OpenedStream | null> | null = null
   #isClosed = false
 
   constructor(options: SessionStreamOptions) {
     this.#options = options
   }
 
-  /** `true` when it was created. Those who ask at the same time share one request. */
-  open(): Promise<boolean> {
+  /**
+   * Its label is the run that it was created for; `null` if it must not be created. Those who ask
+   * at the same time share one request.
+   */
+  open(): Promise<OpenedStream | null> {
     this.#opening ??= this.#open().finally(() => (this.#opening = null))
     return this.#opening
   }
@@ -36,11 +41,12 @@ export class SessionStream {
     await this.#opening?.catch(() => {})
   }
 
-  async #open(): Promise<boolean> {
-    const { store, name, subjects, maxAgeSeconds, mayOpen } = this.#options
+  async #open(): Promise<OpenedStream | null> {
+    const { store, name, subjects, run, maxAgeSeconds, mayOpen } = this.#options
     const isWanted = !this.#isClosed && (mayOpen === undefined || (await mayOpen()))
     // It may have been closed meanwhile.
-    if (!isWanted || this.#isClosed) return false
-    return store.openStream(name, subjects, maxAgeSeconds())
+    if (!isWanted || this.#isClosed) return null
+    const settings = { subjects, label: run(), maxAgeSeconds: maxAgeSeconds() }
+    return store.openStream(name, settings)
   }
 }

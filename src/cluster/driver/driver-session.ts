@@ -10,7 +10,7 @@ import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { earlierConnection } from '../wire/reliable-link.ts'
-import { type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
+import { newRun, type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster-connection.ts'
@@ -47,7 +47,10 @@ const tickMs = 500
 
 export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
-  readonly #keys: Keys
+  /** Those of the session's run. */
+  #keys: Keys
+  /** The one that it begins, or the one that it finds when it claims the session. */
+  #run = newRun()
   readonly #subjects: SessionSubjects
   /** Its start: a later one supersedes it at every agent. 0 before the session is claimed. */
   #epoch = 0
@@ -76,13 +79,14 @@ export class DriverSession implements ClusterConnection {
     const { token, use, listener, clock, broker } = options
     this.#options = options
     this.#pump = new Pump(clock, () => this.#place())
-    this.#keys = deriveKeys(token, use)
+    this.#keys = deriveKeys(token, { ...use, run: this.#run })
     this.#subjects = sessionSubjects(use)
     this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
     const { store } = broker
     const { stream, stored: subjects } = this.#subjects
     const maxAgeSeconds = (): number => options.resultTtlSeconds
-    this.#stream = new SessionStream({ store, name: stream, subjects, maxAgeSeconds })
+    const run = (): string => this.#run
+    this.#stream = new SessionStream({ store, name: stream, subjects, run, maxAgeSeconds })
     this.#objects = this.#createObjects()
     this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
     const left = { earlier: this.#earlier, agents: this.#links }
@@ -91,7 +95,7 @@ export class DriverSession implements ClusterConnection {
     const { url } = broker
     this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
     this.#ends = new EndReceiver({
-      key: this.#keys.toDriver,
+      key: () => this.#keys.toDriver,
       subjects: this.#subjects,
       store,
       ...common,
@@ -113,7 +117,8 @@ export class DriverSession implements ClusterConnection {
     this.#agents = new SessionAgents({
       ...options,
       epoch: () => this.#epoch,
-      keys: this.#keys,
+      keys: () => this.#keys,
+      run,
       subjects: this.#subjects,
       jobs: this.#jobs,
       ends: this.#ends,
@@ -218,12 +223,13 @@ export class DriverSession implements ClusterConnection {
       ...this.#options,
       stream: this.#stream,
       subjects: this.#subjects,
-      keys: this.#keys,
       isOpen: () => this.#isOpen,
       hasWaiting: () => this.#jobs.placement.waiting > 0,
     })
     const { isNew, noted } = claimed
     this.#epoch = claimed.epoch
+    this.#keys = claimed.keys
+    this.#run = claimed.run
     this.#unsubscribe.push(
       claimed.stop,
       broker.subscribe(allEnds, ({ subject, data }) => {

@@ -34,7 +34,8 @@ const mostEarlierAsks = 120
 
 export interface EndReceiverOptions {
   readonly clock: Clock
-  readonly key: Key
+  /** Of this run of the session, once it is known. */
+  readonly key: () => Key
   readonly subjects: SessionSubjects
   readonly store: BrokerStore
   /** Values that were too large for a message. */
@@ -101,7 +102,7 @@ export class EndReceiver {
     const { key, jobs, earlier, agents, onTold, onEarlier, onRefused } = this.#options
     let opened
     try {
-      opened = open(key, subject, data)
+      opened = open(key(), subject, data)
     } catch (error) {
       return onRefused(messageOf(error))
     }

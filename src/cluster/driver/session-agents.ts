@@ -31,7 +31,9 @@ export interface SessionAgentsOptions {
   readonly use: SessionUse
   /** The driver's start, once it has claimed the session. */
   readonly epoch: () => number
-  readonly keys: Keys
+  /** Of this run, once it is known. */
+  readonly keys: () => Keys
+  readonly run: () => string
   readonly subjects: SessionSubjects
   readonly broker: Broker
   readonly directory: AgentDirectory
@@ -282,7 +284,7 @@ export class SessionAgents implements DirectoryListener {
     const link: AgentLink = new AgentLink({
       agent,
       link: newEpoch(),
-      keys,
+      keys: keys(),
       subjects,
       broker,
       clock,
@@ -303,7 +305,7 @@ export class SessionAgents implements DirectoryListener {
   #toAttach({ link }: AgentLink, nonce: number): Attach {
     const { use, ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds } = this.#options
     const times = { ownerTtlSeconds, resultTtlSeconds, agentTimeoutSeconds }
-    const start = { epoch: this.#options.epoch(), isNew: !this.#options.ends.hasEarlierStart }
+    const start = { epoch: this.#options.epoch(), run: this.#options.run() }
     return { kind: 'attach', nonce, link, ...times, ...use, ...start, folder: process.cwd() }
   }
 

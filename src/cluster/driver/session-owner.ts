@@ -57,7 +57,6 @@ export interface ClaimOptions {
   readonly listener: BackendListener
   readonly stream: SessionStream
   readonly subjects: SessionSubjects
-  readonly keys: Keys
   readonly token: string
   readonly use: SessionUse
   readonly clock: Clock
@@ -71,13 +70,14 @@ export interface ClaimOptions {
 export interface ClaimedSession extends Ownership {
   /** This start of the driver, which is later than all others. */
   readonly epoch: number
+  readonly keys: Keys
   /** What earlier starts have left. */
   readonly noted: NotedAgents
 }
 
 /** Makes this process the driver of the session, as `becomeOwner` does. */
 export async function claimSession(options: ClaimOptions): Promise<ClaimedSession> {
-  const { broker, subjects, keys, directory, use, clock, token, listener, hasWaiting } = options
+  const { broker, subjects, directory, use, clock, token, listener, hasWaiting } = options
   let isTold = false
   const ownership = await becomeOwner({
     ...options,
@@ -90,10 +90,11 @@ export async function claimSession(options: ClaimOptions): Promise<ClaimedSessio
     },
   })
   try {
-    const { isNew } = ownership
+    const { isNew, run } = ownership
+    const keys = deriveKeys(token, { ...use, run })
     const noted = isNew ? nothingNoted : await readNotedAgents(broker, subjects, keys)
     const latestStart = Math.max(noted.latestEpoch, await askLatestStart(directory, use))
-    return { ...ownership, noted, epoch: newDriverEpoch(clock, latestStart) }
+    return { ...ownership, keys, noted, epoch: newDriverEpoch(clock, latestStart) }
   } catch (error) {
     ownership.stop()
     throw error
@@ -117,6 +118,8 @@ export interface OwnershipOptions {
 export interface Ownership {
   /** Nobody has used the session before. */
   readonly isNew: boolean
+  /** That of its stream, which goes on if somebody has used it before. */
+  readonly run: string
   /** Answers no longer that this process has the session. */
   readonly stop: () => void
 }
@@ -131,10 +134,12 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
   for (let isCreated = false; ;) {
     const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
     await expectNoOwner(options)
-    if (await stream.open()) isCreated = true
+    const opened = await stream.open()
+    if (opened === null) throw new Error('it was closed')
+    if (opened.isCreated) isCreated = true
     try {
       const stop = await claim(options, last)
-      if (stop !== null) return { isNew: isCreated && last === 0, stop }
+      if (stop !== null) return { isNew: isCreated && last === 0, run: opened.label, stop }
       // Another process has claimed it meanwhile, or the stream is another one: asked again.
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error

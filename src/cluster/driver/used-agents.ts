@@ -73,7 +73,7 @@ export interface UsedAgentsOptions {
   readonly use: SessionUse
   /** The driver's start, once it has claimed the session. */
   readonly epoch: () => number
-  readonly keys: Keys
+  readonly keys: () => Keys
   readonly subjects: SessionSubjects
   readonly broker: Broker
   readonly stream: SessionStream
@@ -180,7 +180,7 @@ export class UsedAgents {
     const { broker, subjects, keys, stream, log, use } = this.#options
     await stream.open()
     if (this.#isClosed) return
-    const { used, left } = await readNotedAgents(broker, subjects, keys)
+    const { used, left } = await readNotedAgents(broker, subjects, keys())
     // One that has left by itself has noted that, and this driver has not heard of it yet.
     const noted = new Set([...used, ...left].map(keyOf))
     const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
@@ -216,7 +216,7 @@ export class UsedAgents {
     const { used } = subjects
     const limitBytes = payloadLimit(broker.maxPayload)
     for (const note of cutNote({ name, epoch, state, lost, moved }, limitBytes)) {
-      const data = seal(keys.toDriver, used, { ...noHeader, epoch: start() }, note)
+      const data = seal(keys().toDriver, used, { ...noHeader, epoch: start() }, note)
       await broker.store.append(used, data, appendMs)
     }
   }

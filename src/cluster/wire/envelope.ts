@@ -14,7 +14,7 @@ import {
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { decode, encode } from './codec.ts'
-import { protocolVersion, type SessionUse, toUseId } from './subjects.ts'
+import { protocolVersion, type SessionRun, toToken, toUseId } from './subjects.ts'
 
 /** Who sent a message, and where it stands among the sender's messages. */
 export interface Header {
@@ -79,9 +79,12 @@ export interface Keys {
   readonly toDriver: Key
 }
 
-/** The keys of a backend of a session, or of the whole cluster without one. */
-export function deriveKeys(token: string, use: SessionUse | null): Keys {
-  const scope = use === null ? '' : toUseId(use)
+/**
+ * The keys of a backend of a session, or of the whole cluster without one. Each run of a session
+ * has its own: what was sent in one that is over cannot be sent again in the next.
+ */
+export function deriveKeys(token: string, run: SessionRun | null): Keys {
+  const scope = run === null ? '' : toToken(JSON.stringify([run.run, toUseId(run)]))
   const derive = (direction: string): Key =>
     createSecretKey(Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${scope}`, 32)))
   return { toAgent: derive('to agent'), toDriver: derive('to driver') }
@@ -133,6 +136,11 @@ export function sealBytes(key: Key, subject: string, header: Header, payload: Bu
   payload.copy(message, payloadStart)
   sign(key, subject, message).copy(message, macStart)
   return message
+}
+
+/** Signs a message again that was sealed with another key. */
+export function signAgain(key: Key, subject: string, message: Buffer): void {
+  sign(key, subject, message).copy(message, macStart)
 }
 
 /**

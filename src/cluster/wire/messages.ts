@@ -7,7 +7,7 @@ import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import type { WireCompletions } from './completions.ts'
-import type { SessionUse } from './subjects.ts'
+import type { SessionRun, SessionUse } from './subjects.ts'
 
 /**
  * After this silence a driver does not count as alive: its agents begin nothing new. An agent that
@@ -94,14 +94,12 @@ export interface Challenged {
 }
 
 /** A driver begins to use an agent for a session. */
-export interface Attach extends SessionUse {
+export interface Attach extends SessionRun {
   readonly kind: 'attach'
   /** Of the answer to `Challenge`: an attach that is sent again is refused. */
   readonly nonce: number
   /** The driver's start. */
   readonly epoch: number
-  /** The broker had nothing of the session when this start came. */
-  readonly isNew: boolean
   /** Names the messages that follow: a later attach begins to count them anew. */
   readonly link: number
   /** How long tasks go on after the last message of the driver. */

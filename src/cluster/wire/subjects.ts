@@ -1,6 +1,6 @@
 /** The names of subjects and streams. Ids may hold any character, so that they are hashed. */
 
-import { createHash } from 'node:crypto'
+import { createHash, randomUUID } from 'node:crypto'
 
 /** Changes with every change that an older agent or driver would misread. */
 export const protocolVersion = 1
@@ -28,6 +28,16 @@ export interface SessionUse {
   /** The backend's name. */
   readonly backend: string
 }
+
+/**
+ * A use from the moment in which its stream is created until that is removed, or lost: through all
+ * starts of its driver that follow each other, and not beyond the end of the session.
+ */
+export interface SessionRun extends SessionUse {
+  readonly run: string
+}
+
+export const newRun = (): string => randomUUID()
 
 /** Names a use: ids of sessions have no slash. */
 export const toUseId = ({ sessionId, backend }: SessionUse): string => `${sessionId}/${backend}`

@@ -5,9 +5,9 @@ import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.t
 import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
 import type { EndsMessage } from '../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { useOf } from '../test-token.ts'
+import { runOf } from '../test-token.ts'
 
-const key = deriveKeys('a token', useOf('session')).toDriver
+const key = deriveKeys('a token', runOf('session')).toDriver
 
 /** An outbox, and how many ends each of its messages had. */
 function outboxOf(clock: ManualClock) {
@@ -19,7 +19,7 @@ function outboxOf(clock: ManualClock) {
   const outbox = new EndsOutbox({
     agent: 'one',
     epoch: 1,
-    key,
+    key: () => key,
     subject: 'ends',
     broker: { maxPayload: 1_000_000, isConnected: true, store: { append } } as unknown as Broker,
     objects: {} as StoredObjects,

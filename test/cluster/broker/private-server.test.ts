@@ -40,7 +40,11 @@ it('a private server that is killed is started again with its port and store', a
   const options = { servers: [server.url], name: 'test', token, log: processLog }
   const broker = await connectToNats(options)
   onTestFinished(() => broker.close())
-  await broker.store.openStream('kept', ['kept.>'], 600)
+  await broker.store.openStream('kept', {
+    subjects: ['kept.>'],
+    maxAgeSeconds: 600,
+    label: 'test',
+  })
   await broker.store.append('kept.one', Buffer.from('before'), 60_000)
   const pid = pidOf(server.folder)
   process.kill(pid, 'SIGKILL')

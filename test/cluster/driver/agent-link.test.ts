@@ -3,11 +3,11 @@ import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
 import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { useOf } from '../test-token.ts'
+import { runOf } from '../test-token.ts'
 import { linkOf } from './links.ts'
 
 it('an agent with many ends is told what is recorded of them before the next tick', () => {
-  const { toAgent } = deriveKeys('a token of the test', useOf('session'))
+  const { toAgent } = deriveKeys('a token of the test', runOf('session'))
   const published: unknown[] = []
   const publish = (subject: string, data: Uint8Array): void => {
     published.push(open(toAgent, subject, data).payload)

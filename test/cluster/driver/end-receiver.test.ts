@@ -20,9 +20,9 @@ import type { Clock } from '../../../src/foundation/clock.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { linkOf } from './links.ts'
-import { useOf } from '../test-token.ts'
+import { runOf, useOf } from '../test-token.ts'
 
-const keys = deriveKeys('a token of the test', useOf('session'))
+const keys = deriveKeys('a token of the test', runOf('session'))
 const subjects = sessionSubjects(useOf('session'))
 const endsEpoch = 7
 
@@ -45,7 +45,7 @@ const openReceiver = (
 ): EndReceiver =>
   new EndReceiver({
     clock,
-    key: keys.toDriver,
+    key: () => keys.toDriver,
     subjects,
     store: store as BrokerStore,
     objects: {} as Partial<StoredObjects> as StoredObjects,
@@ -108,7 +108,7 @@ it('a large value that the server has lost is asked for until its agent stores i
   const objects: Partial<StoredObjects> = { take: () => Promise.resolve(stored), isClosed: false }
   const receiver = new EndReceiver({
     clock,
-    key: keys.toDriver,
+    key: () => keys.toDriver,
     subjects,
     store: {} as Partial<BrokerStore> as BrokerStore,
     objects: objects as StoredObjects,

@@ -8,7 +8,7 @@ import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
 import { noRules } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import type { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { useOf } from '../test-token.ts'
+import { runOf, useOf } from '../test-token.ts'
 
 /** One of a single core. */
 export const agentOf = (name: string, offset = new ClockOffset()): KnownAgent => ({
@@ -34,7 +34,7 @@ export const linkOf = (clock: ManualClock, broker: Broker, offset?: ClockOffset)
   new AgentLink({
     agent: agentOf('first', offset),
     link: 1,
-    keys: deriveKeys('a token of the test', useOf('session')),
+    keys: deriveKeys('a token of the test', runOf('session')),
     subjects: sessionSubjects(useOf('session')),
     broker,
     clock,

@@ -19,9 +19,9 @@ import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
-import { useOf } from '../test-token.ts'
+import { runOf, useOf } from '../test-token.ts'
 
-const keys = deriveKeys('a token of the test', useOf('session'))
+const keys = deriveKeys('a token of the test', runOf('session'))
 
 const noSampler = (): never => expect.unreachable('nothing is sampled')
 
@@ -84,7 +84,7 @@ class OneAgent {
       use: () => this.received,
       readStream: () => this.streamRead.promise,
     }
-    const stream: Partial<SessionStream> = { open: () => Promise.resolve(false) }
+    const stream: Partial<SessionStream> = { open: () => Promise.resolve(null) }
     const append = async (subject: string, data: Uint8Array): Promise<void> => {
       const { epoch, payload } = open(keys.toDriver, subject, data)
       const note = payload as AgentNote
@@ -96,7 +96,8 @@ class OneAgent {
     this.agents = new SessionAgents({
       use: useOf('session'),
       epoch: () => 1,
-      keys,
+      keys: () => keys,
+      run: () => runOf('session').run,
       subjects: sessionSubjects(useOf('session')),
       broker: broker as Broker,
       directory: directory as AgentDirectory,

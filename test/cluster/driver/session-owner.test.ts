@@ -5,7 +5,7 @@ import { startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
 import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
 import { becomeOwner, type Ownership } from '../../../src/cluster/driver/session-owner.ts'
 import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
-import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { newRun, sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { processLog } from '../../../src/foundation/log.ts'
 import { token, useOf } from '../test-token.ts'
@@ -26,6 +26,7 @@ function own(broker: Broker): Promise<Ownership> {
     store: broker.store,
     name,
     subjects: stored,
+    run: newRun,
     maxAgeSeconds: () => 60,
   })
   return becomeOwner({
@@ -94,4 +95,6 @@ it('a driver that is gone is followed by another one, also when its stream is', 
   await broker.store.remove(subjects.stream)
   const third = await own(broker)
   expect([first.isNew, second.isNew, third.isNew]).toEqual([true, false, true])
+  expect(second.run).toBe(first.run)
+  expect(third.run).not.toBe(first.run)
 })

@@ -8,11 +8,11 @@ import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { processLog } from '../../../src/foundation/log.ts'
 import { freePort, RestartableServer } from '../restartable-server.ts'
-import { token, useOf } from '../test-token.ts'
+import { runOf, token, useOf } from '../test-token.ts'
 
 const use = useOf('noted')
 const subjects = sessionSubjects(use)
-const keys = deriveKeys(token, use)
+const keys = deriveKeys(token, runOf('noted'))
 
 it('notes of many attempts stay below the limit of the broker', async () => {
   const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
@@ -22,14 +22,16 @@ it('notes of many attempts stay below the limit of the broker', async () => {
   onTestFinished(() => broker.close())
   const { stream: name, stored } = subjects
   const maxAgeSeconds = (): number => 60
+  const { run: named } = runOf('noted')
+  const run = (): string => named
   const warnings: string[] = []
   const used = new UsedAgents({
     use,
     epoch: () => 1,
-    keys,
+    keys: () => keys,
     subjects,
     broker,
-    stream: new SessionStream({ store: broker.store, name, subjects: stored, maxAgeSeconds }),
+    stream: new SessionStream({ store: broker.store, name, subjects: stored, run, maxAgeSeconds }),
     clock: systemClock,
     log: { warn: (code) => void warnings.push(code) },
     resultTtlSeconds: 60,

@@ -5,7 +5,7 @@ import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
 import { ReliableLink } from '../../../src/cluster/wire/reliable-link.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { assertProperty } from '../../property.ts'
-import { useOf } from '../test-token.ts'
+import { runOf } from '../test-token.ts'
 
 interface Sent {
   readonly to: 'agent' | 'driver'
@@ -16,7 +16,7 @@ interface Sent {
 /** Two ends and a wire between them that does with messages what the test says. */
 function createPair(epochs: { driver: number; agent: number } = { driver: 1, agent: 1 }) {
   const clock = new ManualClock()
-  const { toAgent, toDriver } = deriveKeys('token', useOf('session'))
+  const { toAgent, toDriver } = deriveKeys('token', runOf('session'))
   const wire: Sent[] = []
   const arrived = { agent: [] as unknown[], driver: [] as unknown[] }
   const refused: string[] = []

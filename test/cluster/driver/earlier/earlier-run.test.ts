@@ -11,7 +11,7 @@ import { deriveKeys, open } from '../../../../src/cluster/wire/envelope.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../../backends/local/fake-executor.ts'
-import { useOf } from '../../test-token.ts'
+import { runOf } from '../../test-token.ts'
 import { linkOf } from '../links.ts'
 
 /** Only its identity counts here, and what is told to be recorded. */
@@ -178,7 +178,7 @@ describe('messages of agents', () => {
 
 it('an end of an earlier start is taken, although its attempt was sent to an agent', async () => {
   const clock = new ManualClock()
-  const { toAgent } = deriveKeys('a token of the test', useOf('session'))
+  const { toAgent } = deriveKeys('a token of the test', runOf('session'))
   const published: unknown[] = []
   const publish = (subject: string, data: Uint8Array): void => {
     published.push(open(toAgent, subject, data).payload)
