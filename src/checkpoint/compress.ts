@@ -18,6 +18,8 @@ export interface CompressOptions {
   /** About so many bytes of the record are one frame. Default 1 MiB. */
   readonly frameBytes?: number
   readonly signal?: AbortSignal
+  /** Called after each frame with how far the record is read, in bytes, and its path. */
+  readonly onRead?: (bytes: number, path: string) => void
 }
 
 export interface CompressedRecord {
@@ -47,7 +49,7 @@ export async function compressRecord(
       await expectFree(target)
       const packed = await open(draft, 'wx+')
       try {
-        const written = await writeFrames(source, packed, options)
+        const written = await writeFrames(source, packed, { ...options, path })
         await compare(packed, written, path)
         await packed.sync()
         await rename(draft, target)
@@ -69,7 +71,11 @@ async function expectFree(path: string): Promise<void> {
   const file = await open(path).catch(() => null)
   if (file === null) return
   await file.close()
-  throw new CheckpointError(`${path} exists already`, { path, errno: 'EEXIST' })
+  throw new CheckpointError(`${path} exists already`, {
+    path,
+    errno: 'EEXIST',
+    hint: 'Every command reads it; remove it first, if it is to be made again.',
+  })
 }
 
 interface WrittenFrames {
@@ -82,7 +88,7 @@ interface WrittenFrames {
 async function writeFrames(
   source: FileHandle,
   packed: FileHandle,
-  { frameBytes = 2 ** 20, signal }: CompressOptions,
+  { frameBytes = 2 ** 20, signal, onRead, path }: CompressOptions & { readonly path: string },
 ): Promise<WrittenFrames> {
   const entries: number[] = []
   const written = { bytes: 0, originalBytes: 0, frames: 0, crc: 0 }
@@ -95,6 +101,7 @@ async function writeFrames(
     written.originalBytes += part.length
     written.frames++
     written.crc = crc32(part, written.crc)
+    onRead?.(written.originalBytes, path)
   }
   const table = toSeekTable(entries)
   await packed.appendFile(table)

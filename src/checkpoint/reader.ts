@@ -17,6 +17,8 @@ export interface ReadOptions {
   readonly maxLineBytes?: number
   /** Aborts the reading; the generator throws its reason. */
   readonly signal?: AbortSignal
+  /** Called after each block with how far the file is read, in bytes, and its path. */
+  readonly onRead?: (bytes: number, path: string) => void
   /** Called for each bad line, in order; not for a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
   /**
@@ -112,6 +114,7 @@ class Reading {
           this.#bytes += part.bytes.length
           this.#splitter.push(part.bytes)
         } else this.#miss(part)
+        this.#options.onRead?.(this.#bytes, path)
         if (this.#batch.length > 0) yield this.#takeBatch()
       }
       const tail = this.#splitter.end()

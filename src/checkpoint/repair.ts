@@ -6,7 +6,7 @@ import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
 import { checkpointFailure } from './files.ts'
 import { parseLine } from './format.ts'
-import { type BadLine, readBatches } from './reader.ts'
+import { type BadLine, readBatches, type ReadOptions } from './reader.ts'
 
 export interface RepairedRecord {
   readonly path: string
@@ -29,13 +29,16 @@ const pieceBytes = 262_144
  * bytes before one, which a crashed machine leaves, are cut off. Rejects with `CheckpointError`; an
  * existing file is kept.
  */
-export async function repairRecord(path: string, signal?: AbortSignal): Promise<RepairedRecord> {
+export async function repairRecord(
+  path: string,
+  options: Pick<ReadOptions, 'signal' | 'onRead'> = {},
+): Promise<RepairedRecord> {
   const target = repairedPathOf(path)
   const draft = `${target}.${process.pid}.tmp`
   try {
     const file = await open(draft, 'wx')
     try {
-      const found = await copyLines(path, file, signal)
+      const found = await copyLines(path, file, options)
       await file.sync()
       await nameIt(draft, target)
       return { path: target, ...found }
@@ -72,12 +75,12 @@ async function nameIt(draft: string, target: string): Promise<void> {
 async function copyLines(
   path: string,
   file: FileHandle,
-  signal: AbortSignal | undefined,
+  options: Pick<ReadOptions, 'signal' | 'onRead'>,
 ): Promise<Omit<RepairedRecord, 'path'>> {
   const found = { bytes: 0, kept: 0, mended: 0, dropped: 0, problems: [] as BadLine[] }
   let piece = ''
   const batches = readBatches(path, {
-    ...(signal === undefined ? {} : { signal }),
+    ...options,
     onText(text, position, problem) {
       const good = problem === null ? text : mend(text)
       if (good !== null) {

@@ -1,7 +1,7 @@
 /** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
 
 import { basename } from 'node:path'
-import { countText } from '../views/readable.ts'
+import { countText, quoteWord } from '../views/readable.ts'
 import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
 import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
 import type { CheckpointLine, EventLine, MetricLine } from '../checkpoint/format.ts'
@@ -22,7 +22,9 @@ import { markKept, reuse } from '../views/panels/reuse.ts'
 import { type Verdict, verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
+import { nearestPath } from '../record/find-record.ts'
 import { foreignFile, isForeign } from './reading/open-record.ts'
+import { type Followed, withReadingProgress } from './reading/reading-progress.ts'
 
 const mostShown = 10
 /** As many as `verify` keeps: a file of garbage must not fill the memory. */
@@ -39,7 +41,9 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const { files, missing } = await findChain(path)
   const run = new Pass({ reuse })
   const found: FileVerdict[] = []
-  for (const file of files) found.push(await verifyFile(file, run, files.length > 1))
+  await withReadingProgress(output, async ({ onRead }) => {
+    for (const file of files) found.push(await verifyFile(file, run, files.length > 1, onRead))
+  })
   const last = found.at(-1)
   if (last === undefined) return exitCodes.unsound
   const { verdict, summary } = last
@@ -66,9 +70,13 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
     ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
     ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
     ...notes.map((note) => `  note: ${note}`),
+    ...found.flatMap((one, at) => (one.summary.bad > 0 ? [repairHint(files[at] ?? '')] : [])),
   ])
   return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
 }
+
+const repairHint = (file: string): string =>
+  `what can be read is copied by: npx tutti journal repair ${quoteWord(nearestPath(file))}`
 
 /** A run is one session, whose files have its id. */
 function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {
@@ -96,6 +104,7 @@ async function verifyFile(
   path: string,
   run: Pass<{ reuse: typeof reuse }>,
   isOneOfMany: boolean,
+  onRead: Followed['onRead'],
 ): Promise<FileVerdict> {
   const pass = new Pass({ verify })
   let metrics: MetricLine | null = null
@@ -113,7 +122,7 @@ async function verifyFile(
     repeated++
     noteProblem(`line ${position.line}: ${line.event_type} has the event_id of line ${earlier}`)
   }
-  const batches = readBatches(path, { onBadLine, onLine })
+  const batches = readBatches(path, { onBadLine, onLine, onRead })
   let batch = await batches.next()
   let lines = 0
   let id = ''

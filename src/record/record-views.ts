@@ -28,6 +28,8 @@ export interface RecordViewOptions {
    */
   readonly until?: number
   readonly signal?: AbortSignal
+  /** Called after each block with how far a file is read, in bytes, and its path. */
+  readonly onRead?: (bytes: number, path: string) => void
   /** Called for each line that is skipped, except a torn last one. */
   readonly onBadLine?: (bad: BadLine, file: string) => void
 }
@@ -161,13 +163,14 @@ class RecordReading {
     at: number,
     options: RecordViewOptions & Pick<ReadOptions, 'onlyWholeLines'>,
   ): Promise<void> {
-    const { signal, onBadLine, until = Infinity, onlyWholeLines = false } = options
+    const { signal, onRead, onBadLine, until = Infinity, onlyWholeLines = false } = options
     const from: LinePosition = this.read.ends[at] ?? { line: 1, offset: 0 }
     const batches = readBatches(file, {
       skipSpans: true,
       onlyWholeLines,
       from,
       ...(signal === undefined ? {} : { signal }),
+      ...(onRead === undefined ? {} : { onRead }),
       ...(onBadLine === undefined ? {} : { onBadLine: (bad: BadLine) => onBadLine(bad, file) }),
     })
     let batch = await batches.next()

@@ -4,13 +4,17 @@ import { dirname } from 'node:path'
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
 import { readCommandOf } from '../checkpoint/run-file.ts'
-import { type RecordViews, readViews, stateOf } from '../record/record-views.ts'
+import {
+  type RecordViewOptions,
+  type RecordViews,
+  readViews,
+  stateOf,
+} from '../record/record-views.ts'
 import { renderComparison } from './comparison.ts'
 import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 
-export interface ReportOptions {
-  readonly signal?: AbortSignal
+export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRead'> {
   /** Whether a record whose lock is held is written. Default: it is. */
   readonly isWriting?: (folder: string, sessionId: string) => Promise<boolean>
 }
@@ -38,11 +42,12 @@ export async function compareRuns(
 }
 
 async function readReport(path: string, options: ReportOptions): Promise<ReportData> {
-  const { signal } = options
+  const { signal, onRead } = options
   const problems: string[] = []
   const views = await readViews(path, {
     snapshot: 'use',
     ...(signal === undefined ? {} : { signal }),
+    ...(onRead === undefined ? {} : { onRead }),
     onBadLine({ line, offset, reason }: BadLine, file) {
       if (problems.length >= mostProblems) return
       problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)

@@ -123,7 +123,7 @@ describe('journal verify', () => {
     const { code, text } = await verify('text', started + 'bad\n'.repeat(200) + many)
     expect(code).toBe(1)
     expect(text).toContain('1 task, 302 events, 500 problems, ')
-    expect(text).toMatch(/\n {2}and 490 more\n$/)
+    expect(text).toMatch(/\n {2}and 490 more\n.*npx tutti journal repair \S+\n$/)
     expect(text.split('\n')).toHaveLength(13)
   })
 
@@ -212,6 +212,7 @@ describe('journal verify', () => {
       `  first: line 6, byte ${(started + life('a')).length}: invalid JSON`,
       '  a: TaskStarted although an earlier session has it DONE',
       '  a: TaskCompleted although an earlier session has it DONE',
+      `what can be read is copied by: npx tutti journal repair ${join(folder, 'first')}`,
       '',
     ])
   })

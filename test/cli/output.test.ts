@@ -1,6 +1,9 @@
+import { statSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { createOutput } from '../../src/cli/output.ts'
+import { type Followed, withReadingProgress } from '../../src/cli/reading/reading-progress.ts'
 import type { Terminal } from '../../src/telemetry/progress/terminal.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 class FakeTerminal implements Terminal {
   text = ''
@@ -31,6 +34,52 @@ describe('output', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true, 0)]
     createOutput('text', stdout, stderr).progress(['a line that is longer than twenty columns'])
     expect(stderr.text).toBe('a line that is longer than twenty columns\n')
+  })
+
+  it('clears a block on a terminal by one without lines', () => {
+    const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
+    const output = createOutput('text', stdout, stderr)
+    output.progress(['one'])
+    output.progress([])
+    expect(stderr.text).toBe('one\n\u001B[1A\u001B[J')
+  })
+
+  it('tells how far a long record is read, and clears that', async () => {
+    const [stdout, stderr] = [new FakeTerminal(true, 80), new FakeTerminal(true, 80)]
+    const output = createOutput('text', stdout, stderr)
+    const file = import.meta.filename
+    const clock = new ManualClock()
+    const half = Math.ceil(statSync(file).size / 2)
+    const result = await withReadingProgress(
+      output,
+      async ({ onRead }) => {
+        onRead(1, file)
+        await clock.advance(1000)
+        onRead(half, file)
+        // Not as often as blocks are read.
+        onRead(half + 1, file)
+        await clock.advance(1000)
+        onRead(7e6, `${file}.zst`)
+        return 'read'
+      },
+      clock,
+    )
+    expect(result).toBe('read')
+    expect(stderr.text).toBe(
+      'reading output.test.ts  50 % of 0 MB\n' +
+        '\u001B[1A\u001B[Jreading output.test.ts.zst  7 MB\n\u001B[1A\u001B[J',
+    )
+  })
+
+  it('tells nothing of it where there is no terminal', async () => {
+    const [stdout, stderr] = [new FakeTerminal(false), new FakeTerminal(false)]
+    const clock = new ManualClock()
+    const read = async ({ onRead }: Followed): Promise<void> => {
+      await clock.advance(5000)
+      onRead(1, import.meta.filename)
+    }
+    await withReadingProgress(createOutput('text', stdout, stderr), read, clock)
+    expect(stderr.text).toBe('')
   })
 
   it('writes each block as one plain line elsewhere', () => {

@@ -45,7 +45,7 @@ const modulePermits: readonly Permit[] = [
       'src/inference/engines/',
       'src/inference/models/npm-file.ts',
       'src/cli/script-child.ts',
-      'src/cli/reading/open-file.ts',
+      'src/cli/reading/report.ts',
     ],
   },
   { names: ['node:timers', 'node:timers/promises', 'node:perf_hooks'], files: [clock] },

@@ -11,6 +11,7 @@ import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { expectRecord } from '../reading/open-record.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from '../reading/output-file.ts'
+import { type Followed, withReadingProgress } from '../reading/reading-progress.ts'
 import { csvRows } from './csv.ts'
 import { OpenSpans } from './open-spans.ts'
 import { perfettoTrace } from './perfetto.ts'
@@ -26,15 +27,15 @@ export interface ExportOptions {
 type Pieces = AsyncIterable<string | Uint8Array>
 
 const formats = {
-  otlp: (path: string, signal: AbortSignal, { protobuf = false }: ExportOptions): Pieces =>
-    encodeSpans(spansOf(path, signal), protobuf ? 'protobuf' : 'json'),
-  perfetto: (path: string, signal: AbortSignal): Pieces => perfettoTrace(linesOf(path, signal)),
-  csv: async function* (path: string, signal: AbortSignal): Pieces {
-    const { pass } = await readViews(path, { signal })
+  otlp: (path: string, followed: Followed, { protobuf = false }: ExportOptions): Pieces =>
+    encodeSpans(spansOf(path, followed), protobuf ? 'protobuf' : 'json'),
+  perfetto: (path: string, followed: Followed): Pieces => perfettoTrace(linesOf(path, followed)),
+  csv: async function* (path: string, followed: Followed): Pieces {
+    const { pass } = await readViews(path, followed)
     yield* csvRows(pass)
   },
-  prometheus: async function* (path: string, signal: AbortSignal): Pieces {
-    const { pass } = await readViews(path, { signal })
+  prometheus: async function* (path: string, followed: Followed): Pieces {
+    const { pass } = await readViews(path, followed)
     yield prometheusText(pass)
   },
 }
@@ -65,31 +66,37 @@ export async function exportRecord(
   if (!isPrinted) await expectNoRecord(target, [path])
   await expectRecord(path)
   const format = formats[options.format as keyof typeof formats]
-  const pieces = format(path, output.closed, options)
   if (isPrinted) {
-    for await (const piece of pieces) {
-      if (output.closed.aborted) break
-      await output.write(piece)
+    const print = async (followed: Followed): Promise<void> => {
+      for await (const piece of format(path, followed, options)) {
+        if (output.closed.aborted) break
+        await output.write(piece)
+      }
     }
+    // Lines about it would be among those that it prints.
+    if (output.isTerminal) await print({ signal: output.closed, onRead() {} })
+    else await withReadingProgress(output, print)
     return exitCodes.ok
   }
-  const bytes = await writePieces(target, pieces)
+  const bytes = await withReadingProgress(output, (followed) =>
+    writePieces(target, format(path, followed, options)),
+  )
   const open = options.format === 'perfetto' ? '; open it in https://ui.perfetto.dev' : ''
   output.result({ path: target, bytes }, [`export  ${target}${open}`])
   return exitCodes.ok
 }
 
 /** All lines of the run, file by file. */
-async function* linesOf(path: string, signal: AbortSignal) {
-  for (const file of (await findChain(path)).files) yield* readBatches(file, { signal })
+async function* linesOf(path: string, followed: Followed) {
+  for (const file of (await findChain(path)).files) yield* readBatches(file, followed)
 }
 
 const spansAtOnce = 500
 
-async function* spansOf(path: string, signal: AbortSignal) {
+async function* spansOf(path: string, followed: Followed) {
   for (const file of (await findChain(path)).files) {
     const open = new OpenSpans()
-    for await (const batch of readBatches(file, { signal })) {
+    for await (const batch of readBatches(file, followed)) {
       for (const line of batch) open.take(line)
       const spans = batch.filter((line) => line.section === 'span')
       for (let at = 0; at < spans.length; at += spansAtOnce) yield spans.slice(at, at + spansAtOnce)

@@ -13,13 +13,16 @@ import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { resumeCommand } from '../run/resume-command.ts'
 import { expectAtRest, expectRecord } from './open-record.ts'
+import { withReadingProgress } from './reading-progress.ts'
 
 const mostShown = 10
 
 /** Exit code 0 when the copy is written; whether it is sound is for `journal verify` to say. */
 export async function repairJournal(what: string, output: Output): Promise<number> {
   const path = await expectCopyable(await findRecord(what))
-  const { problems, ...repaired } = await repairRecord(path, output.closed)
+  const { problems, ...repaired } = await withReadingProgress(output, (followed) =>
+    repairRecord(path, followed),
+  )
   const { kept, mended, dropped, path: copy } = repaired
   const command = readCommandOf((await findChain(copy)).files)
   output.result({ ...repaired, problems }, [
@@ -43,9 +46,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
     originalBytes,
     frames,
     path: copy,
-  } = await compressRecord(path, {
-    signal: output.closed,
-  })
+  } = await withReadingProgress(output, (followed) => compressRecord(path, followed))
   const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
   const value = { path: copy, bytes, original_bytes: originalBytes, frames }
   output.result(value, [

@@ -21,6 +21,7 @@ import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { RecordWriters } from './record-writer.ts'
+import { withReadingProgress } from './reading-progress.ts'
 
 export interface OpenRecord extends RecordViews {
   readonly path: string
@@ -57,7 +58,9 @@ async function openRecord(
   snapshot: RecordViewOptions['snapshot'] & string,
   output: Output,
 ): Promise<OpenRecord> {
-  const views = await readViews(path, { snapshot, onDemand: true, signal: output.closed })
+  const views = await withReadingProgress(output, (followed) =>
+    readViews(path, { snapshot, onDemand: true, ...followed }),
+  )
   if (isForeign(path, views)) throw foreignFile(path)
   return { ...views, path, ...(await stateNow(views)) }
 }

@@ -1,14 +1,15 @@
 /** `tutti report`: one page about a run, or about two of them, for a browser and for paper. */
 
+import { spawn } from 'node:child_process'
 import { basename, resolve } from 'node:path'
-import { ValueError } from '../../foundation/errors.ts'
+import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { RecordWriters } from './record-writer.ts'
-import { openFile } from './open-file.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from './output-file.ts'
+import { withReadingProgress } from './reading-progress.ts'
 
 export interface ReportCommandOptions {
   /** `-`: the standard output. */
@@ -30,12 +31,11 @@ export async function writeReport(
   const isPrinted = isStandardOutput(target)
   if (!isPrinted) await expectNoRecord(target, second === null ? [path] : [path, second])
   const writers = new RecordWriters()
-  const how = {
-    signal: output.closed,
-    isWriting: (folder: string, sessionId: string) => writers.isWriting(folder, sessionId),
-  }
-  const pieces =
-    second === null ? await makeReport(path, how) : await compareRuns(path, second, how)
+  const isWriting = (folder: string, sessionId: string) => writers.isWriting(folder, sessionId)
+  const pieces = await withReadingProgress(output, (followed) => {
+    const how = { ...followed, isWriting }
+    return second === null ? makeReport(path, how) : compareRuns(path, second, how)
+  })
   if (isPrinted) {
     for (const piece of pieces) await output.write(piece)
     return exitCodes.ok
@@ -64,4 +64,23 @@ function defaultPath(path: string, second: string | null): string {
     basename(file).replace(/(?:\.\d+(?:-\d+)?)?\.telemetry\.jsonl(?:\.zst)?$/, '')
   const name = second === null ? stem(path) : `${stem(path)}-${stem(second)}`
   return `${name}.report.html`
+}
+
+/** The command that opens a file with the program that the person's desktop has for it. */
+function openerOf(path: string): readonly [command: string, ...args: string[]] {
+  if (process.platform === 'darwin') return ['open', path]
+  // The first text in quotes would be the title of a window.
+  if (process.platform === 'win32') return ['cmd', '/c', 'start', '""', path]
+  return ['xdg-open', path]
+}
+
+/** Resolves when that program runs, with `null`, or with why it does not. It may run for long. */
+function openFile(path: string): Promise<string | null> {
+  const [command, ...args] = openerOf(path)
+  return new Promise((settle) => {
+    const child = spawn(command, args, { stdio: 'ignore', detached: true })
+    child.once('error', (error) => settle(`${command}: ${messageOf(error)}`))
+    child.once('spawn', () => settle(null))
+    child.unref()
+  })
 }

@@ -50,7 +50,7 @@ export class ProgressBlock {
     const cut = lines.map((line) => cutTo(line, width))
     // Moves to the first line of the last block and clears from there.
     const rewind = this.#drawn === 0 || !this.isRedrawn ? '' : `\u001B[${this.#drawn}A\u001B[J`
-    this.#terminal.write(`${rewind}${cut.join('\n')}\n`)
+    this.#terminal.write(`${rewind}${cut.map((line) => `${line}\n`).join('')}`)
     this.#drawn = cut.length
   }
 
