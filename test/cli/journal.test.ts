@@ -124,7 +124,7 @@ describe('journal verify', () => {
     expect(code).toBe(1)
     expect(text).toContain('1 task, 302 events, 500 problems, ')
     expect(text).toMatch(/\n {2}and 490 more\n.*npx tutti journal repair \S+\n$/)
-    expect(text.split('\n')).toHaveLength(13)
+    expect(text.split('\n')).toHaveLength(14)
   })
 
   it('journal verify: an event that is there twice is told with both lines', async () => {
