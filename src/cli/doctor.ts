@@ -4,6 +4,8 @@ import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { countText } from '../views/readable.ts'
 import { availableParallelism, totalmem } from 'node:os'
 import { delimiter, join } from 'node:path'
+import { findNatsServer } from '../cluster/broker/nats-program.ts'
+import { messageOf } from '../foundation/errors.ts'
 import { nodeProblem } from '../foundation/node-version.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
@@ -26,7 +28,6 @@ const packages = [
 ] as const
 
 const commands = [
-  ['nats-server', 'a cluster of your own', 'apt-get install nats-server'],
   ['sbatch', 'tutti launch with Slurm', 'apt-get install slurm-client'],
   ['mpirun', 'MPI programs without Slurm', 'apt-get install openmpi-bin'],
   ['ssh', 'tutti launch --hosts', 'apt-get install openssh-client'],
@@ -50,6 +51,7 @@ export function examine(output: Output, folder = process.cwd()): number {
     checkNode(),
     checkFolder(folder),
     ...packages.map(([name, use]) => checkPackage(name, use)),
+    checkServer(),
     ...commands.map(([name, use, get]) => checkCommand(name, use, get)),
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
@@ -105,6 +107,20 @@ function checkPackage(name: string, needed_for: string): Check {
     return { ...common, state: 'ok', detail: 'installed', get: null }
   } catch {
     return { ...common, state: 'missing', detail: '', get: `npm install ${name}` }
+  }
+}
+
+/** Where backends look for it, which is not on PATH alone. */
+function checkServer(): Check {
+  const common = { name: 'nats-server', needed_for: 'a cluster of your own, and tutti launch' }
+  try {
+    return { ...common, state: 'ok', detail: findNatsServer(), get: null }
+  } catch (error) {
+    if (process.env['TUTTI_NATS_SERVER']) {
+      const get = 'change TUTTI_NATS_SERVER'
+      return { ...common, state: 'problem', detail: messageOf(error), get }
+    }
+    return { ...common, state: 'missing', detail: '', get: 'apt-get install nats-server' }
   }
 }
 

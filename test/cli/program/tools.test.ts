@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { examine } from '../../../src/cli/doctor.ts'
 import { createOutput } from '../../../src/cli/output.ts'
 import { needs, requireCommand } from '../../require.ts'
@@ -111,6 +111,20 @@ describe('doctor and config check', () => {
     const line = /^problem {2}this folder +\/nowhere\/at-all cannot be written; needed for records/m
     expect(text).toMatch(line)
     expect(text).toMatch(/^1 problem to solve$/m)
+  })
+
+  it('doctor: looks for nats-server where backends do', () => {
+    const examined = (): string => {
+      let text = ''
+      const stream = { isTTY: false, write: (more: string) => (text += more) }
+      examine(createOutput('text', stream, stream), folder.path)
+      return text
+    }
+    onTestFinished(() => void vi.unstubAllEnvs())
+    vi.stubEnv('TUTTI_NATS_SERVER', process.execPath)
+    expect(examined()).toContain(`nats-server              ${process.execPath}\n`)
+    vi.stubEnv('TUTTI_NATS_SERVER', '/nowhere/nats-server')
+    expect(examined()).toMatch(/^problem {2}nats-server .*at \/nowhere.*change TUTTI_NATS_SERVER$/m)
   })
 
   it('config check: a right file, and one with a misspelled key by line and column', async () => {
