@@ -70,27 +70,29 @@ export function toBatchOptions(
   return [...own, ...given, ...more, ...after]
 }
 
-function expectFurther(option: string): void {
-  expectLine('an option of sbatch', option)
-  if (!isReserved(option)) return
-  throw new ValueError(`${option}: tutti launch sets this option of sbatch itself`)
+/** Throws `ValueError` for one that the launcher sets itself. */
+export function expectFurther(option: string, field = 'an option of sbatch'): void {
+  expectLine(field, option)
+  if (!isOneOf(option, reserved, reservedLetters)) return
+  const text = `${option}: tutti launch sets this option of sbatch itself`
+  throw new ValueError(text, { field, got: option })
 }
 
 /** As sbatch reads it: names may be shortened, and short forms may share a dash. */
-function isReserved(option: string): boolean {
+export function isOneOf(option: string, names: readonly string[], letters: string): boolean {
   if (option.startsWith('--')) {
     const [name = ''] = option.slice(2).split('=')
-    return name !== '' && reserved.some((one) => one.startsWith(name))
+    return name !== '' && names.some((one) => one.startsWith(name))
   }
   for (const letter of option.slice(1)) {
-    if (reservedLetters.includes(letter)) return true
+    if (letters.includes(letter)) return true
     if (!plainLetters.includes(letter)) return false
   }
   return false
 }
 
 /** A line end in a value would be another line of a message or a listing. */
-function expectLine(field: string, value: string): string {
+export function expectLine(field: string, value: string): string {
   quoteForShell(field, value)
   return value
 }

@@ -1,5 +1,7 @@
 /** The option `allocations` of the HPC backend: which jobs of Slurm it may ask for by itself. */
 
+import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
+import { ValueError } from '../../foundation/errors.ts'
 import {
   expectInteger,
   expectKnownKeys,
@@ -9,7 +11,7 @@ import {
   invalid,
 } from '../../foundation/options.ts'
 import { expectLabels } from '../../tasks/resources.ts'
-import type { BatchRequest } from '../launch/batch-job.ts'
+import { type BatchRequest, expectFurther, expectLine, isOneOf } from '../launch/batch-job.ts'
 
 /** Allocations that are asked for in the same way, by waiting work. */
 export interface AllocationsOptions {
@@ -48,6 +50,7 @@ export interface ResolvedAllocations {
   readonly max: number
   readonly backlog: number
   readonly idleSeconds: number
+  /** Whole minutes. */
   readonly timeSeconds: number | null
   readonly maxTotal: number
   readonly labels: Readonly<Record<string, string>>
@@ -58,6 +61,11 @@ const textKeys = ['partition', 'account', 'qos', 'constraint'] as const
 const countKeys = ['nodes', 'min', 'max', 'backlog', 'maxTotal', 'gpusPerNode'] as const
 const otherKeys = ['idleSeconds', 'timeSeconds', 'labels', 'sbatch'] as const
 const keys = [...textKeys, ...countKeys, ...otherKeys]
+/** What of `sbatch` there are fields for. */
+const namesOfFields = [...textKeys, 'nodes', 'time', 'gpus-per-node']
+const lettersOfFields = 'pAqCNt'
+/** A year: more than any limit, and less than what Slurm can count. */
+const longestLimit = 366 * 86_400
 
 /** `graceSeconds` of the backend: tasks need time for their end. */
 export function resolveAllocations(given: unknown, graceSeconds: number): ResolvedAllocations[] {
@@ -70,10 +78,12 @@ function resolveOne(field: string, given: unknown, graceSeconds: number): Resolv
   const options = expectObject(field, given) as Partial<AllocationsOptions>
   expectKnownKeys('HpcBackend', options, keys, `${field}.`)
   const count = (key: (typeof countKeys)[number], fallback: number | undefined, min: number) =>
-    expectInteger(`${field}.${key}`, options[key] ?? fallback, { min })
+    expectInteger(`${field}.${key}`, withDefault(options[key], fallback), { min })
   const max = count('max', undefined, 1)
   const min = count('min', 0, 0)
   if (min > max) throw invalid(`${field}.min`, `at most max (${max})`, min)
+  const maxTotal = options.maxTotal === undefined ? Infinity : count('maxTotal', undefined, 1)
+  if (min > maxTotal) throw invalid(`${field}.min`, `at most maxTotal (${maxTotal})`, min)
   const nodes = count('nodes', 1, 1)
   const timeSeconds = resolveTime(`${field}.timeSeconds`, options.timeSeconds, graceSeconds)
   return {
@@ -82,30 +92,34 @@ function resolveOne(field: string, given: unknown, graceSeconds: number): Resolv
     min,
     max,
     backlog: count('backlog', 1, 1),
-    idleSeconds: expectNumber(`${field}.idleSeconds`, options.idleSeconds ?? 60, { min: 0 }),
+    idleSeconds: expectNumber(`${field}.idleSeconds`, withDefault(options.idleSeconds, 60), {
+      min: 0,
+    }),
     timeSeconds,
-    maxTotal: options.maxTotal === undefined ? Infinity : count('maxTotal', undefined, 1),
-    labels: expectLabels(`${field}.labels`, options.labels ?? {}),
+    maxTotal,
+    labels: resolveLabels(`${field}.labels`, withDefault(options.labels, {})),
     request: {
       nodes,
       ...(options.gpusPerNode === undefined ? {} : { gpusPerNode: count('gpusPerNode', 0, 0) }),
-      ...(timeSeconds === null ? {} : { time: toMinutes(timeSeconds) }),
+      ...(timeSeconds === null ? {} : { time: String(timeSeconds / 60) }),
       ...resolveTexts(field, options),
-      more: resolveMore(`${field}.sbatch`, options.sbatch ?? []),
+      more: resolveMore(`${field}.sbatch`, withDefault(options.sbatch, [])),
     },
   }
 }
 
+/** `null` is a mistake. */
+const withDefault = <T>(given: T | undefined, fallback: T): T =>
+  given === undefined ? fallback : given
+
+/** Minutes, as Slurm counts and grants them. */
 function resolveTime(field: string, given: unknown, graceSeconds: number): number | null {
   if (given === undefined) return null
-  const seconds = expectNumber(field, given, { above: 0 })
+  const seconds = expectNumber(field, given, { above: 0, max: longestLimit })
   const least = 2 * graceSeconds
-  if (seconds >= least) return seconds
+  if (seconds >= least) return Math.ceil(seconds / 60) * 60
   throw invalid(field, `at least twice graceSeconds (${least})`, seconds)
 }
-
-/** Slurm counts minutes. */
-const toMinutes = (seconds: number): string => String(Math.ceil(seconds / 60))
 
 function resolveTexts(
   field: string,
@@ -113,15 +127,38 @@ function resolveTexts(
 ): Pick<BatchRequest, (typeof textKeys)[number]> {
   const given = textKeys.filter((key) => options[key] !== undefined)
   return Object.fromEntries(
-    given.map((key) => [key, expectString(`${field}.${key}`, options[key])]),
+    given.map((key) => {
+      const name = `${field}.${key}`
+      return [key, expectLine(name, expectString(name, options[key]))]
+    }),
   )
 }
 
+/** The plan would not know of what these ask for. */
 function resolveMore(field: string, given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid(field, 'a list of options of sbatch', given)
   return given.map((one, at) => {
-    const option = expectString(`${field}[${at}]`, one)
-    if (option.startsWith('-')) return option
-    throw invalid(`${field}[${at}]`, 'an option, with its value after =', option)
+    const name = `${field}[${at}]`
+    const option = expectString(name, one)
+    if (!/^-[^-]|^--./.test(option)) {
+      throw invalid(name, 'an option, with its value after =', option)
+    }
+    expectFurther(option, name)
+    if (!isOneOf(option, namesOfFields, lettersOfFields)) return option
+    const text = `${name}: ${option} is not for sbatch: allocations have a field for it`
+    throw new ValueError(text, { field: name, got: option, expected: 'another option' })
   })
+}
+
+/** Labels that nodes get anyway. */
+function resolveLabels(field: string, given: unknown): Readonly<Record<string, string>> {
+  const labels = expectLabels(field, given)
+  for (const name of ['partition', allocationLabel]) {
+    if (labels[name] === undefined) continue
+    throw new ValueError(`${field}.${name}: nodes have this label anyway, with what Slurm says`, {
+      field: `${field}.${name}`,
+      got: labels[name],
+    })
+  }
+  return labels
 }

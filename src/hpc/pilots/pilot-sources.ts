@@ -9,6 +9,7 @@ import {
   type PartitionNode,
 } from '../slurm/partition-nodes.ts'
 import { type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
+import { parseTimeLimit } from '../slurm/time-limit.ts'
 import type { ResolvedAllocations } from './pilot-options.ts'
 import type { PilotCandidate, PilotKind } from './pilot-plan.ts'
 
@@ -38,7 +39,7 @@ function toSource(
   nodes: readonly PartitionNode[],
   graceSeconds: number,
 ): PilotSource {
-  const { field, request, labels, timeSeconds } = options
+  const { field, request, labels } = options
   const { gpusPerNode = 0, constraint = null } = request
   const inPartition = nodesOf(options, nodes)
   const fitting = inPartition.filter(
@@ -47,26 +48,65 @@ function toSource(
   const [first] = fitting
   const count = new Set(fitting.map(({ name }) => name)).size
   if (first === undefined || count < options.nodes) {
-    const which = [...new Set(inPartition.map(({ partition }) => partition))].join(', ')
     throw new ValueError(
       `${field}: ${options.nodes} nodes with ${gpusPerNode} GPUs each are asked for; ` +
-        `partition ${which} has ${count} that fit`,
+        `partition ${partitionsOf(inPartition)} has ${count} that fit`,
       { field },
     )
   }
-  const candidates = fitting.map(({ cores, memoryMb, partition }) => ({
-    cores,
+  const limit = limitOf(options, fitting, graceSeconds)
+  const lasting = fitting.filter(({ longestSeconds }) => longestSeconds >= limit)
+  // Slurm does not use partitions that allow less. Where all do, it says so itself.
+  const candidates = (lasting.length > 0 ? lasting : fitting).map((node) => ({
+    cores: node.cores,
     gpus: gpusPerNode,
-    memoryMb,
-    labels: { ...labels, partition },
+    memoryMb: node.memoryMb,
+    labels: { ...labels, partition: node.partition },
   }))
-  const usableSeconds = timeSeconds === null ? Infinity : timeSeconds - graceSeconds
   return {
     options,
-    kind: { ...options, usableSeconds, candidates: distinct(candidates) },
+    kind: {
+      ...options,
+      usableSeconds: toUsable(limit, graceSeconds),
+      candidates: distinct(candidates),
+    },
     near: { name: first.name, address: first.address, memoryMb: null },
   }
 }
+
+/** The time limit that it will get; of several partitions the shortest. Throws for too short. */
+function limitOf(
+  { field, timeSeconds }: ResolvedAllocations,
+  nodes: readonly PartitionNode[],
+  graceSeconds: number,
+): number {
+  const byVariable = parseTimeLimit(process.env['SBATCH_TIMELIMIT'] ?? '')
+  if (timeSeconds !== null) return timeSeconds
+  const limit =
+    byVariable === undefined
+      ? Math.min(...nodes.map(({ defaultSeconds }) => defaultSeconds))
+      : (byVariable ?? Infinity)
+  const least = 2 * graceSeconds
+  if (limit >= least) return limit
+  const at = `${field}.timeSeconds`
+  const where = byVariable === undefined ? `partition ${partitionsOf(nodes)}` : 'SBATCH_TIMELIMIT'
+  const text = `without it the limit is ${limit} s, by ${where}: less than twice graceSeconds`
+  throw new ValueError(`${at}: ${text} (${graceSeconds})`, {
+    field: at,
+    hint: `Give at least ${least} s, or a shorter graceSeconds.`,
+  })
+}
+
+/** What agents may need for their start, so that a task that was accepted can begin in time. */
+const startSeconds = 30
+
+function toUsable(limit: number, graceSeconds: number): number {
+  const seconds = limit - graceSeconds
+  return seconds - Math.min(startSeconds, seconds / 2)
+}
+
+const partitionsOf = (nodes: readonly PartitionNode[]): string =>
+  [...new Set(nodes.map(({ partition }) => partition))].join(', ')
 
 /** Of the partitions that it names, else of the default one. */
 function nodesOf(
@@ -79,11 +119,11 @@ function nodesOf(
     return inDefault.length > 0 ? inDefault : nodes
   }
   const names = named.split(',')
-  const found = nodes.filter(({ partition }) => names.includes(partition))
-  if (found.length > 0) return found
-  const known = [...new Set(nodes.map(({ partition }) => partition))].join(', ')
+  const unknown = names.filter((name) => nodes.every(({ partition }) => partition !== name))
+  if (unknown.length === 0) return nodes.filter(({ partition }) => names.includes(partition))
   const at = `${field}.partition`
-  throw new ValueError(`${at}: Slurm has no partition ${named}; it has ${known}`, { field: at })
+  const text = `Slurm has no partition ${unknown.join(', ')}; it has ${partitionsOf(nodes)}`
+  throw new ValueError(`${at}: ${text}`, { field: at, got: named })
 }
 
 function distinct(candidates: readonly PilotCandidate[]): readonly PilotCandidate[] {

@@ -1,7 +1,9 @@
 /** What `sinfo` prints about the nodes of a partition. Pure; the same for all versions. */
 
+import { parseTimeLimit } from './time-limit.ts'
+
 /** Fields that every version of `sinfo` has. */
-export const nodeFormat = '%n|%o|%c|%m|%G|%f|%P'
+export const nodeFormat = '%n|%o|%c|%m|%G|%f|%P|%L|%l'
 
 export interface PartitionNode {
   readonly name: string
@@ -14,6 +16,10 @@ export interface PartitionNode {
   readonly partition: string
   /** Whether jobs that name no partition go there. */
   readonly isDefault: boolean
+  /** The limit of jobs that ask for none; `Infinity` without one. */
+  readonly defaultSeconds: number
+  /** The longest limit of a job; `Infinity` without one. */
+  readonly longestSeconds: number
 }
 
 /** Lines of `sinfo -h -N -o FORMAT`; `null` if there is something else among them. */
@@ -28,8 +34,10 @@ export function parsePartitionNodes(text: string): readonly PartitionNode[] | nu
 function parseNode(line: string): PartitionNode | null {
   const fields = line.trim().split('|')
   const [name = '', address = '', cores, memory, gres = '', features = '', partition = ''] = fields
+  const longestSeconds = parseTimeLimit(fields[8] ?? '')
   // Sizes of nodes that differ end with a plus, where they are printed together.
-  if (fields.length !== 7 || !/^\d+$/.test(cores ?? '') || !/^\d+$/.test(memory ?? '')) return null
+  if (fields.length !== 9 || longestSeconds === undefined) return null
+  if (!/^\d+$/.test(cores ?? '') || !/^\d+$/.test(memory ?? '')) return null
   return {
     name,
     address,
@@ -39,6 +47,9 @@ function parseNode(line: string): PartitionNode | null {
     features: features === '(null)' ? [] : features.split(','),
     partition: partition.replace(/\*$/, ''),
     isDefault: partition.endsWith('*'),
+    // Without a default, which is `n/a`, it is the longest.
+    defaultSeconds: parseTimeLimit(fields[7] ?? '') ?? longestSeconds ?? Infinity,
+    longestSeconds: longestSeconds ?? Infinity,
   }
 }
 

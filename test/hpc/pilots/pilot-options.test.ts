@@ -3,6 +3,9 @@ import { resolveAllocations } from '../../../src/hpc/pilots/pilot-options.ts'
 
 const grace = 60
 
+const badOption = (option: string) =>
+  [{ max: 1, sbatch: ['-wn4', option] }, 'allocations.sbatch[1]'] as const
+
 describe('the option allocations', () => {
   it('has defaults for all but the most at the same time', () => {
     expect(resolveAllocations({ max: 3 }, grace)).toEqual([
@@ -58,7 +61,15 @@ describe('the option allocations', () => {
       [{ max: 1, gpusPerNode: 1.5 }, 'allocations.gpusPerNode'],
       [{ max: 1, partition: 7 }, 'allocations.partition'],
       [{ max: 1, labels: { a: 1 } }, 'allocations.labels.a'],
-      [{ max: 1, sbatch: ['x'] }, 'allocations.sbatch[0]'],
+      [{ max: 1, timeSeconds: 1e12 }, 'allocations.timeSeconds'],
+      [{ max: 1, account: 'a\nb' }, 'allocations.account'],
+      [{ max: 3, min: 2, maxTotal: 1 }, 'allocations.min'],
+      [{ max: 1, labels: { partition: 'a' } }, 'allocations.labels.partition'],
+      [{ max: 1, labels: { allocation: 'a' } }, 'allocations.labels.allocation'],
+      [{ max: 1, idleSeconds: null }, 'allocations.idleSeconds'],
+      ...['x', '-', '--', '--output=x', '-a1-5', '--reservation=a\nb'].map(badOption),
+      // There are fields for them, which the plan knows.
+      ...['--time=1', '-t1', '--part=x', '-p x', '-N3', '--nodes=3', '--gpus=1'].map(badOption),
       [{ max: 1, idle: 1 }, 'allocations.idle'],
       [[{ max: 1 }, { max: 1, min: 2 }], 'allocations[1].min'],
       [[], 'allocations'],

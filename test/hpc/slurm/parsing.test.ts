@@ -204,13 +204,30 @@ describe('output of Slurm', () => {
 
   it('the nodes of partitions have cores, memory, GPUs of all kinds, and features', () => {
     const gres = 'gpu:a100:4(S:0-1),gpu:v100:2,craynetwork:4'
-    const lines = ['n1|10.1.0.11|64|257000|(null)|(null)|cpu*', `g1|g1|8|4000|${gres}|a,b|gpu`]
+    const lines = [
+      'n1|10.1.0.11|64|257000|(null)|(null)|cpu*|n/a|30:00',
+      `g1|g1|8|4000|${gres}|a,b|gpu|1:00:00|infinite`,
+    ]
     const nodes = parsePartitionNodes(`${lines.join('\n')}\n`)
     const first = { name: 'n1', address: '10.1.0.11', cores: 64, memoryMb: 257_000, gpus: 0 }
     const second = { name: 'g1', address: 'g1', cores: 8, memoryMb: 4000, gpus: 6 }
     expect(nodes).toEqual([
-      { ...first, features: [], partition: 'cpu', isDefault: true },
-      { ...second, features: ['a', 'b'], partition: 'gpu', isDefault: false },
+      {
+        ...first,
+        features: [],
+        partition: 'cpu',
+        isDefault: true,
+        defaultSeconds: 1800,
+        longestSeconds: 1800,
+      },
+      {
+        ...second,
+        features: ['a', 'b'],
+        partition: 'gpu',
+        isDefault: false,
+        defaultSeconds: 3600,
+        longestSeconds: Infinity,
+      },
     ])
     const may = (constraint: string | null) => nodes?.map((one) => mayHaveFeatures(one, constraint))
     expect([may(null), may('a'), may('a&b')]).toEqual([
@@ -221,7 +238,9 @@ describe('output of Slurm', () => {
     // Slurm decides.
     expect([may('a|c'), may('[x*2&y*1]')].flat()).toEqual([true, true, true, true])
     expect(parsePartitionNodes('')).toEqual([])
-    for (const line of ['sinfo: error', 'n1|n1|4+|1|(null)|(null)|cpu', 'n1|n1|4|1|(null)|cpu']) {
+    const end = '|n/a|infinite'
+    const bad = ['sinfo: error', `n1|n1|4+|1|(null)|(null)|cpu${end}`, `n1|n1|4|1|(null)|cpu${end}`]
+    for (const line of [...bad, 'n1|n1|4|1|(null)|(null)|cpu|n/a|soon']) {
       expect(parsePartitionNodes(line), line).toBeNull()
     }
   })
@@ -234,6 +253,8 @@ describe('output of Slurm', () => {
       const inMain = nodes?.filter(({ isDefault }) => isDefault) ?? []
       expect(inMain.map(({ name }) => name)).toEqual(['n1', 'n2', 'n3', 'n4'])
       expect(inMain[0]).toMatchObject({ cores: 4, memoryMb: 4000, gpus: 2, partition: 'main' })
+      const limits = nodes?.map((one) => `${one.partition} ${one.defaultSeconds}`)
+      expect(new Set(limits)).toEqual(new Set(['main Infinity', 'small 1800']))
     },
   )
 
