@@ -35,7 +35,7 @@ import type { ClusterConnection, ClusterSettings } from './driver/cluster-connec
 import { DriverSession } from './driver/driver-session.ts'
 import { HeldNodes, noneHeld } from './driver/placement/held-nodes.ts'
 import { couldRun } from './driver/placement/placement-node.ts'
-import type { ClusterLoad } from './driver/placement/placement-state.ts'
+import { type ClusterLoad, joinLoads } from './driver/placement/placement-state.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { describeLack } from './wire/resource-words.ts'
@@ -148,11 +148,7 @@ export class ClusterBackend implements Backend {
 
   /** Of all sessions. */
   get load(): ClusterLoad {
-    const loads = Array.from(this.#sessions, ({ load }) => load)
-    return {
-      waiting: loads.flatMap(({ waiting }) => waiting),
-      busyNodes: loads.flatMap(({ busyNodes }) => busyNodes),
-    }
+    return joinLoads(Array.from(this.#sessions, ({ load }) => load))
   }
 
   /** Why a node that was there is gone; `null` for any other. */

@@ -34,6 +34,14 @@ describe('allocations that the backend asks for', () => {
     expect(await queue()).toBe('')
   })
 
+  needs(...slurmNeeds)('work that one could not run goes to another kind', async () => {
+    const { start } = createLauncher(await slurm())
+    const end = await start(...elastic, 'vain').ended
+    expect(JSON.parse(end.stdout)).toMatchObject({ ends: ['DONE'], partitions: ['small', 'main'] })
+    expect(end.stderr).toMatch(/AllocationFailed.*could run none of the tasks.*tried later/)
+    expect(await queue()).toBe('')
+  })
+
   needs(...slurmNeeds)('three refusals in a row end the work, in the words of Slurm', async () => {
     const { start } = createLauncher(await slurm())
     const end = await start(...elastic, 'refused').ended

@@ -1,5 +1,6 @@
 /** One allocation that the backend has asked for by itself: from its submission to its end. */
 
+import type { NodeLoad } from '../../cluster/driver/placement/placement-state.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -7,18 +8,18 @@ import { boundedWait } from '../../foundation/promises.ts'
 import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { AllocationWatch } from '../allocation-watch.ts'
-import { HeldNodes } from '../launch/held-nodes.ts'
-import type { LaunchFolder } from '../launch/launch-folder.ts'
+import { HeldNodes, type HeldNodesOptions } from '../launch/held-nodes.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
-import { type PilotEnd, youngSeconds } from './pilot-plan.ts'
+import { judgeEnd, type PilotEnd } from './pilot-history.ts'
 
 export interface PilotJobOptions {
   readonly id: string
   /** The number of its kind. */
   readonly kind: number
-  /** Of sbatch. */
-  readonly batch: readonly string[]
-  readonly folder: LaunchFolder
+  /** By `workKey`: what it is asked for. */
+  readonly work: readonly string[]
+  /** Makes its folder, and the options of sbatch. */
+  readonly prepare: () => Pick<HeldNodesOptions, 'folder' | 'batch'>
   readonly commands: SlurmCommands
   readonly clock: Clock
   readonly log: Log
@@ -26,6 +27,8 @@ export interface PilotJobOptions {
   /** Starts agents on its nodes. */
   readonly addAgents: (allocation: Allocation, jobId: string) => Promise<NodeAgents>
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
+  /** What waits, by `workKey`. */
+  readonly waiting: () => ReadonlySet<string>
   /** Slurm has taken the request, its nodes are there, or it is about to end. */
   readonly onChange: () => void
   readonly onEnding: (secondsLeft: number) => void
@@ -50,10 +53,13 @@ export class PilotJob {
   #allocation: Allocation | null = null
   #watch: AllocationWatch | null = null
   #startedAt: number | null = null
-  /** It has ended by its time limit. */
-  #isAtLimit = false
+  /** Why the scheduler ends it. */
+  #cause: 'limit' | 'loss' = 'loss'
   /** Since when none of its nodes runs a task. */
   #idleSince: number | null = null
+  /** How many tasks its nodes have got, of the sessions that there are. */
+  #taken = 0
+  #hasRun = false
 
   constructor(options: PilotJobOptions) {
     this.#options = options
@@ -61,6 +67,11 @@ export class PilotJob {
     this.kind = options.kind
     this.submittedAt = options.clock.now()
     this.ended = this.#run()
+  }
+
+  /** By `workKey`: what it was asked for. */
+  get work(): readonly string[] {
+    return this.#options.work
   }
 
   /** `ending`: it gets no more tasks. */
@@ -88,11 +99,24 @@ export class PilotJob {
   }
 
   /** Seconds since the epoch; `null` while one of its nodes runs a task. */
-  idleSince(busyNodes: ReadonlySet<string>): number | null {
-    const isBusy =
-      this.#allocation === null || this.#allocation.nodes.some(({ name }) => busyNodes.has(name))
-    this.#idleSince = isBusy ? null : (this.#idleSince ?? this.#options.clock.now())
+  get idleSince(): number | null {
     return this.#idleSince
+  }
+
+  get hasRun(): boolean {
+    return this.#hasRun
+  }
+
+  /** Called again and again, with what nodes do. */
+  note(nodes: ReadonlyMap<string, NodeLoad>): void {
+    const own = this.#allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
+    const taken = own.reduce((sum, one) => sum + one.taken, 0)
+    const isBusy = this.#allocation === null || own.some((one) => one.isBusy)
+    const isIdle = !isBusy && taken === this.#taken
+    const now = this.#options.clock.now()
+    this.#idleSince = isBusy ? null : isIdle ? (this.#idleSince ?? now) : now
+    this.#taken = taken
+    if (taken > 0) this.#hasRun = true
   }
 
   /** Gives it back: at once while it waits, else when what runs there has ended. */
@@ -107,23 +131,30 @@ export class PilotJob {
       const reason = await this.#hold()
       if (reason === null) return this.#endOf('given back', '')
       const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
-      const hasFailed = !this.#isAtLimit && age < youngSeconds
-      return this.#endOf(hasFailed ? 'failed' : 'lived', reason)
+      return this.#endOf(judgeEnd(age, this.#cause, this.hasRun), reason)
     } catch (error) {
       return this.#endOf('failed', messageOf(error))
     }
   }
 
   #endOf(kind: PilotEnd['kind'], reason: string): PilotEnd {
-    return { kind, reason, submittedAt: this.submittedAt, at: this.#options.clock.now() }
+    const { submittedAt, hasRun } = this
+    const at = this.#options.clock.now()
+    return { kind, reason, submittedAt, at, hasRun, missed: this.#missed() }
+  }
+
+  /** What it has come for in vain. */
+  #missed(): readonly string[] {
+    if (this.#startedAt === null || this.hasRun) return []
+    const waiting = this.#options.waiting()
+    return this.work.filter((key) => waiting.has(key))
   }
 
   /** Resolves with why the scheduler has ended it; with `null` if it was given back. */
   async #hold(): Promise<string | null> {
-    const { batch, folder, commands, clock, onChange } = this.#options
+    const { prepare, commands, clock, onChange } = this.#options
     const held = await HeldNodes.open({
-      batch,
-      folder,
+      ...prepare(),
       commands,
       clock,
       signal: this.#abort.signal,
@@ -173,7 +204,7 @@ export class PilotJob {
   #watchEnd(allocation: Allocation): AllocationWatch {
     const { clock, log, graceSeconds, onEnding } = this.#options
     const onEnd = (reason: string, cause: 'limit' | 'loss'): void => {
-      this.#isAtLimit = cause === 'limit'
+      this.#cause = cause
       this.#over.resolve(reason)
     }
     return new AllocationWatch({ allocation, graceSeconds, clock, log, onEnding, onEnd })

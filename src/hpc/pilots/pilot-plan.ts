@@ -6,6 +6,15 @@
 import { roomIn } from '../../cluster/driver/placement/job-group.ts'
 import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
+import {
+  hasStopped,
+  mayAskFor,
+  nextTryAt,
+  noHistory,
+  type PilotHistory,
+  workKey,
+  youngSeconds,
+} from './pilot-history.ts'
 
 /** What a node has that an allocation may get. */
 export interface PilotCandidate {
@@ -40,23 +49,18 @@ export interface Pilot {
   readonly id: string
   /** The number of its kind. */
   readonly kind: number
+  /** Seconds since the epoch. */
+  readonly submittedAt: number
   /** Seconds since the epoch; `null` while it waits in the queue. */
   readonly startedAt: number | null
   /** It takes no more work. */
   readonly isEnding: boolean
+  /** By `workKey`: what it was asked for. */
+  readonly work: readonly string[]
+  /** Whether it has run a task. */
+  readonly hasRun: boolean
   /** Seconds since the epoch from which on it has run nothing; `null` while it runs something. */
   readonly idleSince: number | null
-}
-
-/** What became of the allocations of a kind so far. */
-export interface PilotHistory {
-  /** How many were asked for. */
-  readonly submitted: number
-  /** Refused submissions and allocations that died young, in a row. */
-  readonly failures: number
-  /** When the last of them failed, and the scheduler's words. */
-  readonly failedAt: number
-  readonly reason: string
 }
 
 export interface PilotSituation {
@@ -69,86 +73,156 @@ export interface PilotSituation {
   readonly now: number
 }
 
+/** One more is to be asked for. */
+export interface PilotOrder {
+  readonly kind: number
+  /** By `workKey`: what it is for; nothing if it is only one of `min`. */
+  readonly work: readonly string[]
+}
+
 export interface PilotPlan {
-  /** Kinds of which one more is to be asked for. The next plan comes when that was answered. */
-  readonly submit: readonly number[]
+  /** At most one of each kind. The next plan comes when that was answered. */
+  readonly submit: readonly PilotOrder[]
   /** Ids of those to give back. */
   readonly end: readonly string[]
 }
 
-/** After that many failures in a row no more are asked for. */
-const mostFailures = 3
-/** One that lives for less has failed, unless it was given back. */
-export const youngSeconds = 60
-const firstDelaySeconds = 10
+/** Sums of fractions of allocations are not exact. */
+const rounding = 1e-6
+const roundUp = (sum: number): number => Math.max(0, Math.ceil(sum - rounding))
 /** How long one that has started may take to get its share of what waits. */
 const settleSeconds = 5
 
-export const noHistory: PilotHistory = {
-  submitted: 0,
-  failures: 0,
-  failedAt: -Infinity,
-  reason: '',
-}
-
-/** No more of this kind are asked for, in this run. */
-export const hasStopped = ({ failures }: PilotHistory): boolean => failures >= mostFailures
-
 export function planPilots(situation: PilotSituation): PilotPlan {
-  const { kinds, pilots } = situation
-  const wanted = countWanted(situation)
-  const submit: number[] = []
+  const { kinds, now } = situation
+  const states = kinds.map((_, at) => stateOf(situation, at))
+  const shares = shareOut(situation, states)
+  const submit: PilotOrder[] = []
   const end: string[] = []
   for (const [at, kind] of kinds.entries()) {
-    const own = pilots.filter((pilot) => pilot.kind === at)
-    const queued = own.filter(({ startedAt, isEnding }) => startedAt === null && !isEnding)
-    const running = own.filter(({ startedAt, isEnding }) => startedAt !== null && !isEnding)
-    const settled = running.filter((pilot) => situation.now - startOf(pilot) >= settleSeconds)
-    const needed = Math.max(wanted[at] ?? 0, kind.min - running.length, 0)
-    // The youngest would begin last.
-    end.push(...queued.slice(needed).map(({ id }) => id))
+    const { queued, running, settled } = states[at] as KindState
+    const { allocations, useful, work } = shares[at] as Share
+    const wanted = roundUp(allocations)
+    const missing = Math.max(0, kind.min - running.length)
+    const needed = Math.max(wanted, missing)
+    // One that may still be of use keeps its place in the queue. The youngest would begin last.
+    const kept = Math.max(roundUp(useful), missing)
+    end.push(...queued.slice(kept).map(({ id }) => id))
     // New ones may not have taken all of the work yet that they will.
-    const fresh = Math.min(running.length - settled.length, wanted[at] ?? 0)
+    const fresh = Math.min(running.length - settled.length, wanted)
     const isMissing = needed > queued.length + fresh
-    if (isMissing && mayAsk(situation, at, queued.length, own.length)) submit.push(at)
+    if (isMissing && mayAskNow(situation, at, states)) submit.push({ kind: at, work: [...work] })
     const spare = running.length - kind.min
-    end.push(...idleOnes(kind, settled, situation.now).slice(0, Math.max(0, spare)))
+    end.push(...idleOnes(kind, settled, now).slice(0, Math.max(0, spare)))
   }
   return { submit, end }
 }
 
-/** How many allocations of each kind would begin all work that waits. */
-function countWanted({ kinds, work, histories }: PilotSituation): number[] {
-  const shares = kinds.map(() => 0)
-  for (const { resources, count } of work) {
-    const isOpen = (_: PilotKind, at: number): boolean => !hasStopped(histories[at] ?? noHistory)
-    const able = kinds.filter(isOpen).find((kind) => roomOf(kind, resources) > 0)
-    if (able === undefined) continue
-    const at = kinds.indexOf(able)
-    shares[at] = (shares[at] ?? 0) + count / roomOf(able, resources)
-  }
-  return shares.map((share) => Math.ceil(share))
+/** The allocations of a kind. */
+interface KindState {
+  readonly own: readonly Pilot[]
+  readonly queued: readonly Pilot[]
+  readonly running: readonly Pilot[]
+  /** Of those that run: the ones that have got what they can of what waits. */
+  readonly settled: readonly Pilot[]
+  /** How many more may be asked for. */
+  readonly more: number
+  /** By `workKey`: what is not begun by those that have come for it and are idle. */
+  readonly missed: ReadonlySet<string>
 }
 
-function mayAsk(
-  { kinds, histories, now }: PilotSituation,
-  at: number,
-  queued: number,
-  alive: number,
-): boolean {
-  const { max, backlog, maxTotal } = kinds[at] as PilotKind
+function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number): KindState {
+  const { max, maxTotal } = kinds[at] as PilotKind
   const history = histories[at] ?? noHistory
-  if (hasStopped(history) || history.submitted >= maxTotal) return false
-  if (alive >= max || queued >= backlog) return false
-  const { failures, failedAt } = history
-  // After a failure one is tried, and no other before that one has lived.
-  if (failures > 0) return alive === 0 && now >= failedAt + delaySeconds(failures)
-  return true
+  const own = pilots.filter((pilot) => pilot.kind === at)
+  const alive = own.filter(({ isEnding }) => !isEnding)
+  const running = alive.filter(({ startedAt }) => startedAt !== null)
+  const settled = running.filter((pilot) => now - startOf(pilot) >= settleSeconds)
+  const most = Math.min(max - own.length, maxTotal - history.submitted)
+  const isProven = own.some((pilot) => isGood(pilot, now))
+  return {
+    own,
+    queued: alive.filter(({ startedAt }) => startedAt === null),
+    running,
+    settled,
+    more: hasStopped(history, isProven) ? 0 : Math.max(0, most),
+    missed: new Set(settled.flatMap(({ hasRun, work }) => (hasRun ? [] : work))),
+  }
 }
 
-const delaySeconds = (failures: number): number => firstDelaySeconds * 2 ** (failures - 1)
+/** What of the waiting work is for a kind. */
+interface Share {
+  /** How many allocations would begin it. */
+  allocations: number
+  /** The same of all work that this kind could run, also of what is for others. */
+  useful: number
+  readonly work: Set<string>
+}
 
-const startOf = ({ startedAt }: Pilot): number => startedAt ?? Infinity
+/**
+ * Work goes to the first kind that could run it, and what is more than that may still get to the
+ * next one. What has fewer kinds to choose from comes first.
+ */
+function shareOut(situation: PilotSituation, states: readonly KindState[]): readonly Share[] {
+  const { kinds, work, histories } = situation
+  const shares = kinds.map((): Share => ({ allocations: 0, useful: 0, work: new Set() }))
+  const choices = work.map(({ resources, count }) => {
+    const key = workKey(resources)
+    const able = kinds.flatMap((kind, at) => {
+      const room = isInVain(situation, states, at, key) ? 0 : roomOf(kind, resources)
+      return room > 0 ? [{ at, room }] : []
+    })
+    return { key, count, able }
+  })
+  for (const { key, count, able } of choices.toSorted((a, b) => a.able.length - b.able.length)) {
+    let left = count
+    for (const { at, room } of able) {
+      const { queued, running, settled, more } = states[at] as KindState
+      const share = shares[at] as Share
+      const free = queued.length + running.length - settled.length + more - share.allocations
+      // After one that came in vain a single one is tried.
+      const most = histories[at]?.unfit.has(key) === true ? 1 : Infinity
+      share.useful += Math.min(count / room, most)
+      const taken = Math.min(left, Math.floor(Math.min(free, most) * room + rounding))
+      if (taken <= 0) continue
+      share.allocations += taken / room
+      share.work.add(key)
+      left -= taken
+    }
+  }
+  return shares
+}
+
+/** Whether one that is asked for such work now would probably not run it. */
+function isInVain(
+  { histories, now }: PilotSituation,
+  states: readonly KindState[],
+  at: number,
+  key: string,
+): boolean {
+  if (states[at]?.missed.has(key) === true) return true
+  return !mayAskFor(histories[at] ?? noHistory, key, now)
+}
+
+function mayAskNow(situation: PilotSituation, at: number, states: readonly KindState[]): boolean {
+  const { kinds, histories, now } = situation
+  const { own, queued, more } = states[at] as KindState
+  const history = histories[at] ?? noHistory
+  if (more === 0 || queued.length >= (kinds[at]?.backlog ?? 0)) return false
+  if (history.failures === 0) return true
+  // After a failure one is tried, and no other before that one has proved good.
+  const isTried = own.some(
+    (pilot) =>
+      pilot.submittedAt >= history.failedAt && !pilot.hasRun && now - startOf(pilot) < youngSeconds,
+  )
+  return !isTried && now >= nextTryAt(history)
+}
+
+/** Whether it shows that its kind is good. */
+export const isGood = (pilot: Pick<Pilot, 'hasRun' | 'startedAt'>, now: number): boolean =>
+  pilot.hasRun && now - startOf(pilot) >= youngSeconds
+
+const startOf = ({ startedAt }: Pick<Pilot, 'startedAt'>): number => startedAt ?? Infinity
 
 /** Those that have been idle for too long, the longest first; what waits is not for them. */
 function idleOnes({ idleSeconds }: PilotKind, pilots: readonly Pilot[], now: number): string[] {
@@ -172,22 +246,3 @@ export function roomOf(kind: PilotKind, resources: ResourceRequest): number {
 
 const isLabelled = ({ labels }: PilotCandidate, resources: ResourceRequest): boolean =>
   Object.entries(resources.labels ?? {}).every(([key, value]) => labels[key] === value)
-
-/** How an allocation, or the request for one, has ended. */
-export interface PilotEnd {
-  /** `given back`: by a plan. `lived`: by the scheduler, after it was of use. */
-  readonly kind: 'given back' | 'lived' | 'failed'
-  readonly submittedAt: number
-  readonly at: number
-  /** The scheduler's words. */
-  readonly reason: string
-}
-
-/** Those that fail together count once: all had been asked for before the first of them failed. */
-export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
-  const { kind, submittedAt, at, reason } = end
-  if (kind === 'given back') return history
-  if (kind === 'lived') return { ...history, failures: 0, reason: '' }
-  if (history.failures > 0 && submittedAt < history.failedAt) return history
-  return { ...history, failures: history.failures + 1, failedAt: at, reason }
-}

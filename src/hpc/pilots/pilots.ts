@@ -3,6 +3,7 @@
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
 import type { Clock } from '../../foundation/clock.ts'
+import { describeRequest } from '../../cluster/wire/resource-words.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
@@ -13,12 +14,19 @@ import type { LaunchFolder } from '../launch/launch-folder.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { PilotJob } from './pilot-job.ts'
 import {
+  countInVain,
   hasStopped,
   noHistory,
   noteEnd,
-  type PilotCandidate,
+  noteGood,
   type PilotHistory,
+  workKey,
+} from './pilot-history.ts'
+import {
+  isGood,
+  type PilotCandidate,
   type PilotKind,
+  type PilotOrder,
   planPilots,
   roomOf,
 } from './pilot-plan.ts'
@@ -49,6 +57,8 @@ export class Pilots {
   readonly #histories: PilotHistory[]
   readonly #jobs = new Map<string, PilotJob>()
   #count = 0
+  /** When the last plan was made; seconds since the epoch. */
+  #plannedAt = -Infinity
   #cancelPlan: () => void = () => {}
   #isClosed = false
 
@@ -82,9 +92,10 @@ export class Pilots {
 
   /** Whether an allocation may come, or is about to, where such tasks could run. */
   mayRun(resources: ResourceRequest): boolean {
+    const key = workKey(resources)
     return this.#kinds.some((kind, at) => {
-      const isComing = Array.from(this.#jobs.values()).some((job) => job.kind === at)
-      return (isComing || this.#mayAsk(at)) && roomOf(kind, resources) > 0
+      if (roomOf(kind, resources) === 0) return false
+      return countInVain(this.#historyOf(at), key) === null && this.#mayCome(at)
     })
   }
 
@@ -92,18 +103,23 @@ export class Pilots {
   whyNone(resources: ResourceRequest): BackendError | null {
     if (this.mayRun(resources)) return null
     const at = this.#kinds.findIndex((kind) => roomOf(kind, resources) > 0)
-    const history = this.#histories[at]
-    if (history === undefined) {
-      return new BackendError('no allocation that may be asked for has what the task asks for', {
-        code: 'AllocationRefusedError',
-      })
+    const why =
+      at === -1
+        ? 'no allocation that may be asked for has what the task asks for'
+        : `no further allocation is asked for: ${this.#whyNoMore(at, resources)}`
+    return new BackendError(why, { code: 'AllocationRefusedError' })
+  }
+
+  #whyNoMore(at: number, resources: ResourceRequest): string {
+    const history = this.#historyOf(at)
+    const inVain = countInVain(history, workKey(resources))
+    if (inVain !== null) {
+      const wanted = describeRequest(resources)
+      return `${inVain} came, and none of them could run a task with ${wanted}`
     }
-    const why = hasStopped(history)
+    return this.#hasStopped(at)
       ? `${history.failures} failed in a row: ${history.reason}`
       : `${history.submitted} were asked for, which is maxTotal`
-    return new BackendError(`no further allocation is asked for: ${why}`, {
-      code: 'AllocationRefusedError',
-    })
   }
 
   /** Gives all back, and resolves when nothing of them is left. */
@@ -116,12 +132,28 @@ export class Pilots {
   }
 
   #open(): readonly PilotKind[] {
-    return this.#kinds.filter((_, at) => this.#mayAsk(at))
+    return this.#kinds.filter((_, at) => this.#mayCome(at))
   }
 
-  #mayAsk(at: number): boolean {
-    const history = this.#histories[at] ?? noHistory
-    return !hasStopped(history) && history.submitted < (this.#kinds[at]?.maxTotal ?? 0)
+  /** Whether there is one, or may still be. */
+  #mayCome(at: number): boolean {
+    if (this.#jobsOf(at).length > 0) return true
+    const { submitted } = this.#historyOf(at)
+    return !this.#hasStopped(at) && submitted < (this.#kinds[at]?.maxTotal ?? 0)
+  }
+
+  #hasStopped(at: number): boolean {
+    const now = this.#options.clock.now()
+    const hasGood = this.#jobsOf(at).some((job) => isGood(job, now))
+    return hasStopped(this.#historyOf(at), hasGood)
+  }
+
+  #historyOf(at: number): PilotHistory {
+    return this.#histories[at] ?? noHistory
+  }
+
+  #jobsOf(at: number): readonly PilotJob[] {
+    return Array.from(this.#jobs.values()).filter(({ kind }) => kind === at)
   }
 
   #jobOf(node: string): PilotJob | undefined {
@@ -132,44 +164,62 @@ export class Pilots {
     this.#cancelPlan()
     if (this.#isClosed) return
     const { clock, load } = this.#options
-    const { waiting, busyNodes } = load()
-    const busy = new Set(busyNodes)
+    const { waiting, nodes } = load()
     const jobs = [...this.#jobs.values()]
+    const now = clock.now()
+    for (const job of jobs) this.#note(job, nodes, now)
+    this.#plannedAt = now
     const { submit, end } = planPilots({
       kinds: this.#kinds,
       work: waiting,
       pilots: jobs.map((job) => ({
         id: job.id,
         kind: job.kind,
+        submittedAt: job.submittedAt,
         startedAt: job.startedAt,
         isEnding: job.phase === 'ending',
-        idleSince: job.idleSince(busy),
+        work: job.work,
+        hasRun: job.hasRun,
+        idleSince: job.idleSince,
       })),
       histories: this.#histories,
-      now: clock.now(),
+      now,
     })
     for (const id of end) this.#jobs.get(id)?.giveBack()
     const isBusy = (at: number): boolean =>
       jobs.some(({ kind, phase }) => kind === at && phase === 'submitting')
-    for (const at of submit) if (!isBusy(at)) this.#submit(at)
+    for (const order of submit) if (!isBusy(order.kind)) this.#submit(order)
     this.#cancelPlan = clock.after(planMs, () => this.#plan(), { background: true })
   }
 
-  #submit(at: number): void {
-    const { sources, folders, addAgents, ...common } = this.#options
-    const { options, kind } = sources[at] as PilotSource
-    const history = this.#histories[at] as PilotHistory
+  #note(job: PilotJob, nodes: ClusterLoad['nodes'], now: number): void {
+    const { kind } = job
+    const wasGood = isGood(job, this.#plannedAt)
+    job.note(nodes)
+    if (!wasGood && isGood(job, now)) this.#histories[kind] = noteGood(this.#historyOf(kind))
+  }
+
+  #submit({ kind: at, work }: PilotOrder): void {
+    const { sources, folders, addAgents, load, ...common } = this.#options
+    const { options } = sources[at] as PilotSource
+    const history = this.#historyOf(at)
     this.#histories[at] = { ...history, submitted: history.submitted + 1 }
     const id = String(++this.#count)
-    const folder = folders()
     const job = new PilotJob({
       ...common,
       id,
       kind: at,
-      folder,
-      batch: toBatchOptions(options.request, `tutti-pilot-${id}`, folder),
-      addAgents: (allocation, jobId) =>
-        addAgents(allocation, { ...kind.candidates[0]?.labels, [allocationLabel]: jobId }),
+      work,
+      waiting: () => new Set(load().waiting.map(({ resources }) => workKey(resources))),
+      prepare: () => {
+        const folder = folders()
+        return { folder, batch: toBatchOptions(options.request, `tutti-pilot-${id}`, folder) }
+      },
+      addAgents: (allocation, jobId) => {
+        // Of several that were named, Slurm has chosen one.
+        const partition = String(allocation.facts['partition'])
+        return addAgents(allocation, { ...options.labels, partition, [allocationLabel]: jobId })
+      },
       onChange: () => this.#plan(),
     })
     this.#jobs.set(id, job)
@@ -179,14 +229,23 @@ export class Pilots {
   async #followEnd({ id, kind, ended }: PilotJob): Promise<void> {
     const end = await ended
     this.#jobs.delete(id)
-    const history = noteEnd(this.#histories[kind] as PilotHistory, end)
+    const history = noteEnd(this.#historyOf(kind), end)
     this.#histories[kind] = history
-    if (end.kind === 'failed') this.#tellFailure(end.reason, history)
+    if (end.kind === 'failed') this.#tellFailure(end.reason, kind)
+    else if (end.missed.length > 0) this.#tellMissed(end.missed, history)
     this.#plan()
   }
 
-  #tellFailure(reason: string, history: PilotHistory): void {
-    const next = hasStopped(history) ? 'no further one is asked for' : 'another one is tried later'
+  #tellFailure(reason: string, at: number): void {
+    const isOver = this.#hasStopped(at)
+    const next = isOver ? 'no further one is asked for' : 'another one is tried later'
     this.#options.log.warn('AllocationFailed', `an allocation has failed: ${reason}; ${next}`)
+  }
+
+  #tellMissed(missed: readonly string[], history: PilotHistory): void {
+    const isOver = missed.every((key) => countInVain(history, key) !== null)
+    const next = isOver ? 'no further one is asked for them' : 'another one is tried later'
+    const text = 'an allocation came, and could run none of the tasks that it was asked for'
+    this.#options.log.warn('AllocationFailed', `${text}; ${next}`)
   }
 }

@@ -2,18 +2,11 @@
 
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { WaitingWork } from '../../../src/cluster/driver/placement/placement-state.ts'
-import {
-  noHistory,
-  noteEnd,
-  type PilotEnd,
-  type PilotHistory,
-  type PilotKind,
-  planPilots,
-  roomOf,
-} from '../../../src/hpc/pilots/pilot-plan.ts'
+import { countInVain, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
+import { type PilotKind, planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
+import { resolveResources } from '../../../src/tasks/resources.ts'
 import { assertProperty } from '../../property.ts'
-import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
+import { type QueueAnswer, Simulation } from './simulated-queue.ts'
 
 const node = { cores: 4, gpus: 0, memoryMb: 8000, labels: {} }
 const kind: PilotKind = {
@@ -25,137 +18,6 @@ const kind: PilotKind = {
   usableSeconds: 3600,
   maxTotal: 1000,
   candidates: [node],
-}
-
-/** What the scheduler does with one request. */
-interface QueueAnswer {
-  readonly isRefused?: boolean
-  readonly queueSeconds: number
-  /** From its start on; `Infinity` for one that lives until it is given back. */
-  readonly lifeSeconds: number
-}
-
-interface SimulatedPilot {
-  readonly id: string
-  readonly kind: number
-  readonly answer: QueueAnswer
-  readonly submittedAt: number
-  startedAt: number | null
-  idleSince: number | null
-  /** Ends of the tasks that it runs. */
-  readonly tasks: number[]
-}
-
-/** One kind of task, and a scheduler that decides by turns. */
-class Simulation {
-  now = 0
-  left = 0
-  done = 0
-  readonly submissions: number[] = []
-  readonly pilots: SimulatedPilot[] = []
-  readonly histories: PilotHistory[]
-  readonly #kinds: readonly PilotKind[]
-  readonly #resources: ResourceRequest
-  readonly #answers: readonly QueueAnswer[]
-  readonly #taskSeconds: number
-
-  constructor(
-    kinds: readonly PilotKind[],
-    answers: readonly QueueAnswer[],
-    { resources = resolveResources({}), taskSeconds = 5 } = {},
-  ) {
-    this.#kinds = kinds
-    this.#answers = answers
-    this.#resources = resources
-    this.#taskSeconds = taskSeconds
-    this.histories = kinds.map(() => noHistory)
-  }
-
-  get running(): SimulatedPilot[] {
-    return this.pilots.filter(({ startedAt }) => startedAt !== null)
-  }
-
-  get queued(): SimulatedPilot[] {
-    return this.pilots.filter(({ startedAt }) => startedAt === null)
-  }
-
-  run(seconds: number): void {
-    for (let step = 0; step < seconds; step++) this.#second()
-  }
-
-  #second(): void {
-    this.now++
-    for (const pilot of this.pilots.slice()) this.#advance(pilot)
-    for (const pilot of this.running) this.#fill(pilot)
-    const waiting: WaitingWork[] = this.left === 0 ? [] : [this.#waiting()]
-    const plan = planPilots({
-      kinds: this.#kinds,
-      work: waiting,
-      pilots: this.pilots.map((one) => ({
-        id: one.id,
-        kind: one.kind,
-        startedAt: one.startedAt,
-        isEnding: false,
-        idleSince: one.idleSince,
-      })),
-      histories: this.histories,
-      now: this.now,
-    })
-    for (const id of plan.end) this.#remove(id, 'given back', '')
-    for (const at of plan.submit) this.#submit(at)
-  }
-
-  #waiting(): WaitingWork {
-    return { resources: this.#resources, count: this.left }
-  }
-
-  #submit(at: number): void {
-    const answer = this.#answers[this.submissions.length % this.#answers.length] as QueueAnswer
-    this.submissions.push(this.now)
-    const history = this.histories[at] as PilotHistory
-    this.histories[at] = { ...history, submitted: history.submitted + 1 }
-    if (answer.isRefused === true) return this.#note(at, this.now, 'failed', 'Invalid account')
-    const id = `job-${this.submissions.length}`
-    const times = { submittedAt: this.now, startedAt: null, idleSince: null }
-    this.pilots.push({ id, kind: at, answer, ...times, tasks: [] })
-  }
-
-  #advance(pilot: SimulatedPilot): void {
-    if (pilot.startedAt === null) {
-      if (this.now - pilot.submittedAt < pilot.answer.queueSeconds) return
-      pilot.startedAt = this.now
-      pilot.idleSince = this.now
-    }
-    const ended = pilot.tasks.filter((end) => end <= this.now).length
-    this.done += ended
-    pilot.tasks.splice(0, ended)
-    if (pilot.tasks.length === 0) pilot.idleSince ??= this.now
-    const age = this.now - pilot.startedAt
-    if (age < pilot.answer.lifeSeconds) return
-    // What ran there is tried again.
-    this.left += pilot.tasks.length
-    this.#remove(pilot.id, age < 60 ? 'failed' : 'lived', 'NODE_FAIL')
-  }
-
-  #fill(pilot: SimulatedPilot): void {
-    const room = roomOf(this.#kinds[pilot.kind] as PilotKind, this.#resources)
-    while (this.left > 0 && pilot.tasks.length < room) {
-      this.left--
-      pilot.tasks.push(this.now + this.#taskSeconds)
-      pilot.idleSince = null
-    }
-  }
-
-  #remove(id: string, how: PilotEnd['kind'], reason: string): void {
-    const at = this.pilots.findIndex((one) => one.id === id)
-    const [pilot] = this.pilots.splice(at, 1) as [SimulatedPilot]
-    this.#note(pilot.kind, pilot.submittedAt, how, reason)
-  }
-
-  #note(at: number, submittedAt: number, how: PilotEnd['kind'], reason: string): void {
-    const end = { kind: how, submittedAt, at: this.now, reason }
-    this.histories[at] = noteEnd(this.histories[at] as PilotHistory, end)
-  }
 }
 
 const willing: QueueAnswer = { queueSeconds: 3, lifeSeconds: Infinity }
@@ -253,7 +115,7 @@ describe('allocations by waiting work', () => {
     const requests = [{ cores: 5 }, { gpus: 1 }, { memoryMb: 9000 }, { seconds: 3601 }]
     const others = [{ labels: { disk: 'ssd' } }, { ranks: 5 }, { ranks: 2, ranksPerNode: 5 }]
     for (const request of [...requests, ...others]) {
-      const resources = resolveResources(request)
+      const resources = [resolveResources(request)]
       const simulation = new Simulation([kind], [willing], { resources })
       simulation.left = 10
       simulation.run(100)
@@ -263,7 +125,7 @@ describe('allocations by waiting work', () => {
 
   it('asks the first kind that can run the work, and the next when that one has stopped', () => {
     const gpu = { ...kind, candidates: [{ ...node, gpus: 2 }] }
-    const resources = resolveResources({ gpus: 1 })
+    const resources = [resolveResources({ gpus: 1 })]
     const needing = new Simulation([kind, gpu], [willing], { resources })
     needing.left = 4
     needing.run(10)
@@ -283,6 +145,164 @@ describe('allocations by waiting work', () => {
     expect(roomOf(four, resolveResources({ ranks: 17 }))).toBe(0)
     expect(roomOf(four, resolveResources({ ranks: 4, ranksPerNode: 1 }))).toBe(1)
     expect(roomOf(four, resolveResources({ ranks: 4, ranksPerNode: 2 }))).toBe(2)
+  })
+
+  it('gives work to the next kind when the first may get no more', () => {
+    const simulation = new Simulation([{ ...kind, max: 1, maxTotal: 1 }, kind], [willing])
+    simulation.left = 1
+    simulation.run(30)
+    expect(simulation.orders.map((one) => one.kind)).toEqual([0])
+    simulation.left = 1
+    simulation.run(30)
+    expect(simulation.orders.map((one) => one.kind)).toEqual([0, 1])
+    expect(simulation.done).toBe(2)
+  })
+
+  it('uses kinds together that can run the same work, the first as far as it may', () => {
+    const small = { ...kind, max: 2 }
+    const simulation = new Simulation([small, kind], [willing], { taskSeconds: 100 })
+    simulation.left = 14
+    simulation.run(20)
+    expect(simulation.running.filter((one) => one.kind === 0)).toHaveLength(2)
+    expect(simulation.running.filter((one) => one.kind === 1)).toHaveLength(2)
+    expect(simulation.left).toBe(0)
+  })
+
+  it('leaves the first kind to work that has no other', () => {
+    const gpu = { ...kind, max: 1, candidates: [{ ...node, gpus: 4 }] }
+    const resources = [resolveResources({}), resolveResources({ gpus: 1 })]
+    const simulation = new Simulation([gpu, kind], [willing], { resources, taskSeconds: 100 })
+    for (const one of simulation.work) one.left = 4
+    simulation.run(1)
+    expect(simulation.orders.map((one) => one.kind)).toEqual([0, 1])
+  })
+
+  it('keeps one in the queue that may still be of use, when a kind before it may get one', () => {
+    const work = [{ resources: resolveResources({}), count: 4 }]
+    const times = { submittedAt: 1, startedAt: null, idleSince: null }
+    const waiting = { id: 'job-1', kind: 1, work: [], ...times, isEnding: false, hasRun: false }
+    const common = { kinds: [kind, kind], histories: [], pilots: [waiting], now: 10 }
+    const plan = planPilots({ ...common, work })
+    expect(plan).toEqual({ submit: [{ kind: 0, work: [workKey(resolveResources({}))] }], end: [] })
+    expect(planPilots({ ...common, work: [] })).toEqual({ submit: [], end: ['job-1'] })
+  })
+
+  it('asks three times for work that none that came could run, each time later', () => {
+    const lacking = { ...willing, lacks: () => true }
+    const simulation = new Simulation([kind], [lacking])
+    simulation.left = 100
+    simulation.run(10_000)
+    const rounds = simulation.submissions.filter((at, place, all) => at - (all[place - 1] ?? 0) > 5)
+    const [second = 0, third = 0, ...more] = rounds
+    expect(more).toEqual([])
+    // Each has waited in the queue for 3 s, and was idle for 10 s.
+    expect(second).toBeGreaterThanOrEqual(1 + 13 + 10)
+    expect(third - second).toBeGreaterThanOrEqual(13 + 20)
+    expect(simulation.submissions).toHaveLength(kind.max + 1 + 1)
+    expect(countInVain(simulation.histories[0] as never, workKey(resolveResources({})))).toBe(3)
+  })
+
+  it('goes on with other work of a kind that cannot run one task', () => {
+    const odd = resolveResources({ memoryMb: 100 })
+    const lacks: QueueAnswer['lacks'] = ({ memoryMb }) => memoryMb > 0
+    const resources = [resolveResources({}), odd]
+    const simulation = new Simulation([kind], [{ ...willing, lacks }], { resources })
+    for (const one of simulation.work) one.left = 1
+    simulation.run(5000)
+    expect(simulation.work.map(({ left }) => left)).toEqual([0, 1])
+    const before = simulation.orders.length
+    expect(before).toBe(1 + 3)
+    simulation.left = 40
+    simulation.run(100)
+    expect(simulation.done).toBe(41)
+    expect(simulation.orders.length - before).toBe(4)
+  })
+
+  it('has another kind run what none that came could', () => {
+    const lacking = { ...willing, lacks: () => true }
+    const simulation = new Simulation([{ ...kind, max: 1 }, kind], [lacking, willing])
+    simulation.left = 1
+    simulation.run(30)
+    expect(simulation.done).toBe(1)
+    expect(simulation.orders.map((one) => one.kind)).toEqual([0, 1])
+  })
+
+  it('stops after three whose time was over before they had run anything', () => {
+    const over: QueueAnswer = { queueSeconds: 1, lifeSeconds: 1, cause: 'limit', lacks: () => true }
+    const simulation = new Simulation([{ ...kind, max: 1 }], [over])
+    simulation.left = 100
+    simulation.run(10_000)
+    expect(simulation.submissions).toHaveLength(3)
+  })
+
+  it('goes on with short ones that have used their time', () => {
+    const short: QueueAnswer = { queueSeconds: 1, lifeSeconds: 20, cause: 'limit' }
+    const simulation = new Simulation([{ ...kind, max: 1 }], [short])
+    simulation.left = 100
+    simulation.run(600)
+    expect(simulation.done).toBe(100)
+  })
+
+  it('does not add up refusals between which others have run tasks', () => {
+    const refused = { ...willing, isRefused: true }
+    const simulation = new Simulation([{ ...kind, max: 1 }], [refused, willing])
+    for (let hour = 0; hour < 10; hour++) {
+      simulation.left = 4
+      simulation.run(300)
+    }
+    expect(simulation.done).toBe(40)
+  })
+
+  it('does not add up refusals that are hours apart', () => {
+    const refused = { ...willing, isRefused: true }
+    const simulation = new Simulation([kind], [refused])
+    for (let round = 0; round < 5; round++) {
+      simulation.left = 4
+      simulation.run(1)
+      // Canceled; the next comes later.
+      simulation.left = 0
+      simulation.run(4000)
+    }
+    expect(simulation.orders).toHaveLength(5)
+  })
+
+  it('tries again after a refusal while another one lives, for as long as that does', () => {
+    const refused = { ...willing, isRefused: true }
+    const answers = [willing, refused, refused, refused, refused, willing]
+    const simulation = new Simulation([{ ...kind, max: 2 }], answers, { taskSeconds: 1e6 })
+    simulation.left = 4
+    simulation.run(100)
+    simulation.left = 4
+    simulation.run(200)
+    expect(simulation.submissions).toEqual([1, 101, 111, 131, 171, 251])
+    expect(simulation.running).toHaveLength(2)
+  })
+
+  it('asks for few, whatever comes, when none of them runs anything', () => {
+    const answer = fc.record({
+      isRefused: fc.boolean(),
+      queueSeconds: fc.integer({ min: 0, max: 100 }),
+      lifeSeconds: fc.constantFrom(1, 5, 65, 200, Infinity),
+      cause: fc.constantFrom('limit' as const, 'loss' as const),
+      lacks: fc.constant(() => true),
+    })
+    const limits = fc.record({
+      max: fc.integer({ min: 1, max: 5 }),
+      backlog: fc.integer({ min: 1, max: 4 }),
+      idleSeconds: fc.integer({ min: 0, max: 50 }),
+    })
+    const answers = fc.array(answer, { minLength: 1, maxLength: 10 })
+    assertProperty(
+      fc.property(limits, answers, (given, told) => {
+        const simulation = new Simulation([{ ...kind, ...given }], told)
+        simulation.left = 100
+        simulation.run(1500)
+        // Those that were asked for together count once.
+        expect(simulation.orders.length).toBeLessThanOrEqual(given.max + 5)
+        expect(simulation.pilots).toEqual([])
+      }),
+      { numRuns: 50, longRuns: 2000 },
+    )
   })
 
   it('keeps its limits whatever the queue does, and does all work that it may', () => {

@@ -17,6 +17,8 @@ export interface Node {
   cores: number
   gpus: number
   memoryMb: number
+  /** How many jobs it has got so far. */
+  taken: number
   /** It gets nothing while it is silent. */
   isUsable: boolean
   /** Jobs have left it since it was looked at. */
@@ -36,6 +38,7 @@ export const newNode = (
   cores: 0,
   gpus: 0,
   memoryMb: 0,
+  taken: 0,
   isUsable: true,
   hasReleased: false,
   ring: null,
@@ -110,6 +113,7 @@ export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
   node.cores += sign * request.cores
   node.gpus += sign * request.gpus
   node.memoryMb += sign * request.memoryMb
+  if (sign === 1) node.taken++
 }
 
 /** Whether it takes any task: what waits elsewhere could begin there. */

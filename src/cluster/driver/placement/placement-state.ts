@@ -21,16 +21,34 @@ export interface WaitingWork {
   readonly count: number
 }
 
-/** What waits for nodes, and the nodes that have something to do. */
+/** What a node has to do. */
+export interface NodeLoad {
+  readonly isBusy: boolean
+  /** How many jobs it has got so far. */
+  readonly taken: number
+}
+
+/** What waits for nodes, and what these do. */
 export interface ClusterLoad {
   readonly waiting: readonly WaitingWork[]
-  readonly busyNodes: readonly string[]
+  readonly nodes: ReadonlyMap<string, NodeLoad>
 }
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   waiting: shapes.map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
-  busyNodes: nodes.filter(({ cores }) => cores > 0).map(({ name }) => name),
+  nodes: new Map(nodes.map(({ name, cores, taken }) => [name, { isBusy: cores > 0, taken }])),
 })
+
+/** Of several sessions. */
+export function joinLoads(loads: readonly ClusterLoad[]): ClusterLoad {
+  const nodes = new Map<string, NodeLoad>()
+  for (const [name, { isBusy, taken }] of loads.flatMap((load) => [...load.nodes])) {
+    const known = nodes.get(name)
+    const sum = taken + (known?.taken ?? 0)
+    nodes.set(name, { isBusy: isBusy || known?.isBusy === true, taken: sum })
+  }
+  return { waiting: loads.flatMap(({ waiting }) => waiting), nodes }
+}
 
 /** With the ranks of an MPI program, where there are several. */
 export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'group'>) {

@@ -1,0 +1,189 @@
+/** A scheduler, its queue and tasks, simulated second by second around the plan. */
+
+import {
+  judgeEnd,
+  noHistory,
+  noteEnd,
+  noteGood,
+  type PilotEnd,
+  type PilotHistory,
+  workKey,
+} from '../../../src/hpc/pilots/pilot-history.ts'
+import {
+  isGood,
+  type PilotKind,
+  type PilotOrder,
+  planPilots,
+  roomOf,
+} from '../../../src/hpc/pilots/pilot-plan.ts'
+import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
+
+/** What the scheduler does with one request. */
+export interface QueueAnswer {
+  readonly isRefused?: boolean
+  readonly queueSeconds: number
+  /** From its start on; `Infinity` for one that lives until it is given back. */
+  readonly lifeSeconds: number
+  /** What ends it. Default: a loss. */
+  readonly cause?: 'limit' | 'loss'
+  /** Tasks that its nodes cannot run, against what the plan thinks. Default: none. */
+  readonly lacks?: (resources: ResourceRequest) => boolean
+}
+
+export interface SimulatedWork {
+  readonly resources: ResourceRequest
+  left: number
+  done: number
+}
+
+interface SimulatedPilot {
+  readonly id: string
+  readonly kind: number
+  readonly answer: QueueAnswer
+  readonly work: readonly string[]
+  readonly submittedAt: number
+  startedAt: number | null
+  idleSince: number | null
+  hasRun: boolean
+  /** What it runs. */
+  tasks: { readonly of: SimulatedWork; readonly endsAt: number }[]
+}
+
+/** Kinds of tasks, and a scheduler that decides by turns. */
+export class Simulation {
+  now = 0
+  /** When each was asked for, and its kind. */
+  readonly orders: { readonly at: number; readonly kind: number }[] = []
+  readonly pilots: SimulatedPilot[] = []
+  readonly histories: PilotHistory[]
+  readonly work: readonly SimulatedWork[]
+  readonly #kinds: readonly PilotKind[]
+  readonly #answers: readonly QueueAnswer[]
+  readonly #taskSeconds: number
+
+  constructor(
+    kinds: readonly PilotKind[],
+    answers: readonly QueueAnswer[],
+    {
+      resources = [resolveResources({})],
+      taskSeconds = 5,
+    }: { resources?: readonly ResourceRequest[]; taskSeconds?: number } = {},
+  ) {
+    this.#kinds = kinds
+    this.#answers = answers
+    this.#taskSeconds = taskSeconds
+    this.work = resources.map((one) => ({ resources: one, left: 0, done: 0 }))
+    this.histories = kinds.map(() => noHistory)
+  }
+
+  /** Of the first kind of tasks. */
+  get left(): number {
+    return this.work[0]?.left ?? 0
+  }
+
+  set left(count: number) {
+    if (this.work[0] !== undefined) this.work[0].left = count
+  }
+
+  get done(): number {
+    return this.work[0]?.done ?? 0
+  }
+
+  get submissions(): number[] {
+    return this.orders.map(({ at }) => at)
+  }
+
+  get running(): SimulatedPilot[] {
+    return this.pilots.filter(({ startedAt }) => startedAt !== null)
+  }
+
+  get queued(): SimulatedPilot[] {
+    return this.pilots.filter(({ startedAt }) => startedAt === null)
+  }
+
+  run(seconds: number): void {
+    for (let step = 0; step < seconds; step++) this.#second()
+  }
+
+  #second(): void {
+    this.now++
+    for (const pilot of this.pilots.slice()) this.#advance(pilot)
+    for (const pilot of this.running) this.#fill(pilot)
+    const plan = planPilots({
+      kinds: this.#kinds,
+      work: this.#waiting.map(({ resources, left }) => ({ resources, count: left })),
+      pilots: this.pilots.map((one) => ({ ...one, isEnding: false })),
+      histories: this.histories,
+      now: this.now,
+    })
+    for (const id of plan.end) this.#remove(id, 'given back', '')
+    for (const order of plan.submit) this.#submit(order)
+  }
+
+  get #waiting(): readonly SimulatedWork[] {
+    return this.work.filter(({ left }) => left > 0)
+  }
+
+  #submit({ kind, work }: PilotOrder): void {
+    const answer = this.#answers[this.orders.length % this.#answers.length] as QueueAnswer
+    this.orders.push({ at: this.now, kind })
+    const history = this.histories[kind] as PilotHistory
+    this.histories[kind] = { ...history, submitted: history.submitted + 1 }
+    const id = `job-${this.orders.length}`
+    const times = { submittedAt: this.now, startedAt: null, idleSince: null }
+    const pilot = { id, kind, answer, work, ...times, hasRun: false, tasks: [] }
+    if (answer.isRefused === true) return this.#note(pilot, 'failed', 'Invalid account')
+    this.pilots.push(pilot)
+  }
+
+  #advance(pilot: SimulatedPilot): void {
+    if (pilot.startedAt === null) {
+      if (this.now - pilot.submittedAt < pilot.answer.queueSeconds) return
+      pilot.startedAt = this.now
+      pilot.idleSince = this.now
+    }
+    for (const { of, endsAt } of pilot.tasks) if (endsAt <= this.now) of.done++
+    pilot.tasks = pilot.tasks.filter(({ endsAt }) => endsAt > this.now)
+    if (pilot.tasks.length === 0) pilot.idleSince ??= this.now
+    const age = this.now - pilot.startedAt
+    if (isGood(pilot, this.now) && !isGood(pilot, this.now - 1)) {
+      this.histories[pilot.kind] = noteGood(this.histories[pilot.kind] as PilotHistory)
+    }
+    if (age < pilot.answer.lifeSeconds) return
+    // What ran there is tried again.
+    for (const { of } of pilot.tasks) of.left++
+    const { cause = 'loss' } = pilot.answer
+    this.#remove(pilot.id, judgeEnd(age, cause, pilot.hasRun), 'NODE_FAIL')
+  }
+
+  /** Each task has a share of the allocation. */
+  #fill(pilot: SimulatedPilot): void {
+    const kind = this.#kinds[pilot.kind] as PilotKind
+    const shareOf = ({ resources }: SimulatedWork): number => 1 / roomOf(kind, resources)
+    let free = 1 - pilot.tasks.reduce((sum, { of }) => sum + shareOf(of), 0)
+    for (const one of this.#waiting) {
+      if (pilot.answer.lacks?.(one.resources) === true) continue
+      while (one.left > 0 && free > shareOf(one) - 1e-9) {
+        free -= shareOf(one)
+        one.left--
+        pilot.tasks.push({ of: one, endsAt: this.now + this.#taskSeconds })
+        pilot.idleSince = null
+        pilot.hasRun = true
+      }
+    }
+  }
+
+  #remove(id: string, how: PilotEnd['kind'], reason: string): void {
+    const at = this.pilots.findIndex((one) => one.id === id)
+    const [pilot] = this.pilots.splice(at, 1) as [SimulatedPilot]
+    this.#note(pilot, how, reason)
+  }
+
+  #note(pilot: SimulatedPilot, how: PilotEnd['kind'], reason: string): void {
+    const { kind, submittedAt, startedAt, hasRun, work } = pilot
+    const waiting = new Set(this.#waiting.map(({ resources }) => workKey(resources)))
+    const missed = startedAt === null || hasRun ? [] : work.filter((key) => waiting.has(key))
+    const end = { kind: how, submittedAt, at: this.now, reason, hasRun, missed }
+    this.histories[kind] = noteEnd(this.histories[kind] as PilotHistory, end)
+  }
+}
