@@ -70,6 +70,8 @@ export class HpcBackend implements Backend, NodeServers {
   readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
   /** Why nothing may begin any more; `null` while it may. */
   #ending: string | null = null
+  /** Whether anything was canceled or refused for that reason. */
+  #hasLostWork = false
   #closing: Promise<void> | null = null
 
   /** Resolves when an agent runs on every node of the launch. */
@@ -123,7 +125,10 @@ export class HpcBackend implements Backend, NodeServers {
   }
 
   refuse(spec: TaskSpec): Refusal | null {
-    if (this.#ending !== null) return { field: 'backend', message: this.#ending }
+    if (this.#ending !== null) {
+      this.#noteLostWork()
+      return { field: 'backend', message: this.#ending }
+    }
     const { resources } = spec
     const pilots = this.#pilots
     if (pilots !== null && (resources.seconds ?? 0) > this.#secondsLeft()) {
@@ -147,7 +152,8 @@ export class HpcBackend implements Backend, NodeServers {
     return this.#services.reserveServers(request)
   }
 
-  connect(listener: BackendListener, session: ConnectedSession): Connection {
+  connect(given: BackendListener, session: ConnectedSession): Connection {
+    const listener = this.#noteLosses(given)
     const { allocation } = this.#given
     const clock = this.#clock
     const pilots = this.#pilots
@@ -266,11 +272,29 @@ export class HpcBackend implements Backend, NodeServers {
     return allocation.startRanks(command)
   }
 
+  /** Notes tasks that end because nothing may run any more. */
+  #noteLosses(listener: BackendListener): BackendListener {
+    return {
+      report: (job, report) => {
+        const hasFailed = report.kind === 'cancel' || report.kind === 'fail'
+        if (this.#ending !== null && hasFailed) this.#noteLostWork()
+        listener.report(job, report)
+      },
+      notice: (notice) => listener.notice(notice),
+    }
+  }
+
+  /** A run that the end of its allocation has cost nothing has ended by itself. */
+  #noteLostWork(): void {
+    if (!this.#hasLostWork) tellEnd()
+    this.#hasLostWork = true
+  }
+
   /** What runs is canceled while its nodes are still there, and sessions stay open. */
   #end(reason: string): void {
     if (this.#ending !== null || this.#closing !== null) return
     this.#ending = reason
-    tellEnd()
+    if (this.#services.hasServices) this.#noteLostWork()
     this.#cluster.stopRestarts()
     void this.#services.end(reason)
     for (const connection of this.#connections.values()) void connection.release(reason)

@@ -21,7 +21,7 @@ export interface LaunchFacts {
 }
 
 export const launchVariable = 'TUTTI_LAUNCH'
-/** Beside the facts: the allocation ended before the script did. */
+/** Beside the facts: the end of the allocation has cost the script a task or a service. */
 export const endedFile = 'ended'
 /** Beside the facts: the script has got a signal, which need not be passed on to it. */
 export const signaledFile = 'signaled'

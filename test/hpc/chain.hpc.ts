@@ -7,6 +7,7 @@ import { sharedSlurm, slurmNeeds } from './slurm.ts'
 
 const long = scriptFile('long-script')
 const waiting = scriptFile('waiting-script')
+const reporting = scriptFile('reporting-script')
 
 describe('a chain of jobs', () => {
   const slurm = sharedSlurm()
@@ -66,6 +67,23 @@ describe('a chain of jobs', () => {
     expect(await states(later)).toEqual(['CANCELLED', 'CANCELLED'])
     await expect.poll(queue).toBe('')
   })
+
+  needs(...slurmNeeds)(
+    'a script that has lost nothing is not run again, though its allocation was near its end',
+    async () => {
+      const { run } = await slurm()
+      const { start } = createLauncher(await slurm())
+      const launch = start('--chain', '2', '--time', '10', reporting)
+      await launch.seen('reports')
+      const [first = '', second = ''] = idsOf(await jobs())
+      await run('scontrol', 'update', `JobId=${first}`, 'TimeLimit=4')
+      const end = await launch.ended
+      expect(end).toMatchObject({ code: 0, stdout: 'reports\nreported\n' })
+      expect(end.stderr).not.toContain('npx tutti resume')
+      expect(await states([second])).toEqual(['CANCELLED'])
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)('a failure of the script ends the chain with its exit code', async () => {
     const { start } = createLauncher(await slurm())

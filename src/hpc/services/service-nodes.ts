@@ -75,6 +75,11 @@ export class ServiceNodes implements NodeServers {
     return reservation
   }
 
+  /** Whether any has not been closed. */
+  get hasServices(): boolean {
+    return this.#reservations.size > 0
+  }
+
   /** Ends all servers with this reason; none begins any more. */
   async end(reason: string): Promise<void> {
     this.#over ??= reason
