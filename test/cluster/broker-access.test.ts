@@ -107,6 +107,20 @@ describe('the broker is reached', () => {
     })
   })
 
+  it('with permissions that lack a subject: agents and drivers name it', async () => {
+    const permissions = '{ publish: ["$JS.>", "_INBOX.>"], subscribe: ["$JS.>", "_INBOX.>"] }'
+    const ann = `{ user: "ann", password: "a long password", permissions: ${permissions} }`
+    const server = await startServer({ authorization: `authorization { users: [${ann}] }` })
+    const passwordFile = join(server.folder, 'password')
+    writeFileSync(passwordFile, 'a long password\n', { mode: 0o600 })
+    const user = ['--user', 'ann', '--password-file', passwordFile]
+    const agent = await startAgentOf(server.url, server.folder, 'deaf', '--cores', '1', ...user)
+    await agent.seen('BrokerPermissionMissing: the broker does not allow this user to subscribe')
+    const connection = ['--connect', server.url, '--token-file', join(server.folder, 'token')]
+    const { stderr } = await runCommand('agents', ...connection, ...user)
+    expect(stderr).toMatch(/does not allow this user to publish to tutti\.\S+; docs\/cluster\.md/)
+  })
+
   it('with a user, but not with another token than the agents that are there', async () => {
     const server = await startServer({
       authorization: 'authorization { users: [{ user: "ann", password: "a long password" }] }',

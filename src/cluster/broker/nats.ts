@@ -199,6 +199,7 @@ class NatsBroker implements Broker {
   readonly #libraries: NatsLibraries
   readonly #log: Log
   readonly #listeners = new Set<(isConnected: boolean) => void>()
+  readonly #refused = new Set<string>()
   #isConnected = true
 
   constructor(
@@ -285,8 +286,26 @@ class NatsBroker implements Broker {
     await this.#connection.close()
   }
 
+  /** What is refused is lost without a word to whoever has sent it. Once for each kind. */
+  #tellRefusal(error: Error): void {
+    if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
+    const { operation, subject } = error
+    const [first = ''] = subject.split('.')
+    const kind = `${operation} ${first}`
+    if (this.#refused.has(kind)) return
+    this.#refused.add(kind)
+    const what = operation === 'publish' ? 'publish to' : 'subscribe to'
+    this.#log.warn(
+      'BrokerPermissionMissing',
+      `the broker does not allow this user to ${what} ${subject}; docs/cluster.md lists the ` +
+        'subjects that drivers and agents need',
+    )
+  }
+
   async #followStatus(): Promise<void> {
-    for await (const { type } of this.#connection.status()) {
+    for await (const status of this.#connection.status()) {
+      const { type } = status
+      if (type === 'error') this.#tellRefusal(status.error)
       const isConnected =
         type === 'reconnect' ? true : type === 'disconnect' ? false : this.#isConnected
       if (isConnected === this.#isConnected) continue
