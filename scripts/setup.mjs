@@ -32,6 +32,9 @@ const installStamp = join(modules, '.tutti-setup')
 const buildStamp = join(modules, '.tutti-build')
 const mainFile = join(root, 'dist', 'cli', 'main.js')
 const moduleCache = join(root, '.cache', 'modules')
+/** What the compiler writes, before it is bundled. */
+const compiled = join(root, '.cache', 'compiled')
+const bundler = join(root, 'scripts', 'bundle.mjs')
 const policyFile = '/usr/sbin/policy-rc.d'
 
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
@@ -84,11 +87,18 @@ function build() {
   if (existsSync(join(root, 'dist')) && readStamp(buildStamp) === wanted) return
   say('building')
   rmSync(buildStamp, { force: true })
-  for (const folder of [join(root, 'dist'), moduleCache]) {
+  for (const folder of [join(root, 'dist'), moduleCache, compiled]) {
     rmSync(folder, { recursive: true, force: true })
   }
-  const { status, output } = execute(join(binaries, 'tsc'), ['-p', 'tsconfig.build.json'])
-  if (status !== 0) fail('the build failed', output)
+  const steps = [
+    ['tsc', '-p', 'tsconfig.build.json'],
+    ['node', bundler, compiled, join(root, 'dist')],
+  ]
+  for (const [command, ...args] of steps) {
+    const { status, output } = execute(join(binaries, command), args)
+    if (status !== 0) fail('the build failed', output)
+  }
+  rmSync(compiled, { recursive: true, force: true })
   if (existsSync(mainFile)) chmodSync(mainFile, 0o755)
   writeFileSync(buildStamp, wanted)
 }
@@ -108,9 +118,10 @@ function hashOfSources() {
   const settings = readdirSync(root)
     .filter((name) => /^tsconfig.*\.json$/.test(name))
     .map((name) => join(root, name))
-  const all = [...settings, ...files].toSorted((a, b) => (a < b ? -1 : 1))
+  const all = [bundler, ...settings, ...files].toSorted((a, b) => (a < b ? -1 : 1))
   const parts = all.flatMap((file) => [relative(root, file), readFileSync(file)])
-  return hash([manifest.devDependencies.typescript, ...parts])
+  const { typescript, rolldown } = manifest.devDependencies
+  return hash([typescript, rolldown, JSON.stringify(manifest.exports), ...parts])
 }
 
 function installServices() {

@@ -1,9 +1,9 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { nodeProblem, oldestNode } from '../src/foundation/node-version.ts'
 import { needs, requirement } from './require.ts'
@@ -74,7 +74,7 @@ describe('a program that a bundler made', () => {
       .filter((file) => file.endsWith('.js'))
       .flatMap((file) => [...readFileSync(join(output, file), 'utf8').matchAll(importPattern)])
       .map((match) => match[1])
-    expect(imported).toContain('node:fs')
+    expect(imported).toContain('node:crypto')
     expect(imported.filter((name) => peers.includes(name ?? ''))).toEqual([])
   })
 
@@ -106,6 +106,66 @@ describe('a program that a bundler made', () => {
   it('works with tutti left external', () => {
     const file = bundle(createFolder(), program, ['--external', 'tutti'])
     expect(execFileSync(process.execPath, [file, 'thread'], { encoding: 'utf8' })).toBe('works\n')
+  })
+})
+
+describe('the files of the package', () => {
+  const dist = join(root, 'dist')
+  const source = join(root, 'src')
+  const sources = readdirSync(source, { recursive: true, encoding: 'utf8' })
+
+  it('entry points export what their sources do', async () => {
+    const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+      readonly exports: Readonly<Record<string, { readonly default?: string } | string | null>>
+    }
+    const files = Object.values(exports).flatMap((one) =>
+      typeof one === 'object' ? (one?.default ?? []) : [],
+    )
+    expect(files).toContain('./dist/index.js')
+    for (const file of files) {
+      const path = file.replace('./dist/', '').replace(/\.js$/, '')
+      const [made, written] = (await Promise.all([
+        import(pathToFileURL(join(dist, `${path}.js`)).href),
+        import(pathToFileURL(join(source, `${path}.ts`)).href),
+      ])) as object[]
+      expect(Object.keys(made ?? {}).toSorted(), path).toEqual(
+        Object.keys(written ?? {}).toSorted(),
+      )
+    }
+  })
+
+  it('every program that is started by its path is there', () => {
+    const programs = sources
+      .filter((file) => file.endsWith('.ts'))
+      .flatMap((file) => {
+        const text = readFileSync(join(source, file), 'utf8')
+        const names = [...text.matchAll(/siblingProgram\(import\.meta\.url, '([^']+)'\)/g)]
+        return names.map(([, name = '']) => join(dirname(file), `${name}.js`))
+      })
+    expect(programs).toContain(join('hpc', 'agents', 'node-agent.js'))
+    expect(programs.filter((file) => !existsSync(join(dist, file)))).toEqual([])
+  })
+
+  it('programs that run no code of users are single files', () => {
+    const files = ['hpc/agents/node-agent.js', 'runtime/server/guard.js']
+    for (const file of [...files, 'backends/local/programs/launcher.js']) {
+      const text = readFileSync(join(dist, file), 'utf8')
+      expect(text.match(/^import .*$/gm) ?? [], file).toEqual([])
+    }
+  })
+
+  it('a script loads some files of the package, not hundreds', () => {
+    const hooks = `
+      const { registerHooks } = await import('node:module')
+      registerHooks({ load: (url, context, next) => (console.log(url), next(url, context)) })
+      await import('tutti')
+      await import('tutti/hpc')`
+    const args = ['--input-type=module', '--eval', hooks]
+    const output = execFileSync(process.execPath, args, { encoding: 'utf8', cwd: createFolder() })
+    const loaded = output.split('\n').filter((url) => url.includes('/dist/'))
+    expect(loaded.length).toBeGreaterThan(1)
+    expect(loaded.length).toBeLessThan(40)
+    expect(sources.length).toBeGreaterThan(300)
   })
 })
 
