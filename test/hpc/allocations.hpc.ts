@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs } from '../require.ts'
@@ -50,6 +50,22 @@ describe('allocations that the backend asks for', () => {
     expect(failure).toContain('Invalid license specification')
     expect(end.stderr.match(/AllocationFailed/g)).toHaveLength(3)
     expect(await queue()).toBe('')
+  })
+
+  needs(...slurmNeeds)('a scheduler that is away has refused nothing', async () => {
+    const { daemonOf, restart } = await slurm()
+    const { folder, start } = createLauncher(await slurm())
+    const goFile = join(folder, 'go')
+    const launch = start(...elastic, 'away', goFile)
+    await launch.seen('created')
+    process.kill(daemonOf('ctl') ?? 0, 'SIGKILL')
+    writeFileSync(goFile, '')
+    await launch.seen('SchedulerSilent')
+    restart('ctl')
+    const end = await launch.ended
+    expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'], joined: 1 })
+    expect(end.code).toBe(0)
+    expect(end.stderr).not.toContain('AllocationFailed')
   })
 
   needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {

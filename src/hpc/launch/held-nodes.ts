@@ -14,7 +14,7 @@ import type { RemoteProcess } from '../remote-process.ts'
 import { addressSharedWith } from '../shared-address.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import { SlurmAllocation } from '../slurm/slurm-allocation.ts'
-import type { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { lostError, showWaiting, submitBatch } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
@@ -26,7 +26,7 @@ export interface HeldNodesOptions {
   readonly commands: SlurmCommands
   readonly clock: Clock
   /** Slurm has taken the job. */
-  readonly onSubmitted?: () => void
+  readonly onSubmitted?: (jobId: string) => void
   readonly onStatus: (line: string | null) => void
   /** Ends the waiting, and the job. */
   readonly signal: AbortSignal
@@ -56,11 +56,11 @@ export class HeldNodes {
       folder.remove()
       throw error
     })
-    // Whoever has started this process cancels it if this one is killed.
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
-    onSubmitted?.()
     const job = new SlurmJob(jobId, commands, clock)
     try {
+      onSubmitted?.(jobId)
+      // Whoever has started this process cancels it if this one is killed.
+      folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
       if (await isStarted(job, options)) {
         const allocation = await SlurmAllocation.open(jobId, commands, clock)
         const keeper = await startKeeper(allocation, mark, clock)
@@ -83,9 +83,13 @@ export class HeldNodes {
     this.#beat()
   }
 
-  /** Throws `AllocationLostError` if the job has not been ended from here. */
+  /**
+   * Throws `AllocationLostError` if the job has ended, but not from here. Where the scheduler does
+   * not answer, it is there as far as anybody knows.
+   */
   async expectHeld(): Promise<void> {
-    const report = await this.#job.report({ isChanged: true })
+    const report = await this.#job.report({ isChanged: true }).catch(unlessSilent)
+    if (report === undefined) return
     if (report === null || phaseOf(report) !== 'running') throw lostError(this.jobId, report)
   }
 
@@ -93,7 +97,8 @@ export class HeldNodes {
   async close(): Promise<void> {
     this.#cancelBeat()
     await this.#keeper.close()
-    await this.#job.cancel()
+    // Without its keeper it ends by itself, a little later.
+    await this.#job.cancel().catch(unlessSilent)
   }
 
   #beat(): void {
@@ -102,10 +107,17 @@ export class HeldNodes {
   }
 }
 
-/** Cancels what a script that was killed has left of its own allocations. */
+/**
+ * Cancels what a script that was killed has left of its own allocations. Where the scheduler does
+ * not answer, those that run end by themselves.
+ */
 export async function endAllocations(launch: LaunchFolder, commands: SlurmCommands): Promise<void> {
   const jobIds = launch.allocations().flatMap((folder) => folder.facts()?.jobId ?? [])
-  if (jobIds.length > 0) await commands.run('scancel', '--quiet', ...jobIds)
+  if (jobIds.length > 0) await commands.run('scancel', '--quiet', ...jobIds).catch(unlessSilent)
+}
+
+function unlessSilent(error: unknown): undefined {
+  if (!isSilence(error)) throw error
 }
 
 /** The batch script. The mark is on the first node, where both run. */

@@ -10,6 +10,8 @@ export interface PilotHistory {
   /** When the last of them failed, and the scheduler's words. */
   readonly failedAt: number
   readonly reason: string
+  /** When the scheduler did not answer, the last time. */
+  readonly silentAt: number
   /** By `workKey`: work that allocations came for, and that none of them has begun. */
   readonly unfit: ReadonlyMap<string, UnfitWork>
 }
@@ -35,13 +37,14 @@ export const noHistory: PilotHistory = {
   failures: 0,
   failedAt: -Infinity,
   reason: '',
+  silentAt: -Infinity,
   unfit: new Map(),
 }
 
 /** How an allocation, or the request for one, has ended. */
 export interface PilotEnd {
-  /** `given back`: by a plan. `lived`: by the scheduler, in its time. */
-  readonly kind: 'given back' | 'lived' | 'failed'
+  /** `given back`: by a plan. `lived`: by the scheduler, in its time. `unanswered`: by nobody. */
+  readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
   /** Whether it has run a task. */
   readonly hasRun: boolean
   /** By `workKey`: what it was asked for, has run nothing of, and still waits. */
@@ -64,6 +67,10 @@ export function judgeEnd(age: number, cause: 'limit' | 'loss', hasRun: boolean):
 /** Those that fail together count once: all had been asked for before the first of them failed. */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end
+  // A controller that is away has refused nothing.
+  if (kind === 'unanswered') {
+    return { ...history, silentAt: at, submitted: history.submitted - 1 }
+  }
   if (kind === 'failed') {
     const { failures, failedAt } = history
     if (failures > 0 && submittedAt < failedAt) return history
@@ -97,11 +104,11 @@ export const hasStopped = ({ failures }: PilotHistory, hasGood: boolean): boolea
   failures >= mostFailures && !hasGood
 
 /** From when on another one may be tried. */
-export const nextTryAt = ({ failures, failedAt }: PilotHistory): number =>
-  failures === 0 ? -Infinity : failedAt + delaySeconds(failures)
+export const nextTryAt = ({ failures, failedAt, silentAt }: PilotHistory): number =>
+  Math.max(failedAt + delaySeconds(failures), silentAt + firstDelaySeconds)
 
 const delaySeconds = (failures: number): number =>
-  Math.min(firstDelaySeconds * 2 ** (failures - 1), longestDelaySeconds)
+  failures === 0 ? 0 : Math.min(firstDelaySeconds * 2 ** (failures - 1), longestDelaySeconds)
 
 /** How many have come for such work in vain, if that were enough to ask for no more. */
 export function countInVain({ unfit }: PilotHistory, key: string): number | null {

@@ -9,7 +9,7 @@ import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { AllocationWatch } from '../allocation-watch.ts'
 import { HeldNodes, type HeldNodesOptions } from '../launch/held-nodes.ts'
-import type { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { judgeEnd, type PilotEnd } from './pilot-history.ts'
 
 export interface PilotJobOptions {
@@ -39,6 +39,8 @@ const closeMs = 5000
 /** About an allocation whose agents have ended. */
 const questionMs = 1000
 const mostQuestions = 30
+/** Between tries to cancel a job while the scheduler is away. */
+const cancelMs = 10_000
 
 export class PilotJob {
   readonly id: string
@@ -50,6 +52,8 @@ export class PilotJob {
   readonly #abort = new AbortController()
   readonly #over = Promise.withResolvers<string | null>()
   #phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
+  /** `null` while Slurm has not taken it. */
+  #jobId: string | null = null
   #allocation: Allocation | null = null
   #watch: AllocationWatch | null = null
   #startedAt: number | null = null
@@ -133,8 +137,22 @@ export class PilotJob {
       const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
       return this.#endOf(judgeEnd(age, this.#cause, this.hasRun), reason)
     } catch (error) {
-      return this.#endOf('failed', messageOf(error))
+      if (!isSilence(error)) return this.#endOf('failed', messageOf(error))
+      this.#cancelLater()
+      const kind = this.#jobId === null ? 'unanswered' : 'given back'
+      return this.#endOf(kind, messageOf(error))
     }
+  }
+
+  /** A job that nobody could cancel must not stay in the queue. */
+  #cancelLater(): void {
+    const { commands, clock } = this.#options
+    const jobId = this.#jobId
+    if (jobId === null) return
+    const retry = (error: unknown): void => {
+      if (isSilence(error)) clock.after(cancelMs, () => this.#cancelLater(), { background: true })
+    }
+    commands.run('scancel', '--quiet', jobId).catch(retry)
   }
 
   #endOf(kind: PilotEnd['kind'], reason: string): PilotEnd {
@@ -158,7 +176,8 @@ export class PilotJob {
       commands,
       clock,
       signal: this.#abort.signal,
-      onSubmitted: () => {
+      onSubmitted: (jobId) => {
+        this.#jobId = jobId
         if (this.#phase === 'submitting') this.#phase = 'queued'
         onChange()
       },

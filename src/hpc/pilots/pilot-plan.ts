@@ -209,13 +209,14 @@ function mayAskNow(situation: PilotSituation, at: number, states: readonly KindS
   const { own, queued, more } = states[at] as KindState
   const history = histories[at] ?? noHistory
   if (more === 0 || queued.length >= (kinds[at]?.backlog ?? 0)) return false
+  if (now < nextTryAt(history)) return false
   if (history.failures === 0) return true
   // After a failure one is tried, and no other before that one has proved good.
   const isTried = own.some(
     (pilot) =>
       pilot.submittedAt >= history.failedAt && !pilot.hasRun && now - startOf(pilot) < youngSeconds,
   )
-  return !isTried && now >= nextTryAt(history)
+  return !isTried
 }
 
 /** Whether it shows that its kind is good. */

@@ -60,6 +60,8 @@ export class Pilots {
   /** When the last plan was made; seconds since the epoch. */
   #plannedAt = -Infinity
   #cancelPlan: () => void = () => {}
+  /** Slurm did not answer, the last time. */
+  #isSilent = false
   #isClosed = false
 
   constructor(options: PilotsOptions) {
@@ -231,9 +233,19 @@ export class Pilots {
     this.#jobs.delete(id)
     const history = noteEnd(this.#historyOf(kind), end)
     this.#histories[kind] = history
+    if (this.#isClosed) return
+    if (end.kind === 'unanswered') this.#tellSilence(end.reason)
+    else this.#isSilent = false
     if (end.kind === 'failed') this.#tellFailure(end.reason, kind)
     else if (end.missed.length > 0) this.#tellMissed(end.missed, history)
     this.#plan()
+  }
+
+  /** Once for as long as it lasts. */
+  #tellSilence(reason: string): void {
+    const text = `${reason}; allocations are asked for when Slurm answers again`
+    if (!this.#isSilent) this.#options.log.warn('SchedulerSilent', text)
+    this.#isSilent = true
   }
 
   #tellFailure(reason: string, at: number): void {

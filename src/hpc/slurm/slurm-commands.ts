@@ -122,7 +122,9 @@ export class SlurmCommands {
 /** The environment of a command, or of a task, without the options of the step it comes from. */
 function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const names = Object.keys(env).filter((name) => {
-    return kept.has(name) || !/^(?:SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SCANCEL|PMI[2X]?)_/.test(name)
+    return (
+      kept.has(name) || !/^(?:SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL|PMI[2X]?)_/.test(name)
+    )
   })
   return Object.fromEntries(names.map((name) => [name, env[name]]))
 }
@@ -138,3 +140,11 @@ export const unexpectedOutput = (command: string, output: string): SchedulerErro
 /** Whether it was about a job that Slurm does not know any more, some minutes after its end. */
 export const isForgotten = (error: unknown): boolean =>
   error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
+
+/** Whether the scheduler has said nothing: its controller is away, and what was asked is open. */
+export const isSilence = (error: unknown): boolean =>
+  error instanceof SchedulerError &&
+  (error.code === 'SchedulerTimeoutError' || silences.test(error.stderr))
+
+const silences =
+  /Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out)/i

@@ -278,6 +278,17 @@ describe('allocations by waiting work', () => {
     expect(simulation.running).toHaveLength(2)
   })
 
+  it('waits for a scheduler that does not answer, and counts nothing', () => {
+    const silent = { ...willing, isUnanswered: true }
+    const answers = [...Array.from({ length: 20 }, () => silent), willing]
+    const simulation = new Simulation([{ ...kind, maxTotal: 1 }], answers)
+    simulation.left = 4
+    simulation.run(300)
+    expect(simulation.submissions).toEqual(Array.from({ length: 21 }, (_, at) => 1 + 10 * at))
+    expect(simulation.done).toBe(4)
+    expect(simulation.histories[0]).toMatchObject({ submitted: 1, failures: 0 })
+  })
+
   it('asks for few, whatever comes, when none of them runs anything', () => {
     const answer = fc.record({
       isRefused: fc.boolean(),

@@ -21,6 +21,8 @@ import { resolveResources, type ResourceRequest } from '../../../src/tasks/resou
 /** What the scheduler does with one request. */
 export interface QueueAnswer {
   readonly isRefused?: boolean
+  /** Its controller is away. */
+  readonly isUnanswered?: boolean
   readonly queueSeconds: number
   /** From its start on; `Infinity` for one that lives until it is given back. */
   readonly lifeSeconds: number
@@ -132,6 +134,7 @@ export class Simulation {
     const id = `job-${this.orders.length}`
     const times = { submittedAt: this.now, startedAt: null, idleSince: null }
     const pilot = { id, kind, answer, work, ...times, hasRun: false, tasks: [] }
+    if (answer.isUnanswered === true) return this.#note(pilot, 'unanswered', 'no answer')
     if (answer.isRefused === true) return this.#note(pilot, 'failed', 'Invalid account')
     this.pilots.push(pilot)
   }

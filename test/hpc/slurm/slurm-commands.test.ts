@@ -2,7 +2,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { SchedulerError, SlurmCommands } from '../../../src/hpc/slurm/slurm-commands.ts'
+import { isSilence, SchedulerError, SlurmCommands } from '../../../src/hpc/slurm/slurm-commands.ts'
 
 /** A folder whose only program is a command of Slurm that does what the script says. */
 function fakeCommand(name: string, script: string): string {
@@ -46,12 +46,24 @@ describe('commands of the scheduler', () => {
     const error = await failureOf(commands.ask('squeue', '-h'))
     expect(error.code).toBe('SchedulerTimeoutError')
     expect(error.message).toContain('squeue did not answer within 0.5 s')
+    expect(isSilence(error)).toBe(true)
+  })
+
+  it('row 101: a controller that is away has refused nothing', async () => {
+    const words =
+      'Batch job submission failed: Unable to contact slurm controller (connect failure)'
+    const folder = fakeCommand('sbatch', `echo "sbatch: error: ${words}" >&2; exit 1`)
+    const commands = new SlurmCommands({ env: { PATH: `${folder}:/usr/bin:/bin` } })
+    expect(isSilence(await failureOf(commands.submit('job.sh')))).toBe(true)
+    const other = fakeCommand('sbatch', 'echo "sbatch: error: Invalid account" >&2; exit 1')
+    const refusing = new SlurmCommands({ env: { PATH: `${other}:/usr/bin:/bin` } })
+    expect(isSilence(await failureOf(refusing.submit('job.sh')))).toBe(false)
   })
 
   it('commands see where Slurm is, and no options of the step they come from', async () => {
     const folder = fakeCommand('srun', 'env')
     const step = { SLURM_NTASKS: '9', SLURM_JOB_ID: '1', PMIX_RANK: '0', PMI_FD: '3' }
-    const options = { SBATCH_PARTITION: 'x', SQUEUE_FORMAT: '%i', SLURM_TIME_FORMAT: 'relative' }
+    const options = { SBATCH_PARTITION: 'x', SQUEUE_FORMAT: '%i', SINFO_PARTITION: 'y' }
     const env = { PATH: `${folder}:/usr/bin:/bin`, SLURM_CONF: '/etc/s.conf', HOME: '/root' }
     const commands = new SlurmCommands({ env: { ...env, ...step, ...options } })
     const names = (await commands.run('srun')).match(/^\w+(?==)/gm)?.toSorted()
