@@ -160,3 +160,27 @@ describe('a task that some agents do not allow', () => {
     })
   })
 })
+
+it('a program that cannot begin on a node names that node', async () => {
+  const cluster = await startTestCluster()
+  await cluster.agent('lacking', '--cores', '1')
+  const { session } = await openSession(cluster, 1)
+  const missing = join(cluster.folder, 'missing')
+  const script = join(cluster.folder, 'script.sh')
+  writeFileSync(script, '#!/bin/sh\n', { mode: 0o600 })
+  const tasks = [
+    new ComputeTask({ executable: missing }),
+    new ComputeTask({ executable: script }),
+    new ComputeTask({ executable: '/bin/true', cwd: missing }),
+    new ComputeTask({ executable: '/bin/true', captureStdio: { stdout: join(missing, 'out') } }),
+  ]
+  await session.submitTasks(tasks)
+  await session.waitTasks(tasks)
+  const causes = tasks.map(({ error }) => error?.cause as { code: string; message: string })
+  expect(causes.map(({ code, message }) => [code, message.split(':')[0]])).toEqual([
+    ['ExecutableNotFoundError', 'node lacking'],
+    ['ExecutableNotPermittedError', 'node lacking'],
+    ['CwdNotFoundError', 'node lacking'],
+    ['OutputFileError', 'node lacking'],
+  ])
+})

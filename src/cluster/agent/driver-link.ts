@@ -178,8 +178,9 @@ export class DriverLink {
       if (number <= this.#beats) return onRefused('it was sent before')
       this.#beats = number
       this.#heardMs = clock.monotonicMs()
-      this.#heardOver = broker.serverId
       const beat = payload as Beat
+      // A driver that dies before it has created its stream again has not closed the session.
+      if (beat.hasStream) this.#heardOver = broker.serverId
       this.#hasWaiting = beat.hasWaiting
       onBeat(beat)
     } catch (error) {

@@ -2,8 +2,14 @@
 
 import { fileURLToPath } from 'node:url'
 import { type Clock, sleep } from '../../foundation/clock.ts'
-import { errnoOf, messageOf } from '../../foundation/errors.ts'
-import { TaskImportError } from '../../foundation/task-errors.ts'
+import { errnoOf, messageOf, withoutStack } from '../../foundation/errors.ts'
+import {
+  CwdNotFoundError,
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+  OutputFileError,
+  TaskImportError,
+} from '../../foundation/task-errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import type { EndReport } from '../wire/ends.ts'
@@ -22,6 +28,14 @@ export interface SessionModulesOptions {
 const sharedHint =
   "With `modules: 'shared'` every node needs the module, and what it imports, under the same " +
   "path. Put it there, or have it sent: `ClusterBackend.create({ modules: 'bundle' })`."
+
+/** Of programs that do not begin: what they need is not as it must be on the node. */
+const nodeErrors = [
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+  CwdNotFoundError,
+  OutputFileError,
+] as const
 
 const isMissingFile = (error: unknown): boolean => errnoOf(error) === 'ERR_MODULE_NOT_FOUND'
 
@@ -63,15 +77,23 @@ export class SessionModules {
     }
   }
 
-  /** A module that cannot be imported is missing on this node, and may be there on another. */
+  /** A module, program or folder that is missing on this node may be there on another. */
   nameNode(report: EndReport, spec: TaskSpec): EndReport {
-    if (report.kind !== 'fail' || !(report.error instanceof TaskImportError)) return report
-    const { message, field = 'function', expected = '', cause } = report.error
+    if (report.kind !== 'fail') return report
+    const { error } = report
+    const { name } = this.#options.self
+    const ofNode = nodeErrors.find((type) => error instanceof type)
+    if (ofNode !== undefined && error instanceof ofNode) {
+      const details = error.hint === undefined ? {} : { hint: error.hint }
+      const text = `node ${name}: ${error.message}`
+      return { ...report, error: withoutStack(() => new ofNode(text, details)) }
+    }
+    if (!(error instanceof TaskImportError)) return report
+    const { message, field = 'function', expected = '', cause } = error
     const isShared = isMissingFile(cause) && this.#isOwnFile(spec)
-    const hint = isShared ? sharedHint : report.error.hint
+    const hint = isShared ? sharedHint : error.hint
     const details = { field, expected, cause, ...(hint === undefined ? {} : { hint }) }
-    const error = new TaskImportError(`node ${this.#options.self.name}: ${message}`, details)
-    return { ...report, error }
+    return { ...report, error: new TaskImportError(`node ${name}: ${message}`, details) }
   }
 
   /** One that this node has, and not a bundle. */

@@ -331,7 +331,8 @@ export class DriverSession implements ClusterConnection {
   #beat(): void {
     const { beat: subject } = this.#subjects
     const hasWaiting = this.#jobs.placement.waiting > 0
-    const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size }
+    const { hasStream } = this.#agents.used
+    const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size, hasStream }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
   }

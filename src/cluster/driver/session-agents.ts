@@ -134,10 +134,16 @@ export class SessionAgents implements DirectoryListener {
   /** After the connection was down. */
   reconnected(): void {
     for (const link of this.#links.values()) link.resend()
+    this.used.reconnected()
+    this.#noteMissing()
+  }
+
+  /** The server may have been started again, without its store. */
+  #noteMissing(): void {
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
     this.used.noteMissing(attached).catch(() => {
-      // The connection was lost again.
+      // It is tried again.
     })
   }
 
@@ -145,6 +151,7 @@ export class SessionAgents implements DirectoryListener {
   tick(nowMs: number): void {
     for (const link of this.#links.values()) this.#watch(link, nowMs)
     void this.attachAll()
+    if (!this.used.hasStream) this.#noteMissing()
     this.used.tick(nowMs)
   }
 

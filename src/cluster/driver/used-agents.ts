@@ -95,6 +95,10 @@ export class UsedAgents {
   readonly #noted = new Map<string, AgentStart>()
   #notedMs: number
   #noting = 0
+  /** How often the connection has come back, and how often it had when the stream was seen. */
+  #connections = 0
+  #seenConnections = 0
+  #isLooking = false
   #isClosed = false
 
   constructor(options: UsedAgentsOptions) {
@@ -175,8 +179,30 @@ export class UsedAgents {
     })
   }
 
+  /** Whether the stream is known to be there, and to know the agents that are used. */
+  get hasStream(): boolean {
+    return this.#seenConnections === this.#connections
+  }
+
+  /** To a server that may have been started again. */
+  reconnected(): void {
+    this.#connections++
+  }
+
   /** A server that was started with an empty store does not know which agents are used. */
   async noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
+    if (this.#isLooking || this.#isClosed) return
+    this.#isLooking = true
+    const connections = this.#connections
+    try {
+      await this.#noteMissing(attached)
+      this.#seenConnections = connections
+    } finally {
+      this.#isLooking = false
+    }
+  }
+
+  async #noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
     const { broker, subjects, keys, stream, log, use } = this.#options
     await stream.open()
     if (this.#isClosed) return

@@ -151,6 +151,8 @@ export interface Beat {
   readonly hasWaiting: boolean
   /** How many agents the session uses. */
   readonly agents: number
+  /** Whether its stream is there, as far as it knows: a server may have lost it with its store. */
+  readonly hasStream: boolean
 }
 
 /** Ends the use of an agent by a session; answered when nothing of the session is left. */

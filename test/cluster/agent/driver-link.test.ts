@@ -1,0 +1,69 @@
+import { expect, it } from 'vitest'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import { DriverLink } from '../../../src/cluster/agent/driver-link.ts'
+import { deriveKeys, seal } from '../../../src/cluster/wire/envelope.ts'
+import type { Attach, Beat } from '../../../src/cluster/wire/messages.ts'
+import { newRun, sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { MemoryBroker } from '../memory-broker.ts'
+import { runOf } from '../test-token.ts'
+
+const run = runOf('session')
+const keys = deriveKeys('a token of the test', run)
+const subjects = sessionSubjects(run)
+
+const attachOf = (epoch: number, given = run): Attach => ({
+  kind: 'attach',
+  ...given,
+  nonce: 1,
+  epoch,
+  link: 1,
+  ownerTtlSeconds: 60,
+  resultTtlSeconds: 60,
+  agentTimeoutSeconds: 60,
+  folder: '/',
+})
+
+/** A link at a server that can be another one from now on, and beats of its driver. */
+class Linked {
+  serverId = 'first'
+  readonly link: DriverLink
+  readonly #broker: Broker
+  #beats = 0
+
+  constructor() {
+    const memory = new MemoryBroker()
+    const serverId = (): string => this.serverId
+    this.#broker = Object.defineProperty(memory, 'serverId', { get: serverId })
+    const options = {
+      agent: 'agent',
+      keys: () => keys,
+      subjects,
+      broker: this.#broker,
+      clock: new ManualClock(),
+      onMessage() {},
+      onBeat() {},
+      onRefused: (reason: string) => expect.unreachable(reason),
+    }
+    this.link = new DriverLink(options, attachOf(1))
+  }
+
+  beat(hasStream: boolean): void {
+    const beat: Beat = { kind: 'beat', hasWaiting: false, agents: 1, hasStream }
+    const header = { epoch: 1, number: ++this.#beats, acknowledged: 0 }
+    this.#broker.publish(subjects.beat, seal(keys.toAgent, subjects.beat, header, beat))
+  }
+}
+
+it('another run means a closed session, unless its server may have lost the stream', () => {
+  const linked = new Linked()
+  const next = attachOf(2, { ...run, run: newRun() })
+  expect(linked.link.hasClosedBefore(next)).toBe(true)
+  expect(linked.link.hasClosedBefore(attachOf(2))).toBe(false)
+  // The server was started again, and the driver has not created its stream yet.
+  linked.serverId = 'second'
+  linked.beat(false)
+  expect(linked.link.hasClosedBefore(next)).toBe(false)
+  linked.beat(true)
+  expect(linked.link.hasClosedBefore(next)).toBe(true)
+})
