@@ -47,7 +47,7 @@ import { tellEnd } from './start-method.ts'
  * method first. When Slurm ends the job of a script that runs on its nodes, the script gets
  * SIGTERM: until the backend is closed it handles this signal, and ends the tasks as CANCELED with
  * the reason `AllocationLostError`. The script then has Slurm's `KillWait` for its own end, 30 s by
- * default.
+ * default. A backend that is never closed keeps the script running, and its allocation with it.
  *
  * @example
  * setStartMethod('slurm')

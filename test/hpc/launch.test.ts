@@ -129,6 +129,8 @@ describe('tutti launch', () => {
 
   needs(...slurmNeeds)('row 102: bad options are refused before anything is asked', async () => {
     const { folder, start } = createLauncher(await slurm())
+    const unloadable = join(folder, String.raw`a\b.mjs`)
+    writeFileSync(unloadable, '')
     const bad: [string, ...string[]][] = [
       ['M, M:S, H:M:S', '--time', '2h', script],
       ['line end', '--account', 'a\n#SBATCH --wrap=x', script],
@@ -142,6 +144,7 @@ describe('tutti launch', () => {
       ['--chain: ', '--chain', '2', '--driver', 'here', script],
       ['is a folder', '.'],
       ['was not found', 'missing.ts'],
+      ['script: Node cannot load', unloadable],
       ['which script', '--nodes', '2'],
       ['expected here', '--driver', 'there', script],
     ]

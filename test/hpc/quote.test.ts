@@ -3,6 +3,8 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
+import { toBatchOptions } from '../../src/hpc/launch/batch-job.ts'
+import { LaunchFolder } from '../../src/hpc/launch/launch-folder.ts'
 import { quoteForShell } from '../../src/hpc/quote.ts'
 
 it('row 102: names with quotes and substitutions reach a program unchanged', () => {
@@ -35,4 +37,14 @@ it('row 102: line ends and NUL bytes are refused with the name of the option', (
   for (const text of ['a\nb', 'a\rb', 'a\0b', `x\n#SBATCH --wrap`]) {
     expect(() => quoteForShell('--partition', text)).toThrow(/^--partition: .* contains a/)
   }
+})
+
+it('row 102: a folder whose name Slurm would read otherwise is refused, or written so that it is read', () => {
+  const outputIn = (name: string): string | undefined =>
+    toBatchOptions({ more: [] }, 'x', new LaunchFolder(join('/data', name))).find((option) =>
+      option.startsWith('--output='),
+    )
+  expect(outputIn('100%')).toMatch(/^--output=\/data\/100%%\//)
+  const field = expect.objectContaining({ field: 'folder' }) as Error
+  expect(() => outputIn(String.raw`a\b`)).toThrow(field)
 })

@@ -71,6 +71,9 @@ export async function launch(
   const found = statSync(script, { throwIfNoEntry: false })
   if (found === undefined) throw usage('script', `${script} was not found`)
   if (found.isDirectory()) throw usage('script', `${script} is a folder`)
+  if (resolve(script).includes('\\')) {
+    throw usage('script', `Node cannot load a file whose path has a backslash: ${resolve(script)}`)
+  }
   const more = words.slice(0, at)
   if (options.check === true) return check(options, more, output)
   expectNewJob(options, more)

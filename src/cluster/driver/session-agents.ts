@@ -171,11 +171,13 @@ export class SessionAgents implements DirectoryListener {
   async #detachFrom(name: string, reason: string): Promise<Detached | null> {
     const { directory, use, epoch, log, ownerTtlSeconds } = this.#options
     const request = { kind: 'detach', ...use, epoch: epoch(), reason } as const
+    // It may be lost before it answers, as all agents of a job that was canceled.
+    const isUsed = this.#links.has(name)
     try {
       return (await directory.request(name, request, requestMs)) as Detached
     } catch (error) {
       // Nobody has heard of an agent that only an earlier start has used.
-      if (error instanceof NoResponderError || this.#links.has(name)) return null
+      if (error instanceof NoResponderError || isUsed) return null
       const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
       log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
       return null

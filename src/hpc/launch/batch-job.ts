@@ -55,7 +55,7 @@ export function toBatchOptions(
     account: request.account,
     qos: request.qos,
     constraint: request.constraint,
-    output: folder.file('log').replaceAll('%', '%%'),
+    output: toFilePattern(folder.file('log')),
   }
   const given = Object.entries(options).flatMap(([key, value]) =>
     value === undefined ? [] : [`--${key}=${expectLine(`--${key}`, value)}`],
@@ -68,6 +68,15 @@ export function toBatchOptions(
   // It waits as well if the job before was lost. Of several such options the last one counts.
   const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
   return [...own, ...given, ...more, ...after]
+}
+
+/** Slurm replaces parts of the names of files; a backslash cannot be written there at all. */
+function toFilePattern(file: string): string {
+  if (!file.includes('\\')) return file.replaceAll('%', '%%')
+  throw new ValueError(`folder: Slurm takes no file whose path has a backslash: ${file}`, {
+    field: 'folder',
+    hint: 'Start it in another folder.',
+  })
 }
 
 /** Throws `ValueError` for one that the launcher sets itself. */

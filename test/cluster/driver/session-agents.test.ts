@@ -33,6 +33,7 @@ class OneAgent {
   readonly streamRead = Promise.withResolvers<void>()
   readonly attached = Promise.withResolvers<void>()
   onFail: (job: Job) => void = () => {}
+  onDetach: () => Promise<void> = () => Promise.resolve()
   readonly left: string[] = []
   readonly joined: string[] = []
   readonly lost: (string | null)[] = []
@@ -71,6 +72,7 @@ class OneAgent {
       request: async (_, { kind }) => {
         if (this.refusal !== null) throw new Error(this.refusal)
         if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
+        if (kind === 'detach') await this.onDetach()
         await this.attached.promise
         const offer = { ...this.agent.announcement.facts, ahead: 1 }
         const { endMessages } = this
@@ -300,6 +302,22 @@ describe('the agent of a session', () => {
     one.streamRead.reject(new Error('stream not found'))
     await one.clock.advance(5000)
     expect([one.warnings, one.left]).toEqual([[], ['only']])
+  })
+
+  it('that is lost while it is detached from is not warned of', async () => {
+    const one = new OneAgent()
+    one.attached.resolve()
+    await one.agents.attachAll()
+    one.streamRead.resolve()
+    one.known = []
+    const asked = Promise.withResolvers<void>()
+    one.onDetach = () => asked.promise
+    const detached = one.agents.detach('the job was canceled')
+    one.agents.agentLost(one.agent, 'its process has ended')
+    while (one.links.size > 0) await Promise.resolve()
+    asked.reject(new Error('no answer'))
+    expect(await detached).toBe(true)
+    expect(one.warnings).toEqual([])
   })
 
   it('whose ends cannot be read when it is lost is warned of', async () => {

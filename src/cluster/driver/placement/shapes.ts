@@ -92,7 +92,12 @@ const shapeKey = (request: ResourceRequest): string =>
     request.gpus,
     request.memoryMb,
     Object.entries(labelsOf(request)).toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    lengthClass(request.seconds),
   ])
+
+/** A short job must not wait behind a long one; few classes, whatever numbers are given. */
+const lengthClass = (seconds: number | undefined): number | null =>
+  seconds === undefined ? null : Math.ceil(4 * Math.log2(seconds))
 
 export function isBefore(a: PlacedJob, b: PlacedJob): boolean {
   if (a.spec.priority !== b.spec.priority) return a.spec.priority > b.spec.priority

@@ -104,6 +104,20 @@ describe('jobs that begin together', () => {
     expect(assigned(placement)).toEqual({ b: ['shorter'] })
   })
 
+  it('are passed by a short job also where it is behind a longer one that asks for the same', () => {
+    const long = job('long', { cores: 2, seconds: 100 })
+    const running = (node: string) =>
+      node === 'a' ? [{ request: long.spec.resources, seconds: 100 }] : []
+    const times = { secondsLeft: () => Infinity, running }
+    const placement = placementOf({ a: facts(2), b: facts(2) }, times)
+    push(placement, long)
+    expect(assigned(placement)).toEqual({ a: ['long'] })
+    const resources = (seconds: number) => ({ cores: 2, seconds })
+    push(placement, ...groupOf('r', 4), job('longer', resources(200)), job('short', resources(1.5)))
+    expect(assigned(placement)).toEqual({ b: ['short'] })
+    expect(assigned(placement)).toEqual({})
+  })
+
   it('avoid a node while the others have room for all, when these are idle', () => {
     const nodes = { a: facts(2), b: facts(2), c: facts(2) }
     const placement = placementOf(nodes)
