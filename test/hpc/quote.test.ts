@@ -39,7 +39,7 @@ it('row 102: line ends and NUL bytes are refused with the name of the option', (
   }
 })
 
-it('row 102: a folder whose name Slurm would read otherwise is refused, or written so that it is read', () => {
+it('row 102: a folder whose name Slurm would read otherwise is refused', () => {
   const outputIn = (name: string): string | undefined =>
     toBatchOptions({ more: [] }, 'x', new LaunchFolder(join('/data', name))).find((option) =>
       option.startsWith('--output='),

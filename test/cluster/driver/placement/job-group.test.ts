@@ -104,7 +104,7 @@ describe('jobs that begin together', () => {
     expect(assigned(placement)).toEqual({ b: ['shorter'] })
   })
 
-  it('are passed by a short job also where it is behind a longer one that asks for the same', () => {
+  it('are passed by a short job, also from behind a longer one that asks for the same', () => {
     const long = job('long', { cores: 2, seconds: 100 })
     const running = (node: string) =>
       node === 'a' ? [{ request: long.spec.resources, seconds: 100 }] : []
