@@ -150,16 +150,30 @@ export interface FailedPrompt {
 
 export interface InferenceErrorDetails extends ErrorDetails {
   readonly results?: readonly GenerateResult[]
+  readonly refusal?: RequestRefusal
+}
+
+/** What is wrong with a request, often in the words of a server behind the engine. */
+export interface RequestRefusal {
+  /** The HTTP status that a client gets. */
+  readonly status: number
+  readonly message: string
+  /** The path of the wrong field; `null` if it is not known. */
+  readonly param: string | null
+  readonly code: string | null
 }
 
 /** An inference engine or server failed. */
 export class InferenceError extends TuttiError {
   /** Of a task with a list of prompts: a result for each, in their order. */
   declare readonly results?: readonly GenerateResult[]
+  /** Of a request that was refused because of what it says: what its client is told. */
+  declare readonly refusal?: RequestRefusal
 
   constructor(message: string, details: InferenceErrorDetails = {}) {
     super(message, details)
     if (details.results !== undefined) this.results = details.results
+    if (details.refusal !== undefined) this.refusal = details.refusal
   }
 }
 

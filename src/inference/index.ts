@@ -8,7 +8,12 @@ export type {
   FromConfigOptions,
   InferenceBackendOptions,
 } from './inference-backend.ts'
-export type { FailedPrompt, GeneratedText, GenerateResult } from '../foundation/errors.ts'
+export type {
+  FailedPrompt,
+  GeneratedText,
+  GenerateResult,
+  RequestRefusal,
+} from '../foundation/errors.ts'
 export { loadInferenceConfig } from './config/config.ts'
 export type {
   ConfigSections,

@@ -96,7 +96,8 @@ class OpenAiEngine implements AttachedEngine {
     const { status, body } = await this.#request((signal) => this.#link.get(path, signal))
     if (status !== 200) throw this.#refusal(status, body)
     const served = servedContextLength(parseJson(body), modelName)
-    return { name: modelName, contextLength: served ?? contextLength, hasChatTemplate: true }
+    const length = served ?? contextLength
+    return { name: modelName, contextLength: length, hasChatTemplate: true, fields: 'all' }
   }
 
   async generate(
@@ -209,7 +210,8 @@ class OpenAiEngine implements AttachedEngine {
       })
       if (outcome.kind === 'done') {
         const usage = outcome.usage ?? (await this.#usage.count(request.input, outcome.text))
-        return { kind: 'done', finishReason: outcome.finishReason, usage }
+        const { finishReason, fields } = outcome
+        return { kind: 'done', finishReason, usage, ...(fields === undefined ? {} : { fields }) }
       }
       const isLast = attempt > maxRetries
       if (outcome.kind === 'refused') {

@@ -1,5 +1,8 @@
 /** The port that every inference engine implements. */
 
+/** Fields of the API as a client or a server wrote them, by their names there. */
+export type WireFields = Readonly<Record<string, unknown>>
+
 /** A message of a conversation. Text parts are joined into `content`. */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
@@ -9,6 +12,11 @@ export interface ChatMessage {
   /** The call whose outcome a `tool` message contains. */
   readonly toolCallId?: string
   readonly name?: string
+  /**
+   * The message as the client wrote it, with parts that are not text, for an engine that supports
+   * `all` fields. Of it, `content` and `toolCalls` may have been changed by guardrails and win.
+   */
+  readonly wire?: WireFields
 }
 
 /** A function that the model may request to call. It is the client that calls it. */
@@ -17,6 +25,8 @@ export interface ToolDefinition {
   readonly description?: string
   /** A JSON schema of the arguments. */
   readonly parameters?: object
+  /** The tool as the client wrote it, for an engine that supports `all` fields. */
+  readonly wire?: WireFields
 }
 
 /** A request of the model to call a tool; the client sends the outcome as a `tool` message. */
@@ -25,20 +35,46 @@ export interface ToolCall {
   readonly name: string
   /** JSON text. */
   readonly arguments: string
+  /** The call as the client or the server wrote it. */
+  readonly wire?: WireFields
+}
+
+/**
+ * A piece of a tool call. The first one of an index has the id and the name; the arguments of all
+ * together are those of the call.
+ */
+export interface ToolCallPiece {
+  readonly index: number
+  readonly id?: string
+  readonly name?: string
+  readonly arguments: string
+  /** The piece as the server wrote it. */
+  readonly wire?: WireFields
 }
 
 /** Whether the model may call tools, must not, must call one, or must call the named one. */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
-/** What to continue: a conversation, formatted by the model's chat template, or raw text. */
+/**
+ * What to continue: a conversation, formatted by the model's chat template, or raw text. `fields`
+ * has all further fields of the client's body, for an engine that supports `all` of them; what they
+ * say about sampling wins.
+ */
 export type GenerationInput =
   | {
       readonly kind: 'chat'
       readonly messages: readonly ChatMessage[]
       readonly tools?: readonly ToolDefinition[]
       readonly toolChoice?: ToolChoice
+      readonly fields?: WireFields
     }
-  | { readonly kind: 'text'; readonly text: string }
+  | {
+      readonly kind: 'text'
+      readonly text: string
+      /** The prompt as token ids, in place of the text. */
+      readonly tokens?: readonly number[]
+      readonly fields?: WireFields
+    }
 
 /** The required format of the output: any text, a JSON object, or JSON that matches a schema. */
 export type OutputFormat =
@@ -95,9 +131,24 @@ export interface TokenLogprob extends TokenChance {
 export interface GenerationDelta {
   readonly text: string
   readonly logprobs?: readonly TokenLogprob[]
+  /** Complete calls; an engine reports calls so, or in pieces. */
   readonly toolCalls?: readonly ToolCall[]
+  readonly toolCallPieces?: readonly ToolCallPiece[]
+  readonly fields?: AnswerFields
   /** With the first delta, if known by then: the usage of a request that is cut off. */
   readonly promptTokens?: number
+}
+
+/**
+ * Further fields of an answer, as a server sent them. Texts of `message`, such as
+ * `reasoning_content`, come in pieces, as lists do.
+ */
+export interface AnswerFields {
+  /** Of the message, or of its delta. */
+  readonly message?: WireFields
+  readonly choice?: WireFields
+  /** Of the whole response. */
+  readonly body?: WireFields
 }
 
 /** Why the output ended: by itself, at `maxTokens`, with tool calls, or by a guardrail. */
@@ -107,11 +158,19 @@ export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
+  /** Further fields of the usage, such as `prompt_tokens_details`. */
+  readonly details?: WireFields
 }
 
 /** How a request ended. Only with `done` are its deltas complete. */
 export type GenerationEnd =
-  | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
+  | {
+      readonly kind: 'done'
+      readonly finishReason: FinishReason
+      readonly usage: Usage
+      /** What came after the last delta. */
+      readonly fields?: AnswerFields
+    }
   | { readonly kind: 'failed'; readonly error: unknown }
   | { readonly kind: 'canceled' }
 

@@ -1,6 +1,6 @@
 /** The errors of inference: their codes, their HTTP status, and failed ends that carry them. */
 
-import { type ErrorDetails, InferenceError, messageOf } from '../../foundation/errors.ts'
+import { InferenceError, type InferenceErrorDetails, messageOf } from '../../foundation/errors.ts'
 import type { GenerationEnd } from './inference-engine.ts'
 
 /** The codes of `InferenceError`, each with its HTTP status. */
@@ -36,7 +36,7 @@ export type InferenceErrorCode = keyof typeof inferenceStatus
 export function inferenceError(
   code: InferenceErrorCode,
   message: string,
-  details: Omit<ErrorDetails, 'code'> = {},
+  details: Omit<InferenceErrorDetails, 'code'> = {},
 ): InferenceError {
   return new InferenceError(message, { ...details, code })
 }

@@ -15,6 +15,7 @@ import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
 import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
 import type {
+  AnswerFields,
   FinishReason,
   GenerationDelta,
   GenerationEnd,
@@ -272,7 +273,7 @@ class RequestRun implements QueueListener {
     }
     const rest = this.#builder.flush()
     if (rest !== null) void this.#listener.delta?.(rest)
-    if (end.kind === 'done') this.#finish(end.finishReason, end.usage)
+    if (end.kind === 'done') this.#finish(end.finishReason, end.usage, end.fields)
     else this.#finishBlocked()
   }
 
@@ -296,8 +297,8 @@ class RequestRun implements QueueListener {
     }
   }
 
-  #finish(reason: FinishReason, usage: Usage): void {
-    this.#settleWith({ result: this.#builder.finish(reason, usage) })
+  #finish(reason: FinishReason, usage: Usage, last?: AnswerFields): void {
+    this.#settleWith({ result: this.#builder.finish(reason, usage, last) })
   }
 
   #settleWith(outcome: Outcome): void {

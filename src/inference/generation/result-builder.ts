@@ -1,7 +1,9 @@
 /** Assembles a result from its deltas, and passes on only what the output guardrails release. */
 
+import { AnswerFieldsBuilder, isFields, ToolCallAssembler } from './fields/answer-fields.ts'
 import type { GenerationResult } from './text-generator.ts'
 import type {
+  AnswerFields,
   FinishReason,
   GenerationDelta,
   TokenLogprob,
@@ -11,13 +13,21 @@ import type {
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { Release } from '../guardrails/sliding-scan.ts'
 
+/**
+ * With output rules, what cannot be judged is not passed on: log probabilities and other further
+ * fields of an answer, except texts of its message, and calls before they are complete.
+ */
 export class ResultBuilder {
   readonly #guard: Guard
   /** `null` without output rules. */
   readonly #output: OutputGuard | null
+  /** For further texts of the message, by their names, such as `reasoning_content`. */
+  readonly #textGuards = new Map<string, OutputGuard>()
   readonly #toolCalls: ToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
   readonly #rules = new Set<string>()
+  #pieces: ToolCallAssembler | null = null
+  #fields: AnswerFieldsBuilder | null = null
   #text = ''
   #isBlocked = false
   #deltas = 0
@@ -57,57 +67,124 @@ export class ResultBuilder {
     if (this.#isBlocked) return null
     this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
+    for (const piece of delta.toolCallPieces ?? []) {
+      this.#pieces ??= new ToolCallAssembler()
+      this.#pieces.add(piece)
+    }
     if (this.#output === null) {
       this.#text += delta.text
       // Not spread into one push: V8 limits the number of arguments.
       for (const call of delta.toolCalls ?? []) this.#toolCalls.push(call)
       for (const one of delta.logprobs ?? []) this.#logprobs.push(one)
+      if (delta.fields !== undefined) this.#addFields(delta.fields)
       return delta
     }
-    const released = this.#release(this.#output.push(delta.text))
-    // Logprobs contain the text that is held back, so output rules drop them.
-    const toolCalls = (delta.toolCalls ?? []).flatMap((call) => this.#check(call))
-    if (this.#isBlocked || toolCalls.length === 0) return released
-    for (const call of toolCalls) this.#toolCalls.push(call)
-    return { text: released?.text ?? '', toolCalls }
+    const text = this.#release(this.#output.push(delta.text))
+    const texts = this.#pushTexts(delta.fields)
+    const toolCalls = this.#checkCalls(delta.toolCalls ?? [])
+    return toDelta(text, texts, toolCalls)
   }
 
   /** The last delta: the text that was held back, or the refusal that replaces it. */
   flush(): GenerationDelta | null {
     if (this.#output === null) return null
-    const rest = this.#isBlocked ? null : this.#release(this.#output.finish())
+    const text = this.#isBlocked ? '' : this.#release(this.#output.finish())
+    const texts: Record<string, string> = {}
+    for (const [name, guard] of this.#textGuards) {
+      if (!this.#isBlocked) this.#releaseText(name, guard.finish(), texts)
+    }
+    const toolCalls = this.#isBlocked ? [] : this.#checkCalls(this.#pieces?.take() ?? [])
     const { refusal } = this.#guard
-    if (!this.#isBlocked || refusal === null) return rest
+    if (!this.#isBlocked || refusal === null) return toDelta(text, texts, toolCalls)
     this.#text += refusal
-    return { text: `${rest?.text ?? ''}${refusal}` }
+    return toDelta(`${text}${refusal}`, texts, toolCalls)
   }
 
-  /** The whole result; call `flush` first. */
-  finish(reason: FinishReason, usage: Usage): GenerationResult {
+  /** The whole result; call `flush` first. `last` are the fields that came with the end. */
+  finish(reason: FinishReason, usage: Usage, last?: AnswerFields): GenerationResult {
     const finishReason = this.#isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
-    return { text: this.#text, finishReason, usage, toolCalls, logprobs }
+    if (this.#output === null) {
+      for (const call of this.#pieces?.take() ?? []) toolCalls.push(call)
+      if (last !== undefined) this.#addFields(last)
+    }
+    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs }
+    const fields = this.#fields?.fields
+    if (fields === undefined) return result
+    const isTold = last === undefined || this.#output !== null
+    return { ...result, fields, ...(isTold ? {} : { lastFields: last }) }
+  }
+
+  #addFields(fields: AnswerFields): void {
+    this.#fields ??= new AnswerFieldsBuilder()
+    this.#fields.add(fields)
+  }
+
+  /** Further texts of the message are judged as the text is, each by itself. */
+  #pushTexts(fields: AnswerFields | undefined): Record<string, string> {
+    const texts: Record<string, string> = {}
+    for (const [name, value] of Object.entries(fields?.message ?? {})) {
+      if (typeof value !== 'string' || this.#isBlocked) continue
+      let guard = this.#textGuards.get(name)
+      if (guard === undefined) {
+        const opened = this.#guard.openOutput()
+        if (opened === null) continue
+        guard = opened
+        this.#textGuards.set(name, guard)
+      }
+      this.#releaseText(name, guard.push(value), texts)
+    }
+    return texts
+  }
+
+  #releaseText(name: string, release: Release, texts: Record<string, string>): void {
+    this.#take(release)
+    if (release.release === '') return
+    texts[name] = release.release
+    this.#addFields({ message: { [name]: release.release } })
   }
 
   /** Output rules apply to the arguments of a tool call, which are never passed on in part. */
-  #check(call: ToolCall): ToolCall[] {
-    const output = this.#guard.openOutput()
-    if (output === null) return [call]
-    const parts = [output.push(call.arguments), output.finish()]
-    for (const { hits } of parts) this.#addRules(hits)
-    this.#isBlocked ||= parts.some(({ isBlocked }) => isBlocked)
+  #checkCalls(calls: readonly ToolCall[]): readonly ToolCall[] {
+    const checked: ToolCall[] = []
+    for (const call of calls) {
+      const output = this.#guard.openOutput()
+      if (output === null || this.#isBlocked) break
+      const parts = [output.push(call.arguments), output.finish()]
+      for (const part of parts) this.#take(part)
+      const text = parts.map(({ release }) => release).join('')
+      const { wire, ...typed } = call
+      // Of what a server wrote besides, only what the arguments are a part of.
+      const kept = isFields(wire?.['custom']) ? { wire } : {}
+      checked.push({ ...typed, arguments: text, ...kept })
+    }
     if (this.#isBlocked) return []
-    return [{ ...call, arguments: parts.map(({ release }) => release).join('') }]
+    for (const call of checked) this.#toolCalls.push(call)
+    return checked
   }
 
-  #release({ release, isBlocked, hits }: Release): GenerationDelta | null {
-    this.#addRules(hits)
-    this.#isBlocked = isBlocked
-    this.#text += release
-    return release === '' ? null : { text: release }
+  #release(release: Release): string {
+    this.#take(release)
+    this.#text += release.release
+    return release.release
   }
 
-  #addRules(hits: Release['hits']): void {
+  #take({ isBlocked, hits }: Release): void {
     for (const { rule } of hits) this.#rules.add(rule)
+    this.#isBlocked ||= isBlocked
+  }
+}
+
+function toDelta(
+  text: string,
+  texts: Readonly<Record<string, string>>,
+  toolCalls: readonly ToolCall[],
+): GenerationDelta | null {
+  const hasTexts = Object.keys(texts).length > 0
+  if (text === '' && !hasTexts && toolCalls.length === 0) return null
+  return {
+    text,
+    ...(hasTexts ? { fields: { message: texts } } : {}),
+    ...(toolCalls.length === 0 ? {} : { toolCalls }),
   }
 }

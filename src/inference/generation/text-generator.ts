@@ -1,6 +1,7 @@
 /** The port between the sources of requests (tasks, `generate`, HTTP) and text generation. */
 
 import type {
+  AnswerFields,
   FinishReason,
   GenerationDelta,
   GenerationInput,
@@ -34,6 +35,10 @@ export interface GenerationResult {
   readonly usage: Usage
   readonly toolCalls: readonly ToolCall[]
   readonly logprobs: readonly TokenLogprob[]
+  /** Further fields of the whole answer. */
+  readonly fields?: AnswerFields
+  /** Those of them that no delta contained. */
+  readonly lastFields?: AnswerFields
 }
 
 /** Receives what happens to a request before its result. */

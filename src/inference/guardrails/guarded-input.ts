@@ -7,8 +7,10 @@ import type {
   GenerationInput,
   ToolCall,
   ToolDefinition,
+  WireFields,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
+import { textsIn } from '../generation/fields/message-text.ts'
 import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
@@ -32,6 +34,8 @@ export function* guardInput(
   systemPrompt: readonly string[],
 ): Steps<GuardedInput> {
   if (!guard.judgesInput) return { input: withSystemPrompt(input, systemPrompt), hits: [] }
+  const unreadable = unreadableField(input)
+  if (unreadable !== undefined) return { error: unreadableError(unreadable), hits: [] }
   const check = new InputCheck(guard)
   const judged = yield* check.run(input)
   const { hits } = check
@@ -62,12 +66,17 @@ class InputCheck {
 
   *run(input: GenerationInput): Steps<GenerationInput> {
     if (input.kind === 'text') {
-      this.#checkLength(input.text.length)
+      const further = fieldTexts(input.fields)
+      this.#checkLength([input.text, ...further].reduce((sum, { length }) => sum + length, 0))
+      yield* this.#check(further.map(unescaped).join(separator))
       return { ...input, text: yield* this.#check(input.text) }
     }
-    const fixed = fixedTexts(input)
+    const fixed = [...fixedTexts(input), ...fieldTexts(input.fields)]
     const { messages, tools } = input
-    const free = [...messages.map(({ content }) => content), ...(tools ?? []).map(descriptionOf)]
+    const free = [
+      ...messages.flatMap((message) => [message.content, ...freeTexts(message)]),
+      ...(tools ?? []).map(descriptionOf),
+    ]
     this.#checkLength([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
     // Together: every text has a fixed cost, and a client may send very many.
     yield* this.#check(fixed.map(unescaped).join(separator))
@@ -101,8 +110,12 @@ class InputCheck {
   }
 
   *#checkMessage(message: ChatMessage): Steps<ChatMessage> {
-    const { toolCalls } = message
-    const judged = { ...message, content: yield* this.#check(message.content) }
+    const { toolCalls, wire } = message
+    let judged: ChatMessage = { ...message, content: yield* this.#check(message.content) }
+    for (const [name, text] of freeEntries(wire)) {
+      const passed = yield* this.#check(text)
+      if (passed !== text) judged = { ...judged, wire: { ...judged.wire, [name]: passed } }
+    }
     if (toolCalls === undefined) return judged
     const judgedCalls: ToolCall[] = []
     for (const call of toolCalls) judgedCalls.push(yield* this.#checkCall(call))
@@ -137,14 +150,72 @@ const descriptionOf = ({ description = '' }: ToolDefinition): string => descript
  * redacted schema is another schema. Arguments are among them because escapes may hide words.
  */
 function fixedTexts({ messages, tools = [] }: ChatInput): string[] {
-  const texts = messages.flatMap(({ name, toolCallId, toolCalls = [] }) => [
-    name,
-    toolCallId,
-    ...toolCalls.flatMap((call) => [call.id, call.name, call.arguments]),
-  ])
-  const defined = tools.flatMap(({ name, parameters }) => [name, JSON.stringify(parameters)])
+  const texts = messages.flatMap(({ name, toolCallId, toolCalls = [], wire }) =>
+    wire === undefined
+      ? [name, toolCallId, ...toolCalls.flatMap((call) => [call.id, call.name, call.arguments])]
+      : otherTexts(wire),
+  )
+  const defined = tools.flatMap(({ name, parameters, wire }) =>
+    wire === undefined
+      ? [name, JSON.stringify(parameters)]
+      : [JSON.stringify({ ...wire, function: withoutDescription(wire['function']) })],
+  )
   return [...texts, ...defined].filter((text) => text !== undefined)
 }
+
+const withoutDescription = (described: unknown): unknown =>
+  typeof described === 'object' ? { ...described, description: undefined } : described
+
+/** What a client wrote into a message besides its content and what `freeEntries` names. */
+function otherTexts(wire: WireFields): string[] {
+  const free = new Set(freeEntries(wire).map(([name]) => name))
+  return Object.entries(wire).flatMap(([name, value]) => {
+    if (name === 'role' || free.has(name)) return []
+    if (name !== 'content') return textsIn(value)
+    if (!Array.isArray(value)) return []
+    // A part of text is judged with the content; what else it has is judged here.
+    return value.flatMap((part: unknown) => {
+      if (typeof part !== 'object' || part === null) return []
+      const { type: _, text, ...rest } = part as Record<string, unknown>
+      return textsIn(typeof text === 'string' ? rest : { ...rest, text })
+    })
+  })
+}
+
+const freeTexts = ({ wire }: ChatMessage): string[] => freeEntries(wire).map(([, text]) => text)
+
+/** Further texts of a message that may be redacted, such as `reasoning_content`. */
+function freeEntries(wire: WireFields = {}): (readonly [string, string])[] {
+  return Object.entries(wire).filter(
+    (entry): entry is [string, string] => typeof entry[1] === 'string' && !fixedNames.has(entry[0]),
+  )
+}
+
+const fixedNames: ReadonlySet<string> = new Set(['role', 'content', 'name', 'tool_call_id', 'id'])
+
+/** Texts in the further fields of a body, such as a schema or documents, with names inside them. */
+function fieldTexts(fields: WireFields = {}): string[] {
+  return Object.values(fields).flatMap((value) => {
+    if (typeof value === 'string') return [value]
+    return typeof value === 'object' && value !== null ? [JSON.stringify(value)] : []
+  })
+}
+
+/** A field that holds the prompt in a form that no rule can read. */
+function unreadableField(input: GenerationInput): string | undefined {
+  if (input.kind === 'text' && input.tokens !== undefined) return 'prompt'
+  return Object.hasOwn(input.fields ?? {}, 'prompt_embeds') ? 'prompt_embeds' : undefined
+}
+
+const unreadableError = (param: string): InferenceError =>
+  inferenceError('unsupported', 'the guardrails read prompts as text only', {
+    refusal: {
+      status: 400,
+      message: `Invalid '${param}': the guardrails of this server read prompts as text only.`,
+      param,
+      code: 'invalid_value',
+    },
+  })
 
 function isJson(text: string): boolean {
   try {

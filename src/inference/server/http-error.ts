@@ -1,6 +1,11 @@
 /** Errors that clients see: a status, and the four fields of the chat-completions API. */
 
-import { messageOf, type TuttiError } from '../../foundation/errors.ts'
+import {
+  InferenceError,
+  messageOf,
+  type RequestRefusal,
+  type TuttiError,
+} from '../../foundation/errors.ts'
 import {
   inferenceCodeOf,
   type InferenceErrorCode,
@@ -8,7 +13,8 @@ import {
 } from '../generation/inference-errors.ts'
 
 export interface HttpErrorDetails {
-  readonly code: string
+  /** `null` only if a server behind the engine gave none. */
+  readonly code: string | null
   /** The path of the wrong field, such as `messages[0].role`. */
   readonly param?: string | null
   /** More headers, names and values in turn. */
@@ -17,7 +23,7 @@ export interface HttpErrorDetails {
 
 /** An error whose message may be shown to the client. It is never thrown out of the server. */
 export class HttpError extends Error {
-  readonly code: string
+  readonly code: string | null
   readonly status: number
   readonly param: string | null
   readonly headers: readonly string[]
@@ -70,6 +76,8 @@ const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
  */
 export function toHttpError(thrown: unknown, requestId: string): HttpError {
   if (thrown instanceof HttpError) return thrown
+  const refusal = refusalOf(thrown)
+  if (refusal !== undefined) return new HttpError(refusal.status, refusal.message, refusal)
   const code = inferenceCodeOf(thrown) ?? 'engine_error'
   // The client is still connected, so the server canceled the request.
   const status = code === 'canceled' ? 503 : inferenceStatus[code]
@@ -81,10 +89,13 @@ export function toHttpError(thrown: unknown, requestId: string): HttpError {
 
 /** Whether the client does not get the original message, so that it has to be logged. */
 export function isHidden(thrown: unknown): boolean {
-  if (thrown instanceof HttpError) return false
+  if (thrown instanceof HttpError || refusalOf(thrown) !== undefined) return false
   const code = inferenceCodeOf(thrown)
   return code === undefined || (code !== 'canceled' && !shown.has(code))
 }
+
+const refusalOf = (thrown: unknown): RequestRefusal | undefined =>
+  InferenceError.isInstance(thrown) ? thrown.refusal : undefined
 
 function messageWithHint(thrown: unknown): string {
   const { hint } = thrown as TuttiError

@@ -124,11 +124,6 @@ export class HttpExchange {
     this.response.writeHead(status, all)
   }
 
-  /** Closes the connection after this response, although its head did not announce it. */
-  closeAfterwards(): void {
-    this.response.once('finish', () => this.request.socket.end())
-  }
-
   /** Ends the response; the connection of a client that does not read it is cut. */
   end(text?: string): void {
     if (text === undefined) this.response.end()

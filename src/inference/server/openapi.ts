@@ -32,7 +32,7 @@ export interface RouteDocument {
 
 export interface OpenApiOptions {
   readonly routes: readonly DocumentedRoute[]
-  readonly schemas: RequestSchemas
+  readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodType>>
   /** The server's own address. */
   readonly endpoint: string
   /** Whether routes that are not open need an API key. */

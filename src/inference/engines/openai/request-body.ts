@@ -6,33 +6,68 @@ import type {
   GenerationRequest,
   OutputFormat,
   Sampling,
+  ToolCall,
   ToolDefinition,
+  WireFields,
 } from '../../generation/inference-engine.ts'
+import { isFields } from '../../generation/fields/answer-fields.ts'
+import { withText } from '../../generation/fields/message-text.ts'
 
 /** What to post, and to which endpoint of the API. */
-export interface CallRequest {
+interface CallRequest {
   readonly path: '/chat/completions' | '/completions'
   /** JSON, created at each call: it may be long and is needed only for a moment. */
   readonly body: () => string
 }
 
 /**
- * Always streams and asks for the usage. Fields that only some servers know (`top_k` and the like)
- * are omitted if they would change nothing.
+ * Streams and asks for the usage, except where an answer would be incomplete then. A client's own
+ * fields go as they are. Of the others, those that only some servers know (such as `top_k`) are
+ * omitted if they would change nothing.
  */
 export function toCall(model: string, { input, sampling }: GenerationRequest): CallRequest {
   const fields = {
+    ...(input.fields === undefined
+      ? ownFields(input, sampling)
+      : clientFields(input.fields, sampling)),
     model,
-    stream: true,
-    stream_options: { include_usage: true },
-    ...samplingFields(sampling),
-    ...formatFields(sampling.format),
-    ...logprobFields(input, sampling),
-    ...toolChoiceField(input),
+    ...(isUnstreamed(input.fields) ? { stream: false } : streamFields),
   }
   return {
     path: input.kind === 'text' ? '/completions' : '/chat/completions',
     body: () => `${JSON.stringify(fields).slice(0, -1)},${inputFields(input)}}`,
+  }
+}
+
+const streamFields = { stream: true, stream_options: { include_usage: true } }
+
+/** Fields that servers answer only where the answer is not streamed. */
+const unstreamed = ['prompt_logprobs', 'use_beam_search', 'best_of', 'kv_transfer_params', 'audio']
+
+/** `stream` is left in the fields of a client that asked for a stream. */
+const isUnstreamed = (fields: WireFields = {}): boolean =>
+  fields['stream'] !== true && unstreamed.some((name) => Object.hasOwn(fields, name))
+
+const ownFields = (input: GenerationInput, sampling: Sampling): WireFields => ({
+  ...samplingFields(sampling),
+  ...formatFields(sampling.format),
+  ...logprobFields(input, sampling),
+  ...toolChoiceField(input),
+})
+
+/** Names of the longest answer: one of them makes the configured one superfluous. */
+const lengthFields = ['max_tokens', 'max_completion_tokens', 'n_predict']
+
+/** What a client says wins, except for a seed, which differs between the choices of an answer. */
+function clientFields(fields: WireFields, sampling: Sampling): WireFields {
+  const { max_tokens: maxTokens, ...rest } = samplingFields(sampling)
+  const isLimited = lengthFields.some((name) => Object.hasOwn(fields, name))
+  const { seed } = sampling
+  return {
+    ...(isLimited ? {} : { max_tokens: maxTokens }),
+    ...rest,
+    ...fields,
+    ...(seed === null || !Object.hasOwn(fields, 'seed') ? {} : { seed }),
   }
 }
 
@@ -49,14 +84,16 @@ function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): st
 
 /** The long part of a body. Messages are encoded one by one: lists of them may be copies. */
 function inputFields(input: GenerationInput): string {
-  if (input.kind === 'text') return `"prompt":${encodeOnce(input, ({ text }) => text)}`
+  if (input.kind === 'text') {
+    return `"prompt":${encodeOnce(input, ({ text, tokens }) => tokens ?? text)}`
+  }
   const messages = input.messages.map((message) => encodeOnce(message, toMessage))
   const { tools = [] } = input
   const toolsField = tools.length === 0 ? '' : `,"tools":${encodeOnce(tools, toTools)}`
   return `"messages":[${messages.join(',')}]${toolsField}`
 }
 
-function samplingFields(sampling: Sampling): Record<string, unknown> {
+function samplingFields(sampling: Sampling): WireFields {
   const { topK, minP, repetitionPenalty, seed, stop, ignoreEos } = sampling
   return {
     max_tokens: sampling.maxTokens,
@@ -93,15 +130,24 @@ function toolChoiceField(input: GenerationInput): Record<string, unknown> {
 }
 
 const toTools = (tools: readonly ToolDefinition[]): readonly object[] =>
-  tools.map((tool) => ({ type: 'function', function: tool }))
+  tools.map(({ wire, ...tool }) => {
+    if (wire === undefined) return { type: 'function', function: tool }
+    const { function: described } = wire
+    const { description } = tool
+    if (!isFields(described) || described['description'] === description) return wire
+    return { ...wire, function: { ...described, description } }
+  })
 
-function toMessage(message: ChatMessage): Record<string, unknown> {
-  const { role, content, toolCalls = [], toolCallId, name } = message
-  const calls = toolCalls.map((call) => ({
-    id: call.id,
-    type: 'function',
-    function: { name: call.name, arguments: call.arguments },
-  }))
+function toMessage(message: ChatMessage): WireFields {
+  const { role, content, toolCalls = [], toolCallId, name, wire } = message
+  const calls = toolCalls.map(toCallFields)
+  if (wire !== undefined) {
+    return {
+      ...wire,
+      ...(Object.hasOwn(wire, 'content') ? { content: withText(wire['content'], content) } : {}),
+      ...(calls.length === 0 ? {} : { tool_calls: calls }),
+    }
+  }
   return {
     role,
     content: content === '' && calls.length > 0 ? null : content,
@@ -109,4 +155,10 @@ function toMessage(message: ChatMessage): Record<string, unknown> {
     ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
     ...(name === undefined ? {} : { name }),
   }
+}
+
+function toCallFields({ id, name, arguments: given, wire }: ToolCall): object {
+  if (wire === undefined) return { id, type: 'function', function: { name, arguments: given } }
+  const { function: called } = wire
+  return isFields(called) ? { ...wire, function: { ...called, arguments: given } } : wire
 }

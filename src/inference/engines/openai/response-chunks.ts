@@ -1,13 +1,16 @@
 /** Turns the chunks of a streamed response into deltas, tool calls, a finish reason and a usage. */
 
 import { newUuid } from '../../../foundation/ids.ts'
+import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
+  AnswerFields,
   FinishReason,
   GenerationDelta,
   TokenChance,
   TokenLogprob,
-  ToolCall,
+  ToolCallPiece,
   Usage,
+  WireFields,
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './untrusted-json.ts'
@@ -29,19 +32,26 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
 const maxArgumentChars = 1 << 20
 const maxCalls = 128
 
-interface CallParts {
-  readonly index: number
-  id: string
-  name: string
-  arguments: string
+/** Fields that are read here or written by our own server; all others are passed on. */
+const ownFields = {
+  body: new Set(['id', 'object', 'created', 'model', 'choices', 'usage', 'error']),
+  choice: new Set(['index', 'delta', 'message', 'text', 'finish_reason']),
+  message: new Set(['role', 'content', 'tool_calls']),
 }
 
+type Level = keyof typeof ownFields
+
 /**
- * Takes the data of the events in order. Throws the `InferenceError` that an error chunk reports,
- * or `EngineContractError` for data that is no chunk.
+ * Takes the data of the events in order, or a whole response. Throws the `InferenceError` that an
+ * error chunk reports, or `EngineContractError` for data that is no chunk.
  */
 export class ResponseChunks {
-  readonly #calls: CallParts[] = []
+  /** The length of the arguments of each call. */
+  readonly #calls = new Map<number, number>()
+  /** Fields that no delta has contained yet. */
+  #kept: { [L in Level]?: Record<string, unknown> } = {}
+  /** Scalars of the body that were passed on: most servers repeat them with each chunk. */
+  readonly #told = new Map<string, unknown>()
   #finishReason: FinishReason | null = null
   #usage: Usage | null = null
 
@@ -55,40 +65,77 @@ export class ResponseChunks {
     return this.#usage
   }
 
-  /** The delta of one event's data; `null` if it contains no text and no log probabilities. */
+  /** The delta of one event's data; `null` if it contains no output. */
   take(data: string): GenerationDelta | null {
     const chunk = parseJson(data)
-    if (typeof chunk !== 'object' || chunk === null) {
+    if (!isFields(chunk)) {
       throw inferenceError('EngineContractError', 'the server sent a chunk that is not JSON')
     }
     const failure = pick(chunk, 'error')
     if (failure !== undefined && failure !== null) throw refusalIn(chunk)
     this.#takeUsage(pick(chunk, 'usage'))
+    this.#keep('body', chunk)
     const choice = pick(chunk, 'choices', 0)
-    for (const part of listOf(pick(choice, 'delta', 'tool_calls'))) this.#takeCall(part)
-    this.#takeReason(pick(choice, 'finish_reason'))
-    const text = textOr(pick(choice, 'delta', 'content') ?? pick(choice, 'text'), '')
-    const logprobs = toLogprobs(pick(choice, 'logprobs'))
-    if (text === '' && logprobs.length === 0) return null
-    return { text, ...(logprobs.length === 0 ? {} : { logprobs }) }
+    if (!isFields(choice)) return null
+    this.#keep('choice', choice)
+    this.#takeReason(choice['finish_reason'])
+    const message = choice['delta'] ?? choice['message']
+    return this.#toDelta(choice, isFields(message) ? message : {})
   }
 
-  /** The complete tool calls, after the last chunk. */
-  calls(): GenerationDelta | null {
-    if (this.#calls.length === 0) return null
-    const toolCalls = this.#calls.map(({ id, name, arguments: text }): ToolCall => ({
-      id,
-      name,
-      arguments: text,
-    }))
-    return { text: '', toolCalls }
+  /** The fields that no delta contained. */
+  rest(): AnswerFields | undefined {
+    const rest = this.#kept
+    this.#kept = {}
+    return Object.keys(rest).length === 0 ? undefined : rest
+  }
+
+  #toDelta(choice: WireFields, message: WireFields): GenerationDelta | null {
+    const hasMore = this.#keep('message', message)
+    const toolCallPieces = listOf(message['tool_calls']).map((part) => this.#takeCall(part))
+    const { content } = message
+    // Some servers answer in parts, of which not all are text.
+    if (Array.isArray(content)) (this.#kept.message ??= {})['content'] = content
+    const text = textIn(content ?? choice['text'])
+    const logprobs = toLogprobs(choice['logprobs'])
+    const isEmpty = text === '' && logprobs.length === 0 && toolCallPieces.length === 0
+    if (isEmpty && !hasMore && !Array.isArray(content)) return null
+    const fields = this.rest()
+    return {
+      text,
+      ...(logprobs.length === 0 ? {} : { logprobs }),
+      ...(toolCallPieces.length === 0 ? {} : { toolCallPieces }),
+      ...(fields === undefined ? {} : { fields }),
+    }
+  }
+
+  /** Keeps what the next delta, or the end, is to contain; returns whether there was anything. */
+  #keep(level: Level, fields: WireFields): boolean {
+    let hasAny = false
+    for (const [name, value] of Object.entries(fields)) {
+      if (ownFields[level].has(name) || value === null || value === '') continue
+      if (level === 'body' && typeof value !== 'object') {
+        if (this.#told.get(name) === value) continue
+        this.#told.set(name, value)
+      }
+      ;(this.#kept[level] ??= {})[name] = value
+      hasAny = true
+    }
+    return hasAny
   }
 
   #takeUsage(usage: unknown): void {
-    const promptTokens = countOr(pick(usage, 'prompt_tokens'), null)
-    const completionTokens = countOr(pick(usage, 'completion_tokens'), null)
+    if (!isFields(usage)) return
+    const { prompt_tokens: prompt, completion_tokens: completion, total_tokens: _, ...rest } = usage
+    const promptTokens = countOr(prompt, null)
+    const completionTokens = countOr(completion, null)
     if (promptTokens === null || completionTokens === null) return
-    this.#usage = { promptTokens, completionTokens }
+    const details = Object.entries(rest).filter(([, value]) => value !== null)
+    this.#usage = {
+      promptTokens,
+      completionTokens,
+      ...(details.length === 0 ? {} : { details: Object.fromEntries(details) }),
+    }
   }
 
   #takeReason(reason: unknown): void {
@@ -107,20 +154,44 @@ export class ResponseChunks {
   }
 
   /** A part names its call by an index, which servers that send whole calls may omit. */
-  #takeCall(part: unknown): void {
-    const id = textOr(pick(part, 'id'), '')
-    const index = countOr(pick(part, 'index'), this.#calls.length)
-    let call = this.#calls.find((one) => one.index === index)
-    if (call === undefined) {
-      call = { index, id: id === '' ? `call_${newUuid()}` : id, name: '', arguments: '' }
-      this.#calls.push(call)
-    }
-    call.name += textOr(pick(part, 'function', 'name'), '')
-    call.arguments += textOr(pick(part, 'function', 'arguments'), '')
-    if (this.#calls.length > maxCalls || call.arguments.length > maxArgumentChars) {
+  #takeCall(part: unknown): ToolCallPiece {
+    const index = countOr(pick(part, 'index'), this.#calls.size)
+    const isFirst = !this.#calls.has(index)
+    const told = textOr(pick(part, 'id'), '')
+    const id = told === '' && isFirst ? `call_${newUuid()}` : told
+    const name = textOr(pick(part, 'function', 'name') ?? pick(part, 'custom', 'name'), '')
+    const given = pick(part, 'function', 'arguments') ?? pick(part, 'custom', 'input')
+    const piece = textOr(given, '')
+    const length = (this.#calls.get(index) ?? 0) + piece.length
+    this.#calls.set(index, length)
+    if (this.#calls.size > maxCalls || length > maxArgumentChars) {
       throw inferenceError('EngineContractError', 'the server sent tool calls without an end')
     }
+    return {
+      index,
+      ...(id === '' ? {} : { id }),
+      ...(name === '' ? {} : { name }),
+      arguments: piece,
+      ...(isFields(part) && !isPlainCall(part) ? { wire: part } : {}),
+    }
   }
+}
+
+const plainCall = new Set(['index', 'id', 'type', 'function'])
+const plainFunction = new Set(['name', 'arguments'])
+
+/** Whether a part has no fields but the standard's. */
+function isPlainCall(part: WireFields): boolean {
+  const { function: called, type } = part
+  if (isFields(called) && Object.keys(called).some((name) => !plainFunction.has(name))) return false
+  if (typeof type === 'string' && type !== 'function') return false
+  return Object.keys(part).every((name) => plainCall.has(name))
+}
+
+/** The text of a message that is a text or a list of parts. */
+function textIn(content: unknown): string {
+  if (!Array.isArray(content)) return textOr(content, '')
+  return content.map((part) => textOr(pick(part, 'text'), '')).join('')
 }
 
 /** From the chat form (a list of objects) or the text form (parallel lists). */

@@ -4,8 +4,13 @@ import { createParser } from 'eventsource-parser'
 import type { Clock } from '../../../foundation/clock.ts'
 import { InferenceError } from '../../../foundation/errors.ts'
 import { boundedWait, unlessAborted } from '../../../foundation/promises.ts'
-import type { FinishReason, GenerationDelta, Usage } from '../../generation/inference-engine.ts'
-import { inferenceError } from '../../generation/inference-errors.ts'
+import type {
+  AnswerFields,
+  FinishReason,
+  GenerationDelta,
+  Usage,
+} from '../../generation/inference-engine.ts'
+import { inferenceCodeOf, inferenceError } from '../../generation/inference-errors.ts'
 import { ResponseChunks } from './response-chunks.ts'
 import type { UpstreamLink, UpstreamResponse } from './upstream-link.ts'
 import { type Refusal, toRefusal } from './upstream-refusal.ts'
@@ -18,6 +23,8 @@ export type CallOutcome =
       /** `null` if the server reported none. */
       readonly usage: Usage | null
       readonly text: string
+      /** What came after the last delta. */
+      readonly fields: AnswerFields | undefined
     }
   | ({ readonly kind: 'refused' } & Refusal)
   /** The connection failed, or ended before the response did. */
@@ -70,15 +77,8 @@ class ResponseReader {
   }
 
   async read(response: UpstreamResponse): Promise<CallOutcome> {
-    const events = eventData(response.bytes)
-    try {
-      await this.#readTo('[DONE]', events)
-    } catch (error) {
-      response.discard()
-      throw error
-    }
-    // At its end, the body frees its connection for another request.
-    boundedWait(this.#options.clock, bodyEndMs, exhaust(events)).catch(() => response.discard())
+    if (response.isJson) await this.#take(await response.text())
+    else await this.#readEvents(response)
     const { finishReason, usage } = this.#chunks
     if (finishReason === null) {
       throw inferenceError(
@@ -86,9 +86,23 @@ class ResponseReader {
         'the server ended a response without a finish reason',
       )
     }
-    const calls = this.#chunks.calls()
-    if (calls !== null) await this.#deliver(calls)
-    return { kind: 'done', finishReason, usage, text: this.#text }
+    return { kind: 'done', finishReason, usage, text: this.#text, fields: this.#chunks.rest() }
+  }
+
+  async #readEvents(response: UpstreamResponse): Promise<void> {
+    const events = eventData(response.bytes)
+    // At its end, the body frees its connection for another request.
+    const free = (): Promise<void> =>
+      boundedWait(this.#options.clock, bodyEndMs, exhaust(events)).catch(() => response.discard())
+    try {
+      await this.#readTo('[DONE]', events)
+    } catch (error) {
+      // An error that the server reports is the last that it says.
+      if (!this.#options.signal.aborted && isReported(error)) void free()
+      else response.discard()
+      throw error
+    }
+    void free()
   }
 
   async #readTo(last: string, events: AsyncGenerator<string>): Promise<void> {
@@ -97,9 +111,13 @@ class ResponseReader {
       // One read may return many events, and the request may be aborted between two of them.
       this.#options.signal.throwIfAborted()
       if (done === true || data === last) return
-      const delta = this.#chunks.take(data)
-      if (delta !== null) await this.#deliver(delta)
+      await this.#take(data)
     }
+  }
+
+  async #take(data: string): Promise<void> {
+    const delta = this.#chunks.take(data)
+    if (delta !== null) await this.#deliver(delta)
   }
 
   async #deliver(delta: GenerationDelta): Promise<void> {
@@ -109,6 +127,9 @@ class ResponseReader {
     if (held !== undefined) await unlessAborted(this.#options.signal, held)
   }
 }
+
+const isReported = (error: unknown): boolean =>
+  ![undefined, 'EngineContractError'].includes(inferenceCodeOf(error))
 
 async function exhaust(events: AsyncGenerator<string>): Promise<void> {
   while ((await events.next()).done !== true);

@@ -34,6 +34,8 @@ export function toServerAddress(baseUrl: string): ServerAddress {
 export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
+  /** A whole body of JSON instead of a stream of events. */
+  readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
   /** The beginning of the body; the rest is discarded. */
   text(): Promise<string>
@@ -85,6 +87,7 @@ export class UpstreamLink {
     return {
       status: statusCode,
       retryAfter: typeof retryAfter === 'string' ? retryAfter : null,
+      isJson: /^application\/json\b/i.test(String(headers['content-type'])),
       bytes: body as AsyncIterable<Uint8Array>,
       text: () => readText(body as AsyncIterable<Uint8Array>),
       discard: () => void body.destroy(),

@@ -1,4 +1,7 @@
-/** Maps a server's error responses to our codes. The server's own words are only in the `cause`. */
+/**
+ * Maps a server's error responses to our codes. The server's own words are only in the `cause`, and
+ * in what a client is told about a mistake of its own.
+ */
 
 import type { InferenceError } from '../../../foundation/errors.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
@@ -30,7 +33,9 @@ export function toRefusal(
 /** The error that a chunk of a stream reports. */
 export function refusalIn(chunk: unknown): InferenceError {
   const told = pick(chunk, 'error', 'code')
-  const status = typeof told === 'number' && told >= 400 && told < 600 ? told : 500
+  const isClients = pick(chunk, 'error', 'type') === 'invalid_request_error'
+  const isStatus = typeof told === 'number' && told >= 400 && told < 600
+  const status = isStatus ? told : isClients ? 400 : 500
   const body = JSON.stringify(chunk)
   return createError(codeFor(status, body), status, body)
 }
@@ -70,14 +75,23 @@ const sentences: Partial<Record<InferenceErrorCode, string>> = {
 
 function createError(code: InferenceErrorCode, status: number, body: string): InferenceError {
   const hint = hintFor(status)
-  const said = pick(parseJson(body), 'error', 'message') ?? pick(parseJson(body), 'message')
+  const parsed = parseJson(body)
+  const nested = pick(parsed, 'error')
+  const error = typeof nested === 'object' && nested !== null ? nested : parsed
+  const said = pick(error, 'message') ?? nested ?? pick(parsed, 'detail')
   const words = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
-  const sentence = sentences[code] ?? 'the server failed with the request'
-  return inferenceError(code, `${sentence} (status ${status})`, {
-    cause: new Error(words),
-    ...(hint === undefined ? {} : { hint }),
-  })
+  const sentence = `${sentences[code] ?? 'the server failed with the request'} (status ${status})`
+  const details = { cause: new Error(words), ...(hint === undefined ? {} : { hint }) }
+  if (!clientStatus.has(status)) return inferenceError(code, sentence, details)
+  const message = words === '' ? sentence : words
+  const [param, told] = [pick(error, 'param'), pick(error, 'code')]
+  const named = code === 'unsupported' ? null : code
+  const refusal = { status, message, param: textOr(param, null), code: textOr(told, named) }
+  return inferenceError(code, sentence, { ...details, refusal })
 }
+
+/** Statuses that say that the client's request is wrong, and how: it gets the server's words. */
+const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422])
 
 function hintFor(status: number): string | undefined {
   if (status === 401 || status === 403) return "check the engine's API key"

@@ -1,11 +1,14 @@
 /** Responses of `POST /v1/chat/completions` and `POST /v1/completions`. */
 
+import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
+  AnswerFields,
   FinishReason,
   GenerationDelta,
   TokenChance,
   TokenLogprob,
   ToolCall,
+  ToolCallPiece,
   Usage,
 } from '../../generation/inference-engine.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
@@ -39,9 +42,11 @@ export class ChatReply implements ReplyShape {
         message: messageOf(result),
         logprobs: this.#hasLogprobs ? logprobFields(result.logprobs) : null,
         finish_reason: result.finishReason,
+        ...result.fields?.choice,
       })),
       usage: usageFields(usage),
       system_fingerprint: null,
+      ...bodyFields(results),
     }
   }
 
@@ -50,55 +55,95 @@ export class ChatReply implements ReplyShape {
   }
 
   delta(index: number, delta: GenerationDelta): string {
-    const { text, toolCalls = [], logprobs } = delta
+    const { text, toolCalls = [], toolCallPieces, logprobs, fields } = delta
     const first = this.#toolCalls[index] ?? 0
     this.#toolCalls[index] = first + toolCalls.length
+    const calls =
+      toolCallPieces?.map(pieceOf) ?? toolCalls.map((call, at) => callOf(call, first + at))
+    const hasMore = calls.length > 0 || fields?.message !== undefined
     return this.#chunk(
       index,
       {
-        ...(text === '' && toolCalls.length > 0 ? {} : { content: text }),
-        ...(toolCalls.length === 0
-          ? {}
-          : { tool_calls: toolCalls.map((call, at) => ({ index: first + at, ...callOf(call) })) }),
+        ...(text === '' && hasMore ? {} : { content: text }),
+        ...(calls.length === 0 ? {} : { tool_calls: calls }),
+        ...fields?.message,
       },
       logprobs,
+      fields,
     )
   }
 
-  closing(index: number, finishReason: FinishReason): string {
-    return this.#chunks.choice({ index, delta: {}, logprobs: null, finish_reason: finishReason })
+  closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string {
+    return this.#chunks.choice(
+      {
+        index,
+        delta: { ...fields?.message },
+        logprobs: null,
+        finish_reason: finishReason,
+        ...fields?.choice,
+      },
+      fields?.body,
+    )
   }
 
   usage(usage: Usage): string {
     return this.#chunks.usage(usage)
   }
 
-  #chunk(index: number, delta: object, logprobs?: readonly TokenLogprob[]): string {
-    return this.#chunks.choice({
-      index,
-      delta,
-      logprobs: this.#hasLogprobs && logprobs !== undefined ? logprobFields(logprobs) : null,
-      finish_reason: null,
-    })
+  #chunk(
+    index: number,
+    delta: object,
+    logprobs?: readonly TokenLogprob[],
+    fields?: AnswerFields,
+  ): string {
+    return this.#chunks.choice(
+      {
+        index,
+        delta,
+        logprobs: this.#hasLogprobs && logprobs !== undefined ? logprobFields(logprobs) : null,
+        finish_reason: null,
+        ...fields?.choice,
+      },
+      fields?.body,
+    )
   }
 }
 
 function messageOf(result: GenerationResult): object {
-  const { text, toolCalls } = result
-  if (toolCalls.length === 0) return { role: 'assistant', content: text, refusal: null }
+  const { text, toolCalls, fields } = result
+  if (toolCalls.length === 0) {
+    return { role: 'assistant', content: text, refusal: null, ...fields?.message }
+  }
   return {
     role: 'assistant',
     content: text === '' ? null : text,
     refusal: null,
-    tool_calls: toolCalls.map(callOf),
+    tool_calls: toolCalls.map((call) => callOf(call)),
+    ...fields?.message,
   }
 }
 
-const callOf = (call: ToolCall): object => ({
-  id: call.id,
-  type: 'function',
-  function: { name: call.name, arguments: call.arguments },
-})
+/** Further fields of the responses that several choices were taken from. */
+function bodyFields(results: readonly GenerationResult[]): object {
+  const all = results.flatMap(({ fields }) => fields?.body ?? [])
+  return all.length === 0 ? {} : Object.assign({}, ...all)
+}
+
+/** A complete call; streamed ones have an index. */
+function callOf({ id, name, arguments: given, wire = {} }: ToolCall, index?: number): object {
+  const head = index === undefined ? { ...wire, id } : { index, ...wire, id }
+  const custom = wire['custom']
+  if (isFields(custom)) return { ...head, custom: { ...custom, input: given } }
+  const described = isFields(wire['function']) ? wire['function'] : {}
+  return { ...head, type: 'function', function: { ...described, name, arguments: given } }
+}
+
+/** Only the first piece of a call has an id and a name. */
+function pieceOf({ index, id, name, arguments: given, wire }: ToolCallPiece): object {
+  if (wire !== undefined) return { index, ...wire, ...(id === undefined ? {} : { id }) }
+  const head = id === undefined ? { index } : { index, id, type: 'function' }
+  return { ...head, function: { ...(name === undefined ? {} : { name }), arguments: given } }
+}
 
 const logprobFields = (logprobs: readonly TokenLogprob[]): object => ({
   content: logprobs.map((chosen) => ({
@@ -150,10 +195,12 @@ export class CompletionReply implements ReplyShape {
         index,
         logprobs: this.#logprobs(result.logprobs, echo.length),
         finish_reason: result.finishReason,
+        ...result.fields?.choice,
       }
     })
     const object = 'text_completion'
-    return { id, object, created, model, choices, usage: usageFields(usage) }
+    const head = { id, object, created, model, choices }
+    return { ...head, usage: usageFields(usage), ...bodyFields(results) }
   }
 
   opening(index: number): string | undefined {
@@ -162,19 +209,24 @@ export class CompletionReply implements ReplyShape {
   }
 
   delta(index: number, delta: GenerationDelta): string {
-    const { text, logprobs = [] } = delta
+    const { text, logprobs = [], fields } = delta
     const start = this.#lengths[index] ?? 0
     this.#lengths[index] = start + text.length
-    return this.#chunks.choice({
-      text,
-      index,
-      logprobs: logprobs.length === 0 ? null : this.#logprobs(logprobs, start),
-      finish_reason: null,
-    })
+    return this.#chunks.choice(
+      {
+        text,
+        index,
+        logprobs: logprobs.length === 0 ? null : this.#logprobs(logprobs, start),
+        finish_reason: null,
+        ...fields?.choice,
+      },
+      fields?.body,
+    )
   }
 
-  closing(index: number, finishReason: FinishReason): string {
-    return this.#chunks.choice({ text: '', index, logprobs: null, finish_reason: finishReason })
+  closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string {
+    const choice = { text: '', index, logprobs: null, finish_reason: finishReason }
+    return this.#chunks.choice({ ...choice, ...fields?.choice }, fields?.body)
   }
 
   usage(usage: Usage): string {

@@ -2,7 +2,8 @@
 
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../foundation/clock.ts'
-import type { GenerationDelta, Usage } from '../../generation/inference-engine.ts'
+import { addDetails } from '../../generation/fields/answer-fields.ts'
+import type { GenerationDelta, Usage, WireFields } from '../../generation/inference-engine.ts'
 import type {
   GenerationResult,
   ProgressListener,
@@ -69,7 +70,6 @@ export async function sendStreamedReply(
   } catch (error) {
     if (!exchange.response.headersSent) throw error
     void writer.send(JSON.stringify(errorBody(exchange.explain(error))))
-    exchange.closeAfterwards()
   }
   writer.end()
 }
@@ -82,6 +82,8 @@ class StreamedChoice implements ProgressListener {
   #isOpen = false
   #hasText = false
   #toolCalls = 0
+  /** All calls come in pieces then. */
+  #hasPieces = false
 
   constructor(writer: SseWriter, shape: ReplyShape, index: number) {
     this.#writer = writer
@@ -93,16 +95,18 @@ class StreamedChoice implements ProgressListener {
     this.#open()
     this.#hasText ||= delta.text !== ''
     this.#toolCalls += delta.toolCalls?.length ?? 0
+    this.#hasPieces ||= delta.toolCallPieces !== undefined
     return this.#writer.send(this.#shape.delta(this.#index, delta))
   }
 
   /** Sends what no delta contained, such as a refusal in place of the result, and the end. */
   finish(result: GenerationResult): void {
     const text = this.#hasText ? '' : result.text
-    const toolCalls = result.toolCalls.slice(this.#toolCalls)
+    const toolCalls = this.#hasPieces ? [] : result.toolCalls.slice(this.#toolCalls)
     if (text !== '' || toolCalls.length > 0) void this.delta({ text, toolCalls })
     this.#open()
-    void this.#writer.send(this.#shape.closing(this.#index, result.finishReason))
+    const { finishReason, lastFields } = result
+    void this.#writer.send(this.#shape.closing(this.#index, finishReason, lastFields))
   }
 
   #open(): void {
@@ -130,12 +134,20 @@ async function generateAll(
 
 /** Choices for the same prompt count its tokens once. */
 function totalUsage(results: readonly GenerationResult[], n: number): Usage {
+  const [first] = results
+  if (results.length === 1 && first !== undefined) return first.usage
   let [promptTokens, completionTokens] = [0, 0]
+  let details: WireFields | undefined
   for (const [at, { usage }] of results.entries()) {
     if (at % n === 0) promptTokens += usage.promptTokens
     completionTokens += usage.completionTokens
+    const { prompt_tokens_details: _, ...rest } = usage.details ?? {}
+    const counted = at % n === 0 ? usage.details : rest
+    if (counted !== undefined) details = addDetails(details ?? {}, counted)
   }
-  return { promptTokens, completionTokens }
+  return details === undefined
+    ? { promptTokens, completionTokens }
+    : { promptTokens, completionTokens, details }
 }
 
 /** `x-tutti-ignored-fields`, encoded so that no field name can break the header. */

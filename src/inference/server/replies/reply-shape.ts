@@ -1,6 +1,12 @@
 /** The format of a response: the port that chat and text completions implement. */
 
-import type { FinishReason, GenerationDelta, Usage } from '../../generation/inference-engine.ts'
+import type {
+  AnswerFields,
+  FinishReason,
+  GenerationDelta,
+  Usage,
+  WireFields,
+} from '../../generation/inference-engine.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 
 /** The format of one response. `index` is that of a choice. */
@@ -10,7 +16,8 @@ export interface ReplyShape {
   /** The first event of a choice; `undefined` for none. */
   opening(index: number): string | undefined
   delta(index: number, delta: GenerationDelta): string
-  closing(index: number, finishReason: FinishReason): string
+  /** `fields` are those that no delta contained. */
+  closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string
   usage(usage: Usage): string
 }
 
@@ -24,28 +31,34 @@ export interface ReplyHead {
 }
 
 export function usageFields(usage: Usage): object {
-  const { promptTokens, completionTokens } = usage
-  return {
+  const { promptTokens, completionTokens, details } = usage
+  const counts = {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
   }
+  return details === undefined ? counts : { ...counts, ...details }
 }
 
 /** Serializes the chunks of a stream; their common head is serialized once. */
 export class ChunkWriter {
+  readonly #head: WireFields
   readonly #prefix: string
   readonly #suffix: string
 
   constructor(object: string, head: ReplyHead) {
     const { id, created, model } = head
-    const fields = JSON.stringify({ id, object, created, model, system_fingerprint: null })
-    this.#prefix = `${fields.slice(0, -1)},"choices":[`
+    this.#head = { id, object, created, model, system_fingerprint: null }
+    this.#prefix = `${JSON.stringify(this.#head).slice(0, -1)},"choices":[`
     this.#suffix = head.includesUsage ? '],"usage":null}' : ']}'
   }
 
-  choice(choice: object): string {
-    return `${this.#prefix}${JSON.stringify(choice)}${this.#suffix}`
+  /** `body` are further fields of the chunk. */
+  choice(choice: object, body?: WireFields): string {
+    const json = JSON.stringify(choice)
+    if (body === undefined) return `${this.#prefix}${json}${this.#suffix}`
+    const head = JSON.stringify({ ...this.#head, ...body })
+    return `${head.slice(0, -1)},"choices":[${json}${this.#suffix}`
   }
 
   usage(usage: Usage): string {

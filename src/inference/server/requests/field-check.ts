@@ -1,5 +1,6 @@
 /** Decides for each field of a body whether it is read, may be ignored, or must be refused. */
 
+import type { SupportedFields } from '../../generation/inference-engine.ts'
 import {
   basicFields,
   isNeutral,
@@ -7,29 +8,32 @@ import {
   type RequestField,
   requestFields,
   streamOptionFields,
-} from '../../generation/request-fields.ts'
+} from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../http-error.ts'
 
 export interface FieldCheckOptions {
   /** The fields that the schema of the body describes. */
   readonly described: Iterable<string>
-  /** The names that the engine supports besides the basic ones. */
-  readonly supported: readonly string[]
+  /** What the engine supports besides the basic fields. */
+  readonly supported: SupportedFields
   /** Refuses fields that nobody reads instead of ignoring them. */
   readonly isStrict: boolean
 }
 
 /**
- * For bodies that an embedded engine answers: no field is ignored silently. Throws `HttpError` for
- * one that would change the answer and is not supported; names those that nobody reads.
+ * No field is ignored silently. Throws `HttpError` for one that would change the answer and is not
+ * supported; names those that nobody reads. Where all fields are passed on, only those of
+ * `stream_options` are left: this server writes the stream.
  */
 export class FieldCheck {
   readonly #read: ReadonlySet<string>
   readonly #supported: ReadonlySet<string>
   readonly #isStrict: boolean
+  readonly #passesAll: boolean
 
   constructor({ described, supported, isStrict }: FieldCheckOptions) {
-    this.#supported = new Set(supported)
+    this.#passesAll = supported === 'all'
+    this.#supported = new Set(supported === 'all' ? [] : supported)
     this.#isStrict = isStrict
     this.#read = new Set([...described].filter((name) => this.#isRead(name)))
   }
@@ -38,13 +42,14 @@ export class FieldCheck {
   ignoredIn(body: object): readonly string[] {
     const ignored: string[] = []
     const fields = body as Readonly<Record<string, unknown>>
+    const { messages, tools, stream_options: options } = fields
+    if (typeof options === 'object' && options !== null) this.#checkOptions(options, ignored)
+    if (this.#passesAll) return ignored
     for (const name in fields) {
       if (!this.#read.has(name)) this.#check(requestFields, '', name, fields[name], ignored)
     }
-    const { messages, tools, stream_options: options } = fields
     if (Array.isArray(messages)) this.#checkMessages(messages as readonly object[], ignored)
     if (Array.isArray(tools)) this.#checkTools(tools as readonly ToolBody[], ignored)
-    if (typeof options === 'object' && options !== null) this.#checkOptions(options, ignored)
     return ignored
   }
 

@@ -13,6 +13,16 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { FieldCheck } from './field-check.ts'
 import {
+  createPassedSchemas,
+  type PassedChatBody,
+  type PassedCompletionBody,
+  type PassedGenerateBody,
+  passedSampling,
+  toPassedChat,
+  toPassedPrompts,
+  toPassedQuestions,
+} from './passed-request.ts'
+import {
   invalidRequest,
   missingField,
   outOfRange,
@@ -33,7 +43,7 @@ import {
 /** One function for each kind of body; all of them throw `HttpError`. */
 export interface RequestReader {
   readonly rules: RequestRules
-  readonly schemas: RequestSchemas
+  readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodObject>>
   readonly readChat: (body: unknown) => TextRequest
   readonly readCompletion: (body: unknown) => CompletionRequest
   readonly readGenerate: (body: unknown) => TextRequest
@@ -43,7 +53,9 @@ export interface RequestReader {
 
 /** Compiles the schemas once: a request only runs the checks. */
 export function createRequestReader(rules: RequestRules): RequestReader {
-  const schemas = createRequestSchemas(rules)
+  const typed = createRequestSchemas(rules)
+  if (rules.fields === 'all') return createPassedReader(rules, typed.TokenizeRequest)
+  const schemas = typed
   return {
     rules,
     schemas,
@@ -51,6 +63,55 @@ export function createRequestReader(rules: RequestRules): RequestReader {
     readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest),
     readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest),
     readTokenize: readerOf(schemas.TokenizeRequest, rules, toTokenizeText),
+  }
+}
+
+/** For an engine that passes requests on. */
+function createPassedReader(
+  rules: RequestRules,
+  TokenizeRequest: RequestSchemas['TokenizeRequest'],
+): RequestReader {
+  const schemas = { ...createPassedSchemas(rules), TokenizeRequest }
+  return {
+    rules,
+    schemas,
+    readChat: readerOf(schemas.ChatCompletionRequest, rules, (body, _, ignored) =>
+      toPassedRequest(body, [toPassedChat(body)], rules, ignored),
+    ),
+    readCompletion: readerOf(schemas.CompletionRequest, rules, (body, _, ignored) => {
+      const inputs = toPassedPrompts(body)
+      expectAnswers(body.n ?? 1, inputs.length, rules)
+      // The server behind the engine repeats the prompt, with its log probabilities.
+      return {
+        ...toPassedRequest(body, inputs, rules, ignored),
+        prompts: inputs.map(() => ''),
+        isEcho: false,
+      }
+    }),
+    readGenerate: readerOf(schemas.GenerateRequest, rules, (body, _, ignored) =>
+      toPassedRequest({ ...body, stream: false }, toPassedQuestions(body), rules, ignored),
+    ),
+    readTokenize: readerOf(TokenizeRequest, rules, toTokenizeText),
+  }
+}
+
+function toPassedRequest(
+  body: PassedChatBody | PassedCompletionBody | PassedGenerateBody,
+  inputs: readonly GenerationInput[],
+  rules: RequestRules,
+  ignored: readonly string[],
+): TextRequest {
+  const { n, priority, timeout } = body as { n?: number; priority?: number; timeout?: number }
+  const isChat = inputs[0]?.kind !== 'text'
+  return {
+    model: servedModel(body.model, rules),
+    inputs,
+    n: n ?? 1,
+    sampling: { maxTokens: rules.defaultMaxTokens, ...passedSampling(body, isChat) },
+    priority: priority ?? 0,
+    timeoutSeconds: timeout ?? null,
+    ...streamingOf(body),
+    ignored,
   }
 }
 
@@ -66,8 +127,7 @@ function readerOf<S extends z.ZodObject, Request>(
   convert: Convert<z.input<S>, Request>,
 ): (body: unknown) => Request {
   const checker = new Checker(schema)
-  const { isStrict } = rules
-  const supported = rules.fields === 'all' ? [] : rules.fields
+  const { fields: supported, isStrict } = rules
   const fields = new FieldCheck({ described: Object.keys(schema.shape), supported, isStrict })
   return (body) => {
     if (checker.isValid(body)) return convert(body, rules, fields.ignoredIn(body))
@@ -141,7 +201,7 @@ function samplingOf(
 
 /** Whether the answer is streamed, and whether the stream ends with its usage. */
 function streamingOf(
-  body: ChatBody | CompletionBody,
+  body: Pick<ChatBody, 'stream' | 'stream_options'>,
 ): Pick<TextRequest, 'isStream' | 'includesUsage'> {
   const isStream = body.stream ?? false
   if (isGiven(body.stream_options) && !isStream) {
@@ -270,10 +330,7 @@ function toCompletionRequest(
   const model = servedModel(body.model, rules)
   const prompts = typeof body.prompt === 'string' ? [body.prompt] : body.prompt
   const n = body.n ?? 1
-  const most = Math.max(1, Math.min(128, Math.floor(rules.maxPrompts / prompts.length)))
-  if (n > most) {
-    throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
-  }
+  expectAnswers(n, prompts.length, rules)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = body.logprobs ?? null
   return {
@@ -288,6 +345,12 @@ function toCompletionRequest(
     ...streamingOf(body),
     ignored,
   }
+}
+
+function expectAnswers(n: number, prompts: number, { maxPrompts }: RequestRules): void {
+  const most = Math.max(1, Math.min(128, Math.floor(maxPrompts / prompts)))
+  if (n <= most) return
+  throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
 }
 
 /** One answer to each prompt, as if a user had asked it; never a stream. */

@@ -10,6 +10,7 @@ describe('openai engine: attaching to a server', () => {
       name: 'tiny',
       contextLength: 2048,
       hasChatTemplate: true,
+      fields: 'all',
     })
     expect(plain.engine.capacity).toEqual({ admits: 'step', slots: 4 })
     const telling = await openEngine({
@@ -131,7 +132,7 @@ describe('openai engine: generating', () => {
     await server.deserted()
   })
 
-  it('delivers complete tool calls, after the text', async () => {
+  it('delivers tool calls piece by piece', async () => {
     const { engine, listener, server } = await openEngine()
     const part = (call: unknown): unknown => ({ choices: [{ delta: { tool_calls: [call] } }] })
     server.plan(
@@ -151,11 +152,15 @@ describe('openai engine: generating', () => {
       {
         id: 'r1',
         text: '',
-        toolCalls: [
-          { id: 'c1', name: 'look', arguments: '{"at":1}' },
-          { id: 'c2', name: 'listen', arguments: '{}' },
-        ],
+        toolCallPieces: [{ index: 0, id: 'c1', name: 'look', arguments: '' }],
       },
+      { id: 'r1', text: '', toolCallPieces: [{ index: 0, arguments: '{"at":' }] },
+      {
+        id: 'r1',
+        text: '',
+        toolCallPieces: [{ index: 1, id: 'c2', name: 'listen', arguments: '{}' }],
+      },
+      { id: 'r1', text: '', toolCallPieces: [{ index: 0, arguments: '1}' }] },
     ])
     expect(listener.ends).toMatchObject([{ kind: 'done', finishReason: 'tool_calls' }])
   })

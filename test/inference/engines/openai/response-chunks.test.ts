@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { ResponseChunks } from '../../../../src/inference/engines/openai/response-chunks.ts'
+import { ToolCallAssembler } from '../../../../src/inference/generation/fields/answer-fields.ts'
 import { assertProperty } from '../../../property.ts'
 
 const take = (chunks: ResponseChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
@@ -17,7 +18,7 @@ describe('ResponseChunks', () => {
   ])('returns no delta for a chunk without text: %j', (chunk) => {
     const chunks = new ResponseChunks()
     expect(take(chunks, chunk)).toBeNull()
-    expect([chunks.usage, chunks.finishReason, chunks.calls()]).toEqual([null, null, null])
+    expect([chunks.usage, chunks.finishReason, chunks.rest()]).toEqual([null, null, undefined])
   })
 
   it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])('rejects %j as a chunk', (data) => {
@@ -37,10 +38,16 @@ describe('ResponseChunks', () => {
     const expected = { text: 'a', logprobs: [{ token: 'a', logprob: -1, top }] }
     const content = [{ token: 'a', logprob: -1, top_logprobs: top }]
     const chat = { choices: [{ delta: { content: 'a' }, logprobs: { content } }] }
-    expect(take(new ResponseChunks(), chat)).toEqual(expected)
+    expect(take(new ResponseChunks(), chat)).toEqual({
+      ...expected,
+      fields: { choice: { logprobs: { content } } },
+    })
     const lists = { tokens: ['a'], token_logprobs: [-1], top_logprobs: [{ b: -2 }] }
     const text = { choices: [{ text: 'a', logprobs: lists }] }
-    expect(take(new ResponseChunks(), text)).toEqual(expected)
+    expect(take(new ResponseChunks(), text)).toEqual({
+      ...expected,
+      fields: { choice: { logprobs: lists } },
+    })
     const bare = { choices: [{ text: 'a', logprobs: { tokens: ['a'], token_logprobs: [-1] } }] }
     expect(take(new ResponseChunks(), bare)).toMatchObject({ logprobs: [{ top: [] }] })
   })
@@ -62,10 +69,14 @@ describe('ResponseChunks', () => {
     const chunk = { choices: [{ delta: { content: '' }, logprobs: { content } }] }
     const one = { token: '\uFFFD', logprob: -1, ...(bytes === undefined ? {} : { bytes }) }
     const delta = take(new ResponseChunks(), chunk)
-    expect(delta).toStrictEqual({ text: '', logprobs: [{ ...one, top: [one] }] })
+    expect(delta).toStrictEqual({
+      text: '',
+      logprobs: [{ ...one, top: [one] }],
+      fields: { choice: { logprobs: { content } } },
+    })
   })
 
-  it('returns complete tool calls wherever their arguments were cut', () => {
+  it('the pieces of tool calls are whole together, wherever their arguments were cut', () => {
     const call = fc.record({
       id: fc.uuid(),
       name: fc.string({ minLength: 1 }),
@@ -75,8 +86,11 @@ describe('ResponseChunks', () => {
     assertProperty(
       fc.property(fc.array(call, { minLength: 1, maxLength: 4 }), cuts, (calls, lengths) => {
         const chunks = new ResponseChunks()
-        const tell = (part: unknown) =>
-          take(chunks, { choices: [{ delta: { tool_calls: [part] } }] })
+        const whole = new ToolCallAssembler()
+        const tell = (part: unknown): void => {
+          const delta = take(chunks, { choices: [{ delta: { tool_calls: [part] } }] })
+          for (const piece of delta?.toolCallPieces ?? []) whole.add(piece)
+        }
         const left = calls.map((one) => one.arguments)
         for (const [index, { id, name }] of calls.entries()) tell({ index, id, function: { name } })
         while (left.some((text) => text !== '')) {
@@ -86,7 +100,7 @@ describe('ResponseChunks', () => {
             left[index] = text.slice(length)
           }
         }
-        expect(chunks.calls()).toEqual({ text: '', toolCalls: calls })
+        expect(whole.take()).toEqual(calls)
       }),
     )
   })
@@ -94,8 +108,8 @@ describe('ResponseChunks', () => {
   it('accepts whole calls without an index or an id', () => {
     const chunks = new ResponseChunks()
     const calls = [{ function: { name: 'a', arguments: '{}' } }, { function: { name: 'b' } }]
-    take(chunks, { choices: [{ delta: { tool_calls: calls } }] })
-    const [first, second] = chunks.calls()?.toolCalls ?? []
+    const delta = take(chunks, { choices: [{ delta: { tool_calls: calls } }] })
+    const [first, second] = delta?.toolCallPieces ?? []
     expect([first?.name, first?.arguments, second?.name]).toEqual(['a', '{}', 'b'])
     expect(first?.id).toMatch(/^call_\w+$/)
     expect(first?.id).not.toBe(second?.id)

@@ -1,7 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { basicFields, requestFields } from '../../../../src/inference/generation/request-fields.ts'
+import {
+  basicFields,
+  requestFields,
+} from '../../../../src/inference/generation/fields/request-fields.ts'
 import { hello, post, serve } from '../served.ts'
 
 interface BadRequest {
@@ -103,7 +106,7 @@ describe('fields of requests', () => {
     const stream = { stream: true, stream_options: { include_obfuscation: false } }
     const streamed = await post(`${served.url}${chatPath}`, { ...body, ...stream })
     expect(streamed.headers.get('x-tutti-ignored-fields')).toBe(
-      `${listed}, stream_options.include_obfuscation`,
+      `stream_options.include_obfuscation, ${listed}`,
     )
     const nothing = await post(`${served.url}${chatPath}`, { ...hello, user: null, seed: null })
     expect(nothing.headers.has('x-tutti-ignored-fields')).toBe(false)

@@ -1,0 +1,108 @@
+/** Joins the further fields of an answer that arrive in pieces, and the details of usages. Pure. */
+
+import type { AnswerFields, ToolCall, ToolCallPiece, WireFields } from '../inference-engine.ts'
+
+/** The fields of a whole answer: texts and lists of its message are joined, others replaced. */
+export class AnswerFieldsBuilder {
+  #message: WireFields | undefined
+  #choice: WireFields | undefined
+  #body: WireFields | undefined
+
+  add({ message, choice, body }: AnswerFields): void {
+    if (message !== undefined) this.#message = joinFields(this.#message ?? {}, message)
+    if (choice !== undefined) this.#choice = replaceTexts(this.#choice ?? {}, choice)
+    if (body !== undefined) this.#body = { ...this.#body, ...body }
+  }
+
+  /** `undefined` if there are none. */
+  get fields(): AnswerFields | undefined {
+    const [message, choice, body] = [this.#message, this.#choice, this.#body]
+    if (message === undefined && choice === undefined && body === undefined) return undefined
+    return {
+      ...(message === undefined ? {} : { message }),
+      ...(choice === undefined ? {} : { choice }),
+      ...(body === undefined ? {} : { body }),
+    }
+  }
+}
+
+/** Lists, such as those of log probabilities, are continued; a text is told again. */
+function replaceTexts(known: WireFields, more: WireFields): WireFields {
+  const texts = Object.entries(more).filter(([, value]) => typeof value === 'string')
+  return { ...joinFields(known, more), ...Object.fromEntries(texts) }
+}
+
+function joinFields(known: WireFields, more: WireFields): WireFields {
+  const joined: Record<string, unknown> = { ...known }
+  for (const [name, value] of Object.entries(more)) {
+    const old = joined[name]
+    joined[name] = isIdentity(name) || old === undefined ? value : joinValues(old, value)
+  }
+  return joined
+}
+
+/** Fields that say what a value is; each piece repeats them. */
+const identities: ReadonlySet<string> = new Set(['id', 'index', 'type', 'role', 'format'])
+const isIdentity = (name: string): boolean => identities.has(name)
+
+function joinValues(old: unknown, value: unknown): unknown {
+  if (value === null) return old
+  if (typeof old === 'string' && typeof value === 'string') return old + value
+  if (Array.isArray(old) && Array.isArray(value)) return joinLists(old, value)
+  if (isFields(old) && isFields(value)) return joinFields(old, value)
+  return value
+}
+
+/** Items with an index continue the item of that index; others come after it. */
+function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly unknown[] {
+  const joined = [...old]
+  for (const item of more) {
+    const at = joined.findIndex(
+      (one) => isFields(one) && isFields(item) && isIndex(item) && one['index'] === item['index'],
+    )
+    const known = joined[at]
+    if (isFields(known) && isFields(item)) joined[at] = joinFields(known, item)
+    else joined.push(item)
+  }
+  return joined
+}
+
+const isIndex = (item: WireFields): boolean => typeof item['index'] === 'number'
+
+export const isFields = (value: unknown): value is WireFields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** Adds the numbers of one usage's details to another's. */
+export function addDetails(known: WireFields, more: WireFields): WireFields {
+  const sum: Record<string, unknown> = { ...known }
+  for (const [name, value] of Object.entries(more)) {
+    const old = sum[name]
+    if (typeof old === 'number' && typeof value === 'number') sum[name] = old + value
+    else if (isFields(old) && isFields(value)) sum[name] = addDetails(old, value)
+    else sum[name] ??= value
+  }
+  return sum
+}
+
+/** Assembles tool calls from their pieces, in the order in which they began. */
+export class ToolCallAssembler {
+  readonly #calls = new Map<number, ToolCall>()
+
+  add({ index, id, name = '', arguments: text, wire }: ToolCallPiece): void {
+    const known = this.#calls.get(index)
+    const whole = known?.wire === undefined ? wire : joinFields(known.wire, wire ?? {})
+    this.#calls.set(index, {
+      id: known?.id ?? id ?? '',
+      name: (known?.name ?? '') + name,
+      arguments: (known?.arguments ?? '') + text,
+      ...(whole === undefined ? {} : { wire: whole }),
+    })
+  }
+
+  /** The calls so far; none of them is kept. */
+  take(): readonly ToolCall[] {
+    const calls = [...this.#calls.values()]
+    this.#calls.clear()
+    return calls
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * Bodies for an engine that passes them on: only what this server itself reads is checked; the rest
+ * goes to the server behind the engine as the client wrote it, and that server decides.
+ */
+
+import { annotate, z } from '../../../schema/schema.ts'
+import { isFields } from '../../generation/fields/answer-fields.ts'
+import type {
+  ChatMessage,
+  GenerationInput,
+  Sampling,
+  ToolCall,
+  ToolDefinition,
+  WireFields,
+} from '../../generation/inference-engine.ts'
+import { textOf } from '../../generation/fields/message-text.ts'
+import type { RequestBounds } from './request-schema.ts'
+
+/** What a body for such an engine must have; all other fields are free. */
+export function createPassedSchemas({ maxPrompts }: RequestBounds) {
+  const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish().describe('Number of answers.')
+  const tokens = z.array(z.int()).min(1)
+  const prompts = z.union([
+    z.string(),
+    z.array(z.string()).min(1).max(maxPrompts),
+    tokens,
+    z.array(tokens).min(1).max(maxPrompts),
+  ])
+  return {
+    ChatCompletionRequest: z.looseObject({
+      ...ownFields,
+      messages: z.array(message).min(1).describe('The conversation so far.'),
+      tools: z.array(z.looseObject({})).max(128).nullish(),
+      n,
+    }),
+    CompletionRequest: z.looseObject({
+      ...ownFields,
+      prompt: annotate(prompts, { expected: 'a string, an array of strings, or token ids' }),
+      n,
+    }),
+    GenerateRequest: z.looseObject({
+      ...ownFields,
+      prompts: z.array(z.string()).max(maxPrompts).describe('One answer is given to each.'),
+    }),
+  }
+}
+
+type PassedSchemas = ReturnType<typeof createPassedSchemas>
+export type PassedChatBody = z.infer<PassedSchemas['ChatCompletionRequest']>
+export type PassedCompletionBody = z.infer<PassedSchemas['CompletionRequest']>
+export type PassedGenerateBody = z.infer<PassedSchemas['GenerateRequest']>
+
+const content = annotate(z.union([z.string(), z.array(z.unknown())]), {
+  expected: 'a string or an array of content parts',
+})
+const message = z.looseObject({ role: z.string().max(64), content: content.nullish() })
+
+/** The fields that this server reads. */
+const ownFields = {
+  model: z.string().max(256).nullish().describe('A served name. Default: the first one.'),
+  stream: z.boolean().nullish().describe('Whether the answer comes as server-sent events.'),
+  stream_options: z
+    .looseObject({ include_usage: z.boolean().nullish() })
+    .nullish()
+    .describe('Needs `stream`.'),
+  priority: z.int().min(-1000).max(1000).nullish().describe('Higher is served first. Default 0.'),
+  timeout: z.number().gt(0).max(86_400).nullish().describe('Seconds until the request fails.'),
+}
+
+/** The conversation, with every message, tool and field as the client wrote it. */
+export function toPassedChat({ messages, tools, ...body }: PassedChatBody): GenerationInput {
+  return {
+    kind: 'chat',
+    messages: messages.map(toPassedMessage),
+    ...(tools === undefined || tools === null ? {} : { tools: tools.map(toPassedTool) }),
+    fields: passedFields(body),
+  }
+}
+
+/** One input for each prompt. */
+export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): GenerationInput[] {
+  const fields = passedFields(body)
+  return promptsOf(prompt).map((one): GenerationInput => {
+    if (typeof one === 'string') return { kind: 'text', text: one, fields }
+    return { kind: 'text', text: '', tokens: one, fields }
+  })
+}
+
+/** Each prompt as if a user had asked it. */
+export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): GenerationInput[] {
+  const fields = passedFields(body)
+  const ask = (asked: string): GenerationInput => ({
+    kind: 'chat',
+    messages: [{ role: 'user', content: asked }],
+    fields,
+  })
+  return prompts.map(ask)
+}
+
+function promptsOf(prompt: PassedCompletionBody['prompt']): readonly (string | number[])[] {
+  if (typeof prompt === 'string') return [prompt]
+  const isTokens = typeof prompt[0] === 'number'
+  return isTokens ? [prompt as number[]] : (prompt as (string | number[])[])
+}
+
+const readNames: ReadonlySet<string> = new Set([...Object.keys(ownFields), 'n'])
+
+/** `stream` is left where it is true: some fields are answered only without a stream. */
+function passedFields(body: WireFields): WireFields {
+  const given = Object.entries(body).filter(
+    ([name, value]) => value !== null && (!readNames.has(name) || (name === 'stream' && value)),
+  )
+  return Object.fromEntries(given)
+}
+
+function toPassedMessage(wire: PassedChatBody['messages'][number]): ChatMessage {
+  const { role, tool_calls: calls } = wire
+  return {
+    // A role that is not known here matters only to the server behind the engine.
+    role: role === 'developer' ? 'system' : (role as ChatMessage['role']),
+    content: textOf(wire.content),
+    ...(Array.isArray(calls) ? { toolCalls: calls.filter(isFields).map(toPassedCall) } : {}),
+    wire,
+  }
+}
+
+function toPassedCall(wire: WireFields): ToolCall {
+  const { id, function: called } = wire
+  const { name, arguments: given } = isFields(called) ? called : {}
+  return { id: stringOr(id), name: stringOr(name), arguments: stringOr(given), wire }
+}
+
+function toPassedTool(wire: WireFields): ToolDefinition {
+  const { function: described } = wire
+  const { name, description } = isFields(described) ? described : wire
+  const text = typeof description === 'string' ? { description } : {}
+  return { name: stringOr(name), ...text, wire }
+}
+
+const stringOr = (value: unknown): string => (typeof value === 'string' ? value : '')
+
+/** What telemetry and the shape of the answer need to know of the fields that are passed on. */
+export function passedSampling(body: WireFields, isChat: boolean): Partial<Sampling> {
+  const longest = body['max_completion_tokens'] ?? body['max_tokens']
+  const { temperature, top_p: topP, top_k: topK, seed, logprobs, top_logprobs: top } = body
+  const alternatives = isChat ? (logprobs === true ? (top ?? 0) : null) : logprobs
+  return {
+    ...numberField('maxTokens', longest),
+    ...numberField('temperature', temperature),
+    ...numberField('topP', topP),
+    ...numberField('topK', topK),
+    ...numberField('seed', seed),
+    logprobs: typeof alternatives === 'number' ? alternatives : null,
+  }
+}
+
+const numberField = (name: keyof Sampling, value: unknown): Partial<Sampling> =>
+  typeof value === 'number' ? { [name]: value } : {}
