@@ -283,6 +283,7 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
   const name = argv[at] ?? ''
   if (name === 'resume') return withRecordNamed(argv, at)
+  if (name === 'help') return withoutHelp(argv, at, program)
   const command = program.commands.find((one) => one.name() === name)
   if (command === undefined || !['launch', 'run'].includes(name)) return argv
   for (let index = at + 1; index < argv.length; index++) {
@@ -295,6 +296,13 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
     if (option?.required === true) index++
   }
   return argv
+}
+
+/** `help` of a command that is not there is refused as that command is. */
+function withoutHelp(argv: readonly string[], at: number, program: Command): readonly string[] {
+  const asked = argv[at + 1] ?? '-'
+  const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
+  return isKnown || asked.startsWith('-') ? argv : argv.toSpliced(at, 1)
 }
 
 /** What follows `--` is never the record: without another word it is the latest. */

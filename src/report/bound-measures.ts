@@ -6,6 +6,7 @@
 
 import { countText } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
+import type { Straggler } from '../views/bounds/critical-path.ts'
 import type { HeldResource, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
 
 /** What the sentences are about. */
@@ -35,8 +36,42 @@ export const smallestShare = 0.01
 
 export const percent = (share: number): string => `${Math.round(100 * share)} %`
 
+type SlotClass = 'ran' | 'noTaskReady' | 'heldBack' | 'nodeAway' | SlotResource
+
+export interface ClassShare {
+  readonly seconds: number
+  /** Whole percents of the time of all slots, in words; those of all classes are 100 together. */
+  readonly text: string
+}
+
+/** What all slots did. The largest fractions are rounded up, except that of what ran. */
+export function classSharesOf({
+  slotSeconds,
+  slots,
+  seconds: length,
+}: BoundsView): Readonly<Record<SlotClass, ClassShare>> {
+  const { noSlotFitted, ...others } = slotSeconds
+  const all = Object.entries({ ...others, ...noSlotFitted })
+  const exact = new Map(all.map(([key, seconds]) => [key, (100 * seconds) / (slots * length)]))
+  const whole = new Map([...exact].map(([key, share]) => [key, Math.floor(share)]))
+  whole.set('ran', Math.round(exact.get('ran') ?? 0))
+  const fraction = (key: string): number => (exact.get(key) ?? 0) % 1
+  const rest = 100 - [...whole.values()].reduce((sum, one) => sum + one, 0)
+  const upwards = [...exact.keys()]
+    .filter((key) => key !== 'ran')
+    .toSorted((a, b) => fraction(b) - fraction(a))
+    .slice(0, Math.max(0, rest))
+  for (const key of upwards) whole.set(key, (whole.get(key) ?? 0) + 1)
+  const shares = all.map(([key, seconds]) => {
+    const share = whole.get(key) ?? 0
+    return [key, { seconds, text: share === 0 && seconds > 0 ? 'under 1 %' : `${share} %` }]
+  })
+  return Object.fromEntries(shares) as Record<SlotClass, ClassShare>
+}
+
 interface IdleClass {
   readonly bound: Bound
+  readonly class: SlotClass
   readonly seconds: number
 }
 
@@ -44,13 +79,13 @@ export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
   const { noTaskReady, noSlotFitted, heldBack, nodeAway } = slotSeconds
   const { cores, workers, processes } = noSlotFitted
   return [
-    { bound: 'dispatcher', seconds: heldBack },
-    { bound: 'gpus', seconds: noSlotFitted.gpus },
-    { bound: 'memory', seconds: noSlotFitted.memory },
-    { bound: 'labels', seconds: noSlotFitted.labels },
-    { bound: 'slots', seconds: cores + workers + processes },
-    { bound: 'nodes', seconds: nodeAway },
-    { bound: 'tasks', seconds: noTaskReady },
+    { bound: 'dispatcher', class: 'heldBack', seconds: heldBack },
+    { bound: 'gpus', class: 'gpus', seconds: noSlotFitted.gpus },
+    { bound: 'memory', class: 'memory', seconds: noSlotFitted.memory },
+    { bound: 'labels', class: 'labels', seconds: noSlotFitted.labels },
+    { bound: 'slots', class: 'cores', seconds: cores + workers + processes },
+    { bound: 'nodes', class: 'nodeAway', seconds: nodeAway },
+    { bound: 'tasks', class: 'noTaskReady', seconds: noTaskReady },
   ]
 }
 
@@ -91,6 +126,22 @@ function nameOf(resource: HeldResource, count: number): string {
 
 export const isSlotResource = (resource: HeldResource): boolean =>
   resource !== 'gpus' && resource !== 'memory'
+
+/** Of gpus and memory. */
+export const isOtherResource = (
+  least: LeastTime,
+): least is LeastTime & { readonly resource: 'gpus' | 'memory' } => !isSlotResource(least.resource)
+
+/** The worst straggler of the critical path, if most of the path is the time that it lost. */
+export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Straggler | null {
+  const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
+  const worst = stragglers.find(({ task }) => onPath.has(task))
+  if (worst === undefined) return null
+  return worst.seconds - worst.median >= 0.5 * criticalPath.seconds ? worst : null
+}
+
+export const pathBoundOf = (bounds: BoundsView): Bound =>
+  stragglerOnPath(bounds) === null ? 'critical path' : 'straggler'
 
 const noSlots: LeastTime = { resource: 'cores', backend: '', seconds: 0, of: '0 slots' }
 

@@ -2,10 +2,16 @@
 
 import { countText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
-import { findImprovements } from './improvements.ts'
-import { type Bound, type BoundFacts, idleClasses, type LeastTime } from './bound-measures.ts'
-import { leastTimesOf, mostFullSeconds, mostOfIdle, percent } from './bound-measures.ts'
-import { scarcestSlots, smallestShare } from './bound-measures.ts'
+import { findImprovements, type Improvement } from './improvements.ts'
+import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
+import {
+  type LeastTime,
+  leastTimesOf,
+  mostFullSeconds,
+  pathBoundOf,
+  percent,
+} from './bound-measures.ts'
+import { scarcestSlots, smallestShare, stragglerOnPath } from './bound-measures.ts'
 
 export interface BoundWords {
   readonly bound: Bound | null
@@ -28,7 +34,8 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
     const sentence = 'Nothing bounded this run: no task ran in it.'
     return { bound: null, sentences: [sentence], improvements: [] }
   }
-  const bound = findBound(bounds)
+  const improvements = findImprovements(bounds, facts)
+  const bound = findBound(bounds, improvements)
   const partial = bounds.isPartial
     ? ['The oldest attempts are known coarsely only: this is about the rest of the run.']
     : []
@@ -42,7 +49,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
       ...pauseSentences(bounds),
       ...partial,
     ],
-    improvements: findImprovements(bounds, facts).slice(0, 3),
+    improvements: firstThree(improvements, bound).map(({ text }) => text),
   }
 }
 
@@ -87,49 +94,47 @@ function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
   ]
 }
 
-function findBound(bounds: BoundsView): Bound {
+/** What would shorten the run most, unless something took nearly all of it. */
+function findBound(bounds: BoundsView, improvements: readonly Improvement[]): Bound {
   const { criticalPath, seconds } = bounds
-  const ofPath = stragglerOnPath(bounds) === null ? 'critical path' : 'straggler'
-  if (criticalPath.share >= wholeRun) return ofPath
+  if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
   const [scarcest] = leastTimesOf(bounds)
   if (scarcest !== undefined && scarcest.seconds >= allBusy * seconds) return boundOf(scarcest)
+  const best = improvements.find(({ bound }) => bound !== null)
+  const named = best?.bound ?? null
+  if (best !== undefined && named !== null && best.saved >= smallestShare * seconds) return named
   const [largest] = idleClasses(bounds).toSorted((a, b) => b.seconds - a.seconds)
-  if (largest === undefined) return 'slots'
-  if (largest.bound !== 'tasks' && largest.bound !== 'dispatcher') return largest.bound
-  const isSlots = scarcest === undefined || boundOf(scarcest) === 'slots'
-  if (!isSlots && scarcest.seconds > halfBusy * seconds) return boundOf(scarcest)
-  if (largest.bound !== 'tasks') return largest.bound
-  if (mostFullSeconds(bounds) > halfBusy * seconds) return 'slots'
-  return criticalPath.share >= mostOfIdle ? ofPath : 'tasks'
+  return largest?.bound ?? 'slots'
+}
+
+/** One of them is about what bounded the run. */
+function firstThree(improvements: readonly Improvement[], bound: Bound): readonly Improvement[] {
+  const first = improvements.slice(0, 3)
+  const own = improvements.find((one) => one.bound === bound)
+  if (own === undefined || first.includes(own)) return first
+  return [...first.slice(0, 2), own]
 }
 
 const boundOf = ({ resource }: LeastTime): Bound =>
   resource === 'gpus' || resource === 'memory' ? resource : 'slots'
 
-/** The worst straggler of the critical path, if most of the path is the time that it lost. */
-function stragglerOnPath({ stragglers, criticalPath }: BoundsView) {
-  const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
-  const worst = stragglers.find(({ task }) => onPath.has(task))
-  if (worst === undefined) return null
-  return worst.seconds - worst.median >= 0.5 * criticalPath.seconds ? worst : null
-}
+const noStraggler = { task: -1, seconds: 0, median: 0 }
 
-type Words = (bounds: BoundsView, share: (seconds: number) => string, facts: BoundFacts) => string
+type Shares = ReturnType<typeof classSharesOf>
+type Words = (bounds: BoundsView, shares: Shares, facts: BoundFacts) => string
 
-function boundSentence(bound: Bound, bounds: BoundsView, facts: BoundFacts): string {
-  const total = bounds.slots * bounds.seconds
-  return boundTexts[bound](bounds, (seconds) => percent(seconds / total), facts)
-}
+const boundSentence = (bound: Bound, bounds: BoundsView, facts: BoundFacts): string =>
+  boundTexts[bound](bounds, classSharesOf(bounds), facts)
 
 const lacking =
   (resource: 'gpus' | 'memory' | 'labels', what: string): Words =>
-  (bounds, share) => {
+  (bounds, shares) => {
     const least = leastTimesOf(bounds).find((one) => one.resource === resource)
-    const start = `Too few ${what} bounded this run: `
+    const start = `${what} bounded this run: `
     return least !== undefined && least.seconds > halfBusy * bounds.seconds
       ? `${start}${least.of} were in use for ${percent(least.seconds / bounds.seconds)} of the ` +
           `time, so the run could not have ended before ${secondsText(least.seconds)}.`
-      : `${start}${share(bounds.slotSeconds.noSlotFitted[resource])} of the slots' time was idle ` +
+      : `${start}${shares[resource].text} of the slots' time was idle ` +
           `because free slots lacked ${resource} for the tasks that were ready.`
   }
 
@@ -141,8 +146,8 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
         ? ', and no further slot would have made it shorter.'
         : '.'
     }`,
-  straggler(bounds, _share, { uidOf, nameOf }) {
-    const { task, seconds, median } = stragglerOnPath(bounds) ?? { task: -1, seconds: 0, median: 0 }
+  straggler(bounds, _shares, { uidOf, nameOf }) {
+    const { task, seconds, median } = stragglerOnPath(bounds) ?? noStraggler
     return (
       `A straggler bounded this run: ${uidOf(task)} (${shortName(nameOf(task))}) ran ` +
       `${secondsText(seconds)}, while half of its kind took at most ${secondsText(median)}.`
@@ -159,18 +164,18 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
         : '. No task waited for one: more of them help only with more tasks at a time.')
     )
   },
-  dispatcher: ({ slotSeconds }, share) =>
-    `The dispatcher bounded this run: for ${share(slotSeconds.heldBack)} of the slots' time a ` +
+  dispatcher: (_bounds, { heldBack }) =>
+    `The dispatcher bounded this run: for ${heldBack.text} of the slots' time a ` +
     'task was ready and fitted a free slot, but had not been started there.',
-  nodes: ({ slotSeconds }, share) =>
-    `Missing nodes bounded this run: ${share(slotSeconds.nodeAway)} of the slots' time belongs ` +
+  nodes: (_bounds, { nodeAway }) =>
+    `Missing nodes bounded this run: ${nodeAway.text} of the slots' time belongs ` +
     'to nodes that had not joined yet or had left.',
-  tasks: ({ slotSeconds }, share) =>
-    `Too few ready tasks bounded this run: for ${share(slotSeconds.noTaskReady)} of the slots' ` +
+  tasks: (_bounds, { noTaskReady }) =>
+    `Too few ready tasks bounded this run: for ${noTaskReady.text} of the slots' ` +
     'time there was no task that could have run.',
-  gpus: lacking('gpus', 'gpus'),
-  memory: lacking('memory', 'bytes of memory'),
-  labels: lacking('labels', 'nodes with the right labels'),
+  gpus: lacking('gpus', 'Too few gpus'),
+  memory: lacking('memory', 'Too little memory'),
+  labels: lacking('labels', 'Too few nodes with the right labels'),
 }
 
 const pathText = ({ criticalPath }: BoundsView): string =>

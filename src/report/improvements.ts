@@ -2,18 +2,27 @@
 
 import { countText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
-import { type Bound, type BoundFacts, idleClasses, isSlotResource } from './bound-measures.ts'
+import {
+  type Bound,
+  type BoundFacts,
+  classSharesOf,
+  idleClasses,
+  isSlotResource,
+} from './bound-measures.ts'
 import { type LeastTime, leastTimesOf, mostFullSeconds, mostOfIdle } from './bound-measures.ts'
-import { percent, scarcestSlots, smallestShare } from './bound-measures.ts'
+import { isOtherResource, pathBoundOf, percent, scarcestSlots } from './bound-measures.ts'
+import { smallestShare } from './bound-measures.ts'
 
-interface Improvement {
+export interface Improvement {
+  /** What it is about; `null` for none of the bounds. */
+  readonly bound: Bound | null
   /** How much shorter the run could be, in seconds. */
   readonly saved: number
   readonly text: string
 }
 
 /** Every one has its number; those that save most come first. */
-export function findImprovements(bounds: BoundsView, facts: BoundFacts): string[] {
+export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
     ...pathImprovements(bounds, facts),
     ...idleImprovements(bounds),
@@ -23,17 +32,19 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): string[
     ...(bounds.failedSeconds > 0 ? [failedImprovement(bounds)] : []),
     workSentence(bounds),
   ]
-  return found.toSorted((a, b) => b.saved - a.saved).map(({ text }) => text)
+  return found.toSorted((a, b) => b.saved - a.saved)
 }
 
 /** Another chain of tasks may be next: no path is shortened by more than to that one. */
-function pathImprovements({ criticalPath, stragglers, seconds }: BoundsView, facts: BoundFacts) {
+function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
+  const { criticalPath, stragglers, seconds } = bounds
+  const bound = pathBoundOf(bounds)
   const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task)).length
   const { delaySeconds, withoutDelays, withoutStragglers, largestName } = criticalPath
   const shorter = (path: number, text: (saved: string) => string): Improvement => {
     const saved = Math.max(0, criticalPath.seconds - path)
-    return { saved, text: text(secondsText(saved)) }
+    return { bound, saved, text: text(secondsText(saved)) }
   }
   const found: Improvement[] = []
   if (delaySeconds >= smallestShare * seconds) {
@@ -86,15 +97,15 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
   const { slots, seconds, criticalPath } = bounds
   // Of a run with a long path, or with tasks that wait for slots, those say why slots were idle.
   const isOpen = criticalPath.share < mostOfIdle && mostFullSeconds(bounds) < seconds / 2
+  const shares = classSharesOf(bounds)
   return idleClasses(bounds)
     .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
-    .map(({ bound, seconds: lost }) => {
+    .map(({ bound, class: own, seconds: lost }) => {
       const saved = Math.min(lost / slots, mostSaved(bounds, bound))
-      const share = percent(lost / (slots * seconds))
       const text =
-        `${idleNames[bound]} would use ${share} more of the slots: up to ` +
+        `${idleNames[bound]} would use ${shares[own].text} more of the slots: up to ` +
         `${secondsText(saved)}.`
-      return { saved, text }
+      return { bound, saved, text }
     })
     .filter(({ saved }) => saved >= smallestShare * seconds)
 }
@@ -110,13 +121,13 @@ const idleNames: Readonly<Partial<Record<Bound, string>>> = {
 
 /** Of the gpus or the memory that was in use for most of the run. */
 function resourceImprovements(bounds: BoundsView): Improvement[] {
-  const scarce = leastTimesOf(bounds).find(({ resource }) => !isSlotResource(resource))
+  const scarce = leastTimesOf(bounds).find(isOtherResource)
   if (scarce === undefined || scarce.seconds <= 0.5 * bounds.seconds) return []
   const doubled = doubledSeconds(bounds, scarce)
   const text =
     `With twice as ${scarce.resource === 'gpus' ? 'many gpus' : 'much memory'} it could end ` +
     `after ${secondsText(doubled)} at best, instead of ${secondsText(bounds.seconds)}.`
-  return [{ saved: bounds.seconds - doubled, text }]
+  return [{ bound: scarce.resource, saved: bounds.seconds - doubled, text }]
 }
 
 /** More slots help for as long as a task waited for one. */
@@ -133,14 +144,14 @@ function slotImprovements(bounds: BoundsView): Improvement[] {
           'time was idle.'
         : `No further slot would shorten it by more than ${secondsText(full)}: only for that ` +
           'long tasks waited for one.'
-    return [{ saved: 0, text }]
+    return [{ bound: null, saved: 0, text }]
   }
   const scarce = scarcestSlots(bounds)
   const doubled = Math.max(doubledSeconds(bounds, scarce), seconds - full)
   const text =
     `With twice as many slots it could end after ${secondsText(doubled)} at best, ` +
     `instead of ${secondsText(seconds)}.`
-  return [{ saved: seconds - doubled, text }]
+  return [{ bound: 'slots', saved: seconds - doubled, text }]
 }
 
 /** Where tasks waited for the slots of one backend, while those of others were idle. */
@@ -151,7 +162,9 @@ function backendImprovements(bounds: BoundsView): Improvement[] {
   const text =
     `Shared evenly by its ${backends.length} backends, the tasks could end after ` +
     `${secondsText(shared)} at best.`
-  return seconds - shared < smallestShare * seconds ? [] : [{ saved: seconds - shared, text }]
+  return seconds - shared < smallestShare * seconds
+    ? []
+    : [{ bound: 'slots', saved: seconds - shared, text }]
 }
 
 function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
@@ -159,7 +172,7 @@ function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
   const text =
     `The work is ${secondsText(slotSeconds.ran)} of slot time: ${countText(enough, 'slot')} ` +
     `that never ${enough === 1 ? 'waits' : 'wait'} would need no longer than the critical path.`
-  return { saved: -1, text }
+  return { bound: null, saved: -1, text }
 }
 
 function failedImprovement({ slots, failedSeconds }: BoundsView): Improvement {
@@ -167,5 +180,5 @@ function failedImprovement({ slots, failedSeconds }: BoundsView): Improvement {
   const text =
     `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time: ` +
     `up to ${secondsText(saved)} of the run.`
-  return { saved, text }
+  return { bound: null, saved, text }
 }

@@ -3,7 +3,7 @@
 import { dirname } from 'node:path'
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
-import { readCommandOf } from '../checkpoint/run-file.ts'
+import { readCommandOf, type RunCommand } from '../checkpoint/run-file.ts'
 import {
   type RecordViewOptions,
   type RecordViews,
@@ -69,11 +69,17 @@ async function factsOf(
   if (isPipe(last)) return { path, state, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)
-  const told =
-    command === null
-      ? null
-      : ['npx tutti run', command.file, ...command.arguments.map((one) => one ?? '(secret)')].join(
-          ' ',
-        )
+  const told = command === null ? null : commandLine(command)
   return { path, state, attributes: start?.attributes ?? {}, command: told }
+}
+
+/** As it was typed, but for secrets. */
+function commandLine({ file, arguments: args, launch }: RunCommand): string {
+  const options = Object.entries(launch?.options ?? {}).flatMap(([name, value]) => {
+    const option = `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+    return value === true ? [option] : [option, String(value)]
+  })
+  const started = launch === undefined ? ['run'] : ['launch', ...options, ...launch.more]
+  const words = ['npx', 'tutti', ...started, file, ...args.map((one) => one ?? '(secret)')]
+  return words.join(' ')
 }

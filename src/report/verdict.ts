@@ -1,6 +1,6 @@
 /** How a run ended, in one sentence. Pure. */
 
-import { countText, secondsText } from '../views/readable.ts'
+import { countText, numberText, secondsText } from '../views/readable.ts'
 import type { ReportData } from './report-data.ts'
 
 export type Mood = 'good' | 'warning' | 'bad'
@@ -31,31 +31,33 @@ export function describeRun(data: ReportData): ReportVerdict {
     ...(run.retries > 0 ? [countText(run.retries, 'further attempt')] : []),
   ]
   const beside = losses.length === 0 ? '' : ` (${losses.join(', ')})`
+  const [done, all] = [numberText(completed), countText(tasks, 'task')]
   if (facts.state === 'running') {
     const sentence =
-      `The run goes on: so far, after ${seconds}, ${completed} of ${countText(tasks, 'task')} ` +
-      `${completed === 1 ? 'is' : 'are'} done, ${failed} ${failed === 1 ? 'has' : 'have'} failed ` +
-      `and ${open} ${open === 1 ? 'is' : 'are'} open${beside}.`
+      `The run goes on: so far, after ${seconds}, ${done} of ${all} ` +
+      `${completed === 1 ? 'is' : 'are'} done, ${numberText(failed)} ` +
+      `${failed === 1 ? 'has' : 'have'} failed and ${numberText(open)} ` +
+      `${open === 1 ? 'is' : 'are'} open${beside}.`
     return { mood: failed > 0 ? 'bad' : 'good', sentence }
   }
   if (run.endTime === null) {
     const sentence =
-      `The run has no end: after ${seconds} ${completed} of ${countText(tasks, 'task')} were ` +
-      `done, ${failed} had failed and ${open} were open${beside}.`
+      `The run has no end: after ${seconds} ${done} of ${all} were done, ` +
+      `${numberText(failed)} had failed and ${numberText(open)} were open${beside}.`
     return { mood: 'warning', sentence }
   }
   if (tasks === 0) return { mood: 'warning', sentence: `The run had no task; it took ${seconds}.` }
   if (failed === 0 && canceled === 0 && open === 0) {
-    const all = tasks === 1 ? 'Its only task' : `All ${countText(tasks, 'task')}`
-    return { mood: 'good', sentence: `${all} succeeded in ${seconds}${beside}.` }
+    const whole = tasks === 1 ? 'Its only task' : `All ${all}`
+    return { mood: 'good', sentence: `${whole} succeeded in ${seconds}${beside}.` }
   }
   const parts = [
-    ...(failed > 0 ? [`${failed} failed`] : []),
-    ...(canceled > 0 ? [`${canceled} were canceled`] : []),
-    ...(open > 0 ? [`${open} have no end`] : []),
+    ...(failed > 0 ? [`${numberText(failed)} failed`] : []),
+    ...(canceled > 0
+      ? [`${numberText(canceled)} ${canceled === 1 ? 'was' : 'were'} canceled`]
+      : []),
+    ...(open > 0 ? [`${numberText(open)} ${open === 1 ? 'has' : 'have'} no end`] : []),
   ]
-  const sentence =
-    `${completed.toLocaleString('en')} of ${countText(tasks, 'task')} succeeded in ${seconds}; ` +
-    `${parts.join(', ')}${beside}.`
+  const sentence = `${done} of ${all} succeeded in ${seconds}; ` + `${parts.join(', ')}${beside}.`
   return { mood: failed > 0 ? 'bad' : 'warning', sentence }
 }

@@ -33,7 +33,8 @@ export const countText = (count: number, one: string, many = `${one}s`): string 
   `${numberText(count)} ${count === 1 ? one : many}`
 
 /** With a comma between thousands. `toLocaleString` takes 40 ms when it is called first. */
-const numberText = (count: number): string => String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
+export const numberText = (count: number): string =>
+  String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
 /** The first line of a message, not longer than `most`. */
 export function firstLine(text: string, most = 100): string {

@@ -8,13 +8,16 @@ import { outcomes } from './panels/lanes.ts'
 
 /** What the free slots of the backend have too little of. */
 export interface Shortage {
-  /** `nodes`: none is there. */
-  readonly resource: SlotResource | 'nodes'
-  /** Of each rank; 0 for labels and nodes. */
+  /** `nodes`: none is there. `backend`: it tells of no nodes, and `total` of its tasks run. */
+  readonly resource: SlotResource | 'nodes' | 'backend'
+  /** Of each rank; 0 for labels, nodes and backends. */
   readonly asked: number
   /** On the node that has most of it free, and on the largest one. */
   readonly free: number
   readonly total: number
+  /** How many ranks it has, and how many of those would fit now, over all nodes. */
+  readonly ranks: number
+  readonly room: number
   /** Those that a node must have; empty where all nodes have them. */
   readonly labels: Readonly<Record<string, string>>
 }
@@ -51,6 +54,15 @@ const askedOf = ({ cores, gpus, memoryMb, limit }: Asking): Amounts => ({
 const isEnough = (there: Amounts, asked: Amounts): boolean =>
   kinds.every((kind) => there[kind] >= asked[kind])
 
+/** How many times as much is there. */
+function timesOf(there: Amounts, asked: Amounts, kind: HeldResource): number {
+  if (asked[kind] === 0) return Infinity
+  return Math.max(0, Math.floor(there[kind] / asked[kind]))
+}
+
+const roomIn = (there: Amounts, asked: Amounts): number =>
+  Math.min(...kinds.map((kind) => timesOf(there, asked, kind)))
+
 interface NodeNow {
   readonly node: SlotNode
   readonly size: Amounts
@@ -59,20 +71,24 @@ interface NodeNow {
 
 /** The nodes of one backend that are there. */
 export class FreeResources {
-  /** Whether the record tells of nodes at all, of whatever backend. */
-  readonly isTold: boolean
   readonly #nodes: readonly NodeNow[]
+  /** Whether the backend has told of a node, also one that is gone. */
+  readonly #hasNodes: boolean
+  readonly #running: number
 
   constructor(pass: RunPass, backend: string) {
     const { nodes } = pass.states.bounds
-    this.isTold = nodes.length > 0
+    this.#hasNodes = nodes.some((node) => node.backend === backend)
     const used = usedByNode(pass)
+    this.#running = [...used]
+      .filter(([node]) => (JSON.parse(node) as string[])[0] === backend)
+      .reduce((sum, [, { tasks }]) => sum + tasks, 0)
     const isHere = ({ changes }: SlotNode): boolean => changes.length % 2 === 1
     this.#nodes = nodes
       .filter((node) => node.backend === backend && isHere(node))
       .map((node) => {
         const size = sizeOf(node)
-        const taken = used.get(JSON.stringify([backend, node.nodeId]))
+        const taken = used.get(JSON.stringify([backend, node.nodeId]))?.amounts
         return { node, size, free: mapAmounts((kind) => size[kind] - (taken?.[kind] ?? 0)) }
       })
   }
@@ -96,25 +112,33 @@ export class FreeResources {
     return nodes.length === 1 && only !== undefined && this.#couldRun(other).includes(only)
   }
 
-  /** `null` where a slot would fit, or where the record does not tell of nodes. */
+  /** `null` where a slot would fit, or where the record does not tell. */
   shortageOf(request: SlotRequest): Shortage | null {
-    if (!this.isTold) return null
-    const none = { asked: 0, free: 0, total: 0, labels: {} }
+    const { ranks } = request
+    const none = { asked: 0, free: 0, total: 0, labels: {}, ranks, room: 0 }
+    if (!this.#hasNodes) {
+      return this.#running === 0 ? null : { ...none, resource: 'backend', total: this.#running }
+    }
     if (this.#nodes.length === 0) return { resource: 'nodes', ...none }
     const fitting = this.#fitting(request)
     const labels = fitting.length === this.#nodes.length ? {} : request.labels
     if (fitting.length === 0) return { resource: 'labels', ...none, labels }
     const asked = askedOf(request)
-    if (fitting.some(({ free }) => isEnough(free, asked))) return null
-    const isNowhere = (kind: HeldResource): boolean =>
-      fitting.every(({ free }) => free[kind] < asked[kind])
-    const resource = kinds.find(isNowhere) ?? 'cores'
+    const sum = (room: (node: NodeNow) => number): number =>
+      fitting.reduce((all, node) => all + room(node), 0)
+    const room = sum(({ free }) => roomIn(free, asked))
+    if (room >= ranks) return null
+    const isShort = (kind: HeldResource): boolean =>
+      sum(({ free }) => timesOf(free, asked, kind)) < ranks
+    const resource = kinds.find(isShort) ?? 'cores'
     return {
       resource,
       asked: asked[resource],
       free: Math.max(...fitting.map(({ free }) => free[resource])),
       total: Math.max(...fitting.map(({ size }) => size[resource])),
       labels,
+      ranks,
+      room,
     }
   }
 
@@ -130,9 +154,11 @@ export class FreeResources {
   }
 }
 
-/** What the tasks that run hold, by backend and node. */
-function usedByNode({ states: { lanes, bounds } }: RunPass): Map<string, Amounts> {
-  const used = new Map<string, Amounts>()
+/** The tasks that run, and what they hold, by backend and node. */
+function usedByNode({
+  states: { lanes, bounds },
+}: RunPass): Map<string, { readonly amounts: Amounts; readonly tasks: number }> {
+  const used = new Map<string, { readonly amounts: Amounts; readonly tasks: number }>()
   const running = outcomes.indexOf('running')
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     if (valueAt(lanes.outcome, segment) !== running) continue
@@ -141,8 +167,9 @@ function usedByNode({ states: { lanes, bounds } }: RunPass): Map<string, Amounts
     const request = bounds.requests[number] ?? oneCore
     const before = used.get(node)
     const held = askedOf(request)
-    const taken = (kind: HeldResource): number => (before?.[kind] ?? 0) + held[kind] * request.ranks
-    used.set(node, mapAmounts(taken))
+    const taken = (kind: HeldResource): number =>
+      (before?.amounts[kind] ?? 0) + held[kind] * request.ranks
+    used.set(node, { amounts: mapAmounts(taken), tasks: (before?.tasks ?? 0) + 1 })
   }
   return used
 }

@@ -4,7 +4,7 @@ import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
 import { activeTime } from './bounds/bounds-state.ts'
 import { storyOf, type TaskStory } from './bounds/task-times.ts'
-import { textAt, valueAt } from './columns.ts'
+import { textAt, type TextIndex, valueAt } from './columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
@@ -96,6 +96,19 @@ export function findTasks(
   }
   return { tasks, total }
 }
+
+/** The names of tasks, and the nodes that had an attempt. */
+export function knownWords({ states: { names, lanes } }: RunPass): {
+  readonly names: readonly string[]
+  readonly nodes: readonly string[]
+} {
+  const textsOf = (index: TextIndex): string[] =>
+    Array.from({ length: Math.min(index.size, mostWords) }, (_, row) => textAt(index, row))
+  const pairs = textsOf(lanes.nodes).map((pair) => JSON.parse(pair) as string[])
+  return { names: textsOf(names.names), nodes: pairs.map(([, nodeId = '']) => nodeId) }
+}
+
+const mostWords = 10_000
 
 /** All tasks in the order in which they appeared, made one by one. */
 export function* eachTask(pass: RunPass): Generator<TaskView> {

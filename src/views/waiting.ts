@@ -63,7 +63,11 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     const kept = requests[first?.request ?? -1]
     const isKept = kept !== undefined && free.isKeptFrom(request, kept)
     const holder = isKept ? first : others.first(isAlike)
-    const isAhead = (number: number): boolean => isAlike(number) || number === holder?.request
+    // Tasks of one core wait at the nodes, and take what is free there before others get it.
+    const isAhead = (number: number): boolean =>
+      isAlike(number) ||
+      number === holder?.request ||
+      (!isPlain(request) && isPlain(requests[number]))
     return others.toReason(isAhead, shortage, holdUp(holder))
   }
   // Functions and programs have a queue each, and a queue whose slots are all in use is passed by.

@@ -132,6 +132,47 @@ describe('what bounded this run', () => {
   })
 })
 
+describe('which bound is named', () => {
+  it('report: of slots and the dispatcher the one that would shorten the run most', () => {
+    // Ready from the start, 1.5 s each, and 0.4 s between them.
+    const tasks = queue(10).map((task, at) => ({ ...task, start: 1.9 * at, end: 1.9 * at + 1.5 }))
+    const { words } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 19 })
+    expect(words.bound).toBe('slots')
+    expect(words.improvements[0]).toContain('With twice as many slots')
+  })
+
+  it('report: a path that takes longer than the memory allows is the bound', () => {
+    const resources = { cores: 1, gpus: 0, memory_mb: 600, ranks: 1 }
+    const short = queue(3, { resources }).map((task, at) => ({
+      ...task,
+      start: 8 + at,
+      end: 9 + at,
+    }))
+    const tasks = [{ uid: 'slow', start: 0, end: 8, resources }, ...short]
+    const nodes = [{ nodeId: 'n1', cores: 4, memoryMb: 1000 }]
+    const { words } = reportOfRun({ nodes, tasks, end: 11 })
+    expect(words.bound).toBe('straggler')
+    expect(words.improvements[0]).toContain('Without the straggler')
+    const full = reportOfRun({ nodes, tasks: queue(10, { resources }), end: 10 })
+    expect(full.words.bound).toBe('memory')
+    expect(full.words.sentences[0]).toMatch(/^Too little memory bounded this run/)
+    expect(full.words.improvements.join()).toContain('memory')
+  })
+
+  it('report: the percents of the classes are 100 together', () => {
+    const tasks = [{ uid: 'one', start: 0, end: 10 }]
+    const nodes = [
+      { nodeId: 'n1', cores: 1 },
+      { nodeId: 'n2', cores: 1 },
+      { nodeId: 'n3', cores: 1, from: 9.9999 },
+    ]
+    const html = [...renderReport(reportOfRun({ nodes, tasks, end: 10 }))].join('')
+    const percents = [...html.matchAll(/(\d+) % \(\d/g)].map(([, found]) => Number(found))
+    expect(percents).toHaveLength(3)
+    expect(percents.reduce((sum, one) => sum + one, 0)).toBe(100)
+  })
+})
+
 describe('the critical path of a run', () => {
   it('report: busy slots for which no task waited are not said to be too few', () => {
     const nodes = [{ nodeId: 'n1', cores: 1 }]
@@ -256,7 +297,8 @@ describe('the critical path of a run', () => {
     ].toSorted((a, b) => a.event_time - b.event_time)
     const report = reportOf(passOver(events))
     expect(report.bounds.criticalPath).toMatchObject({ length: 1, seconds: 9, delaySeconds: 6 })
-    expect(report.bounds.stragglers).toEqual([{ task: 3, seconds: 3, median: 1 }])
+    expect(report.bounds.stragglers).toEqual([{ task: 3, seconds: 3, median: 1, isRetried: true }])
+    expect([...renderReport(report)].join('')).toContain('3.00 s, in several attempts')
     expect(report.words.bound).toBe('critical path')
     expect(report.words.sentences).toContain(
       '6.00 s of the critical path are delays between attempts (`delaySeconds`): nothing ran in ' +

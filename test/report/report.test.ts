@@ -132,6 +132,25 @@ describe('the page', () => {
   })
 })
 
+describe('the command of a run', () => {
+  it('report: a launched run names the launch and its options', async () => {
+    const path = writeRecord(folder.path, boundedRuns.bag, { sessionId: 's-launched' })
+    const launch = { options: { nodes: 2, cancelOnSignal: true }, more: ['--qos=low'] }
+    const command = {
+      kind: 'script',
+      file: '/w/h.mjs',
+      arguments: ['x', null],
+      folder: '/w',
+      launch,
+    }
+    writeFileSync(path.replace('.telemetry.jsonl', '.run'), JSON.stringify(command))
+    const html = [...(await makeReport(path))].join('')
+    expect(html).toContain(
+      'npx tutti launch --nodes 2 --cancel-on-signal --qos=low /w/h.mjs x (secret)',
+    )
+  })
+})
+
 describe('two runs', () => {
   /** 40 tasks on one slot, of which the last four take as long as given. */
   const runWith = (slowest: number) => {

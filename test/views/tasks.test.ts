@@ -206,6 +206,45 @@ describe('why a task waits', () => {
     expect(explainTask(after, 'one')).toMatchObject({ ahead: 1, shortage: null, heldUpBy })
   })
 
+  it('explain: on a cluster older tasks of one core begin before one with labels or ranks', () => {
+    const shape = { cores: 1, gpus: 0, memory_mb: 0, ranks: 1 }
+    const cluster = [
+      { nodeId: 'n1', cores: 1, labels: { zone: 'x' } },
+      { nodeId: 'n2', cores: 2 },
+    ]
+    const queued = [
+      { uid: 'a', start: 0, worker: 'n1/local/w1' },
+      { uid: 'b', start: 0, worker: 'n2/local/w1' },
+      { uid: 'd' },
+      { uid: 'e' },
+      { uid: 'zone', resources: { ...shape, labels: { zone: 'x' } } },
+      { uid: 'ranks', resources: { ...shape, ranks: 2 } },
+      { uid: 'f' },
+    ]
+    const crowded = passOver(eventsOf({ nodes: cluster, tasks: queued, end: 9 }).slice(0, -1))
+    expect(explainTask(crowded, 'zone')).toMatchObject({ ahead: 2, behind: ['d', 'e'] })
+    expect(explainTask(crowded, 'ranks')).toMatchObject({
+      ahead: 2,
+      behind: ['d', 'e'],
+      // One of them fits on the second node.
+      shortage: { resource: 'cores', asked: 1, ranks: 2, room: 1 },
+    })
+    expect(explainTask(crowded, 'f')).toMatchObject({ ahead: 2, behind: ['d', 'e'] })
+  })
+
+  it('explain: a task of a backend without nodes waits for the tasks that run there', () => {
+    const prompts = [
+      { uid: 'p1', backend: 'llm', start: 0, worker: 'llm' },
+      { uid: 'p2', backend: 'llm' },
+      { uid: 'p3', backend: 'llm' },
+    ]
+    const answering = passOver(eventsOf({ nodes, tasks: prompts, end: 9 }).slice(0, -1))
+    expect(explainTask(answering, 'p3')).toMatchObject({
+      behind: ['p2'],
+      shortage: { resource: 'backend', total: 1 },
+    })
+  })
+
   it('explain: a task whose attempt failed waits until the delay is over', () => {
     const attempt = { event_time: 2, retry_at: 62, worker_id: 'n1/local/w1', node_id: 'n1' }
     const failed = viewEvent('tutti.TaskAttempt', 'f1', attempt)

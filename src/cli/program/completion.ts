@@ -1,6 +1,7 @@
 /** Completion scripts for shells, made from the commands themselves. Pure. */
 
-import type { Command } from 'commander'
+import type { Argument, Command, Option } from 'commander'
+import { taskStates } from '../../tasks/lifecycle.ts'
 
 export type Shell = 'bash' | 'zsh' | 'fish'
 
@@ -9,11 +10,20 @@ interface Choice {
   readonly description: string
 }
 
+interface OptionChoice extends Choice {
+  /** Such as `-o`. */
+  readonly short: string | null
+  /** What it may be followed by: empty for anything, such as a file; `null` for a switch. */
+  readonly values: readonly string[] | null
+}
+
 /** A command by its words, and what may follow them. */
 interface CommandChoices {
   readonly words: readonly string[]
   readonly commands: readonly Choice[]
-  readonly options: readonly Choice[]
+  readonly options: readonly OptionChoice[]
+  /** Of the command's first argument. */
+  readonly values: readonly string[]
 }
 
 export function completionScript(program: Command, shell: Shell): string {
@@ -21,29 +31,53 @@ export function completionScript(program: Command, shell: Shell): string {
   return { bash, zsh, fish }[shell](all)
 }
 
+/** What commands take that does not say it itself, by their words. */
+const knownValues: Readonly<Record<string, readonly string[]>> = {
+  'tasks --state': taskStates,
+  'tail --type': ['TaskCreated', 'TaskStarted', 'TaskCompleted', 'TaskFailed', 'TaskCanceled'],
+  'export --format': ['otlp', 'perfetto', 'csv', 'prometheus'],
+  'model get': ['stories15M', 'tinyllama-1.1b-chat'],
+}
+
 function choicesOf(command: Command, words: readonly string[]): CommandChoices[] {
-  const own = command.options.flatMap(({ long, description }) =>
-    long === undefined || long === null ? [] : [{ word: long, description }],
-  )
+  const name = words.join(' ')
+  const own = command.options.flatMap((option) => optionChoice(option, name) ?? [])
   const common = words.length === 0 ? [] : commonOptions
   const commands = command.commands.map((one) => ({
     word: one.name(),
     description: one.description(),
   }))
-  const help = { word: '--help', description: 'how it is used' }
+  const help = { word: '--help', short: '-h', description: 'how it is used', values: null }
+  const [first] = command.registeredArguments
   return [
-    { words, commands, options: [...own, ...common, help] },
+    {
+      words,
+      commands,
+      options: [...own, ...common, help],
+      values: knownValues[name] ?? choicesFor(first),
+    },
     ...command.commands.flatMap((one) => choicesOf(one, [...words, one.name()])),
   ]
 }
 
-const commonOptions: readonly Choice[] = [
-  { word: '--json', description: 'results as JSON' },
-  { word: '--quiet', description: 'no output except problems' },
+function optionChoice(option: Option, command: string): OptionChoice | null {
+  const { long, short, description, required, optional } = option
+  if (long === undefined || long === null) return null
+  const given = knownValues[`${command} ${long}`] ?? choicesFor(option)
+  const values = required || optional ? given : null
+  return { word: long, short: short ?? null, description, values }
+}
+
+const choicesFor = (given: Argument | Option | undefined): readonly string[] =>
+  given?.argChoices ?? []
+
+const commonOptions: readonly OptionChoice[] = [
+  { word: '--json', short: null, description: 'results as JSON', values: null },
+  { word: '--quiet', short: null, description: 'no output except problems', values: null },
 ]
 
-const wordsAt = ({ commands, options }: CommandChoices): string =>
-  [...commands, ...options].map(({ word }) => word).join(' ')
+const wordsAt = ({ commands, options, values }: CommandChoices): string =>
+  [...values, ...[...commands, ...options].map(({ word }) => word)].join(' ')
 
 /** Patterns that follow the words of the line down to a command. */
 const steps = (all: readonly CommandChoices[]): string =>
@@ -52,8 +86,23 @@ const steps = (all: readonly CommandChoices[]): string =>
     .map(({ words }) => `'${words.slice(0, -1).join(' ')} ${words.at(-1)}'`)
     .join('|')
 
-const cases = (all: readonly CommandChoices[]): string =>
-  all.map((place) => `    '${place.words.join(' ')}') words='${wordsAt(place)}' ;;`).join('\n')
+const cases = (all: readonly CommandChoices[], variable: string): string =>
+  all
+    .map((place) => `    '${place.words.join(' ')}') ${variable}='${wordsAt(place)}' ;;`)
+    .join('\n')
+
+/** Behind an option that wants a value: what that may be. */
+const valueCases = (all: readonly CommandChoices[], variable: string): string =>
+  all
+    .flatMap(({ words, options }) =>
+      options.flatMap(({ word, short, values }) => {
+        if (values === null) return []
+        const names = short === null ? [word] : [word, short]
+        const patterns = names.map((one) => `'${words.join(' ')} ${one}'`).join('|')
+        return [`    ${patterns}) ${variable}='${values.join(' ')}' ;;`]
+      }),
+    )
+    .join('\n')
 
 /** Files where no word fits. */
 const bash = (all: readonly CommandChoices[]): string => `# source <(tutti completion bash)
@@ -64,8 +113,11 @@ _tutti() {
     ${steps(all)}) place="\${place:+$place }$word" ;;
     esac
   done
-  case "$place" in
-${cases(all)}
+  case "$place \${COMP_WORDS[COMP_CWORD-1]}" in
+${valueCases(all, 'words')}
+    *) case "$place" in
+${cases(all, 'words')}
+    esac ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
   if [ \${#COMPREPLY[@]} -eq 0 ]; then COMPREPLY=($(compgen -f -- "$current")); fi
@@ -82,8 +134,11 @@ _tutti() {
     ${steps(all)}) place="\${place:+$place }$word" ;;
     esac
   done
-  case "$place" in
-${cases(all).replaceAll("words='", "choices='")}
+  case "$place \${words[CURRENT-1]}" in
+${valueCases(all, 'choices')}
+    *) case "$place" in
+${cases(all, 'choices')}
+    esac ;;
   esac
   compadd -- \${=choices}
   _files
@@ -94,7 +149,7 @@ compdef _tutti tutti
 const quoted = (text: string): string => `'${text.replaceAll(/['\\]/g, String.raw`\$&`)}'`
 
 function fish(all: readonly CommandChoices[]): string {
-  const lines = all.flatMap(({ words, commands, options }) => {
+  const lines = all.flatMap(({ words, commands, options, values }) => {
     const seen = words.map((word) => `__fish_seen_subcommand_from ${word}`)
     const others = commands.map(({ word }) => word).join(' ')
     const isHere =
@@ -102,16 +157,23 @@ function fish(all: readonly CommandChoices[]): string {
         ? ['__fish_use_subcommand']
         : [...seen, ...(others === '' ? [] : [`not __fish_seen_subcommand_from ${others}`])]
     const condition = quoted(isHere.join('; and '))
+    const list = quoted(values.join(' '))
     return [
+      ...(values.length === 0 ? [] : [`complete -c tutti -n ${condition} -f -a ${list}`]),
       ...commands.map(
         ({ word, description }) =>
           `complete -c tutti -n ${condition} -f -a ${word} -d ${quoted(description)}`,
       ),
-      ...options.map(
-        ({ word, description }) =>
-          `complete -c tutti -n ${condition} -l ${word.slice(2)} -d ${quoted(description)}`,
-      ),
+      ...options.map((option) => fishOption(condition, option)),
     ]
   })
   return `# tutti completion fish | source\n${lines.join('\n')}\n`
+}
+
+function fishOption(condition: string, { word, short, description, values }: OptionChoice): string {
+  const letter = short === null ? '' : ` -s ${short.slice(1)}`
+  const listed = values === null || values.length === 0 ? '' : ` -x -a ${quoted(values.join(' '))}`
+  const value = values?.length === 0 ? ' -r' : listed
+  const name = `-l ${word.slice(2)}${letter}${value}`
+  return `complete -c tutti -n ${condition} ${name} -d ${quoted(description)}`
 }

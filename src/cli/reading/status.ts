@@ -1,6 +1,6 @@
 /** `tutti status`: how a run stands, or how it ended, on one screen. */
 
-import { countText, firstLine, secondsText, shortName } from '../../views/readable.ts'
+import { countText, firstLine, numberText, secondsText, shortName } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
@@ -121,14 +121,14 @@ function taskLine(record: OpenRecord): string {
   const waiting = waitingIn(record)
   const isOver = record.state === 'interrupted'
   const parts = [
-    `${countText(tasks, 'task')}: ${completed} done`,
-    `${failed} failed`,
-    `${canceled} canceled`,
-    isOver ? `${running} interrupted` : `${running - waiting} running`,
+    `${countText(tasks, 'task')}: ${numberText(completed)} done`,
+    `${numberText(failed)} failed`,
+    `${numberText(canceled)} canceled`,
+    isOver ? `${numberText(running)} interrupted` : `${numberText(running - waiting)} running`,
   ]
-  if (waiting > 0 && !isOver) parts.push(`${waiting} between attempts`)
-  if (queued > 0) parts.push(isOver ? `${queued} did not begin` : `${queued} queued`)
-  if (tasks > submitted) parts.push(`${tasks - submitted} not submitted`)
+  if (waiting > 0 && !isOver) parts.push(`${numberText(waiting)} between attempts`)
+  if (queued > 0) parts.push(`${numberText(queued)} ${isOver ? 'did not begin' : 'queued'}`)
+  if (tasks > submitted) parts.push(`${numberText(tasks - submitted)} not submitted`)
   const { retries, workersLost } = run.show(record.pass.states.run)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
@@ -154,8 +154,8 @@ const number = (
   dispensable: number,
 ): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
 
-const runningText = ({ running, waiting }: NameView): string => String(running - waiting)
-const interruptedText = ({ running }: NameView): string => String(running)
+const runningText = ({ running, waiting }: NameView): string => numberText(running - waiting)
+const interruptedText = ({ running }: NameView): string => numberText(running)
 
 /** Of a session that was killed nothing runs any more. */
 const columnsFor = ({ state }: OpenRecord): readonly Column<NameView>[] =>
@@ -167,10 +167,10 @@ const columnsFor = ({ state }: OpenRecord): readonly Column<NameView>[] =>
 
 const nameColumns: readonly Column<NameView>[] = [
   { head: 'name', cell: ({ name }) => shortName(name), narrowest: 8 },
-  number('tasks', ({ total }) => String(total), 4),
-  number('done', ({ completed }) => String(completed), 2),
-  number('failed', ({ failed }) => String(failed), 1),
-  number('canceled', ({ canceled }) => String(canceled), 7),
+  number('tasks', ({ total }) => numberText(total), 4),
+  number('done', ({ completed }) => numberText(completed), 2),
+  number('failed', ({ failed }) => numberText(failed), 1),
+  number('canceled', ({ canceled }) => numberText(canceled), 7),
   number('running', runningText, 3),
   number('p50', (name) => secondsText(name.duration?.p50 ?? null), 5),
   number('p95', (name) => secondsText(name.duration?.p95 ?? null), 6),

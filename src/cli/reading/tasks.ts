@@ -4,7 +4,7 @@ import { countText, secondsText, shortName, timeText } from '../../views/readabl
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { type TaskState, taskStates } from '../../tasks/lifecycle.ts'
-import { findTasks, type TasksQuery, type TaskView } from '../../views/tasks.ts'
+import { findTasks, knownWords, type TasksQuery, type TaskView } from '../../views/tasks.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { type Column, tableLines } from './text.ts'
@@ -34,6 +34,7 @@ export async function listTasks(
 
 function show(record: OpenRecord, query: TasksQuery, output: Output): void {
   const { tasks, total } = findTasks(record.pass, query)
+  if (total === 0 && record.state !== 'running') expectKnown(record, query)
   const isCut = total > tasks.length
   output.result({ ...recordFields(record), total, tasks: tasks.map(taskFields) }, [
     ...(total === 0 ? ['no such task'] : tableLines(columns, tasks, output.width)),
@@ -41,6 +42,21 @@ function show(record: OpenRecord, query: TasksQuery, output: Output): void {
     ...recordNotes(record),
   ])
 }
+
+/** A name or node that no task has is misspelled; in a run that goes on it may still come. */
+function expectKnown({ pass }: OpenRecord, { name, nodeId }: TasksQuery): void {
+  const { names, nodes } = knownWords(pass)
+  const isNamed = (known: string): boolean => known === name || shortName(known) === name
+  if (name !== undefined && !names.some(isNamed)) {
+    throw notThere('--name', name, [...names, ...names.map(shortName)])
+  }
+  if (nodeId !== undefined && !nodes.includes(nodeId)) throw notThere('--node', nodeId, nodes)
+}
+
+const notThere = (field: string, text: string, known: readonly string[]): ValueError =>
+  new ValueError(`${field}: no task of the record has "${text}"${didYouMean(text, known)}`, {
+    field,
+  })
 
 function toState(text: string): TaskState {
   const found = taskStates.find((state) => state === text.toUpperCase())
@@ -86,6 +102,6 @@ const columns: readonly Column<TaskView>[] = [
   { head: 'created', cell: ({ story }) => timeText(story.created), dispensable: 6 },
 ]
 
-function stateText({ state, isInterrupted }: TaskView): string {
+export function stateText({ state, isInterrupted }: TaskView): string {
   return isInterrupted ? `${state} (interrupted)` : state
 }

@@ -93,7 +93,9 @@ export async function resume(
     if (problem !== null) throw problem
     throw new ValueError(`${record} was not made by tutti run`, {
       code: 'CommandMissingError',
-      hint: 'Start the program itself and let it call `await session.resume(file)`.',
+      hint:
+        'Start the program itself and let it call `await session.resume(file)`, ' +
+        'a workflow `await flow.resume(file)`.',
     })
   }
   if (!isFile(command.file)) throw noSuchFile(command.file)

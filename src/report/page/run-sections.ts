@@ -3,6 +3,7 @@
 import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { describeRun, durationOf } from '../verdict.ts'
+import { classSharesOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text } from './html.ts'
@@ -68,37 +69,35 @@ const rateText = (rate: number): string =>
   rate < 10 ? rate.toFixed(2) : Math.round(rate).toString()
 const percent = (share: number): string => `${Math.round(100 * share)} %`
 
+const classLabels = [
+  ['ran', 'ran', 'c0'],
+  ['noTaskReady', 'no task was ready', 'idle'],
+  ['cores', 'ready, but no slot had the cores', 'c1'],
+  ['workers', 'ready, but all workers were busy', 'c2'],
+  ['processes', 'ready, but as many programs ran as may', 'c6'],
+  ['gpus', 'ready, but gpus were short', 'c3'],
+  ['memory', 'ready, but memory was short', 'c4'],
+  ['labels', 'ready, but no free slot had the labels', 'c5'],
+  ['heldBack', 'held back by the dispatcher', 'c7'],
+  ['nodeAway', 'node away', 'grey'],
+] as const
+
 export function boundsSection(data: ReportData): string {
   const { bounds, words, health } = data
-  const { slots, seconds, slotSeconds, criticalPath } = bounds
+  const { slots, seconds, criticalPath } = bounds
   const total = slots * seconds
   const [first = '', ...others] = words.sentences
-  const { noSlotFitted } = slotSeconds
   if (health.clockStep > 0) {
     const lead = `<p class="lead">${escape(first)}</p>`
     return section('bounds', 'What bounded this run', lead + stragglerTable(data))
   }
-  const shares = (
-    [
-      ['ran', slotSeconds.ran, 'c0'],
-      ['no task was ready', slotSeconds.noTaskReady, 'idle'],
-      ['ready, but no slot had the cores', noSlotFitted.cores, 'c1'],
-      ['ready, but all workers were busy', noSlotFitted.workers, 'c2'],
-      ['ready, but as many programs ran as may', noSlotFitted.processes, 'c6'],
-      ['ready, but gpus were short', noSlotFitted.gpus, 'c3'],
-      ['ready, but memory was short', noSlotFitted.memory, 'c4'],
-      ['ready, but no free slot had the labels', noSlotFitted.labels, 'c5'],
-      ['held back by the dispatcher', slotSeconds.heldBack, 'c7'],
-      ['node away', slotSeconds.nodeAway, 'grey'],
-    ] as const
-  )
-    .filter(([label, value]) => value > 0 || label === 'ran')
-    .map(([label, value, colour]) => ({
-      label,
-      value,
-      colour,
-      text: total > 0 ? `${percent(value / total)} (${secondsText(value)})` : '',
-    }))
+  const parts = total > 0 ? classSharesOf(bounds) : null
+  const shares = classLabels
+    .map(([key, label, colour]) => {
+      const { seconds: value, text: share } = parts?.[key] ?? { seconds: 0, text: '' }
+      return { label, value, colour, text: share && `${share} (${secondsText(value)})` }
+    })
+    .filter(({ label, value }) => value > 0 || label === 'ran')
   return section(
     'bounds',
     'What bounded this run',
@@ -142,10 +141,10 @@ function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
 
 function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
   if (bounds.stragglers.length === 0) return ''
-  const rows = bounds.stragglers.map(({ task, seconds, median }) => [
+  const rows = bounds.stragglers.map(({ task, seconds, median, isRetried }) => [
     text(uidOf(task)),
     text(shortName(nameOf(task))),
-    number(secondsText(seconds)),
+    number(`${secondsText(seconds)}${isRetried ? ', in several attempts' : ''}`),
     number(secondsText(median)),
     number(median > 0 ? `${(seconds / median).toFixed(1)} x` : '-'),
   ])

@@ -54,6 +54,8 @@ export interface Straggler {
   readonly seconds: number
   /** Of the tasks with the same name. */
   readonly median: number
+  /** Whether it had several attempts: those are what took so long. */
+  readonly isRetried: boolean
 }
 
 const mostPathTasks = 1000
@@ -160,7 +162,8 @@ export function findStragglers(state: BoundsState, { names }: BoundsQuery): Stra
     const excess = seconds - median
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
     if (at === -1 && worst.length >= mostStragglers) continue
-    worst.splice(at === -1 ? worst.length : at, 0, { task, seconds, median })
+    const isRetried = valueAt(names.waits, task) > 0
+    worst.splice(at === -1 ? worst.length : at, 0, { task, seconds, median, isRetried })
     if (worst.length > mostStragglers) worst.pop()
   }
   return worst

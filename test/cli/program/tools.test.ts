@@ -31,6 +31,10 @@ describe('completion', () => {
     ['tutti journal re', ['repair']],
     ['tutti tasks --sta', ['--state']],
     ['tutti --json stat', ['status']],
+    ['tutti tasks --state FA', ['FAILED']],
+    ['tutti export -o x --format per', ['perfetto']],
+    ['tutti completion zs', ['zsh']],
+    ['tutti model get tiny', ['tinyllama-1.1b-chat']],
   ]
 
   needs(requireCommand('bash'))('completion: bash completes commands and options', async () => {
@@ -64,6 +68,20 @@ describe('completion', () => {
       const words = found.stdout.split('\n').map((one) => one.split('\t')[0])
       expect(words, line).toContain(expected)
     }
+  })
+
+  needs(requireCommand('bash'))('completion: no option where a value is wanted', async () => {
+    const file = await shellScript('bash')
+    const call = `source ${file}; COMP_WORDS=(tutti tail --name ''); COMP_CWORD=3; _tutti`
+    const found = wordsOf('bash', ['-c', `${call}; echo "\${COMPREPLY[@]}"`])
+    expect(found.filter((word) => word.startsWith('-'))).toEqual([])
+  })
+
+  it('row 95: help of an unknown command ends with 2 and names the nearest', async () => {
+    const { code, stdout, stderr } = await run('help', 'statsu')
+    expect([code, stdout]).toEqual([2, ''])
+    expect(stderr).toMatch(/unknown command 'statsu'.*status/s)
+    expect((await run('help', 'status')).stdout).toContain('Usage: tutti status')
   })
 
   it('row 95: an unknown shell ends with 2 and names those there are', async () => {

@@ -1,6 +1,6 @@
 /** `tutti explain`: the story of one task, and while it waits, what for. */
 
-import { countText, firstLine, quoteWord } from '../../../views/readable.ts'
+import { countText, firstLine, quoteWord, shortName } from '../../../views/readable.ts'
 import { ValueError } from '../../../foundation/errors.ts'
 import { didYouMean } from '../../../foundation/options.ts'
 import { textAt } from '../../../views/columns.ts'
@@ -18,7 +18,7 @@ import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
 import { endText, exampleLines } from '../failures.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from '../open-record.ts'
-import { taskFields } from '../tasks.ts'
+import { stateText, taskFields } from '../tasks.ts'
 import { attemptLines, remarkLines, storyLines } from './story-lines.ts'
 import { waitingLines, waitingSeconds, waitsOf } from './story-lines.ts'
 
@@ -56,7 +56,8 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     failure: failure === null ? null : failureFields(failure, own),
   }
   output.result(value, [
-    `${task.uid}  ${task.name}  ${task.state}${task.isInterrupted ? ' (interrupted)' : ''}`,
+    `${task.uid}  ${shortName(task.name)}  ${stateText(task)}`,
+    ...(shortName(task.name) === task.name || task.name === '' ? [] : [`  ${task.name}`]),
     ...storyLines(task, waits),
     ...attemptLines(record, task),
     ...remarkLines(task),

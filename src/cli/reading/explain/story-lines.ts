@@ -157,7 +157,7 @@ export function waitingLines(record: OpenRecord, task: TaskExplanation): string[
 }
 
 function shortageText(
-  { resource, asked, free, total, labels }: NonNullable<TaskExplanation['shortage']>,
+  { resource, asked, free, total, labels, ranks, room }: NonNullable<TaskExplanation['shortage']>,
   isOver: boolean,
 ): string {
   const [waits, run, are, is] = isOver
@@ -168,6 +168,9 @@ function shortageText(
   if (resource === 'nodes') return `${waits} for a node: none of its backend ${is} there`
   if (resource === 'labels') return `${waits} for a node${labelled}: none ${is} there`
   const runs = total > 1 || isOver ? run : 'runs'
+  if (resource === 'backend') {
+    return `${waits} for its backend, where ${countText(total, 'other task')} ${runs}`
+  }
   if (resource === 'workers') {
     const busy = total > 1 ? `all ${total} ${run} other functions` : `the only one ${runs} another`
     return `${waits} for a worker: ${busy}`
@@ -180,6 +183,11 @@ function shortageText(
     unit === '' ? countText(asked, resource.slice(0, -1), resource) : `${asked}${unit} ${resource}`
   const nodes = labelled === '' ? '' : ` of a node${labelled}`
   if (asked > total) return `asks for ${what}${nodes}, but the largest node has ${total}${unit}`
+  if (ranks > 1) {
+    const fits = isOver ? 'would have fitted' : room > 1 ? 'fit now' : 'fits now'
+    const fit = `${room === 0 ? 'none' : room} of them ${fits}`
+    return `${waits} for ${ranks} ranks of ${what}${nodes}: ${fit}`
+  }
   const rest = `${free}${unit} of ${total}${unit} ${are} free on the best node`
   return `${waits} for ${what}${nodes}: ${rest}`
 }

@@ -1,0 +1,46 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
+import { startCommandIn } from '../run-command.ts'
+import { linesOf, recordFolder, writeRecord } from './record-file.ts'
+import { eventsOf } from '../../views/synthetic-run.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+const run = {
+  nodes: [{ nodeId: 'n1', cores: 4 }],
+  tasks: [{ uid: 'a', name: '/bin/simulate', start: 1, end: 4, worker: 'n1/local/w1' }],
+  end: 10,
+}
+const path = writeRecord(folder.path, run)
+const read = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
+
+describe('tasks that are not there', () => {
+  it('row 95: a name or node that no task has ends with 2 and the nearest', async () => {
+    const name = await read('tasks', path, '--name', 'simulat')
+    expect([name.code, name.stdout]).toEqual([2, ''])
+    expect(name.stderr).toMatch(/--name: no task .* "simulat"; did you mean "simulate"\?/)
+    const node = await read('tasks', path, '--node', 'n2')
+    expect([node.code, node.stderr]).toEqual([2, expect.stringContaining('--node: no task')])
+    // Both are there, but no such task failed.
+    const none = await read('tasks', path, '--name', 'simulate', '--state', 'FAILED')
+    expect([none.code, none.stdout]).toEqual([0, 'no such task\n'])
+  })
+
+  it('tasks: in a run that goes on a name may still come', async () => {
+    const file = join(folder.path, 's-9.1790000000.telemetry.jsonl')
+    writeFileSync(file, linesOf(eventsOf(run).slice(0, -1), 's-9'))
+    const lock = acquireLock(lockPathOf(folder.path, 's-9'))
+    const live = await read('tasks', 's-9', '--name', 'later')
+    lock.release()
+    expect([live.code, live.stdout]).toEqual([0, 'no such task\n'])
+    expect((await read('tasks', 's-9', '--name', 'later')).code).toBe(2)
+  })
+
+  it('explain: of a task that is not there says how to list those of this record', async () => {
+    const { code, stderr } = await read('explain', 'nope', path)
+    expect([code, stderr]).toEqual([2, expect.stringContaining(`npx tutti tasks s-1.1790000000`)])
+  })
+})
