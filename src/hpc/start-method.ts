@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { messageOf, StateError } from '../foundation/errors.ts'
 import { expectOneOf } from '../foundation/options.ts'
+import { hideModuleCache } from './launch/module-cache.ts'
 
 /** `slurm`: the nodes of a job of Slurm. `hosts`: a list of hosts, by a remote shell. */
 export type StartMethod = 'slurm' | 'hosts'
@@ -16,6 +17,8 @@ export interface LaunchFacts {
   readonly hosts?: readonly string[]
   /** Of a script that does not run on the nodes. */
   readonly driver?: 'here'
+  /** Where Node keeps compiled modules of the script, if the launcher has chosen that. */
+  readonly moduleCache?: string
   /** Of a launch with several jobs: the folders of all, in order, and the place among them. */
   readonly chain?: { readonly at: number; readonly folders: readonly string[] }
 }
@@ -28,6 +31,7 @@ export const signaledFile = 'signaled'
 
 let chosen: StartMethod | null = null
 let isUsed = false
+let usedCache: string | undefined
 
 /**
  * Call it at the top of the script, before any backend is created. The same value again is fine.
@@ -60,11 +64,16 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
   }
   isUsed = true
   const facts = readFacts()
+  const { moduleCache } = facts
+  if (hideModuleCache(moduleCache)) usedCache = moduleCache
   if (facts.method === chosen) return { method: chosen, facts }
   throw new StateError(`the script was launched by "${facts.method}", it asks for "${chosen}"`, {
     hint: `Call setStartMethod('${facts.method}').`,
   })
 }
+
+/** The cache of modules that this process was given by its launcher; `null` if none. */
+export const launchedCache = (): string | null => usedCache ?? null
 
 /** Of the launch that has started this process. Throws `StateError` where there is none. */
 export function readFacts(): LaunchFacts {

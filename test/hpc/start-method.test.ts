@@ -54,6 +54,22 @@ describe('the start method of HPC backends', () => {
     )
   })
 
+  it('a cache of modules of the launcher is not passed on, one of the user is', async () => {
+    for (const [chosen, left] of [
+      ['/cache', undefined],
+      ['/own', '/own'],
+    ]) {
+      launchedWith({ method: 'hosts', hosts: ['a'], moduleCache: '/cache' })
+      vi.stubEnv('NODE_COMPILE_CACHE', chosen)
+      const { HpcBackend, setStartMethod } = await freshModule()
+      setStartMethod('hosts')
+      await expect(HpcBackend.create({ allocations: [{ max: 1 }] })).rejects.toMatchObject({
+        field: 'allocations',
+      })
+      expect(process.env['NODE_COMPILE_CACHE']).toBe(left)
+    }
+  })
+
   it('must be the one of the launcher', async () => {
     launchedWith({ method: 'hosts', hosts: ['a'] })
     const { HpcBackend, setStartMethod } = await freshModule()

@@ -16,6 +16,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
+import { cacheVariable, openModuleCache } from '../../hpc/launch/module-cache.ts'
 import { onFirstNode, type PlacedCommand } from '../../hpc/launch/first-node.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
@@ -162,14 +163,14 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const folder = LaunchFolder.of(parent, id)
   if (options.hosts !== undefined) {
     const hosts = readHostFile(resolve(command.folder, options.hosts))
-    folder.write('facts', JSON.stringify({ method: 'hosts', hosts }))
+    folder.write('facts', JSON.stringify({ method: 'hosts', hosts, ...cacheFact() }))
     writeRequest(folder.file('request'), request)
     return runHere({ words, stop: null }, command, folder, output)
   }
   if (jobId !== undefined) {
     const isHere = options.driver === 'here'
     const driver = isHere ? { driver: 'here' } : {}
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, ...driver }))
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, ...driver, ...cacheFact() }))
     writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
     const placed = isHere
@@ -183,6 +184,12 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
 }
 
+/** A script that has been launched before loads faster. */
+function cacheFact(): { readonly moduleCache?: string } {
+  const moduleCache = openModuleCache(process.env)
+  return moduleCache === null ? {} : { moduleCache }
+}
+
 /** The script is a child of this command, and has its terminal. */
 async function runHere(
   { words, stop }: PlacedCommand,
@@ -190,10 +197,15 @@ async function runHere(
   folder: LaunchFolder,
   output: Output,
 ): Promise<number> {
+  const { moduleCache } = folder.facts() ?? {}
   const code = await runScriptChild(words, {
     stop,
     cwd: launched.folder,
-    env: { [launchVariable]: folder.file('facts'), [runVariable]: folder.file('request') },
+    env: {
+      [launchVariable]: folder.file('facts'),
+      [runVariable]: folder.file('request'),
+      ...(moduleCache === undefined ? {} : { [cacheVariable]: moduleCache }),
+    },
   })
   const record = readToldRecord(folder.file('request'))
   if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {

@@ -113,6 +113,12 @@ function unusable(where: string, why: string, cause: unknown, hint?: string): Ba
   })
 }
 
+/** Begins to load the client, in a process that will connect soon. */
+export function preloadClient(): void {
+  // Whoever connects is told what is missing.
+  loadLibraries().catch(() => {})
+}
+
 /** Optional peers, loaded by those who use a cluster. */
 async function loadLibraries(): Promise<NatsLibraries> {
   try {

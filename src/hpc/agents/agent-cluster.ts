@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { isIPv6 } from 'node:net'
 import { fileURLToPath } from 'node:url'
+import { preloadClient } from '../../cluster/broker/nats.ts'
 import { type NatsServer, startNatsServer } from '../../cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../../cluster/cluster-backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -16,6 +17,7 @@ import type { AgentStart } from './node-agent.ts'
 import { NodeAgents } from './node-agents.ts'
 import { addressSharedWith } from '../shared-address.ts'
 import { removeSharedFile, writeSharedFile } from '../shared-file.ts'
+import { launchedCache } from '../start-method.ts'
 
 export interface AgentClusterOptions {
   readonly name: string
@@ -62,9 +64,10 @@ export class AgentCluster {
     labels: Readonly<Record<string, string>> = {},
   ): Promise<NodeAgents> {
     const { clock, log } = this.#options
-    const command = toAgentCommand([process.execPath, nodeAgent()])
+    const moduleCache = allocation.nodes.length > mostWriters ? null : launchedCache()
+    const command = toAgentCommand([process.execPath, nodeAgent()], moduleCache)
     const sharedFile = writeSharedFile()
-    const start = { ...toLimits(allocation), sharedFile, labels }
+    const start = { ...toLimits(allocation), sharedFile, labels, moduleCache }
     const agents = new NodeAgents({
       allocation,
       command: { command, input: toInput(this.#starting, start) },
@@ -75,6 +78,8 @@ export class AgentCluster {
       log,
     })
     this.#agents.add(agents)
+    // While agents and server start.
+    preloadClient()
     try {
       await this.#connecting
       const lost = await Promise.race([agents.ready(), this.lost()])
@@ -158,10 +163,13 @@ async function startServer(
 /** As long as the agents of a cluster keep the tasks of a driver that is gone. */
 const serverSeconds = 60
 
+/** Agents that have compiled something new write it at their end, all of them to one folder. */
+const mostWriters = 64
+
 /** The line that agents read. */
 async function toInput(
   starting: Promise<StartedServer>,
-  start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels'>,
+  start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels' | 'moduleCache'>,
 ): Promise<string> {
   const { servers, token, tls } = (await starting).connection
   const line: AgentStart = { servers, token, certificate: tls.ca, serverSeconds, ...start }

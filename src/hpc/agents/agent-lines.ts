@@ -3,6 +3,7 @@
  * The shell is the parent of the agent, which cannot tell of its own end when it is killed.
  */
 
+import { cacheVariable } from '../launch/module-cache.ts'
 import { quoteForShell } from '../quote.ts'
 
 /** What an agent writes when it is connected. */
@@ -16,12 +17,18 @@ const endedMark = 'tutti: agent ended on'
 
 /**
  * Runs the program with the node's name, which is the last argument of the command, and tells of
- * its end. The scheduler's SIGTERM is for the program.
+ * its end. The scheduler's SIGTERM is for the program. A node that does not see the cache of
+ * modules has none.
  */
-export function toAgentCommand(program: readonly string[]): readonly string[] {
+export function toAgentCommand(
+  program: readonly string[],
+  cache: string | null = null,
+): readonly string[] {
   const words = program.map((word) => quoteForShell('a command', word)).join(' ')
+  const folder = cache === null ? '' : quoteForShell('a folder', cache)
+  const keep = cache === null ? '' : `[ ! -d ${folder} ] || export ${cacheVariable}=${folder}; `
   // One line, as a remote shell takes it.
-  const script = `trap : TERM; ${words} "$1"; code=$?; echo "${endedMark} $1"; exit $code`
+  const script = `trap : TERM; ${keep}${words} "$1"; code=$?; echo "${endedMark} $1"; exit $code`
   return ['/bin/sh', '-c', script, 'sh']
 }
 

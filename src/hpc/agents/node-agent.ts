@@ -11,10 +11,12 @@ import { toGpuIds, usableMemoryMb } from '../../backends/local/node-capacity.ts'
 import type { Agent } from '../../cluster/agent/agent.ts'
 import { startAgent } from '../../cluster/agent/agent-options.ts'
 import { defaultWorkDir } from '../../cluster/agent/work-folder.ts'
+import { preloadClient } from '../../cluster/broker/nats.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { cleanEnvironment } from './agent-environment.ts'
 import { drainLine, nameTakenCode, startedLine } from './agent-lines.ts'
+import { hideModuleCache } from '../launch/module-cache.ts'
 import { type SharedFile, tellSeen } from '../shared-file.ts'
 
 /** The first line. */
@@ -30,12 +32,16 @@ export interface AgentStart {
   /** Without its server for so long, the agent ends: that of a living script is back sooner. */
   readonly serverSeconds: number
   readonly labels: Readonly<Record<string, string>>
+  /** Of Node, for this process alone; `null` if there is none. */
+  readonly moduleCache: string | null
 }
 
 const [, , name = ''] = process.argv
 /** Of this user, for all runs: an agent removes there what dead ones have left. */
 const workDir = defaultWorkDir(name)
 let starting: Promise<Agent> | null = null
+// The line comes when the driver's server is there.
+preloadClient()
 
 const lines = createInterface({ input: process.stdin })
 lines.on('line', (line) => {
@@ -60,6 +66,7 @@ process.on('SIGTERM', () => void end({ needsEnds: true }))
 
 async function start(given: AgentStart): Promise<Agent> {
   const { servers, token, certificate, sharedFile, labels } = given
+  hideModuleCache(given.moduleCache ?? undefined)
   void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
   const gpus = toGpuIds(cleanEnvironment(process.env))

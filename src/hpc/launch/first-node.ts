@@ -4,6 +4,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
+import { keepCacheIfThere } from './module-cache.ts'
 
 /** How a command is run where it belongs. */
 export interface PlacedCommand {
@@ -32,7 +33,8 @@ export async function onFirstNode(
   const [first = ''] = report.nodes
   const step = ['--overlap', '--mem=0', '--mpi=none', '--cpu-bind=none', '--quiet']
   const own = ['srun', `--jobid=${jobId}`, '-w', first, '-N1', '-n1', ...step]
-  const named = ['sh', '-c', 'echo "$$" > "$0"; exec "$@"', pidFile, ...command]
+  const script = `echo "$$" > "$0"; ${keepCacheIfThere}; exec "$@"`
+  const named = ['sh', '-c', script, pidFile, ...command]
   return {
     words: [...own, '--disable-status', ...named],
     stop: [...own, '--input=none', 'sh', '-c', 'kill -TERM "$(cat "$0")"', pidFile],

@@ -30,6 +30,7 @@ needs(requireCommand('nats-server'))(
       memoryMb: {},
       serverSeconds: 0.5,
       labels: {},
+      moduleCache: null,
     }
     agent.stdin.write(`${JSON.stringify(start)}\n`)
     let told = ''
