@@ -247,8 +247,9 @@ export class HpcBackend implements Backend, NodeServers {
       onEnding: (secondsLeft) => this.#tellEnding(secondsLeft),
       onSignal: () => cluster.expectEnd(),
       onEnd: (reason) => {
-        if (this.#pilots === null) this.#end(reason)
-        else agents?.drain()
+        if (this.#pilots === null) return this.#end(reason)
+        agents?.drain()
+        void this.#services.end(reason)
       },
     })
   }

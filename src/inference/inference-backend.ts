@@ -40,6 +40,8 @@ export class InferenceBackend implements Backend {
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
   #closing: Promise<void> | null = null
+  /** Why prompts can never be served again; `null` while they may be. */
+  #over: string | null = null
 
   /** Creates and initializes a backend: its engines run, and its server listens if it has one. */
   static async create(options: InferenceBackendOptions): Promise<InferenceBackend> {
@@ -111,8 +113,8 @@ export class InferenceBackend implements Backend {
   }
 
   refuse(spec: TaskSpec): Refusal | null {
-    const closed = this.#closedReason()
-    if (closed !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (this.#over !== null) return { field: 'backend', message: this.#over }
     if (spec.kind !== 'prompt') {
       const field = spec.kind === 'program' ? 'executable' : 'function'
       return { field, message: `"${this.name}" runs prompts only` }
@@ -179,6 +181,7 @@ export class InferenceBackend implements Backend {
       notify: (taskId, notice) => this.#notify(taskId, notice),
       sessionOf: (taskId) => this.#sessionOf(taskId),
       hasSessions: () => this.#connections.size > 0,
+      onOver: (reason) => this.#giveUp(reason),
     })
     this.#opening = service
     await service.open()
@@ -199,6 +202,12 @@ export class InferenceBackend implements Backend {
     this.#connections.clear()
   }
 
+  /** As tasks on the same nodes do, those of sessions end CANCELED with the reason. */
+  #giveUp(reason: string): void {
+    this.#over = reason
+    for (const jobs of this.#connections.values()) void jobs.cancelAll(reason)
+  }
+
   /** Notices about a task go to the session that submitted it, all others to every session. */
   #notify(taskId: string | null, notice: Notice): void {
     for (const [listener, jobs] of this.#connections) {
@@ -217,7 +226,7 @@ export class InferenceBackend implements Backend {
   }
 
   #closedReason(): string | null {
-    return this.#closing === null ? null : 'backend closed'
+    return this.#closing === null ? this.#over : 'backend closed'
   }
 
   #closedError(): StateError {

@@ -19,6 +19,7 @@ import { Batcher } from './generation/batcher.ts'
 import { EnginePool } from './generation/engine-pool.ts'
 import { ServerMetrics, toBatchSpan } from './generation/gen-ai.ts'
 import type { EngineWorker, InferenceEngine, Sampling } from './generation/inference-engine.ts'
+import { inferenceError } from './generation/inference-errors.ts'
 import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
 import { createGuard } from './guardrails/guard.ts'
@@ -34,6 +35,8 @@ export interface ServiceParts {
   readonly sessionOf: (taskId: string | null) => string
   /** Whether any session is connected; spans are created only then. */
   readonly hasSessions: () => boolean
+  /** No engine can start any more. Called once at most, before requests end because of it. */
+  readonly onOver: (reason: string) => void
 }
 
 export class InferenceService {
@@ -46,6 +49,8 @@ export class InferenceService {
   #server: InferenceServer | null = null
   /** What the servers of the engines have on other nodes. */
   #reservation: ServerReservation | null = null
+  /** Why no engine can start any more; `null` while one can. */
+  #over: string | null = null
 
   constructor(parts: ServiceParts) {
     const { options, config } = parts
@@ -108,7 +113,7 @@ export class InferenceService {
     } catch (error) {
       await Promise.all([this.pool.stop(), this.#server?.stop()])
       await this.#reservation?.close()
-      throw error
+      throw this.#over === null ? error : inferenceError('engine_lost', this.#over)
     }
     if (config.dynamicWorkers.isOn) this.#scaler.start()
   }
@@ -132,6 +137,16 @@ export class InferenceService {
     if (options.nodes === null || engine.kind !== 'process') return
     const request = toServerRequest(options.name, config, engine.cores)
     this.#reservation = options.nodes.reserveServers(request)
+    void this.#reservation.over.then((reason) => this.#giveUp(reason))
+  }
+
+  /** Prompts must not wait for servers whose nodes are gone. */
+  #giveUp(reason: string): void {
+    this.#over = reason
+    this.#scaler.stop()
+    this.#parts.onOver(reason)
+    this.#batcher.giveUp(reason)
+    void this.pool.giveUp(reason)
   }
 
   #onBatch(report: BatchReport): void {

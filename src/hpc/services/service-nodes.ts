@@ -83,7 +83,7 @@ export class ServiceNodes implements NodeServers {
   /** Ends all servers with this reason; none begins any more. */
   async end(reason: string): Promise<void> {
     this.#over ??= reason
-    await Promise.all([...this.#reservations].map((one) => one.close()))
+    await Promise.all([...this.#reservations].map((one) => one.end(reason)))
     await this.#connection?.release(reason)
   }
 
@@ -129,11 +129,16 @@ class ServiceReservation implements ServerReservation {
   readonly #nodes: readonly ReservedNode[]
   readonly #parts: ReservationParts
   readonly #servers = new Set<ServerProcess>()
+  readonly #over = Promise.withResolvers<string>()
   #closing: Promise<void> | null = null
 
   constructor(nodes: readonly ReservedNode[], parts: ReservationParts) {
     this.#nodes = nodes
     this.#parts = parts
+  }
+
+  get over(): Promise<string> {
+    return this.#over.promise
   }
 
   start(order: ServerOrder): ServerProcess {
@@ -143,6 +148,12 @@ class ServiceReservation implements ServerReservation {
     this.#servers.add(server)
     void server.ended.then(() => this.#servers.delete(server))
     return server
+  }
+
+  /** Its service learns the reason before its servers end. */
+  end(reason: string): Promise<void> {
+    if (this.#closing === null) this.#over.resolve(reason)
+    return this.close()
   }
 
   close(): Promise<void> {

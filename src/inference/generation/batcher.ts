@@ -45,6 +45,8 @@ export class Batcher {
   readonly #open = new Map<string, QueuedRequest>()
   readonly #batchOwner: BatchOwner
   #drained: PromiseWithResolvers<void> | null = null
+  /** How all requests end, because no worker comes any more; `null` while one may. */
+  #over: GenerationEnd | null = null
   #running = 0
   #arrivals = 0
   #breaches = 0
@@ -137,6 +139,7 @@ export class Batcher {
 
   #refusal({ isBounded, timeoutMs }: EnqueueOptions): GenerationEnd | null {
     if (this.#drained !== null) return failed('closing', 'the backend is closing')
+    if (this.#over !== null) return this.#over
     const { bounded } = this.#queue
     if (isBounded && bounded >= this.#parts.queueLimit) {
       return failed('queue_full', `the queue is full: ${bounded} requests are waiting`)
@@ -175,6 +178,12 @@ export class Batcher {
     if (this.#open.size === 0) this.#drained.resolve()
     this.#dispatchSoon()
     return this.#drained.promise.finally(() => signal.removeEventListener('abort', cancelAll))
+  }
+
+  /** No worker comes any more: ends all requests with `engine_lost`, and new ones at once. */
+  giveUp(reason: string): void {
+    this.#over = failed('engine_lost', reason)
+    for (const request of this.#open.values()) this.#stop(request, this.#over)
   }
 
   #enqueue(request: QueuedRequest): void {

@@ -35,6 +35,8 @@ export class EnginePool extends Service {
   #earlyFailures: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
   #stopped: Promise<void> | null = null
+  /** Why it was given up; `null` if it was not. */
+  #reason: string | null = null
 
   constructor(parts: EnginePoolParts) {
     super()
@@ -61,6 +63,7 @@ export class EnginePool extends Service {
   /** Why no engine serves now; `null` if one does. */
   get unready(): string | null {
     if (this.workers > 0) return null
+    if (this.#reason !== null) return this.#reason
     if (!this.#isRunning) return this.#stopped === null ? 'not started' : 'closed'
     const [first] = this.#workers.values()
     return first?.problem ?? 'no worker is configured'
@@ -76,6 +79,12 @@ export class EnginePool extends Service {
   resize(workers: number): void {
     this.#wanted = workers
     this.#adjust()
+  }
+
+  /** Stops, because no engine can start any more. */
+  giveUp(reason: string): Promise<void> {
+    this.#reason = reason
+    return this.stop()
   }
 
   override stop(): Promise<void> {

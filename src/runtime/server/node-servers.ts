@@ -29,6 +29,11 @@ export interface ServerRequest {
 export interface ServerReservation {
   /** Starts a program on one of them. Never throws: what goes wrong is told by the server. */
   start(order: ServerOrder): ServerProcess
+  /**
+   * Resolves with the reason when no server can run on any of its nodes again: they are lost, or
+   * whoever has them was closed. Never after `close`.
+   */
+  readonly over: Promise<string>
   /** Ends what runs there. Idempotent, same promise, complete when it resolves. */
   close(): Promise<void>
 }

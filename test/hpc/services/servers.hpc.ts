@@ -220,6 +220,11 @@ describe('model servers on the nodes of an allocation', () => {
     await session.close()
     await hpc.close()
     expect(serversOf('late')).toEqual([])
+    // What is asked of it then has an end.
+    const message = expect.stringContaining('is closed') as unknown
+    expect(await late.generate(['question'], 60)).toEqual([
+      { error: { code: 'engine_lost', message } },
+    ])
     await late.close()
     const { run } = await slurm()
     await eventually(async () => {

@@ -9,6 +9,8 @@ import type {
   ServerOrder,
   ServerRequest,
 } from '../../../../src/runtime/server/node-servers.ts'
+import { Session } from '../../../../src/session/session.ts'
+import { AITask } from '../../../../src/tasks/ai-task.ts'
 import { createObedientEngine } from '../../open-backend.ts'
 import { serverCommand } from './engine-options.ts'
 
@@ -17,6 +19,9 @@ class LocalNodes implements NodeServers {
   readonly requests: ServerRequest[] = []
   readonly orders: ServerOrder[] = []
   readonly ports: number[] = []
+  readonly over = Promise.withResolvers<string>()
+  /** Whether the nodes are there; servers on others do not start. */
+  isThere = true
   closed = 0
 
   reserveServers(request: ServerRequest) {
@@ -24,10 +29,11 @@ class LocalNodes implements NodeServers {
     return {
       start: (order: ServerOrder) => {
         this.orders.push(order)
+        const toCommand = this.isThere ? order.toCommand : () => ['false']
         const guardEnv = inheritedEnvironment(process.env)
         const server = new LocalServer({
           host: '127.0.0.1',
-          toCommand: order.toCommand,
+          toCommand,
           env: { ...guardEnv, ...order.env },
           guardEnv,
           clock: systemClock,
@@ -36,6 +42,7 @@ class LocalNodes implements NodeServers {
         void server.launched.then(({ port }) => this.ports.push(port)).catch(() => {})
         return server
       },
+      over: this.over.promise,
       close: async () => void this.closed++,
     }
   }
@@ -128,6 +135,30 @@ describe('the process engine with nodes', () => {
     const nodes = new LocalNodes()
     const attempt = open(nodes, { num_gpus: 2 }, { engine: { command: ['no-such-program'] } })
     await expect(attempt).rejects.toThrow('"no-such-program" cannot be started: ENOENT')
+    expect(nodes.closed).toBe(1)
+  })
+
+  it('prompts end with the reason when its nodes are gone, and servers are not tried again', async () => {
+    const nodes = new LocalNodes()
+    const backend = await open(nodes, { num_gpus: 2 })
+    await using session = new Session([backend])
+    nodes.isThere = false
+    const { pid } = (await page(nodes.ports[0] ?? 0, '/process')) as { readonly pid: number }
+    process.kill(pid, 'SIGKILL')
+    await expect.poll(() => nodes.orders.length).toBeGreaterThan(1)
+    const tasks = ['one', 'two'].map((prompt) => new AITask({ prompt }))
+    await session.submitTasks(tasks)
+    const generating = backend.generate(['three'], 60)
+    expect(tasks.map(({ state }) => state)).toEqual(['QUEUED', 'QUEUED'])
+    const reason = 'AllocationLostError: CANCELLED'
+    nodes.over.resolve(reason)
+    await session.waitTasks(tasks)
+    for (const { state, error } of tasks) {
+      expect([state, error]).toEqual(['CANCELED', expect.objectContaining({ reason })])
+    }
+    expect(await generating).toEqual([{ error: { code: 'engine_lost', message: reason } }])
+    await expect(session.submitTasks([new AITask({ prompt: 'four' })])).rejects.toThrow(reason)
+    await backend.close()
     expect(nodes.closed).toBe(1)
   })
 
