@@ -157,11 +157,12 @@ describe('a chain of jobs', () => {
   })
 
   needs(...slurmNeeds)('if the first job would never start, none is left', async () => {
-    const { start } = createLauncher(await slurm())
+    const { folder, start } = createLauncher(await slurm())
     const never = ['--partition', 'small', '--time', '60']
     const end = await start('--chain', '2', ...never, waiting, 'never').ended
     expect([end.code, end.stdout]).toEqual([3, ''])
     expect(end.stderr).toContain('would never start in partition small')
+    expect(readdirSync(join(folder, 'telemetry'))).toEqual([])
     await expect.poll(queue).toBe('')
   })
 

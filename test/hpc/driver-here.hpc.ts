@@ -1,8 +1,8 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs, requireCommand } from '../require.ts'
-import { createLauncher, scriptFile } from './launcher.ts'
+import { createLauncher, type Launcher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
 
 const options = ['--driver', 'here', '--time', '10', '--nodes', '2']
@@ -40,6 +40,75 @@ describe('tutti launch --driver here, outside of an allocation', () => {
     launch.child.kill('SIGKILL')
     await expect.poll(queue).toBe('')
   })
+
+  needs(...slurmNeeds)('a launcher that is killed leaves no job that waits', async () => {
+    const { run } = await slurm()
+    const all = ['--parsable', '-N4', '--exclusive', '-t', '10', '-o', '/dev/null']
+    const blocker = (await run('sbatch', ...all, '--wrap', 'sleep 100000')).trim()
+    const launcher = createLauncher(await slurm())
+    const held = launcher.start(...options, scriptFile('waiting-script'), 'never')
+    const elastic = launcher.start('--driver', 'here', scriptFile('elastic-script'), 'endless')
+    const states = async (): Promise<string> => run('squeue', '-h', '--sort=T', '-o', '%T')
+    await expect.poll(states).toBe('PENDING\nPENDING\nRUNNING\n')
+    held.child.kill('SIGKILL')
+    elastic.child.kill('SIGKILL')
+    await expect.poll(states).toBe('RUNNING\n')
+    await run('scancel', blocker)
+    await expect.poll(queue).toBe('')
+  })
+
+  /** A command of Slurm before the real one on PATH, in a folder `bin` of the launcher's. */
+  const launcherWith = async (name: string, lines: readonly string[]): Promise<Launcher> => {
+    const { env } = await slurm()
+    const launcher = createLauncher({ env: { ...env, PATH: `bin:${env['PATH']}` } })
+    const real = `PATH="\${PATH#bin:}" ${name} "$@"`
+    mkdirSync(join(launcher.folder, 'bin'))
+    const text = ['#!/bin/sh', ...lines.map((line) => line.replace('REAL', real)), ''].join('\n')
+    writeFileSync(join(launcher.folder, 'bin', name), text, { mode: 0o755 })
+    return launcher
+  }
+
+  needs(...slurmNeeds)(
+    'a job that sbatch has submitted without an answer is canceled',
+    async () => {
+      const { start } = await launcherWith('sbatch', [
+        'REAL > /dev/null',
+        'echo "Socket timed out on send/recv operation" >&2; exit 1',
+      ])
+      for (const driver of [['--driver', 'here'], []]) {
+        const end = await start(...driver, '--time', '10', scriptFile('waiting-script'), 'go').ended
+        expect([end.code, end.stderr]).toEqual([3, expect.stringContaining('Socket timed out')])
+        await expect.poll(queue).toBe('')
+      }
+    },
+  )
+
+  needs(...slurmNeeds)('a job whose id cannot be written down is canceled', async () => {
+    const { start } = await launcherWith('sbatch', [
+      'for script in "$@"; do :; done',
+      'mkdir "$(dirname "$script")/launch.json.new"',
+      'REAL',
+    ])
+    const end = await start(...options, scriptFile('waiting-script'), 'go').ended
+    expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('cannot be written')])
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)(
+    "row 101: a scheduler that is silent in the end does not change the script's exit code",
+    async () => {
+      const silent = '[ -e away ] && { echo Unable to contact slurm controller >&2; exit 1; }'
+      const { folder, start } = await launcherWith('squeue', [silent, 'REAL'])
+      const launch = start(...options, scriptFile('waiting-script'), 'go')
+      await launch.seen('waits')
+      writeFileSync(join(folder, 'away'), '')
+      writeFileSync(join(folder, 'go'), '')
+      const end = await launch.ended
+      expect([end.code, end.stdout]).toEqual([0, 'waits\ndone\n'])
+      expect(end.stderr).toContain('warning: squeue failed: Unable to contact slurm controller')
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)('row 101: a job that is canceled is a lost allocation, exit 3', async () => {
     const cluster = await slurm()

@@ -6,7 +6,8 @@ import { type RunRequest, runVariable, writeRequest } from '../../checkpoint/run
 import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
-import { endAllocations, HeldNodes } from '../../hpc/launch/held-nodes.ts'
+import { FolderGuard } from '../../hpc/launch/folder-jobs.ts'
+import { endAllocations, HeldNodes, lifeMinutes } from '../../hpc/launch/held-nodes.ts'
 import {
   cancelLinks,
   type ChainLink,
@@ -15,7 +16,7 @@ import {
   submitChain,
 } from '../../hpc/launch/launch-chain.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
-import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
+import { SchedulerError, SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
 import { createStatusLine, Interruption, type InterruptionOptions } from './following.ts'
@@ -31,6 +32,9 @@ interface JobLaunch {
   readonly more: readonly string[]
   readonly request: RunRequest
 }
+
+/** Runs the script on this machine, and tells its process id. */
+type RunScript = (onStart: (pid: number) => void) => Promise<number>
 
 const variables = { facts: launchVariable, request: runVariable }
 
@@ -70,7 +74,7 @@ export async function submitJobs(
 
 /** The script runs on this machine, with the nodes of a job that does nothing else. */
 export async function holdAndRun(
-  launched: JobLaunch & { readonly run: () => Promise<number> },
+  launched: JobLaunch & { readonly run: RunScript },
   folder: LaunchFolder,
   output: Output,
 ): Promise<number> {
@@ -82,38 +86,58 @@ export async function holdAndRun(
   )
   folder.write('facts', JSON.stringify({ method: 'slurm' }))
   writeRequest(folder.file('request'), request)
+  return withGuard(folder, output, async (guard, commands) => {
+    const interruption = new Interruption('', { cancelOnSignal: true }, output)
+    const { signal } = interruption
+    const onStatus = createStatusLine(output)
+    const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
+    const held = await HeldNodes.open(options).finally(() => interruption.release())
+    if (held === null) return interruption.exitCode
+    try {
+      const { jobId } = held
+      folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here' }))
+      const code = await run((pid) => guard.scriptStarted(pid))
+      await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
+      return code
+    } finally {
+      await held.close()
+    }
+  })
+}
+
+/** Nothing of the launch's jobs is left, also if this process is killed. */
+async function withGuard(
+  folder: LaunchFolder,
+  output: Output,
+  run: (guard: FolderGuard, commands: SlurmCommands) => Promise<number>,
+): Promise<number> {
   const commands = new SlurmCommands()
-  const interruption = new Interruption('', { cancelOnSignal: true }, output)
-  const { signal } = interruption
-  const onStatus = createStatusLine(output)
-  const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
-  const held = await HeldNodes.open(options).finally(() => interruption.release())
-  if (held === null) return interruption.exitCode
+  const guard = new FolderGuard(folder, commands)
   try {
-    const { jobId } = held
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here' }))
-    const code = await run()
-    await held.expectHeld()
-    return code
+    return await run(guard, commands)
   } finally {
-    await held.close()
-    await endAllocations(folder, commands)
+    await endAllocations(folder, commands).catch((error: unknown) => tellSilence(error, output))
+    guard.close()
   }
+}
+
+/** The exit code is the script's, also where Slurm does not answer in the end. */
+function tellSilence(error: unknown, output: Output): void {
+  if (!(error instanceof SchedulerError)) throw error
+  const left = `jobs that are left end within ${lifeMinutes} minutes of their start`
+  output.problem(`warning: ${error.message}; ${left}`)
 }
 
 /** The script runs on this machine, and asks for nodes by itself. None of them are left. */
 export async function runAlone(
   request: RunRequest,
-  run: () => Promise<number>,
+  run: RunScript,
   folder: LaunchFolder,
+  output: Output,
 ): Promise<number> {
   folder.write('facts', JSON.stringify({ method: 'slurm', driver: 'here' }))
   writeRequest(folder.file('request'), request)
-  try {
-    return await run()
-  } finally {
-    await endAllocations(folder, new SlurmCommands())
-  }
+  return withGuard(folder, output, (guard) => run((pid) => guard.scriptStarted(pid)))
 }
 
 export async function attachToJob(

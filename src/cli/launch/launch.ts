@@ -179,8 +179,10 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     return runHere(placed, command, folder, output)
   }
   const { holdAndRun, runAlone } = await import('./job.ts')
-  const run = (): Promise<number> => runHere({ words, stop: null }, command, folder, output)
-  if (givenJobOptions(options, plan.more).length === 0) return runAlone(request, run, folder)
+  const run = (onStart: (pid: number) => void): Promise<number> =>
+    runHere({ words, stop: null }, command, folder, output, onStart)
+  const isAlone = givenJobOptions(options, plan.more).length === 0
+  if (isAlone) return runAlone(request, run, folder, output)
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
 }
 
@@ -196,10 +198,12 @@ async function runHere(
   launched: RunCommand,
   folder: LaunchFolder,
   output: Output,
+  onStart: (pid: number) => void = () => {},
 ): Promise<number> {
   const { moduleCache } = folder.facts() ?? {}
   const code = await runScriptChild(words, {
     stop,
+    onStart,
     cwd: launched.folder,
     env: {
       [launchVariable]: folder.file('facts'),

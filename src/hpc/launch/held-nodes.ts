@@ -16,7 +16,8 @@ import { phaseOf } from '../slurm/job-report.ts'
 import { SlurmAllocation } from '../slurm/slurm-allocation.ts'
 import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { lostError, showWaiting, submitBatch } from './launch.ts'
+import { cancelJobsOf } from './folder-jobs.ts'
+import { isRefusal, lostError, showWaiting, submitBatch } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
 export interface HeldNodesOptions {
@@ -37,7 +38,7 @@ const beatMs = 10_000
 /** How long the first step may take. */
 const keeperMs = 30_000
 /** Without a sign of life for that long the job ends. */
-const lifeMinutes = 2
+export const lifeMinutes = 2
 
 export class HeldNodes {
   readonly jobId: string
@@ -68,6 +69,7 @@ export class HeldNodes {
       }
     } catch (error) {
       await job.cancel()
+      if (isRefusal(error)) folder.remove()
       throw error
     }
     await job.cancel()
@@ -108,12 +110,12 @@ export class HeldNodes {
 }
 
 /**
- * Cancels what a script that was killed has left of its own allocations. Where the scheduler does
- * not answer, those that run end by themselves.
+ * Cancels what a script has left of its own allocations, because it was killed or by a fault.
+ * Rejects where the scheduler does not answer; those that run end by themselves.
  */
 export async function endAllocations(launch: LaunchFolder, commands: SlurmCommands): Promise<void> {
-  const jobIds = launch.allocations().flatMap((folder) => folder.facts()?.jobId ?? [])
-  if (jobIds.length > 0) await commands.run('scancel', '--quiet', ...jobIds).catch(unlessSilent)
+  const known = launch.allocations().flatMap((folder) => folder.facts()?.jobId ?? [])
+  await cancelJobsOf(launch, commands, known)
 }
 
 function unlessSilent(error: unknown): undefined {

@@ -4,8 +4,9 @@
  * canceled: the script has ended by itself, or somebody has canceled a job of the chain.
  */
 
+import { SlurmJob } from '../slurm/slurm-job.ts'
 import { isForgotten, type SlurmCommands } from '../slurm/slurm-commands.ts'
-import { followJob, type FollowOptions, type LaunchEnd, submitBatch } from './launch.ts'
+import { followJob, isRefusal, type FollowOptions, type LaunchEnd, submitBatch } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
 /** A job of a chain, and its folder. */
@@ -87,6 +88,7 @@ export async function followChain(
     const followed = followJob({ ...options, ...link, view: { ...view, status } })
     const end = await followed.catch(async (error: unknown) => {
       await cancelRest()
+      if (isRefusal(error)) for (const { folder } of links.slice(at)) folder.remove()
       throw error
     })
     if (end === null) return null
@@ -98,10 +100,19 @@ export async function followChain(
       return end.code
     }
     const what = end.lost === null ? 'has used up its time' : `is ${end.state ?? 'lost'}`
-    const goes = `link ${at + 2} of ${count}, job ${next.jobId}, goes on`
-    view.notice(`job ${link.jobId} ${what}: ${goes}`)
+    const goes = (await isCanceled(next, options)) ? 'was canceled while it waited' : 'goes on'
+    view.notice(`job ${link.jobId} ${what}: link ${at + 2} of ${count}, job ${next.jobId}, ${goes}`)
   }
   return null
+}
+
+/** Of a job that has not begun. */
+async function isCanceled(
+  { jobId, folder }: ChainLink,
+  { commands, clock }: Pick<ChainOptions, 'commands' | 'clock'>,
+): Promise<boolean> {
+  const report = await new SlurmJob(jobId, commands, clock).report().catch(() => null)
+  return report?.state === 'CANCELLED' && !folder.hasStarted
 }
 
 function describeStop({ jobId }: ChainLink, { code, lost, state }: LaunchEnd): string {

@@ -91,8 +91,9 @@ export class LaunchFolder {
     }
   }
 
-  /** Those of allocations that the script has asked for. */
+  /** Those of allocations that the script has asked for. None of a launch that was removed. */
   allocations(): LaunchFolder[] {
+    if (!existsSync(this.path)) return []
     const names = readdirSync(this.path).filter((name) => name.startsWith(allocationPrefix))
     return names.map((name) => new LaunchFolder(join(this.path, name)))
   }

@@ -5,6 +5,7 @@ import { BackendError } from '../../foundation/errors.ts'
 import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
 import { type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
+import { cancelJobsOf, mayHaveSubmitted } from './folder-jobs.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
 
 /** What a follower shows. */
@@ -31,8 +32,21 @@ const longestEndMs = 60_000
 /** States of a job that the script did not end. */
 const lostStates = /^(?:CANCELLED|TIMEOUT|DEADLINE|PREEMPTED|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)$/
 
-/** Resolves with the job's id. */
+/** Resolves with the job's id. If it rejects, no job is left. */
 export async function submitBatch(
+  commands: SlurmCommands,
+  options: readonly string[],
+  folder: LaunchFolder,
+): Promise<string> {
+  try {
+    return await submit(commands, options, folder)
+  } catch (error) {
+    if (mayHaveSubmitted(error)) await cancelJobsOf(folder, commands).catch(() => {})
+    throw error
+  }
+}
+
+async function submit(
   commands: SlurmCommands,
   options: readonly string[],
   folder: LaunchFolder,
@@ -214,6 +228,10 @@ export async function showWaiting(
     startsAt === null ? '' : `, expected ${new Date(startsAt * 1000).toLocaleString('sv')}`
   show(`job ${id}: ${state.toLowerCase()} (${reason})${when}`)
 }
+
+/** Whether the job would never have begun: nothing of it is worth keeping. */
+export const isRefusal = (error: unknown): boolean =>
+  BackendError.isInstance(error) && error.code === 'AllocationRefusedError'
 
 /** `null`: Slurm does not know the job any more. With the folder that its first node must see. */
 export function lostError(

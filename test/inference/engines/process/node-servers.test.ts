@@ -138,7 +138,7 @@ describe('the process engine with nodes', () => {
     expect(nodes.closed).toBe(1)
   })
 
-  it('prompts end with the reason when its nodes are gone, and servers are not tried again', async () => {
+  it('prompts end with the reason when its nodes are gone', async () => {
     const nodes = new LocalNodes()
     const backend = await open(nodes, { num_gpus: 2 })
     await using session = new Session([backend])

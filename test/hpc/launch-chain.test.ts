@@ -1,0 +1,79 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../src/foundation/clock.ts'
+import { mayHaveSubmitted, parseJobsOf } from '../../src/hpc/launch/folder-jobs.ts'
+import { followChain } from '../../src/hpc/launch/launch-chain.ts'
+import { LaunchFolder } from '../../src/hpc/launch/launch-folder.ts'
+import { SchedulerError, SlurmCommands } from '../../src/hpc/slurm/slurm-commands.ts'
+
+const temporaryFolder = (): string => {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-chain-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  return folder
+}
+
+describe('the jobs of a launch', () => {
+  it('a job that was canceled while it waited is not said to go on', async () => {
+    const parent = temporaryFolder()
+    // As Slurm answers: 16 has run to its limit, 17 was canceled.
+    const answer = (id: string, state: string): string => `${id}|${state}|None|N/A|N/A|N/A|1:00|p|`
+    const lines = [
+      '#!/bin/sh',
+      `case "$*" in *16*) echo '${answer('16', 'TIMEOUT')}'; exit ;; esac`,
+      `echo '${answer('17', 'CANCELLED')}'`,
+    ]
+    writeFileSync(join(parent, 'squeue'), `${lines.join('\n')}\n`, { mode: 0o755 })
+    writeFileSync(join(parent, 'scancel'), '#!/bin/sh\n', { mode: 0o755 })
+    const folders = LaunchFolder.chainOf(parent, 's', 3)
+    const links = folders.map((folder, at) => ({ folder, jobId: String(16 + at) }))
+    folders[0]?.write('started', 'run\n')
+    folders[0]?.write('ended', '')
+    folders[0]?.write('exit', '1\n')
+    const notices: string[] = []
+    const following = followChain(links, {
+      commands: new SlurmCommands({ env: { PATH: `${parent}:/bin:/usr/bin` } }),
+      clock: systemClock,
+      view: {
+        stdout() {},
+        stderr() {},
+        status() {},
+        notice: (line) => void notices.push(line),
+      },
+      signal: new AbortController().signal,
+      onLink() {},
+    })
+    await expect(following).rejects.toThrow('job 17 is CANCELLED')
+    expect(notices).toEqual([
+      'job 16 is TIMEOUT: link 2 of 3, job 17, was canceled while it waited',
+      'job 17: it is CANCELLED; the jobs after it are canceled',
+    ])
+  })
+
+  it('are found by the path of their batch script', () => {
+    const lines = [
+      "7 /work a/b/telemetry/s'1.launch/batch.sh",
+      "8 /work a/b/telemetry/s'1.launch/allocation-2/batch.sh",
+      "9 /work a/b/telemetry/s'1-2.launch/batch.sh",
+      '10 (null)',
+      '11',
+      '',
+    ]
+    expect(parseJobsOf("/work a/b/telemetry/s'1.launch", lines.join('\n'))).toEqual(['7', '8'])
+  })
+
+  it('may be there after sbatch has failed without an answer', () => {
+    const failure = (stderr: string, code?: string): SchedulerError =>
+      new SchedulerError('', { command: '', stderr, ...(code === undefined ? {} : { code }) })
+    expect(
+      [
+        failure('Batch job submission failed: Socket timed out on send/recv operation'),
+        failure('', 'SchedulerTimeoutError'),
+        failure('', 'SchedulerOutputError'),
+        failure('Invalid account'),
+        new Error('timed out'),
+      ].map(mayHaveSubmitted),
+    ).toEqual([true, true, true, false, false])
+  })
+})
