@@ -12,7 +12,7 @@ import {
 import type { ClusterBackend } from '../cluster/cluster-backend.ts'
 import { AllocationEnding } from '../events/library-events.ts'
 import type { Clock } from '../foundation/clock.ts'
-import { BackendError, StateError } from '../foundation/errors.ts'
+import { BackendError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Log } from '../foundation/log.ts'
 import type {
@@ -37,7 +37,7 @@ import { Pilots } from './pilots/pilots.ts'
 import { refuseRanks } from './ranks/rank-refusal.ts'
 import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
 import { RankTurns } from './ranks/rank-turns.ts'
-import type { RemoteProcess } from './remote-process.ts'
+import { RemoteProcess } from './remote-process.ts'
 import { ServiceNodes } from './services/service-nodes.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
 import { tellEnd } from './start-method.ts'
@@ -269,8 +269,10 @@ export class HpcBackend implements Backend, NodeServers {
   #startRanks(command: RankCommand): RemoteProcess {
     const [node = ''] = command.nodes
     const allocation = this.#pilots?.allocationOf(node) ?? this.#given.allocation
-    if (allocation === null) throw new StateError(`node ${node} is not there any more`)
-    return allocation.startRanks(command)
+    if (allocation !== null) return allocation.startRanks(command)
+    // It was lost after the ranks were placed there; the step says so, as one that cannot begin.
+    const told = ['sh', '-c', 'echo "node $0 is not there any more" >&2; exit 1', node]
+    return new RemoteProcess({ command: told, env: process.env, input: '', clock: this.#clock })
   }
 
   /** Notes tasks that end because nothing may run any more. */

@@ -52,21 +52,27 @@ describe('allocations that the backend asks for', () => {
     expect(await queue()).toBe('')
   })
 
-  needs(...slurmNeeds)('a scheduler that is away has refused nothing', async () => {
-    const { daemonOf, restart } = await slurm()
-    const { folder, start } = createLauncher(await slurm())
-    const goFile = join(folder, 'go')
-    const launch = start(...elastic, 'away', goFile)
-    await launch.seen('created')
-    process.kill(daemonOf('ctl') ?? 0, 'SIGKILL')
-    writeFileSync(goFile, '')
-    await launch.seen('SchedulerSilent')
-    restart('ctl')
-    const end = await launch.ended
-    expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'], joined: 1 })
-    expect(end.code).toBe(0)
-    expect(end.stderr).not.toContain('AllocationFailed')
-  })
+  needs(...slurmNeeds)(
+    'a scheduler that is away has refused nothing; ranks begin later',
+    async () => {
+      const { daemonOf, restart } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const goFile = join(folder, 'go')
+      const launch = start(...elastic, 'ranks', goFile)
+      await launch.seen('created')
+      process.kill(daemonOf('ctl') ?? 0, 'SIGKILL')
+      writeFileSync(goFile, '')
+      await launch.seen('SchedulerSilent')
+      restart('ctl')
+      const end = await launch.ended
+      expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({
+        ends: ['DONE'],
+        joined: 4,
+      })
+      expect(end.code).toBe(0)
+      expect(end.stderr).not.toContain('AllocationFailed')
+    },
+  )
 
   needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {
     const { start } = createLauncher(await slurm())

@@ -57,6 +57,7 @@ export class PilotJob {
   #allocation: Allocation | null = null
   #watch: AllocationWatch | null = null
   #startedAt: number | null = null
+  #readyAt: number | null = null
   /** Why the scheduler ends it. */
   #cause: 'limit' | 'loss' = 'loss'
   /** Since when none of its nodes runs a task. */
@@ -102,6 +103,11 @@ export class PilotJob {
     return this.#startedAt
   }
 
+  /** Seconds since the epoch; `null` before agents run on all of its nodes. */
+  get readyAt(): number | null {
+    return this.#readyAt
+  }
+
   /** Seconds since the epoch; `null` while one of its nodes runs a task. */
   get idleSince(): number | null {
     return this.#idleSince
@@ -115,7 +121,7 @@ export class PilotJob {
   note(nodes: ReadonlyMap<string, NodeLoad>): void {
     const own = this.#allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
     const taken = own.reduce((sum, one) => sum + one.taken, 0)
-    const isBusy = this.#allocation === null || own.some((one) => one.isBusy)
+    const isBusy = this.#readyAt === null || own.some((one) => one.isBusy)
     const isIdle = !isBusy && taken === this.#taken
     const now = this.#options.clock.now()
     this.#idleSince = isBusy ? null : isIdle ? (this.#idleSince ?? now) : now
@@ -163,7 +169,7 @@ export class PilotJob {
 
   /** What it has come for in vain. */
   #missed(): readonly string[] {
-    if (this.#startedAt === null || this.hasRun) return []
+    if (this.#readyAt === null || this.hasRun) return []
     const waiting = this.#options.waiting()
     return this.work.filter((key) => waiting.has(key))
   }
@@ -193,11 +199,16 @@ export class PilotJob {
 
   async #use({ allocation, jobId }: HeldNodes): Promise<string | null> {
     const { addAgents, removeAgents, clock, onChange } = this.#options
-    const agents = await addAgents(allocation, jobId)
+    // Before any agent is there: the first one may get tasks while others start.
+    this.#startedAt = clock.now()
+    this.#allocation = allocation
+    this.#watch = this.#watchEnd(allocation)
+    const agents = await addAgents(allocation, jobId).catch((error: unknown) => {
+      this.#watch?.close()
+      throw error
+    })
     try {
-      this.#startedAt = clock.now()
-      this.#allocation = allocation
-      this.#watch = this.#watchEnd(allocation)
+      this.#readyAt = clock.now()
       if (this.#phase !== 'ending') this.#phase = 'running'
       onChange()
       void this.#askWhenAgentsEnd(allocation, agents)

@@ -53,6 +53,8 @@ export interface Pilot {
   readonly submittedAt: number
   /** Seconds since the epoch; `null` while it waits in the queue. */
   readonly startedAt: number | null
+  /** When all of its nodes could take work; `null` before. */
+  readonly readyAt: number | null
   /** It takes no more work. */
   readonly isEnding: boolean
   /** By `workKey`: what it was asked for. */
@@ -90,7 +92,7 @@ export interface PilotPlan {
 /** Sums of fractions of allocations are not exact. */
 const rounding = 1e-6
 const roundUp = (sum: number): number => Math.max(0, Math.ceil(sum - rounding))
-/** How long one that has started may take to get its share of what waits. */
+/** How long one that is ready may take to get its share of what waits. */
 const settleSeconds = 5
 
 export function planPilots(situation: PilotSituation): PilotPlan {
@@ -137,7 +139,8 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
   const own = pilots.filter((pilot) => pilot.kind === at)
   const alive = own.filter(({ isEnding }) => !isEnding)
   const running = alive.filter(({ startedAt }) => startedAt !== null)
-  const settled = running.filter((pilot) => now - startOf(pilot) >= settleSeconds)
+  const isSettled = ({ readyAt }: Pilot): boolean => now - (readyAt ?? Infinity) >= settleSeconds
+  const settled = running.filter(isSettled)
   const most = Math.min(max - own.length, maxTotal - history.submitted)
   const isProven = own.some((pilot) => isGood(pilot, now))
   return {

@@ -159,7 +159,8 @@ export class Pilots {
   }
 
   #jobOf(node: string): PilotJob | undefined {
-    return Array.from(this.#jobs.values()).find((job) => job.has(node))
+    // One that is about to end may have had a node that another one has now.
+    return Array.from(this.#jobs.values()).findLast((job) => job.has(node))
   }
 
   #plan(): void {
@@ -179,6 +180,7 @@ export class Pilots {
         kind: job.kind,
         submittedAt: job.submittedAt,
         startedAt: job.startedAt,
+        readyAt: job.readyAt,
         isEnding: job.phase === 'ending',
         work: job.work,
         hasRun: job.hasRun,

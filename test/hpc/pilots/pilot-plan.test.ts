@@ -179,7 +179,7 @@ describe('allocations by waiting work', () => {
 
   it('keeps one in the queue that may still be of use, when a kind before it may get one', () => {
     const work = [{ resources: resolveResources({}), count: 4 }]
-    const times = { submittedAt: 1, startedAt: null, idleSince: null }
+    const times = { submittedAt: 1, startedAt: null, readyAt: null, idleSince: null }
     const waiting = { id: 'job-1', kind: 1, work: [], ...times, isEnding: false, hasRun: false }
     const common = { kinds: [kind, kind], histories: [], pilots: [waiting], now: 10 }
     const plan = planPilots({ ...common, work })
@@ -287,6 +287,27 @@ describe('allocations by waiting work', () => {
     expect(simulation.submissions).toEqual(Array.from({ length: 21 }, (_, at) => 1 + 10 * at))
     expect(simulation.done).toBe(4)
     expect(simulation.histories[0]).toMatchObject({ submitted: 1, failures: 0 })
+  })
+
+  it('keeps one that starts and has taken all of the work', () => {
+    const slow: QueueAnswer = { ...willing, readySeconds: 30 }
+    const simulation = new Simulation([kind], [slow], { taskSeconds: 100 })
+    simulation.left = 1
+    simulation.run(40)
+    expect(simulation.running.map(({ id }) => id)).toEqual(['job-1'])
+    simulation.left = 3
+    simulation.run(100)
+    expect([simulation.done, simulation.orders.length]).toEqual([1, 1])
+  })
+
+  it('does not take one for idle that has not started all of its nodes', () => {
+    const slow: QueueAnswer = { ...willing, readySeconds: 30, lacks: () => true }
+    const simulation = new Simulation([{ ...kind, max: 1 }], [slow])
+    simulation.left = 1
+    simulation.run(37)
+    expect(simulation.running.map(({ id }) => id)).toEqual(['job-1'])
+    simulation.run(10)
+    expect(simulation.running).toEqual([])
   })
 
   it('asks for few, whatever comes, when none of them runs anything', () => {

@@ -24,6 +24,8 @@ export interface QueueAnswer {
   /** Its controller is away. */
   readonly isUnanswered?: boolean
   readonly queueSeconds: number
+  /** From its start until all of its nodes are ready; the first takes tasks before. Default 0. */
+  readonly readySeconds?: number
   /** From its start on; `Infinity` for one that lives until it is given back. */
   readonly lifeSeconds: number
   /** What ends it. Default: a loss. */
@@ -45,6 +47,7 @@ interface SimulatedPilot {
   readonly work: readonly string[]
   readonly submittedAt: number
   startedAt: number | null
+  readyAt: number | null
   idleSince: number | null
   hasRun: boolean
   /** What it runs. */
@@ -132,7 +135,7 @@ export class Simulation {
     const history = this.histories[kind] as PilotHistory
     this.histories[kind] = { ...history, submitted: history.submitted + 1 }
     const id = `job-${this.orders.length}`
-    const times = { submittedAt: this.now, startedAt: null, idleSince: null }
+    const times = { submittedAt: this.now, startedAt: null, readyAt: null, idleSince: null }
     const pilot = { id, kind, answer, work, ...times, hasRun: false, tasks: [] }
     if (answer.isUnanswered === true) return this.#note(pilot, 'unanswered', 'no answer')
     if (answer.isRefused === true) return this.#note(pilot, 'failed', 'Invalid account')
@@ -145,6 +148,8 @@ export class Simulation {
       pilot.startedAt = this.now
       pilot.idleSince = this.now
     }
+    const { readySeconds = 0 } = pilot.answer
+    if (this.now - pilot.startedAt >= readySeconds) pilot.readyAt ??= this.now
     for (const { of, endsAt } of pilot.tasks) if (endsAt <= this.now) of.done++
     pilot.tasks = pilot.tasks.filter(({ endsAt }) => endsAt > this.now)
     if (pilot.tasks.length === 0) pilot.idleSince ??= this.now
@@ -183,9 +188,9 @@ export class Simulation {
   }
 
   #note(pilot: SimulatedPilot, how: PilotEnd['kind'], reason: string): void {
-    const { kind, submittedAt, startedAt, hasRun, work } = pilot
+    const { kind, submittedAt, readyAt, hasRun, work } = pilot
     const waiting = new Set(this.#waiting.map(({ resources }) => workKey(resources)))
-    const missed = startedAt === null || hasRun ? [] : work.filter((key) => waiting.has(key))
+    const missed = readyAt === null || hasRun ? [] : work.filter((key) => waiting.has(key))
     const end = { kind: how, submittedAt, at: this.now, reason, hasRun, missed }
     this.histories[kind] = noteEnd(this.histories[kind] as PilotHistory, end)
   }
