@@ -162,11 +162,8 @@ export class ClusterBackend implements Backend {
     this.#directory.noteExit(nodeId)
   }
 
-  /** `mayGrow`: whether other nodes may come than are there, and the `coming` ones. */
-  refuse(
-    spec: TaskSpec,
-    { mayGrow = true, coming = [] }: { mayGrow?: boolean; coming?: readonly ComingNode[] } = {},
-  ): Refusal | null {
+  /** `mayGrow`: whether other nodes may come than are there. */
+  refuse(spec: TaskSpec, { mayGrow = true }: { mayGrow?: boolean } = {}): Refusal | null {
     if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt') {
       return { field: 'prompt', message: `"${this.name}" runs no prompts` }
@@ -181,7 +178,7 @@ export class ClusterBackend implements Backend {
         'import; move it to a module of its own, which a bundler leaves external'
       return { field: 'function', message }
     }
-    return this.#refuseResources(spec, mayGrow, coming)
+    return this.#refuseResources(spec, mayGrow)
   }
 
   /** With what is known of the cluster beyond its options. */
@@ -192,7 +189,8 @@ export class ClusterBackend implements Backend {
   ): ClusterConnection {
     const held = settings.isOfServices === true ? noneHeld : this.held.open()
     const { clock, log, token, agentTimeoutSeconds } = this.#options
-    const { secondsLeft = () => Infinity, modules = this.#options.modules } = settings
+    const { secondsLeft = () => Infinity, horizons = [] } = settings
+    const { modules = this.#options.modules } = settings
     const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
     this.#listeners.add(listener)
     const driver = new DriverSession({
@@ -210,6 +208,7 @@ export class ClusterBackend implements Backend {
       modules,
       toNode: (agent) => this.#toNode(agent),
       secondsLeft,
+      horizons,
       held,
       whyNone: settings.whyNone ?? null,
     })
@@ -253,22 +252,17 @@ export class ClusterBackend implements Backend {
     await this.#local?.close()
   }
 
-  #refuseResources(
-    { resources }: TaskSpec,
-    mayGrow: boolean,
-    coming: readonly ComingNode[],
-  ): Refusal | null {
+  #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
     // Every node has a core. Most tasks ask for nothing else, and are not compared with all nodes.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
     }
     const { largestNode } = this.#options
-    const there = this.#directory.agents.map(({ announcement: { name, facts } }) => ({
+    const nodes = this.#directory.agents.map(({ announcement: { name, facts } }) => ({
       name,
       facts: this.held.without(name, facts),
     }))
-    const nodes = [...there, ...coming]
     const known = nodes.map(({ facts }) => facts)
     if (largestNode !== null) known.push(largestNode)
     // Agents may come later; what they have is not known.
@@ -342,9 +336,6 @@ function toClusterColumn(sample: ResourceSample): ResourceSample {
     gpus: [],
   }
 }
-
-/** One that is not there yet. */
-type ComingNode = Pick<KnownAgent['announcement'], 'name' | 'facts'>
 
 interface ClusterParts {
   readonly options: ResolvedClusterOptions

@@ -10,6 +10,9 @@ import {
   toEventNotice,
 } from '../backends/backend.ts'
 import type { ClusterBackend } from '../cluster/cluster-backend.ts'
+import { couldRun } from '../cluster/driver/placement/placement-node.ts'
+import type { NodeFacts } from '../cluster/wire/messages.ts'
+import { describeLack, describeRequest } from '../cluster/wire/resource-words.ts'
 import { AllocationEnding } from '../events/library-events.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
@@ -20,6 +23,7 @@ import type {
   ServerRequest,
   ServerReservation,
 } from '../runtime/server/node-servers.ts'
+import { defaultResources, isDefaultRequest } from '../tasks/resources.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { AgentCluster } from './agents/agent-cluster.ts'
 import type { NodeAgents } from './agents/node-agents.ts'
@@ -131,20 +135,35 @@ export class HpcBackend implements Backend, NodeServers {
     }
     const { resources } = spec
     const pilots = this.#pilots
-    if (pilots !== null && (resources.seconds ?? 0) > this.#secondsLeft()) {
-      const message = `no allocation lasts for ${resources.seconds} s`
-      return { field: 'resources.seconds', message }
+    const isPlain = resources.ranks === 1 || this.#closing !== null
+    if (isPlain && (pilots === null || isDefaultRequest(resources))) {
+      return this.#backend.refuse(spec, { mayGrow: false })
     }
-    if (resources.ranks === 1 || this.#closing !== null) {
-      const coming = pilots?.candidates.map((facts) => ({ name: comingName, facts })) ?? []
-      return this.#backend.refuse(spec, { mayGrow: false, coming })
-    }
-    const { nodes, held } = this.#backend
-    const free = nodes.flatMap(({ nodeId, capacity }) =>
-      capacity === undefined ? [] : [held.without(nodeId, capacity)],
-    )
+    const free = this.#freeNodes(pilots === null ? undefined : resources.seconds)
     const mayCome = pilots?.mayRun(resources) ?? false
-    return refuseRanks(spec, free, { held: held.describe(), mayCome })
+    const coming = pilots?.describeComing(resources) ?? []
+    const words = [...this.#backend.held.describe(), ...coming]
+    if (!isPlain) return refuseRanks(spec, free, { words, mayCome })
+    // Resources are judged by what may come as well.
+    const refusal = this.#backend.refuse({ ...spec, resources: defaultResources })
+    if (refusal !== null || mayCome || free.some((one) => couldRun(one, resources))) return refusal
+    const { seconds } = resources
+    const agents = free.map((facts) => ({ name: facts.name, facts }))
+    const lack =
+      seconds === undefined
+        ? describeLack(resources, agents, 'none')
+        : `no node has ${describeRequest(resources)} for ${seconds} s`
+    const field = seconds === undefined ? 'resources' : 'resources.seconds'
+    return { field, message: [lack, ...words].join('; ') }
+  }
+
+  /** What services leave of the nodes that are there for so long. */
+  #freeNodes(seconds = 0): readonly (NodeFacts & { readonly name: string })[] {
+    const { nodes, held } = this.#backend
+    return nodes.flatMap(({ nodeId: name, capacity }) => {
+      if (capacity === undefined || seconds > this.#secondsLeft(name)) return []
+      return [{ labels: {}, ...held.without(name, capacity), name }]
+    })
   }
 
   /** For `nodes` of an inference backend: its servers run beside tasks, on nodes of their own. */
@@ -166,6 +185,7 @@ export class HpcBackend implements Backend, NodeServers {
     const ranks = new RankTasks({ listener: reports ?? listener, allocation: placed, clock, turns })
     const connection = this.#backend.connect(ranks, session, {
       secondsLeft: (node) => this.#secondsLeft(node),
+      horizons: pilots?.horizons ?? [],
       modules: this.#modules,
       whyNone: pilots === null ? null : (resources) => pilots.whyNone(resources),
     })
@@ -263,7 +283,8 @@ export class HpcBackend implements Backend, NodeServers {
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
-    return Math.max(own, this.#pilots?.longestSeconds ?? 0)
+    // Others may come; whether they may for a task is asked one by one.
+    return this.#pilots === null ? own : Infinity
   }
 
   #startRanks(command: RankCommand): RemoteProcess {
@@ -309,8 +330,6 @@ interface HpcParts extends GivenNodes {
   readonly backend: ClusterBackend
   readonly agents: NodeAgents | null
 }
-
-const comingName = 'allocations'
 
 /** Modules go to all nodes in the same way. */
 function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {

@@ -8,6 +8,8 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 export interface ClusterSettings {
   /** Until nothing runs any more, on this node or on any; `Infinity` without an end. */
   readonly secondsLeft: (node?: string) => number
+  /** Tasks that run for more and for less than one of these do not wait for the same nodes. */
+  readonly horizons: readonly number[]
   /** How agents get the modules of functions. */
   readonly modules: 'shared' | 'bundle'
   /**

@@ -39,6 +39,7 @@ export interface JobPlaces {
   readonly links: ReadonlyMap<string, AgentLink>
   /** Until nothing runs any more; `Infinity` without an end. */
   readonly secondsLeft: (node?: string) => number
+  readonly horizons?: readonly number[]
   /** What services hold, and these jobs cannot use. */
   readonly held: HeldView
 }
@@ -73,7 +74,7 @@ export class DriverJobs {
   #sequence = 0
 
   constructor(listener: BackendListener, clock: Clock, places: JobPlaces = anywhere) {
-    const { links, secondsLeft, held } = places
+    const { links, secondsLeft, horizons = [], held } = places
     const jobsAt = (name: string): readonly DriverJob[] => links.get(name)?.jobs.toArray() ?? []
     this.#places = places
     this.held = held
@@ -83,7 +84,7 @@ export class DriverJobs {
       const nowMs = clock.monotonicMs()
       return jobsAt(name).map((one) => toRunning(one, nowMs))
     }
-    this.placement = new Placement({ secondsLeft, running }, held)
+    this.placement = new Placement({ secondsLeft, running, horizons }, held)
     held.attach({ changed: (name) => this.placement.setHeld(name), jobsAt })
   }
 

@@ -45,6 +45,7 @@ export function toLostAttempts(
 }
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
+  readonly secondsLeft?: ClusterSettings['secondsLeft']
   readonly url: string
   readonly agentTimeoutSeconds: number
 }
@@ -56,23 +57,26 @@ export class NoAgentWatch {
   readonly #url: string
   readonly #timeoutMs: number
   readonly #whyNone: NoAgentOptions['whyNone']
+  readonly #secondsLeft: ClusterSettings['secondsLeft'] | undefined
   /** By what is asked for: since when nobody has it, and since when the first task waits for it. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
 
   constructor(
     jobs: DriverJobs,
     directory: AgentDirectory,
-    { url, agentTimeoutSeconds, whyNone }: NoAgentOptions,
+    { url, agentTimeoutSeconds, whyNone, secondsLeft }: NoAgentOptions,
   ) {
     this.#jobs = jobs
     this.#directory = directory
     this.#url = url
     this.#timeoutMs = agentTimeoutSeconds * 1000
     this.#whyNone = whyNone
+    // Where nobody knows what may come, the time of those that are there may be put off.
+    this.#secondsLeft = whyNone === null ? undefined : secondsLeft
   }
 
   failUnplaceable(nowMs: number): void {
-    const unplaceable = findUnplaceable(this.#jobs.placement)
+    const unplaceable = findUnplaceable(this.#jobs.placement, this.#secondsLeft)
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
     for (const [name, refusing] of unplaceable) {
       if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue
@@ -116,15 +120,26 @@ export class NoAgentWatch {
     return !isOpen
   }
 
-  /** However long they have waited: an agent may be about to come, or will never. */
+  /**
+   * However long they have waited: an agent may be about to come, or will never. They may run for
+   * different times.
+   */
   #failUncoming(name: string, whyNone: (resources: ResourceRequest) => BackendError | null): void {
     const { placement } = this.#jobs
     const shape = placement.shapes.find(({ key }) => key === name)
-    const error = shape === undefined ? null : whyNone(toRequest(shape))
-    if (error === null) return
-    const all = placement.takeUnplaceable(name)
-    for (const one of all) one.isEnding = true
-    for (const one of all) this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
+    const head = shape?.queue.peek()
+    if (shape === undefined || head === undefined) return
+    const { group } = shape
+    const why = ({ spec }: DriverJob): BackendError | null =>
+      whyNone(toRequest({ request: spec.resources, group }))
+    if (why(head) === null) return
+    const all = placement.takeUnplaceable(name).map((one) => ({ one, error: why(one) }))
+    const left = all.filter(({ error }) => error === null)
+    placement.putBack(left.map(({ one }) => one))
+    for (const { one, error } of all) one.isEnding = error !== null
+    for (const { one, error } of all) {
+      if (error !== null) this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
+    }
   }
 
   /** By an agent that is not used yet, or by one that is being started again. */

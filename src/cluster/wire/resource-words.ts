@@ -31,7 +31,8 @@ export function describeRequest(request: ResourceRequest): string {
   ])
 }
 
-const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): string =>
+/** Such as `4 cores, 0 GPUs and 4000 MB of memory`. */
+export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): string =>
   joinWords([
     count(cores, 'core'),
     count(gpus, 'GPU'),

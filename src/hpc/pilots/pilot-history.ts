@@ -1,6 +1,6 @@
 /** What became of the allocations of a kind, and whether others may be asked for. Pure. */
 
-import type { ResourceRequest } from '../../tasks/resources.ts'
+import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
 
 export interface PilotHistory {
   /** How many were asked for. */
@@ -123,8 +123,12 @@ export function mayAskFor(history: PilotHistory, key: string, now: number): bool
   return known.count < mostFailures && now >= known.at + delaySeconds(known.count)
 }
 
-/** The same for work that the same allocations can run; times count by their magnitude. */
-export function workKey(resources: ResourceRequest): string {
+/**
+ * The same for work that the same allocations can run; times count by their magnitude. What is sent
+ * to busy nodes is apart: those may keep it.
+ */
+export function workKey({ resources, isSent = false }: Omit<WaitingWork, 'count'>): string {
+  if (isSent) return 'sent'
   const { cores, gpus, memoryMb, ranks, ranksPerNode, labels = {}, seconds } = resources
   const magnitude = seconds === undefined ? null : Math.ceil(Math.log2(seconds))
   const sorted = Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : 1))

@@ -169,8 +169,9 @@ interface Share {
 function shareOut(situation: PilotSituation, states: readonly KindState[]): readonly Share[] {
   const { kinds, work, histories } = situation
   const shares = kinds.map((): Share => ({ allocations: 0, useful: 0, work: new Set() }))
-  const choices = work.map(({ resources, count }) => {
-    const key = workKey(resources)
+  const choices = work.map((one) => {
+    const { resources, count } = one
+    const key = workKey(one)
     const able = kinds.flatMap((kind, at) => {
       const room = isInVain(situation, states, at, key) ? 0 : roomOf(kind, resources)
       return room > 0 ? [{ at, room }] : []

@@ -3,7 +3,7 @@
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { describeRequest } from '../../cluster/wire/resource-words.ts'
+import { describeNode, describeRequest } from '../../cluster/wire/resource-words.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
@@ -22,14 +22,7 @@ import {
   type PilotHistory,
   workKey,
 } from './pilot-history.ts'
-import {
-  isGood,
-  type PilotCandidate,
-  type PilotKind,
-  type PilotOrder,
-  planPilots,
-  roomOf,
-} from './pilot-plan.ts'
+import { isGood, type PilotKind, type PilotOrder, planPilots, roomOf } from './pilot-plan.ts'
 import type { PilotSource } from './pilot-sources.ts'
 
 export interface PilotsOptions {
@@ -50,6 +43,8 @@ export interface PilotsOptions {
 }
 
 const planMs = 1000
+/** Different nodes in one message. */
+const mostDescribed = 5
 
 export class Pilots {
   readonly #options: PilotsOptions
@@ -81,20 +76,14 @@ export class Pilots {
     return this.#jobOf(node)?.secondsLeft ?? null
   }
 
-  /** The longest that a task may run, in one that is there or may come. */
-  get longestSeconds(): number {
-    const there = Array.from(this.#jobs.values(), ({ secondsLeft }) => secondsLeft)
-    return Math.max(...this.#open().map(({ usableSeconds }) => usableSeconds), 0, ...there)
-  }
-
-  /** What the nodes have that may come. */
-  get candidates(): readonly PilotCandidate[] {
-    return this.#open().flatMap(({ candidates }) => candidates)
+  /** How long tasks can run, in each kind that has a limit. */
+  get horizons(): readonly number[] {
+    return this.#kinds.map(({ usableSeconds }) => usableSeconds).filter(Number.isFinite)
   }
 
   /** Whether an allocation may come, or is about to, where such tasks could run. */
   mayRun(resources: ResourceRequest): boolean {
-    const key = workKey(resources)
+    const key = workKey({ resources })
     return this.#kinds.some((kind, at) => {
       if (roomOf(kind, resources) === 0) return false
       return countInVain(this.#historyOf(at), key) === null && this.#mayCome(at)
@@ -112,9 +101,20 @@ export class Pilots {
     return new BackendError(why, { code: 'AllocationRefusedError' })
   }
 
+  /** What may come, for whoever was refused. */
+  describeComing(resources: ResourceRequest): readonly string[] {
+    const why = this.#kinds.some((kind) => roomOf(kind, resources) > 0)
+    const nodes = this.#kinds.flatMap((kind, at) => (this.#mayCome(at) ? describeNodes(kind) : []))
+    const shown = [...new Set(nodes)].slice(0, mostDescribed)
+    return [
+      ...(why ? [this.whyNone(resources)?.message ?? ''] : []),
+      ...(shown.length === 0 ? [] : [`an allocation that may come has ${shown.join('; or ')}`]),
+    ]
+  }
+
   #whyNoMore(at: number, resources: ResourceRequest): string {
     const history = this.#historyOf(at)
-    const inVain = countInVain(history, workKey(resources))
+    const inVain = countInVain(history, workKey({ resources }))
     if (inVain !== null) {
       const wanted = describeRequest(resources)
       return `${inVain} came, and none of them could run a task with ${wanted}`
@@ -131,10 +131,6 @@ export class Pilots {
     const jobs = [...this.#jobs.values()]
     for (const job of jobs) job.giveBack()
     await Promise.all(jobs.map(({ ended }) => ended))
-  }
-
-  #open(): readonly PilotKind[] {
-    return this.#kinds.filter((_, at) => this.#mayCome(at))
   }
 
   /** Whether there is one, or may still be. */
@@ -214,7 +210,7 @@ export class Pilots {
       id,
       kind: at,
       work,
-      waiting: () => new Set(load().waiting.map(({ resources }) => workKey(resources))),
+      waiting: () => new Set(load().waiting.map(workKey)),
       prepare: () => {
         const folder = folders()
         return { folder, batch: toBatchOptions(options.request, `tutti-pilot-${id}`, folder) }
@@ -262,4 +258,10 @@ export class Pilots {
     const text = 'an allocation came, and could run none of the tasks that it was asked for'
     this.#options.log.warn('AllocationFailed', `${text}; ${next}`)
   }
+}
+
+function describeNodes({ candidates, nodes, usableSeconds }: PilotKind): string[] {
+  const count = nodes === 1 ? 'a node' : `${nodes} nodes`
+  const time = Number.isFinite(usableSeconds) ? `, for tasks of up to ${usableSeconds} s` : ''
+  return candidates.map((one) => `${count} with ${describeNode(one)}${time}`)
 }

@@ -1,18 +1,19 @@
 /** Why an allocation will never run an MPI task. Pure. */
 
 import type { NodeCapacity, Refusal } from '../../backends/backend.ts'
-import { roomIn } from '../../cluster/driver/placement/job-group.ts'
+import { allocationLabel, roomIn } from '../../cluster/driver/placement/job-group.ts'
+import { describeNode } from '../../cluster/wire/resource-words.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
 /**
- * `null` for a task without ranks, for one that fits into what the nodes have, and for one that
- * others `mayCome` for. `held` says what is counted out.
+ * `null` for a task without ranks, for one that fits into what the nodes of an allocation have, and
+ * for one that others `mayCome` for. `words` say what is counted out, and what may come.
  */
 export function refuseRanks(
   spec: TaskSpec,
   nodes: readonly NodeCapacity[],
-  { held = [], mayCome = false }: { held?: readonly string[]; mayCome?: boolean } = {},
+  { words = [], mayCome = false }: { words?: readonly string[]; mayCome?: boolean } = {},
 ): Refusal | null {
   const { resources } = spec
   const { ranks, ranksPerNode } = resources
@@ -30,15 +31,30 @@ export function refuseRanks(
     const message = `${file} would be written by ${ranks} ranks; %r stands for the rank in its name`
     return { field: 'captureStdio', message }
   }
-  return mayCome ? null : refuseTooMany(resources, nodes, held)
+  return mayCome ? null : refuseTooMany(resources, nodes, words)
 }
 
 function refuseTooMany(
   resources: ResourceRequest,
   nodes: readonly NodeCapacity[],
-  held: readonly string[],
+  words: readonly string[],
 ): Refusal | null {
   const { ranks, ranksPerNode = 1 } = resources
+  const allocations = Map.groupBy(nodes, (node) => node.labels?.[allocationLabel]).values()
+  const rooms = Array.from(allocations, (own) => roomOf(own, resources))
+  const room = Math.max(0, ...rooms)
+  if (room >= ranks) return null
+  const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} a node`
+  const wanted = `${ranks} ranks of ${describe(resources)}${shape}`
+  const there = groupEqual(nodes.map(describe)).join('; ')
+  const where = nodes.length === 0 ? 'no node is there' : `there are ${there}`
+  const message = [`there is room for ${room} of ${wanted}; ${where}`, ...words].join('; ')
+  return { field: 'resources.ranks', message }
+}
+
+/** In nodes of one allocation. */
+function roomOf(nodes: readonly NodeCapacity[], resources: ResourceRequest): number {
+  const { ranksPerNode = 1 } = resources
   const labels = Object.entries(resources.labels ?? {})
   const rooms = nodes.map((node) => {
     const isLabelled = labels.every(([key, value]) => node.labels?.[key] === value)
@@ -46,21 +62,11 @@ function refuseTooMany(
   })
   const most = resources.ranksPerNode ?? Infinity
   const usable = rooms.filter((room) => room >= ranksPerNode).map((room) => Math.min(room, most))
-  const total = usable.reduce((sum, room) => sum + room, 0)
-  if (total >= ranks) return null
-  const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} a node`
-  const wanted = `${ranks} ranks of ${describe(resources)}${shape}`
-  const there = groupEqual(nodes.map(describe)).join('; ')
-  const message = [`there is room for ${total} of ${wanted}; there are ${there}`, ...held].join(
-    '; ',
-  )
-  return { field: 'resources.ranks', message }
+  return usable.reduce((sum, room) => sum + room, 0)
 }
 
-function describe({ cores, gpus, memoryMb, labels = {} }: Described): string {
-  const own = Object.entries(labels).map(([key, value]) => `${key}=${value}`)
-  return [`${cores} cores`, `${gpus} GPUs`, `${memoryMb} MB`, ...own].join(', ')
-}
+const describe = ({ cores, gpus, memoryMb, labels = {} }: Described): string =>
+  describeNode({ cores, gpus, memoryMb, labels })
 
 type Described = Pick<NodeCapacity, 'cores' | 'gpus' | 'memoryMb' | 'labels'>
 
@@ -68,5 +74,8 @@ type Described = Pick<NodeCapacity, 'cores' | 'gpus' | 'memoryMb' | 'labels'>
 function groupEqual(texts: readonly string[]): string[] {
   const counts = new Map<string, number>()
   for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1)
-  return Array.from(counts, ([text, count]) => `${count} nodes with ${text}`)
+  return Array.from(
+    counts,
+    ([text, count]) => `${count === 1 ? 'a node' : `${count} nodes`} with ${text}`,
+  )
 }

@@ -8,6 +8,7 @@ import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
 import { BackendError, messageOf } from '../../../src/foundation/errors.ts'
+import { resolveResources } from '../../../src/tasks/resources.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
@@ -50,6 +51,26 @@ it('tasks wait for agents that may come, and fail with the reason when none will
     ['second', 'fail', 'Invalid account'],
   ])
   expect(jobs.placement.waiting).toBe(0)
+})
+
+it('tasks fail that no agent is there for long enough for, and none will be', () => {
+  const told: string[] = []
+  const report: BackendListener['report'] = ({ uid }) => void told.push(uid)
+  const jobs = new DriverJobs({ report, notice() {} }, new ManualClock(0))
+  const { announcement } = agentOf('short')
+  jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
+  const watch = new NoAgentWatch(jobs, directoryOf(agentOf('short')), {
+    ...options,
+    secondsLeft: () => 100,
+    whyNone: ({ seconds = 0 }) => (seconds > 100 ? new BackendError('maxTotal') : null),
+  })
+  for (const seconds of [200, 50, 300]) {
+    const job = jobOf(`${seconds} s`)
+    const resources = resolveResources({ seconds })
+    jobs.placement.push(jobs.add({ ...job, spec: { ...job.spec, resources } }, 0))
+  }
+  watch.failUnplaceable(1e9)
+  expect([told, jobs.placement.waiting]).toEqual([['200 s', '300 s'], 1])
 })
 
 it('a task that is canceled while another one is told to be refused ends once', () => {

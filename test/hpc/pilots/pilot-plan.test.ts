@@ -183,7 +183,10 @@ describe('allocations by waiting work', () => {
     const waiting = { id: 'job-1', kind: 1, work: [], ...times, isEnding: false, hasRun: false }
     const common = { kinds: [kind, kind], histories: [], pilots: [waiting], now: 10 }
     const plan = planPilots({ ...common, work })
-    expect(plan).toEqual({ submit: [{ kind: 0, work: [workKey(resolveResources({}))] }], end: [] })
+    expect(plan).toEqual({
+      submit: [{ kind: 0, work: [workKey({ resources: resolveResources({}) })] }],
+      end: [],
+    })
     expect(planPilots({ ...common, work: [] })).toEqual({ submit: [], end: ['job-1'] })
   })
 
@@ -199,7 +202,9 @@ describe('allocations by waiting work', () => {
     expect(second).toBeGreaterThanOrEqual(1 + 13 + 10)
     expect(third - second).toBeGreaterThanOrEqual(13 + 20)
     expect(simulation.submissions).toHaveLength(kind.max + 1 + 1)
-    expect(countInVain(simulation.histories[0] as never, workKey(resolveResources({})))).toBe(3)
+    expect(
+      countInVain(simulation.histories[0] as never, workKey({ resources: resolveResources({}) })),
+    ).toBe(3)
   })
 
   it('goes on with other work of a kind that cannot run one task', () => {

@@ -189,7 +189,7 @@ export class Simulation {
 
   #note(pilot: SimulatedPilot, how: PilotEnd['kind'], reason: string): void {
     const { kind, submittedAt, readyAt, hasRun, work } = pilot
-    const waiting = new Set(this.#waiting.map(({ resources }) => workKey(resources)))
+    const waiting = new Set(this.#waiting.map(workKey))
     const missed = readyAt === null || hasRun ? [] : work.filter((key) => waiting.has(key))
     const end = { kind: how, submittedAt, at: this.now, reason, hasRun, missed }
     this.histories[kind] = noteEnd(this.histories[kind] as PilotHistory, end)

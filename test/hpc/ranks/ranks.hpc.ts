@@ -149,10 +149,14 @@ describe('MPI programs on Slurm', () => {
     await using session = new Session([await create()])
     const labeled = { ranks: 2, labels: { disk: 'fast' } }
     const refused: [string, object, Partial<ConstructorParameters<typeof ComputeTask>[0]>][] = [
-      ['room for 16 of 17 ranks of 1 cores', { ranks: 17 }, {}],
+      ['room for 16 of 17 ranks of 1 core,', { ranks: 17 }, {}],
       ['there are 4 nodes with 4 cores, 2 GPUs', { ranks: 9, gpus: 1 }, {}],
       ['room for 8 of 12 ranks of 2 cores, 0 GPUs', { ranks: 12, ranksPerNode: 2, cores: 2 }, {}],
-      ['room for 0 of 2 ranks of 1 cores, 0 GPUs, 0 MB, disk=fast', labeled, {}],
+      [
+        'room for 0 of 2 ranks of 1 core, 0 GPUs, 0 MB of memory and the label disk=fast',
+        labeled,
+        {},
+      ],
       ['4 ranks cannot be shared out by 3 a node', { ranks: 4, ranksPerNode: 3 }, {}],
       ['%r stands for the rank', { ranks: 2 }, { captureStdio: { stdout: 'out.txt' } }],
     ]

@@ -13,6 +13,8 @@ export interface PlacementTimes {
   readonly secondsLeft: (node?: string) => number
   /** What a node has now. */
   readonly running: (node: string) => readonly RunningRequest[]
+  /** Jobs that run for more and for less than one of these do not wait for the same nodes. */
+  readonly horizons?: readonly number[]
 }
 
 export const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
@@ -20,7 +22,7 @@ export const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: 
 /** Whether a node is there until the job has ended, by what that said. */
 export function lastsFor(
   job: TimedJob | undefined,
-  { secondsLeft }: PlacementTimes,
+  { secondsLeft }: Pick<PlacementTimes, 'secondsLeft'>,
 ): (node: { readonly name: string }) => boolean {
   const seconds = job?.spec.resources.seconds
   if (seconds === undefined) return () => true

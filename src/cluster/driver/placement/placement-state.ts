@@ -1,8 +1,9 @@
 /** What a placement can be asked about what waits and what runs. Pure. */
 
-import type { ResourceRequest } from '../../../tasks/resources.ts'
+import { defaultResources, type ResourceRequest } from '../../../tasks/resources.ts'
 import { couldHold } from './job-group.ts'
-import { couldRun, type Node } from './placement-node.ts'
+import { lastsFor, type PlacementTimes } from './late-jobs.ts'
+import { couldRun, couldTake, type Node } from './placement-node.ts'
 import type { PlacedJob, Shape } from './shapes.ts'
 
 /** The part of a placement that is asked. */
@@ -12,13 +13,15 @@ export interface PlacementState {
 }
 
 type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
-  readonly queue: { readonly length: number }
+  readonly queue: { readonly length: number; peek(): PlacedJob | undefined }
 }
 
 /** Tasks that wait and ask for the same; those that begin together count as one. */
 export interface WaitingWork {
   readonly resources: ResourceRequest
   readonly count: number
+  /** Nodes have them already, and are busy with others. Default: no node has them. */
+  readonly isSent?: boolean
 }
 
 /** What a node has to do. */
@@ -35,9 +38,21 @@ export interface ClusterLoad {
 }
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
-  waiting: shapes.map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
+  waiting: [
+    // What is for one node alone waits for no other.
+    ...shapes
+      .filter(({ node }) => node === null)
+      .map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
+    ...toSent(nodes),
+  ],
   nodes: new Map(nodes.map(({ name, cores, taken }) => [name, { isBusy: cores > 0, taken }])),
 })
+
+/** Only tasks of one core are sent ahead. */
+function toSent(nodes: readonly Node[]): readonly WaitingWork[] {
+  const count = nodes.reduce((sum, { cores, offer }) => sum + Math.max(0, cores - offer.cores), 0)
+  return count === 0 ? [] : [{ resources: defaultResources, count, isSent: true }]
+}
 
 /** Of several sessions. */
 export function joinLoads(loads: readonly ClusterLoad[]): ClusterLoad {
@@ -59,15 +74,22 @@ export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'gr
 
 /**
  * Names of what is asked for by jobs that no node of this cluster could run, whatever else it runs;
- * with the nodes that have what it takes, but do not allow it.
+ * with the nodes that have what it takes, but do not allow it. With `secondsLeft`, nodes do not
+ * count that are gone before the first of the jobs has ended.
  */
-export function findUnplaceable({ nodes, shapes }: PlacementState): Map<string, string[]> {
+export function findUnplaceable(
+  { nodes: all, shapes }: PlacementState,
+  secondsLeft: PlacementTimes['secondsLeft'] = () => Infinity,
+): Map<string, string[]> {
   const found = new Map<string, string[]>()
   for (const shape of shapes) {
+    const nodes = all.filter(lastsFor(shape.queue.peek(), { secondsLeft }))
     if (couldHold(nodes, shape)) continue
     // Other nodes do not refuse what is for one of them alone.
     const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
-    const refusing = asked.filter(({ facts }) => couldRun(facts, shape.request))
+    const refusing = asked.filter(
+      (node) => couldRun(node.facts, shape.request) && !couldTake(node, shape),
+    )
     found.set(
       shape.key,
       refusing.map(({ name }) => name),

@@ -42,7 +42,7 @@ export class Placement<T extends PlacedJob> {
   /** Nodes without, where jobs may wait. */
   readonly #busy = new NodeRing()
   /** Those with jobs that wait. */
-  readonly #shapes = new Shapes<T>()
+  readonly #shapes: Shapes<T>
   /** Those of them for which no node had room. */
   readonly #stuck = new Set<Shape<T>>()
   /** Nodes that are kept free for the first that did not fit: small ones cannot starve it. */
@@ -60,6 +60,7 @@ export class Placement<T extends PlacedJob> {
     this.#times = times
     this.#held = held
     this.#late = new LateJobs(times.secondsLeft)
+    this.#shapes = new Shapes(times.horizons)
   }
 
   /** Jobs that wait for a node. */

@@ -32,6 +32,12 @@ export interface Shape<T extends PlacedJob> extends Wanted {
 /** Those with jobs that wait. */
 export class Shapes<T extends PlacedJob> {
   readonly #byKey = new Map<string, Shape<T>>()
+  readonly #horizons: readonly number[]
+
+  /** Jobs that run for more and for less than one of these are apart. */
+  constructor(horizons: readonly number[] = []) {
+    this.#horizons = horizons
+  }
 
   get all(): readonly Shape<T>[] {
     return [...this.#byKey.values()]
@@ -58,6 +64,10 @@ export class Shapes<T extends PlacedJob> {
     if (size > 1) key += `\0together ${size} ${group?.perNode}`
     const node = group?.node ?? null
     if (node !== null) key += `\0on ${node}`
+    const { seconds } = request
+    if (seconds !== undefined && this.#horizons.length > 0) {
+      key += `\0beyond ${this.#horizons.filter((one) => one < seconds).length}`
+    }
     const known = this.#byKey.get(key)
     if (known !== undefined) return known
     const own = size === 1 ? null : { size, perNode: group?.perNode ?? null }

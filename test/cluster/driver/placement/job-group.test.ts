@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import type { JobGroup } from '../../../../src/cluster/driver/placement/job-group.ts'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
-import { findUnplaceable } from '../../../../src/cluster/driver/placement/placement-state.ts'
+import {
+  findUnplaceable,
+  toLoad,
+} from '../../../../src/cluster/driver/placement/placement-state.ts'
 import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
 import type { NodeFacts } from '../../../../src/cluster/wire/messages.ts'
 import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
@@ -147,6 +150,51 @@ describe('jobs that begin together', () => {
     expect(placement.waiting).toBe(1)
     expect(placement.takeAll()).toEqual(other)
     expect(placement.waiting).toBe(0)
+  })
+})
+
+describe('what is asked about waiting jobs', () => {
+  it('tells jobs apart that do not wait for the same nodes', () => {
+    const times = { secondsLeft: () => Infinity, running: () => [], horizons: [100, 1000] }
+    const placement = placementOf({}, times)
+    push(placement, job('a', { seconds: 100 }), job('b', { seconds: 101 }))
+    push(placement, job('c', { seconds: 1000 }), job('d', { seconds: 5000 }), job('e'))
+    push(placement, ...groupOf('bound', 1, { node: 'n9' }))
+    const { waiting } = toLoad(placement)
+    expect(waiting.map(({ resources, count }) => [resources.seconds, count])).toEqual([
+      [100, 1],
+      [101, 2],
+      [5000, 1],
+      [undefined, 1],
+    ])
+  })
+
+  it('counts what busy nodes have and have not begun', () => {
+    const placement = new Placement<TestJob>()
+    const node = facts(2)
+    placement.addNode('a', node, { ...node, ahead: 2 })
+    push(placement, ...Array.from({ length: 5 }, (_, at) => job(`j${at}`)))
+    expect(assigned(placement)['a']).toHaveLength(4)
+    const { waiting, nodes } = toLoad(placement)
+    expect(waiting.map(({ count, isSent = false }) => [count, isSent])).toEqual([
+      [1, false],
+      [2, true],
+    ])
+    expect([...nodes]).toEqual([['a', { isBusy: true, taken: 4 }]])
+  })
+
+  it('names no node as refusing that has too few cores for a group', () => {
+    const placement = placementOf({ a: facts(4), b: facts(4) })
+    push(placement, ...groupOf('r', 9))
+    expect([...findUnplaceable(placement).values()]).toEqual([[]])
+  })
+
+  it('does not count nodes that are gone before a job has ended', () => {
+    const placement = placementOf({ a: facts(4) })
+    push(placement, job('long', { seconds: 61 }))
+    expect(findUnplaceable(placement)).toHaveLength(0)
+    expect(findUnplaceable(placement, () => 61)).toHaveLength(0)
+    expect(findUnplaceable(placement, () => 60)).toHaveLength(1)
   })
 })
 
