@@ -58,6 +58,6 @@ export function describeRun(data: ReportData): ReportVerdict {
       : []),
     ...(open > 0 ? [`${numberText(open)} ${open === 1 ? 'has' : 'have'} no end`] : []),
   ]
-  const sentence = `${done} of ${all} succeeded in ${seconds}; ` + `${parts.join(', ')}${beside}.`
+  const sentence = `${done} of ${all} succeeded in ${seconds}; ${parts.join(', ')}${beside}.`
   return { mood: failed > 0 ? 'bad' : 'warning', sentence }
 }

@@ -5,7 +5,8 @@ import { shortName, timeText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { type FailureExample, type FailureGroup, failures } from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
+import { showRecord } from './open-record.ts'
 
 export interface FailuresCommandOptions {
   readonly limit: number
@@ -36,7 +37,7 @@ function show(record: OpenRecord, limit: number, output: Output): void {
     failed === 0
       ? 'no task has failed'
       : `${countText(failed, 'task')} failed, ${countText(groups.length + otherGroups, 'cause')}`,
-    ...groups.flatMap(groupLines),
+    ...groups.flatMap((group) => groupLines(group, recordWord(record))),
     ...(otherGroups > 0
       ? [`and ${countText(otherGroups, 'other cause')}; --limit shows more`]
       : []),
@@ -67,7 +68,8 @@ const groupFields = (group: FailureGroup): object => ({
   },
 })
 
-function groupLines({ count, name, errorType, message, example, ...times }: FailureGroup) {
+function groupLines(group: FailureGroup, record: string): string[] {
+  const { count, name, errorType, message, example, ...times } = group
   const when =
     count === 1
       ? timeText(times.firstTime)
@@ -79,7 +81,7 @@ function groupLines({ count, name, errorType, message, example, ...times }: Fail
     `${count} x ${shortName(name)}: ${errorType} "${firstLine(message, 200)}"`,
     `  ${when}; first: ${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
     ...exampleLines(example, name, message),
-    ...(count > 1 ? ['  of another task: npx tutti explain TASK'] : []),
+    ...(count > 1 ? [`  of another task: npx tutti explain TASK ${record}`] : []),
   ]
 }
 

@@ -2,7 +2,7 @@
 
 import { statSync } from 'node:fs'
 import { countText, quoteWord } from '../../views/readable.ts'
-import { basename, dirname } from 'node:path'
+import { basename, dirname, resolve } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { compressedSuffix } from '../../checkpoint/compressed.ts'
 import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
@@ -107,6 +107,14 @@ export async function expectAtRest(path: string): Promise<void> {
     code: 'RecordInUseError',
     hint: 'Wait for the end of its session.',
   })
+}
+
+/** How a person names the record in a command that is typed here. */
+export function recordWord({ path, sessionId }: Pick<OpenRecord, 'path' | 'sessionId'>): string {
+  if (isPipe(path)) return '-'
+  const folder = nearestPath(dirname(resolve(path)))
+  const isFoundById = sessionId !== '' && (folder === '' || folder === 'telemetry')
+  return quoteWord(isFoundById ? sessionId : nearestPath(path))
 }
 
 /** What every reading command says of its record in JSON. */

@@ -9,7 +9,8 @@ import { type NodeSummary, resources } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
+import { showRecord } from './open-record.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { type Column, tableLines } from './text.ts'
 
@@ -137,7 +138,8 @@ function taskLine(record: OpenRecord): string {
   return parts.join(', ')
 }
 
-function failureLines({ pass, sessionId }: OpenRecord): string[] {
+function failureLines(record: OpenRecord): string[] {
+  const { pass } = record
   const { groups, otherGroups } = failures.show(pass.states.failures, { limit: 3 })
   if (groups.length === 0) return []
   const lines = groups.map(
@@ -145,7 +147,7 @@ function failureLines({ pass, sessionId }: OpenRecord): string[] {
       `${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" (first: ${firstTask})`,
   )
   const others = otherGroups > 0 ? `and ${countText(otherGroups, 'other cause')}; ` : ''
-  return [...lines, `${others}show them with: npx tutti failures ${sessionId}`]
+  return [...lines, `${others}show them with: npx tutti failures ${recordWord(record)}`]
 }
 
 const number = (

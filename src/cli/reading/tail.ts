@@ -241,15 +241,20 @@ async function showNew(
 }
 
 function show(event: EventLine, output: Output): void {
-  if (!output.closed.aborted) output.result(event, [fit(toText(event), output.width)])
+  if (!output.closed.aborted) output.result(event, [fit(toText(event, output.width), output.width)])
 }
 
+/** Narrower lines have no date, and still narrower ones no time: what happened counts. */
+const widthOf = { date: 60, time: 40 }
+
 /** Of the fields, those that no other column shows. */
-function toText(event: EventLine): string {
+function toText(event: EventLine, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
   const name = attributes['executable']
   const where = attributes['worker_id'] ?? event['worker_id'] ?? node_id
-  const parts = [timeText(event_time), event_type, task_id, name, where, ...detailsOf(event)]
+  const today = width < widthOf.date ? event_time : undefined
+  const time = width < widthOf.time ? null : timeText(event_time, today)
+  const parts = [time, event_type, task_id, name, where, ...detailsOf(event)]
   return parts.filter((part) => typeof part === 'string' && part !== '').join('  ')
 }
 

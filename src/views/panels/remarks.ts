@@ -72,6 +72,8 @@ export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
 
   take(state, event, step) {
     const { stage, task, before, after } = step
+    // Most events are of stages that need no remark.
+    if (stage !== 0 && stage < stages.completed) return
     if (stage === 0) {
       if (task !== -1) followAttempt(state, event, task)
       else if (event.event_type === 'tutti.TaskMoved') followMove(state, event)

@@ -65,6 +65,13 @@ describe('a narrow terminal', () => {
     })
   }
 
+  needs(script)('row 96: narrow lines of "tutti tail" say what happened, not when', async () => {
+    const [narrow] = await linesAt(20, ['tail', '-n', '1', path])
+    expect(narrow).toMatch(/^SessionEnded {2}/)
+    const [wider] = await linesAt(50, ['tail', '-n', '1', path])
+    expect(wider).toMatch(/^\d\d:\d\d:\d\d\.\d{3} {2}SessionEnded {2}/)
+  })
+
   needs(script)('row 96: lines of "tutti top" are wrapped, not cut', async () => {
     const lines = await linesAt(40, ['top', path])
     expect(lines.filter(({ length }) => length > 40)).toEqual([])

@@ -1,6 +1,6 @@
 /** `tutti explain`: the story of one task, and while it waits, what for. */
 
-import { countText, firstLine, quoteWord, shortName } from '../../../views/readable.ts'
+import { countText, firstLine, shortName } from '../../../views/readable.ts'
 import { ValueError } from '../../../foundation/errors.ts'
 import { didYouMean } from '../../../foundation/options.ts'
 import { textAt } from '../../../views/columns.ts'
@@ -13,11 +13,11 @@ import {
 } from '../../../views/panels/failures.ts'
 import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
 import { isPipe } from '../../../checkpoint/chain.ts'
-import { nearestPath } from '../../../record/find-record.ts'
 import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
 import { endText, exampleLines } from '../failures.ts'
-import { type OpenRecord, recordFields, recordNotes, showRecord } from '../open-record.ts'
+import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
+import { showRecord } from '../open-record.ts'
 import { stateText, taskFields } from '../tasks.ts'
 import { attemptLines, remarkLines, storyLines } from './story-lines.ts'
 import { waitingLines, waitingSeconds, waitsOf } from './story-lines.ts'
@@ -68,7 +68,8 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
 }
 
 /** A uid that is shortened to what is unique. */
-function explainShortened({ pass, sessionId, path }: OpenRecord, uid: string): TaskExplanation {
+function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
+  const { pass, sessionId } = record
   const { index } = pass.counts
   const known: string[] = []
   const found: string[] = []
@@ -86,7 +87,7 @@ function explainShortened({ pass, sessionId, path }: OpenRecord, uid: string): T
       : `there is no task "${uid}" in ${where}${didYouMean(uid, known)}`
   throw new ValueError(problem, {
     code: 'TaskNotFoundError',
-    hint: `List them with: npx tutti tasks ${isPipe(path) ? '-' : quoteWord(nearestPath(path))}`,
+    hint: `List them with: npx tutti tasks ${recordWord(record)}`,
   })
 }
 

@@ -76,7 +76,7 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
   const isMadeAgain = attempts.some(({ start }) => start < story.created)
   return [
     `  created ${timeText(story.created)}${isMadeAgain ? ', again by a later session' : ''}`,
-    ...row('waited for dependencies', waits.dependencies),
+    ...(waits.dependencies === 0 ? [] : row('waited for dependencies', waits.dependencies)),
     ...row('until a backend had it in its queue', waits.routing),
     ...row('waited in the queue for a worker', waits.queue),
     ...row('until it began there', waits.start),
