@@ -3,6 +3,7 @@ import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { toAgentCommand } from '../../src/hpc/agents/agent-lines.ts'
+import { toCacheGuard } from '../../src/hpc/launch/module-cache.ts'
 import { needs, requireCommand } from '../require.ts'
 import { createLauncher } from './launcher.ts'
 
@@ -39,6 +40,19 @@ describe('the modules of a launched script', () => {
   withServer('are not kept where no folder can be created', async () => {
     const { used, named } = await cacheOf(() => ({ XDG_CACHE_HOME: '/proc/none' }))
     expect([used, named]).toEqual([null, null])
+  })
+})
+
+describe('on another node', () => {
+  it('a cache of the launcher that is not there is not used; one of the user is', () => {
+    const tell = (ours: string | undefined, variable: string): string => {
+      const script = `${toCacheGuard(ours)}; echo "$NODE_COMPILE_CACHE"`
+      const env = { NODE_COMPILE_CACHE: variable }
+      return execFileSync('/bin/sh', ['-c', script], { encoding: 'utf8', env })
+    }
+    expect(tell('/', '/')).toBe('/\n')
+    expect(tell("/not 'there", "/not 'there")).toBe('\n')
+    expect(tell(undefined, '/not/yet')).toBe('/not/yet\n')
   })
 })
 

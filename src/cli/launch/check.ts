@@ -122,7 +122,7 @@ class Trial {
     try {
       const words = ['sh', '-c', this.script]
       const pidFile = this.#folder.file('pid')
-      const placed = await onFirstNode(jobId, words, pidFile, this.#commands, systemClock)
+      const placed = await onFirstNode(jobId, words, { pidFile }, this.#commands, systemClock)
       await this.runHere(placed.words, placed.stop)
     } catch (error) {
       this.#checks.push(toProblem('job', error))

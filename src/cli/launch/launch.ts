@@ -170,12 +170,14 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   if (jobId !== undefined) {
     const isHere = options.driver === 'here'
     const driver = isHere ? { driver: 'here' } : {}
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, ...driver, ...cacheFact() }))
+    const cache = cacheFact()
+    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, ...driver, ...cache }))
     writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
+    const pidFile = folder.file('pid')
     const placed = isHere
       ? { words, stop: null }
-      : await onFirstNode(jobId, words, folder.file('pid'), commands, systemClock)
+      : await onFirstNode(jobId, words, { pidFile, ...cache }, commands, systemClock)
     return runHere(placed, command, folder, output)
   }
   const { holdAndRun, runAlone } = await import('./job.ts')

@@ -4,7 +4,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { keepCacheIfThere } from './module-cache.ts'
+import { toCacheGuard } from './module-cache.ts'
 
 /** How a command is run where it belongs. */
 export interface PlacedCommand {
@@ -21,7 +21,7 @@ export interface PlacedCommand {
 export async function onFirstNode(
   jobId: string,
   command: readonly string[],
-  pidFile: string,
+  { pidFile, moduleCache }: { readonly pidFile: string; readonly moduleCache?: string },
   commands: SlurmCommands,
   clock: Clock,
 ): Promise<PlacedCommand> {
@@ -33,7 +33,7 @@ export async function onFirstNode(
   const [first = ''] = report.nodes
   const step = ['--overlap', '--mem=0', '--mpi=none', '--cpu-bind=none', '--quiet']
   const own = ['srun', `--jobid=${jobId}`, '-w', first, '-N1', '-n1', ...step]
-  const script = `echo "$$" > "$0"; ${keepCacheIfThere}; exec "$@"`
+  const script = `echo "$$" > "$0"; ${toCacheGuard(moduleCache)}; exec "$@"`
   const named = ['sh', '-c', script, pidFile, ...command]
   return {
     words: [...own, '--disable-status', ...named],

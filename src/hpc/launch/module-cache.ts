@@ -3,6 +3,7 @@
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
+import { quoteForShell } from '../quote.ts'
 
 export const cacheVariable = 'NODE_COMPILE_CACHE'
 
@@ -25,7 +26,10 @@ export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
  * For a shell on another node, which may have another home. Node creates the folder where it is
  * missing, and does not return where that is not possible, as in /proc.
  */
-export const keepCacheIfThere = `[ -d "$${cacheVariable}" ] || unset ${cacheVariable}`
+export function toCacheGuard(folder: string | undefined): string {
+  if (folder === undefined) return ':'
+  return `[ -d ${quoteForShell('a folder', folder)} ] || unset ${cacheVariable}`
+}
 
 /**
  * Removes the variable from this process: tasks and other children have not asked for it. Returns
