@@ -88,6 +88,7 @@ export class InferenceService {
       sampling: defaultSampling(config),
       systemPrompt: config.llm.systemPrompt,
       isContentCaptured: options.isContentCaptured,
+      engineTimeoutMs: options.engineTimeoutMs,
       onArrived: () => this.#scaler.arrived(),
       onEnded: (taskId, report) => this.#onEnded(taskId, report),
     })

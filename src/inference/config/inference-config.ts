@@ -114,7 +114,7 @@ export type EngineOption =
   | EngineConfig['kind']
   | ({ readonly kind: 'llama' } & Partial<Omit<LlamaEngineConfig, 'kind'>>)
   | (Pick<OpenAiEngineConfig, 'kind' | 'baseUrl'> &
-      Partial<Pick<OpenAiEngineConfig, 'maxConcurrency'>> & { readonly apiKey?: string })
+      Partial<Pick<OpenAiEngineConfig, 'maxConcurrency' | 'paths'>> & { readonly apiKey?: string })
   | (Pick<ProcessEngineConfig, 'kind' | 'command'> &
       Partial<Omit<ProcessEngineConfig, 'kind' | 'command'>>)
   | ({ readonly kind: 'echo' } & Partial<Omit<EchoEngineConfig, 'kind'>>)
@@ -139,6 +139,8 @@ export interface OpenAiEngineConfig {
   readonly apiKey: Secret | null
   /** Requests at a time. Default 64. */
   readonly maxConcurrency: number
+  /** Passed on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  readonly paths: readonly string[]
 }
 
 export interface ProcessEngineConfig {
@@ -156,6 +158,8 @@ export interface ProcessEngineConfig {
   readonly maxConcurrency: number
   /** Cores that each server has on a node of an allocation. Default 1. */
   readonly cores: number
+  /** Passed on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  readonly paths: readonly string[]
 }
 
 export interface EchoEngineConfig {

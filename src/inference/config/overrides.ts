@@ -11,7 +11,7 @@ import { ConfigProblems, treeOf } from './config-tree.ts'
 import type { EngineConfig, EngineOption, InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
 import type { FileConfig } from './schema/config-schema.ts'
-import { engineKinds, engineSection } from './schema/engine-schema.ts'
+import { defaultPaths, engineKinds, engineSection } from './schema/engine-schema.ts'
 import { type Environment, section, sharedRanges } from './schema/field-schemas.ts'
 import { withMaskedValues } from './secret.ts'
 
@@ -86,6 +86,7 @@ export function engineOf(engine: FileConfig['engine']): EngineConfig {
         baseUrl: engine.base_url,
         apiKey: engine.api_key ?? null,
         maxConcurrency: engine.max_concurrency,
+        paths: engine.paths ?? defaultPaths,
       }
     case 'process':
       return {
@@ -96,6 +97,7 @@ export function engineOf(engine: FileConfig['engine']): EngineConfig {
         healthPath: engine.health_path,
         maxConcurrency: engine.max_concurrency,
         cores: engine.cores,
+        paths: engine.paths ?? defaultPaths,
       }
     default:
       return {

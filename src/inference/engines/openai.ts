@@ -8,6 +8,8 @@ import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import type {
   EngineCapacity,
+  ForwardedAnswer,
+  ForwardedCall,
   GenerationEnd,
   GenerationInput,
   GenerationListener,
@@ -38,6 +40,8 @@ export interface OpenAiEngineOptions {
   /** The name that the server lists. */
   readonly modelName: string
   readonly maxConcurrency: number
+  /** Paths that may be passed on, such as `/v1/embeddings`. Default none. */
+  readonly paths?: readonly string[]
   /** Used if the server does not report its own. */
   readonly contextLength: number
   readonly clock: Clock
@@ -46,6 +50,7 @@ export interface OpenAiEngineOptions {
 
 /** An engine whose server is watched by its owner, who may notice its end first. */
 export interface AttachedEngine extends InferenceEngine {
+  forward(call: ForwardedCall): Promise<ForwardedAnswer>
   /** The server is gone: running requests reject with `engine_lost`, and `lost` resolves. */
   abandon(reason: string): void
 }
@@ -77,6 +82,8 @@ class OpenAiEngine implements AttachedEngine {
   /** Aborted when the engine is lost or closed, with the error for all running requests. */
   readonly #gone = new AbortController()
   readonly #running = new Set<Promise<unknown>>()
+  /** Requests for other paths that are under way. */
+  #forwarding = 0
   #probing: Promise<boolean> | undefined
   #closing: Promise<void> | undefined
 
@@ -85,7 +92,8 @@ class OpenAiEngine implements AttachedEngine {
     this.#options = options
     this.#address = address
     this.capacity = { admits: 'step', slots: maxConcurrency }
-    const connections = maxConcurrency + spareConnections
+    const forwarded = (options.paths ?? []).length === 0 ? 0 : maxConcurrency
+    const connections = maxConcurrency + forwarded + spareConnections
     this.#link = new UpstreamLink({ origin: address.origin, apiKey, connections })
     this.#usage = new UsageCounter((text) => this.tokenize(text), options.log)
   }
@@ -97,7 +105,9 @@ class OpenAiEngine implements AttachedEngine {
     if (status !== 200) throw this.#refusal(status, body)
     const served = servedContextLength(parseJson(body), modelName)
     const length = served ?? contextLength
-    return { name: modelName, contextLength: length, hasChatTemplate: true, fields: 'all' }
+    const { paths = [] } = this.#options
+    const facts = { name: modelName, contextLength: length, hasChatTemplate: true }
+    return { ...facts, fields: 'all', ...(paths.length === 0 ? {} : { paths }) }
   }
 
   async generate(
@@ -129,6 +139,46 @@ class OpenAiEngine implements AttachedEngine {
       throw inferenceError('EngineContractError', 'the server returned no list of tokens')
     }
     return tokens as readonly number[]
+  }
+
+  async forward({ path, fields, signal }: ForwardedCall): Promise<ForwardedAnswer> {
+    const { modelName, maxConcurrency, clock } = this.#options
+    if (this.#forwarding === maxConcurrency) {
+      throw inferenceError('queue_full', 'too many requests for this path are under way')
+    }
+    const isOver = AbortSignal.any([signal, this.#gone.signal])
+    const free = this.#countForwarded()
+    // An answer that nobody reads is aborted.
+    isOver.addEventListener('abort', free, { once: true })
+    try {
+      const json = JSON.stringify({ ...fields, model: modelName })
+      const response = await this.#link.post(this.#pathOf(path), json, isOver)
+      const { status, contentType, bytes } = response
+      if (status < 200 || status >= 300) throw await forwardedError(response, clock.now())
+      return { status, contentType, bytes: finallyDo(bytes, free) }
+    } catch (error) {
+      free()
+      isOver.throwIfAborted()
+      if (inferenceCodeOf(error) !== undefined) throw error
+      await this.#checkServer()
+      throw broken(error)
+    }
+  }
+
+  /** Counts a request as under way until the returned function is called; again has no effect. */
+  #countForwarded(): () => void {
+    this.#forwarding++
+    let isCounted = true
+    return () => {
+      if (isCounted) this.#forwarding--
+      isCounted = false
+    }
+  }
+
+  /** Below the API's own path, or beside it. */
+  #pathOf(path: string): string {
+    const { api, root } = this.#address
+    return path.startsWith('/v1/') ? `${api}${path.slice(3)}` : `${root}${path}`
   }
 
   lost(): Promise<string> {
@@ -236,6 +286,26 @@ class OpenAiEngine implements AttachedEngine {
     this.abandon(`the server at ${this.#where} does not respond anymore`)
     signal.throwIfAborted()
   }
+}
+
+async function* finallyDo<T>(items: AsyncIterable<T>, act: () => void): AsyncGenerator<T> {
+  try {
+    yield* items
+  } finally {
+    act()
+  }
+}
+
+/** A server need not have every path that may be passed on. */
+async function forwardedError(response: UpstreamResponse, now: number): Promise<InferenceError> {
+  const { status, retryAfter } = response
+  const { error } = toRefusal(status, await response.text(), retryAfter, now)
+  if (status !== 404 && status !== 405 && status !== 501) return error
+  const message = 'The server behind this one has nothing at this address.'
+  return inferenceError('unsupported', 'the server has no such path', {
+    cause: error.cause,
+    refusal: { status: 404, message, param: null, code: 'unknown_url' },
+  })
 }
 
 function broken(cause: unknown): InferenceError {

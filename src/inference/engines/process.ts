@@ -7,6 +7,8 @@ import { registerSecret } from '../../foundation/secrets.ts'
 import type {
   EngineCapacity,
   EngineWorker,
+  ForwardedAnswer,
+  ForwardedCall,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
@@ -59,6 +61,8 @@ export interface ProcessEngineOptions {
   readonly healthPath: string
   readonly startTimeoutSeconds: number
   readonly maxConcurrency: number
+  /** Paths that may be passed on, such as `/v1/embeddings`. Default none. */
+  readonly paths?: readonly string[]
   readonly contextLength: number
   readonly dtype: string
   readonly gpuMemoryUtilization: number
@@ -134,6 +138,10 @@ class ProcessEngine implements InferenceEngine {
 
   async tokenize(text: string): Promise<readonly number[]> {
     return this.#engine.tokenize(text)
+  }
+
+  async forward(call: ForwardedCall): Promise<ForwardedAnswer> {
+    return this.#engine.forward(call)
   }
 
   async lost(): Promise<string> {
@@ -240,11 +248,11 @@ class ProcessEngine implements InferenceEngine {
   }
 
   #attach(server: ServerProcess, { host, port }: ServerAddress): Attached {
-    const { modelName, maxConcurrency, contextLength, clock, log } = this.#options
+    const { modelName, maxConcurrency, contextLength, clock, log, paths = [] } = this.#options
     const origin = toOrigin(host, port)
     const apiKey = this.#apiKey
     const link = new UpstreamLink({ origin, apiKey, connections: 1 })
-    const common = { modelName, maxConcurrency, contextLength, clock, log }
+    const common = { modelName, maxConcurrency, contextLength, clock, log, paths }
     const engine = createOpenAiEngine({ ...common, baseUrl: `${origin}/v1`, apiKey })
     return { server, engine, link }
   }

@@ -5,7 +5,13 @@ import { messageOf, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { Service } from '../../foundation/service.ts'
 import type { Batcher } from './batcher.ts'
-import type { CreateEngine, InferenceEngine, ModelFacts } from './inference-engine.ts'
+import type {
+  CreateEngine,
+  ForwardedAnswer,
+  ForwardedCall,
+  InferenceEngine,
+  ModelFacts,
+} from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
 import { SupervisedWorker } from './supervised-worker.ts'
 
@@ -30,6 +36,7 @@ export class EnginePool extends Service {
   readonly #parts: EnginePoolParts
   readonly #workers = new Map<number, SupervisedWorker>()
   #wanted: number
+  #forwarded = 0
   #isRunning = false
   /** Start failures, held back until it is known whether any engine starts; then `null`. */
   #earlyFailures: Map<string, unknown> | null = null
@@ -73,6 +80,17 @@ export class EnginePool extends Service {
     const [engine] = this.#engines()
     if (engine === undefined) throw inferenceError('not_ready', this.unready ?? 'not ready')
     return engine.tokenize(text)
+  }
+
+  /** Engines take turns. */
+  async forward(call: ForwardedCall): Promise<ForwardedAnswer> {
+    const engines = this.#engines()
+    const engine = engines[this.#forwarded++ % Math.max(1, engines.length)]
+    if (engine === undefined) throw inferenceError('not_ready', this.unready ?? 'not ready')
+    if (engine.forward === undefined) {
+      throw inferenceError('unsupported', 'the engine passes no requests on')
+    }
+    return engine.forward(call)
   }
 
   /** Adds workers at once; removes them one by one, each after its requests have ended. */

@@ -193,6 +193,8 @@ export interface ModelFacts {
   readonly hasChatTemplate: boolean
   /** Default: none besides those of `Sampling` and `GenerationInput`. */
   readonly fields?: SupportedFields
+  /** Paths that `forward` answers. Default none. */
+  readonly paths?: readonly string[]
 }
 
 /**
@@ -224,12 +226,30 @@ export interface InferenceEngine {
   readonly capacity: EngineCapacity
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   tokenize(text: string): Promise<readonly number[]>
+  /** Only of engines whose `ModelFacts` name `paths`: passes a request for one of them on. */
+  forward?(call: ForwardedCall): Promise<ForwardedAnswer>
   /**
    * Resolves with the reason if the engine is lost without having been closed; otherwise never.
    * Called once, after `start`.
    */
   lost(): Promise<string>
   close(): Promise<void>
+}
+
+/** A request for a path that does not generate text the usual way, such as `/v1/embeddings`. */
+export interface ForwardedCall {
+  readonly path: string
+  /** The body as the client wrote it; the engine adds the name of its model. */
+  readonly fields: WireFields
+  /** Ends the call, also while its answer is read. */
+  readonly signal: AbortSignal
+}
+
+/** A successful answer. Its bytes must be read to the end, or the call aborted. */
+export interface ForwardedAnswer {
+  readonly status: number
+  readonly contentType: string
+  readonly bytes: AsyncIterable<Uint8Array>
 }
 
 /** Creates the engine of one worker; nothing runs before its `start`. */

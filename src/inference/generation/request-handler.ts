@@ -13,10 +13,13 @@ import type { Guard } from '../guardrails/guard.ts'
 import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
+import { Forwarder } from './forwarding.ts'
 import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
 import type {
   AnswerFields,
   FinishReason,
+  ForwardedAnswer,
+  ForwardedCall,
   GenerationDelta,
   GenerationEnd,
   GenerationInput,
@@ -46,6 +49,8 @@ export interface RequestHandlerParts {
   readonly sampling: Sampling
   readonly systemPrompt: readonly string[]
   readonly isContentCaptured: boolean
+  /** How long an engine may be silent about a request that is passed on. */
+  readonly engineTimeoutMs: number
   /** Called for every request, before anything else. */
   readonly onArrived: () => void
   /** Called once for every request, when it has ended. */
@@ -67,11 +72,20 @@ export class RequestHandler implements TextGenerator {
   /** The last checked input: the choices of one HTTP request share theirs and arrive in a row. */
   #check: InputCheck | null = null
   readonly #checks: StepScheduler
+  readonly #forwarder: Forwarder
 
   constructor(parts: RequestHandlerParts) {
     this.#parts = parts
     this.#checks = new StepScheduler(parts.clock, checkMs)
     this.#meter = new GenerationMeter(parts.model)
+    const { pool, guard, clock, engineTimeoutMs } = parts
+    this.#forwarder = new Forwarder({
+      forward: (call) => pool.forward(call),
+      guard,
+      checks: this.#checks,
+      clock,
+      engineTimeoutMs,
+    })
   }
 
   generate(prompt: PromptRequest, listener: ProgressListener = {}): Promise<GenerationResult> {
@@ -95,6 +109,10 @@ export class RequestHandler implements TextGenerator {
       })
     }
     return this.#check
+  }
+
+  forward(call: ForwardedCall): Promise<ForwardedAnswer> {
+    return this.#forwarder.forward(call)
   }
 
   async tokenize(text: string): Promise<readonly number[]> {

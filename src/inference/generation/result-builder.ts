@@ -67,9 +67,9 @@ export class ResultBuilder {
     if (this.#isBlocked) return null
     this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
-    for (const piece of delta.toolCallPieces ?? []) {
+    if (delta.toolCallPieces !== undefined) {
       this.#pieces ??= new ToolCallAssembler()
-      this.#pieces.add(piece)
+      for (const piece of delta.toolCallPieces) this.#pieces.add(piece)
     }
     if (this.#output === null) {
       this.#text += delta.text

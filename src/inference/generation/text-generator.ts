@@ -3,6 +3,8 @@
 import type {
   AnswerFields,
   FinishReason,
+  ForwardedAnswer,
+  ForwardedCall,
   GenerationDelta,
   GenerationInput,
   Sampling,
@@ -65,5 +67,7 @@ export interface GeneratorStatus {
 export interface TextGenerator {
   generate(prompt: PromptRequest, listener?: ProgressListener): Promise<GenerationResult>
   tokenize(text: string): Promise<readonly number[]>
+  /** Passes a request for another path on to an engine; guardrails hold for it. */
+  forward(call: ForwardedCall): Promise<ForwardedAnswer>
   status(): GeneratorStatus
 }

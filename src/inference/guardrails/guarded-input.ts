@@ -207,7 +207,8 @@ function unreadableField(input: GenerationInput): string | undefined {
   return Object.hasOwn(input.fields ?? {}, 'prompt_embeds') ? 'prompt_embeds' : undefined
 }
 
-const unreadableError = (param: string): InferenceError =>
+/** The error for a prompt that no rule can read. */
+export const unreadableError = (param: string): InferenceError =>
   inferenceError('unsupported', 'the guardrails read prompts as text only', {
     refusal: {
       status: 400,

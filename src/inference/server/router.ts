@@ -8,6 +8,8 @@ import type { DocumentedRoute } from './openapi.ts'
 /** One path of the server. A body is read only for routes that limit its size. */
 export interface Route extends DocumentedRoute {
   readonly bodyBytes?: number
+  /** Takes the place of an own route of the same path. */
+  readonly isForwarded?: boolean
   /** `body` is the parsed JSON, `rest` the text that matched `:rest` in the path. */
   answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
 }

@@ -16,6 +16,7 @@ import {
   sendWholeReply,
   toPromptRequests,
 } from './replies/replies.ts'
+import { sendForwarded } from './replies/forwarded-reply.ts'
 import type { ReplyHead, ReplyShape } from './replies/reply-shape.ts'
 import { unknownModel } from './requests/invalid-request.ts'
 import type { RequestReader, TextRequest } from './requests/request-reader.ts'
@@ -35,6 +36,8 @@ export interface HealthContext {
 /** What the routes work with. */
 export interface RouteContext extends GenerationContext, HealthContext {
   readonly metrics: () => Promise<string> | string
+  /** Passed on to the server behind the engine. */
+  readonly paths: readonly string[]
   /** Whether routes that are not open need an API key. */
   readonly needsKey: boolean
 }
@@ -47,7 +50,8 @@ export function createRoutes(context: RouteContext): readonly Route[] {
     ...createModelRoutes(context),
     createTokenizeRoute(context),
     createMetricsRoute(context),
-  ]
+    ...createForwardingRoutes(context),
+  ].filter(({ path, isForwarded }) => isForwarded === true || !context.paths.includes(path))
   routes.push(createOpenApiRoute(context, routes))
   return routes
 }
@@ -163,6 +167,23 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Rou
       exchange.sendJson(200, { tokens, count: tokens.length })
     },
   }
+}
+
+/** Bodies are checked only for the model: the server behind the engine knows the rest. */
+function createForwardingRoutes(context: RouteContext): readonly (Route & { isForwarded: true })[] {
+  const { generator, limits, requests, paths } = context
+  return paths.map((path) => ({
+    method: 'POST',
+    path,
+    document: { summary: 'Passed on to the server behind the engine.', isStream: true },
+    bodyBytes: limits.chatBodyBytes,
+    isForwarded: true,
+    async answer(exchange, body) {
+      const fields = requests.readForwarded(body)
+      const forwarded = await generator.forward({ path, fields, signal: exchange.signal })
+      await sendForwarded(exchange, forwarded)
+    },
+  }))
 }
 
 function createMetricsRoute({ metrics }: RouteContext): Route {

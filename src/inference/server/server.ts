@@ -57,7 +57,7 @@ export interface InferenceServerOptions {
 }
 
 /** The facts of the served model. */
-type LoadedModel = Pick<ModelFacts, 'contextLength' | 'fields'>
+type LoadedModel = Pick<ModelFacts, 'contextLength' | 'fields' | 'paths'>
 
 /** How long responses may take to be sent after their requests were aborted. */
 const abortedSendMs = 1000
@@ -226,7 +226,7 @@ export class InferenceServer extends Service {
     }
   }
 
-  #routeContext({ contextLength, fields = [] }: LoadedModel): RouteContext {
+  #routeContext({ contextLength, fields = [], paths = [] }: LoadedModel): RouteContext {
     const { clock, model, aliases = [], metrics } = this.#options
     return {
       ...this.#healthContext(),
@@ -240,6 +240,7 @@ export class InferenceServer extends Service {
         fields,
         isStrict: this.#limits.isStrict,
       }),
+      paths,
       metrics,
       needsKey: this.#options.apiKey !== null,
     }

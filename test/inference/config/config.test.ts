@@ -185,6 +185,7 @@ describe('the engine', () => {
       ...engine,
       baseUrl: 'http://localhost:1/v1',
       apiKey: null,
+      paths: ['/v1/embeddings', '/v1/responses', '/v1/rerank'],
     })
     expect(() => parse(file, { engine: { ...engine, maxConcurrency: 0 } })).toThrow(
       expect.objectContaining({

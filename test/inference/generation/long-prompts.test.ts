@@ -82,6 +82,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
       sampling: greedySampling,
       systemPrompt: [],
       isContentCaptured: false,
+      engineTimeoutMs: 1000,
       onArrived: () => {},
       onEnded: (_, { code }) => ended.push(code),
     })

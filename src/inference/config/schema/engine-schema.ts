@@ -8,6 +8,7 @@ import {
   createTextSchema,
   type Environment,
   integer,
+  listOf,
   numberAbove,
   numberFrom,
   section,
@@ -65,8 +66,28 @@ function openAiEngine(env: Environment) {
       .optional()
       .describe('Key of the server. Prefer `${env:NAME}`.'),
     max_concurrency: concurrency(),
+    paths: paths(env),
   }).describe('A server that runs already.')
 }
+
+/** Paths of the server behind the engine; those that generate text are not among them. */
+function paths(env: Environment) {
+  const about = { pattern: /^(?:\/[\w-][\w.-]*)+$/, expected: 'a path such as /v1/embeddings' }
+  const path = createTextSchema(env)({ ...about, maxLength: 256 }).transform((text, context) => {
+    if (servedPaths.test(text)) addRule(context, `expected another path, ${text} is served here`)
+    return text
+  })
+  return listOf(path, { max: 64, expected: about.expected })
+    .optional()
+    .describe(`Paths that are passed on to the server. Default: ${defaultPaths.join(', ')}.`)
+}
+
+/** Passed on where a configuration does not say it. */
+export const defaultPaths = ['/v1/embeddings', '/v1/responses', '/v1/rerank'] as const
+
+/** Of this server itself. `/tokenize` is not among them: it may be passed on instead. */
+const servedPaths =
+  /^\/(?:v1\/(?:chat\/)?completions|(?:v1\/models|health)(?:\/.*)?|generate|metrics|openapi\.json)$/
 
 /** A web address without credentials; a `/` at its end is removed. */
 function baseUrl(env: Environment) {
@@ -109,6 +130,7 @@ function processEngine(env: Environment) {
     cores: integer(1, 65_536)
       .default(1)
       .describe('Cores that each server has on a node of an allocation.'),
+    paths: paths(env),
   }).describe('Servers that are started and supervised.')
 }
 

@@ -34,6 +34,7 @@ export function toServerAddress(baseUrl: string): ServerAddress {
 export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
+  readonly contentType: string
   /** A whole body of JSON instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
@@ -84,10 +85,12 @@ export class UpstreamLink {
     // Without a listener, a body that fails before it is read would end the process.
     body.on('error', () => {})
     const retryAfter = headers['retry-after']
+    const contentType = String(headers['content-type'] ?? 'application/octet-stream')
     return {
       status: statusCode,
       retryAfter: typeof retryAfter === 'string' ? retryAfter : null,
-      isJson: /^application\/json\b/i.test(String(headers['content-type'])),
+      contentType,
+      isJson: /^application\/json\b/i.test(contentType),
       bytes: body as AsyncIterable<Uint8Array>,
       text: () => readText(body as AsyncIterable<Uint8Array>),
       discard: () => void body.destroy(),

@@ -30,15 +30,25 @@ function partText(part: unknown): string | undefined {
 }
 
 /** Names of the fields that hold pictures, sound, files or vectors: none of it is text. */
-const dataNames: ReadonlySet<string> = new Set(['data', 'file_data', 'prompt_embeds'])
+const dataNames: ReadonlySet<string> = new Set([
+  'data',
+  'file_data',
+  'b64_json',
+  'prompt_embeds',
+  'embedding',
+])
 const dataUrl = /^data:[^,]{0,256};base64,/i
+
+/** Whether the value of a field is text, and no data. */
+export const isText = (value: string, name: string): boolean =>
+  !dataNames.has(name) && !dataUrl.test(value)
 
 /**
  * Every text in a value, however deep, without names of fields. Pictures and sound are left out: as
  * text they would mean nothing.
  */
 export function textsIn(value: unknown, name = ''): string[] {
-  if (typeof value === 'string') return dataNames.has(name) || dataUrl.test(value) ? [] : [value]
+  if (typeof value === 'string') return isText(value, name) ? [value] : []
   if (Array.isArray(value)) return value.flatMap((item) => textsIn(item, name))
   if (!isFields(value)) return []
   return Object.entries(value).flatMap(([key, item]) => textsIn(item, key))

@@ -55,22 +55,32 @@ export class ChatReply implements ReplyShape {
   }
 
   delta(index: number, delta: GenerationDelta): string {
-    const { text, toolCalls = [], toolCallPieces, logprobs, fields } = delta
-    const first = this.#toolCalls[index] ?? 0
-    this.#toolCalls[index] = first + toolCalls.length
-    const calls =
-      toolCallPieces?.map(pieceOf) ?? toolCalls.map((call, at) => callOf(call, first + at))
-    const hasMore = calls.length > 0 || fields?.message !== undefined
+    const { text, logprobs, fields } = delta
+    const calls = this.#callsOf(index, delta)
+    // Most deltas are text alone, and there are very many.
+    if (calls === undefined && fields === undefined) {
+      return this.#chunk(index, { content: text }, logprobs)
+    }
+    const isAlone = calls === undefined && fields?.message === undefined
     return this.#chunk(
       index,
       {
-        ...(text === '' && hasMore ? {} : { content: text }),
-        ...(calls.length === 0 ? {} : { tool_calls: calls }),
+        ...(text === '' && !isAlone ? {} : { content: text }),
+        ...(calls === undefined ? {} : { tool_calls: calls }),
         ...fields?.message,
       },
       logprobs,
       fields,
     )
+  }
+
+  #callsOf(index: number, delta: GenerationDelta): readonly object[] | undefined {
+    const { toolCalls = [], toolCallPieces } = delta
+    if (toolCallPieces !== undefined) return toolCallPieces.map(pieceOf)
+    if (toolCalls.length === 0) return undefined
+    const first = this.#toolCalls[index] ?? 0
+    this.#toolCalls[index] = first + toolCalls.length
+    return toolCalls.map((call, at) => callOf(call, first + at))
   }
 
   closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string {
@@ -96,16 +106,14 @@ export class ChatReply implements ReplyShape {
     logprobs?: readonly TokenLogprob[],
     fields?: AnswerFields,
   ): string {
-    return this.#chunks.choice(
-      {
-        index,
-        delta,
-        logprobs: this.#hasLogprobs && logprobs !== undefined ? logprobFields(logprobs) : null,
-        finish_reason: null,
-        ...fields?.choice,
-      },
-      fields?.body,
-    )
+    const choice = {
+      index,
+      delta,
+      logprobs: this.#hasLogprobs && logprobs !== undefined ? logprobFields(logprobs) : null,
+      finish_reason: null,
+    }
+    if (fields === undefined) return this.#chunks.choice(choice)
+    return this.#chunks.choice({ ...choice, ...fields.choice }, fields.body)
   }
 }
 

@@ -10,7 +10,9 @@ import type {
   SupportedFields,
   ToolChoice,
   ToolDefinition,
+  WireFields,
 } from '../../generation/inference-engine.ts'
+import { isFields } from '../../generation/fields/answer-fields.ts'
 import { FieldCheck } from './field-check.ts'
 import {
   createPassedSchemas,
@@ -49,6 +51,8 @@ export interface RequestReader {
   readonly readGenerate: (body: unknown) => TextRequest
   /** The text whose tokens are asked for. */
   readonly readTokenize: (body: unknown) => string
+  /** The fields of a body that is passed on to another path, without the model. */
+  readonly readForwarded: (body: unknown) => WireFields
 }
 
 /** Compiles the schemas once: a request only runs the checks. */
@@ -63,6 +67,7 @@ export function createRequestReader(rules: RequestRules): RequestReader {
     readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest),
     readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest),
     readTokenize: readerOf(schemas.TokenizeRequest, rules, toTokenizeText),
+    readForwarded: (body) => toForwardedFields(body, rules),
   }
 }
 
@@ -92,7 +97,17 @@ function createPassedReader(
       toPassedRequest({ ...body, stream: false }, toPassedQuestions(body), rules, ignored),
     ),
     readTokenize: readerOf(TokenizeRequest, rules, toTokenizeText),
+    readForwarded: (body) => toForwardedFields(body, rules),
   }
+}
+
+function toForwardedFields(body: unknown, rules: RequestRules): WireFields {
+  if (!isFields(body)) throw wrongType('body', 'an object', body)
+  const { model, ...fields } = body
+  const isName = model === undefined || model === null || typeof model === 'string'
+  if (!isName) throw wrongType('model', 'a string', model)
+  servedModel(model, rules)
+  return fields
 }
 
 function toPassedRequest(

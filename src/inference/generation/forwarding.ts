@@ -1,0 +1,105 @@
+/** Passes requests for other paths on to an engine, between guardrails and a limit on silence. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { TimeoutError } from '../../foundation/errors.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import type { StepScheduler } from '../../runtime/turn-budget.ts'
+import type { Guard } from '../guardrails/guard.ts'
+import { guardFields, redactAnswer } from '../guardrails/guarded-fields.ts'
+import type { ForwardedAnswer, ForwardedCall } from './inference-engine.ts'
+import { inferenceError } from './inference-errors.ts'
+
+export interface ForwarderParts {
+  readonly forward: (call: ForwardedCall) => Promise<ForwardedAnswer>
+  readonly guard: Guard
+  readonly checks: StepScheduler
+  readonly clock: Clock
+  /** How long the engine may be silent. */
+  readonly engineTimeoutMs: number
+}
+
+/**
+ * Rules on prompts judge every text of the body. Rules on answers judge every text of a whole JSON
+ * answer; they cannot read streams of a form that is not known, so these are refused.
+ */
+export class Forwarder {
+  readonly #parts: ForwarderParts
+
+  constructor(parts: ForwarderParts) {
+    this.#parts = parts
+  }
+
+  async forward({ path, fields, signal }: ForwardedCall): Promise<ForwardedAnswer> {
+    const { guard, checks, forward } = this.#parts
+    const steps = guardFields(fields, guard)
+    const judged = guard.judgesInput ? await checks.run(steps, signal) : fields
+    const judgesAnswer = guard.openOutput() !== null
+    if (judgesAnswer && fields['stream'] === true) throw streamRefusal()
+    const over = new AbortController()
+    const call = { path, fields: judged, signal: AbortSignal.any([signal, over.signal]) }
+    const answer = await this.#within(over, forward(call))
+    const limited = { ...answer, bytes: this.#limited(over, answer.bytes) }
+    return judgesAnswer ? this.#judge(limited, over) : limited
+  }
+
+  async *#limited(
+    over: AbortController,
+    bytes: AsyncIterable<Uint8Array>,
+  ): AsyncGenerator<Uint8Array> {
+    const iterator = bytes[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        const { value, done } = await this.#within(over, iterator.next())
+        if (done === true) return
+        yield value
+      }
+    } finally {
+      over.abort(inferenceError('canceled', 'the answer is not read any more'))
+    }
+  }
+
+  async #within<T>(over: AbortController, promise: Promise<T>): Promise<T> {
+    const { clock, engineTimeoutMs } = this.#parts
+    try {
+      return await boundedWait(clock, engineTimeoutMs, promise)
+    } catch (error) {
+      if (!(error instanceof TimeoutError)) throw error
+      const late = inferenceError('engine_timeout', 'the server did not answer in time')
+      over.abort(late)
+      throw late
+    }
+  }
+
+  async #judge(answer: ForwardedAnswer, over: AbortController): Promise<ForwardedAnswer> {
+    if (!/^application\/json\b/i.test(answer.contentType)) {
+      over.abort(streamRefusal())
+      throw streamRefusal()
+    }
+    const chunks: Uint8Array[] = []
+    let size = 0
+    for await (const chunk of answer.bytes) {
+      size += chunk.length
+      if (size > maxAnswerBytes) throw inferenceError('engine_error', 'the answer is too long')
+      chunks.push(chunk)
+    }
+    const text = redactAnswer(Buffer.concat(chunks).toString(), this.#parts.guard)
+    return { ...answer, bytes: once(Buffer.from(text)) }
+  }
+}
+
+/** Of answers that rules judge, which have to be held as a whole. */
+const maxAnswerBytes = 16 << 20
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes
+}
+
+const streamRefusal = (): Error =>
+  inferenceError('unsupported', 'the guardrails cannot read a stream of this path', {
+    refusal: {
+      status: 400,
+      message: "Invalid 'stream': the guardrails of this server read whole JSON answers only here.",
+      param: 'stream',
+      code: 'invalid_value',
+    },
+  })

@@ -1,0 +1,66 @@
+/** Judges every text in JSON whose form is not known, before and after an engine. Pure. */
+
+import type { Steps } from '../../runtime/turn-budget.ts'
+import type { WireFields } from '../generation/inference-engine.ts'
+import { inferenceError } from '../generation/inference-errors.ts'
+import { isText, textsIn } from '../generation/fields/message-text.ts'
+import type { Guard } from './guard.ts'
+import { unreadableError } from './guarded-input.ts'
+import type { GuardHit } from './rules.ts'
+
+/** The fields as the rules on prompts return them; throws if one of them rejects. */
+export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields> {
+  if (!guard.judgesInput) return fields
+  const unreadable = ['input', 'prompt'].find((name) => hasNumbers(fields[name]))
+  if (unreadable !== undefined) throw unreadableError(unreadable)
+  const texts = textsIn(fields)
+  const tooLong = guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
+  if (tooLong.some(({ action }) => action === 'reject')) throw rejected(tooLong)
+  // Together first: words may be divided between texts.
+  const whole = yield* guard.checkInput(texts.join(separator))
+  if (whole.action === 'block') throw rejected(whole.hits)
+  if (whole.hits.length === 0) return fields
+  const judged = new Map<string, string>()
+  for (const text of new Set(texts)) {
+    const verdict = yield* guard.checkInput(text)
+    if (verdict.action === 'block') throw rejected(verdict.hits)
+    judged.set(text, verdict.text)
+  }
+  return replaceTexts(fields, (text) => judged.get(text) ?? text) as WireFields
+}
+
+/** A whole JSON answer as the rules on answers return it; throws if one of them rejects. */
+export function redactAnswer(json: string, guard: Guard): string {
+  const judge = (text: string): string => {
+    const output = guard.openOutput()
+    if (output === null) return text
+    const parts = [output.push(text), output.finish()]
+    if (parts.some(({ isBlocked }) => isBlocked)) {
+      throw inferenceError('content_filter', 'the answer was rejected by a rule')
+    }
+    return parts.map(({ release }) => release).join('')
+  }
+  return JSON.stringify(replaceTexts(JSON.parse(json), judge))
+}
+
+const separator = '\n'.repeat(8)
+
+const hasNumbers = (value: unknown): boolean =>
+  Array.isArray(value) && value.some((item) => typeof item === 'number' || hasNumbers(item))
+
+function replaceTexts(value: unknown, replace: (text: string) => string, name = ''): unknown {
+  if (typeof value === 'string') return isText(value, name) ? replace(value) : value
+  if (Array.isArray(value)) return value.map((item) => replaceTexts(item, replace, name))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, replaceTexts(item, replace, key)]),
+  )
+}
+
+function rejected(hits: readonly GuardHit[]): Error {
+  const rules = hits.filter(({ action }) => action === 'reject').map(({ rule }) => `"${rule}"`)
+  return inferenceError(
+    'content_filter',
+    `the request was rejected by the rule ${rules.join(', ')}`,
+  )
+}

@@ -1,0 +1,40 @@
+/** Sends the answer of a server behind the engine byte by byte, as fast as the client reads. */
+
+import type { ForwardedAnswer } from '../../generation/inference-engine.ts'
+import type { HttpExchange } from '../http-exchange.ts'
+
+/** If the answer breaks off, so does the response: its head has been sent by then. */
+export async function sendForwarded(
+  exchange: HttpExchange,
+  { status, contentType, bytes }: ForwardedAnswer,
+): Promise<void> {
+  const { response } = exchange
+  try {
+    for await (const chunk of bytes) {
+      if (exchange.isGone) return
+      if (!response.headersSent) exchange.writeHead(status, ['content-type', contentType])
+      if (!response.write(chunk)) await untilRead(exchange)
+    }
+  } catch (error) {
+    if (exchange.isGone) return
+    if (!response.headersSent) throw error
+    exchange.explain(error)
+    return exchange.cut()
+  }
+  if (exchange.isGone) return
+  if (!response.headersSent) exchange.writeHead(status, ['content-type', contentType])
+  exchange.end()
+}
+
+/** Resolves when the client has caught up or disconnected; one that reads nothing is cut off. */
+async function untilRead(exchange: HttpExchange): Promise<void> {
+  const { response } = exchange
+  const endWatch = exchange.watchReader()
+  const { promise, resolve } = Promise.withResolvers<void>()
+  response.once('drain', resolve)
+  response.once('close', resolve)
+  await promise
+  response.off('drain', resolve)
+  response.off('close', resolve)
+  endWatch()
+}
