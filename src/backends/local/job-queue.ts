@@ -38,16 +38,7 @@ export class JobQueue<T extends WaitingJob> {
   putBack(waiting: readonly T[]): void {
     const unlisted = waiting.filter((one) => !this.#isListed(one))
     for (const [level, back] of Map.groupBy(unlisted, (one) => this.#levelOf(one))) {
-      const inOrder = back.toSorted(bySequence)
-      const head = level.jobs[level.from]
-      const isBeforeAll = head === undefined || (inOrder.at(-1)?.sequence ?? 0) < head.sequence
-      if (isBeforeAll && level.from >= inOrder.length) {
-        level.from -= inOrder.length
-        for (const [at, one] of inOrder.entries()) level.jobs[level.from + at] = one
-      } else {
-        level.jobs = [...inOrder, ...level.jobs.slice(level.from)].toSorted(bySequence)
-        level.from = 0
-      }
+      mergeInto(level, back.toSorted(bySequence))
     }
     this.#length += waiting.length
   }
@@ -124,6 +115,19 @@ export class JobQueue<T extends WaitingJob> {
 
 const isLevelBefore = <T>(a: Level<T>, b: Level<T>): boolean =>
   a.priority === b.priority ? a.isRetry && !b.isRetry : a.priority > b.priority
+
+/** Those of a level are in order, and most of them come after those that are put back. */
+function mergeInto<T extends WaitingJob>(level: Level<T>, inOrder: readonly T[]): void {
+  const { jobs, from } = level
+  const last = inOrder.at(-1)?.sequence ?? 0
+  let end = from
+  while (end < jobs.length && (jobs[end]?.sequence ?? 0) < last) end++
+  const merged = [...jobs.slice(from, end), ...inOrder].toSorted(bySequence)
+  const start = from - inOrder.length
+  if (start >= 0) for (const [at, one] of merged.entries()) jobs[start + at] = one
+  else level.jobs = [...merged, ...jobs.slice(end)]
+  level.from = Math.max(0, start)
+}
 
 const bySequence = (a: WaitingJob | undefined, b: WaitingJob | undefined): number =>
   (a?.sequence ?? 0) - (b?.sequence ?? 0)

@@ -59,6 +59,8 @@ export interface AgentSessionOptions {
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
   /** What the session may send now. */
   readonly offer: (session: AgentSession) => Offer
+  /** A message with jobs has come. */
+  readonly onArrival: () => void
   /** There is work that waits, or room for it. */
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
@@ -277,7 +279,7 @@ export class AgentSession implements BackendListener {
     else {
       unpackFunctions(message.functions, message.definitions, (job, spec) => this.#hold(job, spec))
       for (const one of message.others) void this.#holdOther(one)
-      this.#options.onChange()
+      this.#options.onArrival()
     }
   }
 
@@ -361,7 +363,7 @@ export class AgentSession implements BackendListener {
   }
 
   #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
-    this.held.end(held)
+    this.held.end(held, atMs)
     this.outbox.add(held, report, atMs, this.held)
     this.#leaveCores(held)
   }

@@ -300,6 +300,7 @@ export class Agent {
         backend.connect(listener, { id: toUseId(attach), closureOf: () => null }),
       refuse: (spec) => this.#options.refuse(spec),
       offer: (one) => this.#offer(one),
+      onArrival: () => this.#feedArrived(),
       onChange: () => this.#feedSoon(),
       onRefusedMessage: (reason) => this.#refuseMessage(reason),
       onProblem: (error) => this.#problem(error),
@@ -328,6 +329,12 @@ export class Agent {
   #offer(session: AgentSession): Offer {
     if (this.#isDraining) return { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
     return this.#shares.offer(session)
+  }
+
+  /** At once if the node runs nothing: a job that is alone waits for no others. */
+  #feedArrived(): void {
+    if (this.#shares.isIdle && !this.#isFeedDue) this.#feed()
+    else this.#feedSoon()
   }
 
   #feedSoon(): void {

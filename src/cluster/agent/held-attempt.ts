@@ -16,6 +16,12 @@ const staleMs = 1000
 /** A clock may not move while a few short jobs run. */
 const shortestMs = 0.01
 const largestFactor = 64
+/**
+ * Attempts that are short, but end slowly because the machine is busy with something else, count as
+ * if they ended faster: few at a time would cost more messages, and make it still slower.
+ */
+const mostLift = 16
+const liftedPerSecond = 2000
 
 export class HeldAttempt extends TaggedJob implements Job {
   readonly sessionId: string
@@ -73,10 +79,14 @@ export class HeldAttempts {
   #busySinceMs: number | null = null
   #busyMs = 0
   #ends = 0
+  /** Those of them that had begun, and how long they ran. */
+  #begunEnds = 0
+  #ranMs = 0
   #measuredMs: number
   /** When the last one has ended. */
   #endedMs = -Infinity
   #rate: number | null = null
+  #liftedRate = 0
   /** It had nothing left since the last measurement. */
   #hasRunDry = false
   #aheadFactor = 1
@@ -95,12 +105,13 @@ export class HeldAttempts {
 
   /**
    * Ends per second of the time in which there was work, lately: time spent waiting for jobs says
-   * nothing about how many the node could run. `null` before the first end.
+   * nothing about how many the node could run. At least what short attempts would make possible on
+   * a machine that has time for them, within limits. `null` before the first end.
    */
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs - this.#measuredMs >= rateMs) this.#measure(nowMs)
-    return this.#rate
+    return this.#rate === null ? null : Math.max(this.#rate, this.#liftedRate)
   }
 
   /** Nothing has ended for a while: what waits next may take as long. */
@@ -139,12 +150,16 @@ export class HeldAttempts {
     if (this.#size++ === 0) this.#busySinceMs = this.#clock.monotonicMs()
   }
 
-  /** Kept as ended until its end is recorded. */
-  end(held: HeldAttempt): void {
+  /** Kept as ended until its end is recorded. It has ended at `atMs`. */
+  end(held: HeldAttempt, atMs: number): void {
     this.#attempts.set(held.uid, held.attempt)
     held.isHeld = false
     this.#endedMs = this.#clock.monotonicMs()
     this.#ends++
+    if (held.beganMs !== null) {
+      this.#begunEnds++
+      this.#ranMs += atMs - held.beganMs
+    }
     this.#leave()
   }
 
@@ -246,11 +261,15 @@ export class HeldAttempts {
     // One that takes long is no reason to forget how fast the others were, for a while.
     if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
     this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
+    const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)
+    this.#liftedRate = Math.min(possible, this.#rate * mostLift, liftedPerSecond)
     const isStarved = this.#hasRunDry && this.#hasDriverMore()
     const factor = isStarved ? this.#aheadFactor * 2 : this.#aheadFactor / 2
     this.#aheadFactor = Math.max(1, Math.min(largestFactor, factor))
     this.#hasRunDry = false
     this.#ends = 0
+    this.#begunEnds = 0
+    this.#ranMs = 0
     this.#busyMs = 0
     if (this.#busySinceMs !== null) this.#busySinceMs = nowMs
     this.#measuredMs = nowMs

@@ -38,6 +38,11 @@ export class NodeShares {
     return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
   }
 
+  /** Whether nothing runs. */
+  get isIdle(): boolean {
+    return this.#runningCores() === 0
+  }
+
   /** Gives the backend as much as it can run, a bit of each session in turn. */
   feed(): void {
     const sessions = [...this.#sessions.values()]

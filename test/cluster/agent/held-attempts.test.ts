@@ -27,7 +27,7 @@ describe('the attempts that an agent holds', () => {
       const one = attemptOf(`task-${count}`)
       held.add(one)
       await clock.advance(2)
-      held.end(one)
+      held.end(one, clock.monotonicMs())
       await clock.advance(500)
     }
     expect(held.rate).toBeCloseTo(500)
@@ -41,12 +41,32 @@ describe('the attempts that an agent holds', () => {
       const one = attemptOf(`task-${count}`)
       held.add(one)
       await clock.advance(10)
-      held.end(one)
+      held.end(one, clock.monotonicMs())
     }
     expect(held.rate).toBeCloseTo(100)
     expect(held.workMs).toBe(0)
     for (let count = 0; count < 5; count++) held.add(attemptOf(`later-${count}`))
     expect(held.workMs).toBeCloseTo(50)
+  })
+
+  it.each([
+    ['short ones could end faster on a machine that has time for them', 0.1, 160],
+    ['not faster than they could', 20, 50],
+    ['long ones end as fast as they can', 100, 10],
+  ])('tell a rate: %s', async (_, lastsMs, rate) => {
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => false)
+    for (let count = 0; count < 10; count++) {
+      const one = attemptOf(`task-${count}`)
+      held.add(one)
+      await clock.advance(100)
+      one.beganMs = clock.monotonicMs() - lastsMs
+      held.end(one, clock.monotonicMs())
+    }
+    expect(held.rate).toBeCloseTo(rate)
+    // What is left still takes as long as it does.
+    held.add(attemptOf('last'))
+    expect(held.workMs).toBeCloseTo(100)
   })
 
   it('forget a rate when no attempt ends any more', async () => {
@@ -55,7 +75,7 @@ describe('the attempts that an agent holds', () => {
     const [short, long] = [attemptOf('short'), attemptOf('long')]
     held.add(short)
     await clock.advance(50)
-    held.end(short)
+    held.end(short, clock.monotonicMs())
     expect(held.rate).toBeCloseTo(20)
     held.add(long)
     await clock.advance(100)
@@ -73,7 +93,7 @@ describe('the attempts that an agent holds', () => {
       const one = attemptOf(`task-${count}`)
       held.add(one)
       await clock.advance(10)
-      held.end(one)
+      held.end(one, clock.monotonicMs())
       await clock.advance(90)
       expect(held.rate).toBeCloseTo(100)
       factors.push(held.aheadFactor)
@@ -85,15 +105,16 @@ describe('the attempts that an agent holds', () => {
   })
 
   it('know the latest attempt of a task until its end is recorded', () => {
-    const held = new HeldAttempts(new ManualClock(), () => false)
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => false)
     const [first, second] = [attemptOf('task', 1), attemptOf('task', 2)]
     held.add(first)
-    held.end(first)
+    held.end(first, clock.monotonicMs())
     expect([held.latest('task'), held.size]).toEqual([1, 0])
     held.add(second)
     held.recorded('task')
     expect([held.latest('task'), second.isHeld, held.size]).toEqual([2, true, 1])
-    held.end(second)
+    held.end(second, clock.monotonicMs())
     held.recorded('task')
     expect([held.latest('task'), held.size]).toEqual([0, 0])
   })
