@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../src/foundation/clock.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
@@ -22,8 +23,8 @@ class Run {
   readonly session: Session
   readonly task: ComputeTask<string>
 
-  static async start(cluster: TestCluster, length: number): Promise<Run> {
-    const backend = await cluster.connect({ lossSeconds: 5, ownerTtlSeconds: 3600 })
+  static async start(cluster: TestCluster, length: number, clock = systemClock): Promise<Run> {
+    const backend = await cluster.connect({ lossSeconds: 5, ownerTtlSeconds: 3600, clock })
     const session = new Session([backend], { id: 'returning' })
     onTestFinished(() => session.close())
     const args = [cluster.folder, 'task-0', length] as const
@@ -72,6 +73,38 @@ describe('a session that was closed while an agent was away leaves nothing to th
     letEnd()
     expect(await second.task).toBe('xx')
   })
+})
+
+it('row 97: the end of a closed run, sent again, ends nothing of a later one', async () => {
+  const cluster = await startTestCluster()
+  const { server, folder } = cluster
+  const stranger = await connect({ servers: server.url, token })
+  onTestFinished(() => stranger.close())
+  const seen: { readonly subject: string; readonly data: Uint8Array }[] = []
+  const recording = stranger.subscribe('tutti1.agent.>', {
+    callback: (_, { subject, data }) => void seen.push({ subject, data: Uint8Array.from(data) }),
+  })
+  await stranger.flush()
+  await cluster.agent('first', '--cores', '1')
+  // Its start counts as later than that of the next run.
+  const isAhead = { value: () => systemClock.now() + 3600 }
+  const ahead = Object.create(systemClock, { now: isAhead }) as typeof systemClock
+  const first = await Run.start(cluster, 1, ahead)
+  writeFileSync(join(folder, 'go'), '')
+  await first.task
+  await first.session.close()
+  await stranger.flush()
+  recording.unsubscribe()
+  rmSync(join(folder, 'go'))
+  const second = await Run.start(cluster, 2)
+  await eventually(() => expect(lines(join(folder, 'begun'))).toHaveLength(2))
+  for (const { subject, data } of seen) stranger.publish(subject, data)
+  await stranger.flush()
+  // Answered after these.
+  expect(await cluster.agents()).toMatchObject([{ sessions: 1 }])
+  writeFileSync(join(folder, 'go'), '')
+  expect(await second.task).toBe('xx')
+  expect(lines(join(folder, 'begun'))).toHaveLength(2)
 })
 
 it('row 97: messages of a closed run complete nothing in a later run of its id', async () => {

@@ -150,6 +150,10 @@ export class AgentSession implements BackendListener {
     )
   }
 
+  get run(): string {
+    return this.#attach.run
+  }
+
   /** Whether it wants more than it has: it counts when the node is shared. */
   get isActive(): boolean {
     return this.held.queued > 0 || this.driver.hasWaiting

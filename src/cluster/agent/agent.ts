@@ -313,10 +313,13 @@ export class Agent {
   }
 
   async #detach(detach: Detach): Promise<Detached> {
-    const { epoch, reason } = detach
+    const { epoch, run, reason } = detach
     const session = this.#sessions.get(toUseId(detach))
-    const isSuperseded = session !== undefined && session.driver.epoch > epoch
-    if (session !== undefined && !isSuperseded) await this.#removeSession(session, reason, false)
+    // The message of a run that was closed may be sent again by anybody.
+    if (session === undefined || session.run !== run)
+      return { kind: 'detached', isSuperseded: false }
+    const isSuperseded = session.driver.epoch > epoch
+    if (!isSuperseded) await this.#removeSession(session, reason, false)
     return { kind: 'detached', isSuperseded }
   }
 

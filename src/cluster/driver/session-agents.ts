@@ -34,6 +34,7 @@ export interface SessionAgentsOptions {
   /** Of this run, once it is known. */
   readonly keys: () => Keys
   readonly run: () => string
+  readonly token: string
   readonly subjects: SessionSubjects
   readonly broker: Broker
   readonly directory: AgentDirectory
@@ -169,8 +170,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   async #detachFrom(name: string, reason: string): Promise<Detached | null> {
-    const { directory, use, epoch, log, ownerTtlSeconds } = this.#options
-    const request = { kind: 'detach', ...use, epoch: epoch(), reason } as const
+    const { directory, use, run, epoch, log, ownerTtlSeconds } = this.#options
+    const request = { kind: 'detach', ...use, run: run(), epoch: epoch(), reason } as const
     // It may be lost before it answers, as all agents of a job that was canceled.
     const isUsed = this.#links.has(name)
     try {

@@ -3,7 +3,6 @@
  * the agents that the earlier one has used.
  */
 
-import { randomUUID } from 'node:crypto'
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
 import { BackendThrottled } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -17,7 +16,7 @@ import {
 import type { SessionStream } from '../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
 import { type Challenged, silenceMs } from '../wire/messages.ts'
-import { answerAsOwner, askOwner } from '../wire/owner-question.ts'
+import { answerAsOwner, askOwner, processId } from '../wire/owner-question.ts'
 import {
   ownerOfStream,
   type SessionSubjects,
@@ -27,8 +26,6 @@ import {
 import type { AgentDirectory } from './directory/agent-directory.ts'
 import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.ts'
 
-/** All uses of a session belong to one process. */
-const processId = randomUUID()
 const retryMs = 500
 
 /** Rejects with `SessionInUseError` when a living process answers for the session. */

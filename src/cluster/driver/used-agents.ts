@@ -6,9 +6,16 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { encode } from '../wire/codec.ts'
-import { type Keys, noHeader, open, seal } from '../wire/envelope.ts'
+import { deriveKeys, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
-import type { AgentNote, AgentStart, JobReference, LostAttempt } from '../wire/messages.ts'
+import {
+  type AgentNote,
+  type AgentStart,
+  type JobReference,
+  type LostAttempt,
+  silenceMs,
+} from '../wire/messages.ts'
+import { askOwner, type Owner, processId } from '../wire/owner-question.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 
 export interface NotedAgents {
@@ -71,6 +78,9 @@ const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
 
 export interface UsedAgentsOptions {
   readonly use: SessionUse
+  readonly token: string
+  /** That of the session. */
+  readonly run: () => string
   /** The driver's start, once it has claimed the session. */
   readonly epoch: () => number
   readonly keys: () => Keys
@@ -203,9 +213,10 @@ export class UsedAgents {
   }
 
   async #noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
-    const { broker, subjects, keys, stream, log, use } = this.#options
-    await stream.open()
-    if (this.#isClosed) return
+    const { broker, subjects, keys, run, stream, log, use } = this.#options
+    const opened = await stream.open()
+    if (this.#isClosed || opened === null) return
+    if (opened.label !== run() && !(await this.#replaceStream())) return
     const { used, left } = await readNotedAgents(broker, subjects, keys())
     // One that has left by itself has noted that, and this driver has not heard of it yet.
     const noted = new Set([...used, ...left].map(keyOf))
@@ -214,6 +225,21 @@ export class UsedAgents {
     await Promise.all(missing.map((agent) => this.#note(agent, 'used')))
     const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
     log.warn('StoreLost', `${text}: agents send again what no driver has recorded`)
+  }
+
+  /**
+   * A server that was given an older store has the stream of a run that was closed: nothing of it
+   * is of this one. `false` if another process has the session by now, and the stream is its own.
+   */
+  async #replaceStream(): Promise<boolean> {
+    const { broker, subjects, stream, token } = this.#options
+    const isOther = ({ process }: Owner): boolean => process !== processId
+    const cluster = deriveKeys(token, null)
+    const { answer } = await askOwner(broker, subjects.owner, cluster, silenceMs, isOther)
+    if (answer === 'signed' || this.#isClosed) return false
+    await broker.store.remove(subjects.stream)
+    await stream.open()
+    return true
   }
 
   /** Notes them again before the stream forgets them, and with them this start of the driver. */

@@ -156,7 +156,7 @@ export interface Beat {
 }
 
 /** Ends the use of an agent by a session; answered when nothing of the session is left. */
-export interface Detach extends SessionUse {
+export interface Detach extends SessionRun {
   readonly kind: 'detach'
   readonly epoch: number
   readonly reason: string

@@ -3,6 +3,7 @@
  * with the key of the cluster, which does not need the session's id.
  */
 
+import { randomUUID } from 'node:crypto'
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
 import { isAnswerTo, type Keys, newNonce, noHeader, open, seal } from './envelope.ts'
 
@@ -11,6 +12,9 @@ import { isAnswerTo, type Keys, newNonce, noHeader, open, seal } from './envelop
  * `silent`: somebody listens and did not answer in time, such as a driver that is stopped.
  */
 export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
+
+/** Names this process: all uses of a session belong to one. */
+export const processId = randomUUID()
 
 /** A driver as it answers. */
 export interface Owner {
@@ -26,12 +30,13 @@ export interface OwnerReply {
   readonly owner: Owner | null
 }
 
-/** Rejects when the broker cannot be reached. */
+/** Rejects when the broker cannot be reached. Answers of those that do not count are ignored. */
 export async function askOwner(
   broker: Broker,
   owner: string,
   { toDriver }: Keys,
   timeoutMs: number,
+  counts: (owner: Owner) => boolean = () => true,
 ): Promise<OwnerReply> {
   const nonce = newNonce()
   const question = Buffer.alloc(8)
@@ -40,7 +45,7 @@ export async function askOwner(
   const isOwner = (answer: Uint8Array): boolean => {
     const isSigned = isAnswerTo(nonce, toDriver, owner, answer)
     isForged ||= !isSigned
-    return isSigned
+    return isSigned && counts(open(toDriver, owner, answer).payload as Owner)
   }
   try {
     const answer = await broker.requestAccepted(owner, question, timeoutMs, isOwner)

@@ -19,7 +19,7 @@ import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
-import { runOf, useOf } from '../test-token.ts'
+import { runOf, token, useOf } from '../test-token.ts'
 
 const keys = deriveKeys('a token of the test', runOf('session'))
 
@@ -97,6 +97,7 @@ class OneAgent {
     const broker: Partial<Broker> = { store: store as Broker['store'], publish() {} }
     this.agents = new SessionAgents({
       use: useOf('session'),
+      token,
       epoch: () => 1,
       keys: () => keys,
       run: () => runOf('session').run,

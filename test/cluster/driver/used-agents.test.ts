@@ -1,9 +1,11 @@
 import { expect, it, onTestFinished } from 'vitest'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import { connectToNats } from '../../../src/cluster/broker/nats.ts'
 import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
 import { readNotedAgents, UsedAgents } from '../../../src/cluster/driver/used-agents.ts'
 import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
 import type { JobReference, LostAttempt } from '../../../src/cluster/wire/messages.ts'
+import { answerAsOwner } from '../../../src/cluster/wire/owner-question.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { processLog } from '../../../src/foundation/log.ts'
@@ -14,19 +16,23 @@ const use = useOf('noted')
 const subjects = sessionSubjects(use)
 const keys = deriveKeys(token, runOf('noted'))
 
-it('notes of many attempts stay below the limit of the broker', async () => {
-  const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
+const { run: named } = runOf('noted')
+
+/** Of a driver that has claimed its session. */
+async function openUsed(settings = '') {
+  const server = new RestartableServer(await freePort(), { settings })
   await server.start()
   const access = { servers: [server.url], token, name: 'driver', log: processLog }
   const broker = await connectToNats(access)
   onTestFinished(() => broker.close())
   const { stream: name, stored } = subjects
-  const maxAgeSeconds = (): number => 60
-  const { run: named } = runOf('noted')
   const run = (): string => named
+  const maxAgeSeconds = (): number => 60
   const warnings: string[] = []
   const used = new UsedAgents({
     use,
+    token,
+    run,
     epoch: () => 1,
     keys: () => keys,
     subjects,
@@ -37,6 +43,44 @@ it('notes of many attempts stay below the limit of the broker', async () => {
     resultTtlSeconds: 60,
     onChange() {},
   })
+  return { broker, used, warnings }
+}
+
+/** As after a restart with the store of a run that was closed since. */
+async function restoreOther({
+  broker,
+}: {
+  readonly broker: Broker
+}): Promise<() => Promise<string>> {
+  const settings = { subjects: subjects.stored, label: 'another run', maxAgeSeconds: 60 }
+  await broker.store.openStream(subjects.stream, settings)
+  return async () => (await broker.store.openStream(subjects.stream, settings)).label
+}
+
+it('replaces the stream of another run, which an older store has brought back', async () => {
+  const opened = await openUsed()
+  const labelNow = await restoreOther(opened)
+  const { broker, used, warnings } = opened
+  await used.noteMissing(() => [{ name: 'first', epoch: 1 }])
+  expect(await labelNow()).toBe(named)
+  const noted = await readNotedAgents(broker, subjects, keys)
+  expect(noted.used).toEqual([expect.objectContaining({ name: 'first' })])
+  expect(warnings).toEqual(['StoreLost'])
+})
+
+it('keeps the stream of another run that a living process has', async () => {
+  const opened = await openUsed()
+  const labelNow = await restoreOther(opened)
+  const { broker, used, warnings } = opened
+  const other = { process: 'another', backend: 'cluster' }
+  broker.subscribe(subjects.owner, answerAsOwner(deriveKeys(token, null), other))
+  await used.noteMissing(() => [{ name: 'first', epoch: 1 }])
+  expect(await labelNow()).toBe('another run')
+  expect(warnings).toEqual([])
+})
+
+it('notes of many attempts stay below the limit of the broker', async () => {
+  const { broker, used, warnings } = await openUsed('max_payload: 4096')
   const [gone, missing] = [
     { name: 'gone', epoch: 1 },
     { name: 'missing', epoch: 2 },
