@@ -80,6 +80,8 @@ export interface PilotOrder {
   readonly kind: number
   /** By `workKey`: what it is for; nothing if it is only one of `min`. */
   readonly work: readonly string[]
+  /** What its nodes need at least, where some of that kind have less; `null` for any node. */
+  readonly leastCores: number | null
 }
 
 export interface PilotPlan {
@@ -103,7 +105,7 @@ export function planPilots(situation: PilotSituation): PilotPlan {
   const end: string[] = []
   for (const [at, kind] of kinds.entries()) {
     const { queued, running, settled } = states[at] as KindState
-    const { allocations, useful, work } = shares[at] as Share
+    const { allocations, useful, work, cores } = shares[at] as Share
     const wanted = roundUp(allocations)
     const missing = Math.max(0, kind.min - running.length)
     const needed = Math.max(wanted, missing)
@@ -113,7 +115,9 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     // New ones may not have taken all of the work yet that they will.
     const fresh = Math.min(running.length - settled.length, wanted)
     const isMissing = needed > queued.length + fresh
-    if (isMissing && mayAskNow(situation, at, states)) submit.push({ kind: at, work: [...work] })
+    if (isMissing && mayAskNow(situation, at, states)) {
+      submit.push({ kind: at, work: [...work], leastCores: leastOf(kind, cores) })
+    }
     const spare = running.length - kind.min
     end.push(...idleOnes(kind, settled, now).slice(0, Math.max(0, spare)))
   }
@@ -160,6 +164,8 @@ interface Share {
   /** The same of all work that this kind could run, also of what is for others. */
   useful: number
   readonly work: Set<string>
+  /** The most that one of its tasks, or its ranks on a node, need. */
+  cores: number
 }
 
 /**
@@ -168,7 +174,7 @@ interface Share {
  */
 function shareOut(situation: PilotSituation, states: readonly KindState[]): readonly Share[] {
   const { kinds, work, histories } = situation
-  const shares = kinds.map((): Share => ({ allocations: 0, useful: 0, work: new Set() }))
+  const shares = kinds.map((): Share => ({ allocations: 0, useful: 0, work: new Set(), cores: 0 }))
   const choices = work.map((one) => {
     const { resources, count } = one
     const key = workKey(one)
@@ -176,9 +182,11 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
       const room = isInVain(situation, states, at, key) ? 0 : roomOf(kind, resources)
       return room > 0 ? [{ at, room }] : []
     })
-    return { key, count, able }
+    return { key, count, able, cores: resources.cores * (resources.ranksPerNode ?? 1) }
   })
-  for (const { key, count, able } of choices.toSorted((a, b) => a.able.length - b.able.length)) {
+  for (const { key, count, able, cores } of choices.toSorted(
+    (a, b) => a.able.length - b.able.length,
+  )) {
     let left = count
     for (const { at, room } of able) {
       const { queued, running, settled, more } = states[at] as KindState
@@ -191,11 +199,16 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
       if (taken <= 0) continue
       share.allocations += taken / room
       share.work.add(key)
+      share.cores = Math.max(share.cores, cores)
       left -= taken
     }
   }
   return shares
 }
+
+/** Where nodes differ, the scheduler must know what is needed. */
+const leastOf = ({ candidates }: PilotKind, cores: number): number | null =>
+  candidates.some((node) => node.cores < cores) ? cores : null
 
 /** Whether one that is asked for such work now would probably not run it. */
 function isInVain(

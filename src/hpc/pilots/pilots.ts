@@ -199,7 +199,7 @@ export class Pilots {
     if (!wasGood && isGood(job, now)) this.#histories[kind] = noteGood(this.#historyOf(kind))
   }
 
-  #submit({ kind: at, work }: PilotOrder): void {
+  #submit({ kind: at, work, leastCores }: PilotOrder): void {
     const { sources, folders, addAgents, load, ...common } = this.#options
     const { options } = sources[at] as PilotSource
     const history = this.#historyOf(at)
@@ -213,7 +213,9 @@ export class Pilots {
       waiting: () => new Set(load().waiting.map(workKey)),
       prepare: () => {
         const folder = folders()
-        return { folder, batch: toBatchOptions(options.request, `tutti-pilot-${id}`, folder) }
+        const least = leastCores === null ? [] : [`--mincpus=${leastCores}`]
+        const request = { ...options.request, more: [...options.request.more, ...least] }
+        return { folder, batch: toBatchOptions(request, `tutti-pilot-${id}`, folder) }
       },
       addAgents: (allocation, jobId) => {
         // Of several that were named, Slurm has chosen one.

@@ -48,6 +48,14 @@ function expectInside(
 ): void {
   const last = nodes.length - 1
   if (nodeOffset + wanted.length <= nodes.length) return
+  if (nodes.length === 0) {
+    const text = 'there are none: servers run on nodes of the launch, and of no other allocation'
+    throw new ValueError(`hardware.node_offset: service "${service}" needs nodes; ${text}`, {
+      field: 'hardware.node_offset',
+      got: nodeOffset,
+      hint: 'Ask for them: tutti launch --nodes N.',
+    })
+  }
   const isBehind = nodeOffset > last
   const field = isBehind ? 'hardware.node_offset' : 'hardware.num_nodes'
   const end = nodeOffset + wanted.length - 1

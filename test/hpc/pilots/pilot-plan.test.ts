@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { countInVain, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
 import { type PilotKind, planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
-import { resolveResources } from '../../../src/tasks/resources.ts'
+import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
 import { assertProperty } from '../../property.ts'
 import { type QueueAnswer, Simulation } from './simulated-queue.ts'
 
@@ -184,10 +184,25 @@ describe('allocations by waiting work', () => {
     const common = { kinds: [kind, kind], histories: [], pilots: [waiting], now: 10 }
     const plan = planPilots({ ...common, work })
     expect(plan).toEqual({
-      submit: [{ kind: 0, work: [workKey({ resources: resolveResources({}) })] }],
+      submit: [{ kind: 0, work: [workKey({ resources: resolveResources({}) })], leastCores: null }],
       end: [],
     })
     expect(planPilots({ ...common, work: [] })).toEqual({ submit: [], end: ['job-1'] })
+  })
+
+  it('asks for large nodes where a kind has smaller ones, if the work needs them', () => {
+    const mixed = { ...kind, candidates: [node, { ...node, cores: 8 }] }
+    const leastOf = (request: Partial<ResourceRequest>): unknown => {
+      const work = [{ resources: resolveResources(request), count: 1 }]
+      return planPilots({ kinds: [mixed], histories: [], pilots: [], now: 10, work }).submit.map(
+        ({ leastCores }) => leastCores,
+      )
+    }
+    expect(leastOf({})).toEqual([null])
+    expect(leastOf({ cores: 4 })).toEqual([null])
+    expect(leastOf({ cores: 8 })).toEqual([8])
+    expect(leastOf({ ranks: 6, ranksPerNode: 6 })).toEqual([6])
+    expect(leastOf({ cores: 9 })).toEqual([])
   })
 
   it('asks three times for work that none that came could run, each time later', () => {

@@ -47,6 +47,20 @@ describe('a service that is added to nodes', () => {
     ])
   })
 
+  it('is refused where only allocations by waiting work have nodes', () => {
+    expect(() => expectRoomFor({ service: 'new', nodeOffset: 0, nodes: [] }, [])).not.toThrow()
+    const one = { service: 'new', nodeOffset: 0, nodes: [{ cores: 1, gpus: 0 }] }
+    expect(() => expectRoomFor(one, [])).toThrow(
+      expect.objectContaining({
+        field: 'hardware.node_offset',
+        message:
+          'hardware.node_offset: service "new" needs nodes; there are none: servers run on ' +
+          'nodes of the launch, and of no other allocation',
+        hint: 'Ask for them: tutti launch --nodes N.',
+      }),
+    )
+  })
+
   it('is refused if it needs nodes that are not there', () => {
     expect(claim(2, [1, 1])).toEqual([
       'hardware.node_offset',
