@@ -97,15 +97,17 @@ export function findTasks(
   return { tasks, total }
 }
 
-/** The names of tasks, and the nodes that had an attempt. */
-export function knownWords({ states: { names, lanes } }: RunPass): {
+/** The names of tasks, and the nodes that joined or had an attempt. */
+export function knownWords({ states: { names, lanes, bounds } }: RunPass): {
   readonly names: readonly string[]
   readonly nodes: readonly string[]
 } {
   const textsOf = (index: TextIndex): string[] =>
     Array.from({ length: Math.min(index.size, mostWords) }, (_, row) => textAt(index, row))
   const pairs = textsOf(lanes.nodes).map((pair) => JSON.parse(pair) as string[])
-  return { names: textsOf(names.names), nodes: pairs.map(([, nodeId = '']) => nodeId) }
+  const joined = bounds.nodes.map(({ nodeId }) => nodeId)
+  const used = pairs.map(([, nodeId = '']) => nodeId)
+  return { names: textsOf(names.names), nodes: [...joined, ...used] }
 }
 
 const mostWords = 10_000

@@ -193,7 +193,7 @@ describe('status, tasks and failures', () => {
     expect(await uids()).toEqual(['sim-1', 'sim-2', 'sim-3', 'sum'])
     expect(await uids('--state', 'failed')).toEqual(['sim-2'])
     expect(await uids('--name', 'reduce')).toEqual(['sum'])
-    expect(await uids('--node', 'n2')).toEqual([])
+    expect(await uids('--node', 'n1', '--state', 'canceled')).toEqual([])
     expect(await readJson('tasks', path, '--limit', '1')).toMatchObject({
       total: 4,
       tasks: [

@@ -10,7 +10,10 @@ const folder = recordFolder()
 afterAll(() => folder.remove())
 
 const run = {
-  nodes: [{ nodeId: 'n1', cores: 4 }],
+  nodes: [
+    { nodeId: 'n1', cores: 4 },
+    { nodeId: 'idle', cores: 1 },
+  ],
   tasks: [{ uid: 'a', name: '/bin/simulate', start: 1, end: 4, worker: 'n1/local/w1' }],
   end: 10,
 }
@@ -38,6 +41,7 @@ describe('tasks that are not there', () => {
     expect(name.stderr).toMatch(/--name: no task .* "simulat"; did you mean "simulate"\?/)
     const node = await read('tasks', path, '--node', 'n2')
     expect([node.code, node.stderr]).toEqual([2, expect.stringContaining('--node: no task')])
+    expect((await read('tasks', path, '--node', 'idle')).code).toBe(0)
     // Both are there, but no such task failed.
     const none = await read('tasks', path, '--name', 'simulate', '--state', 'FAILED')
     expect([none.code, none.stdout]).toEqual([0, 'no such task\n'])
