@@ -105,7 +105,7 @@ describe('a chain of jobs', () => {
       await run('scancel', first)
       const end = await launch.ended
       expect(end.code).toBe(3)
-      expect(end.stderr).toContain(`AllocationLostError: job ${first} is CANCELLED`)
+      expect(end.stderr).toContain(`AllocationLostError  job ${first} is CANCELLED`)
       expect(await states([second])).toEqual(['CANCELLED'])
       expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\n')
       await expect.poll(queue).toBe('')

@@ -35,6 +35,17 @@ describe('a launched script that somebody ends', () => {
     },
   )
 
+  needs(...slurmNeeds)('a launcher that cancels its job says how to go on', async () => {
+    const { folder, start } = createLauncher(await slurm())
+    const launch = start('--cancel-on-signal', '--time', '10', script, join(folder, 'never'))
+    await launch.seen('waits')
+    launch.child.kill('SIGINT')
+    const end = await launch.ended
+    expect([end.code, end.stderr]).toEqual([130, expect.stringMatching(/^job \d+ is canceled$/m)])
+    expect(toldRecord(end.stderr)).toMatch(/\.jsonl$/)
+    await expect.poll(queue).toBe('')
+  })
+
   for (const [signal, code] of [
     ['SIGTERM', 143],
     ['SIGINT', 130],

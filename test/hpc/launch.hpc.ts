@@ -48,6 +48,7 @@ describe('tutti launch and the life of its job', () => {
       const { startInTerminal } = createLauncher(await slurm())
       const first = startInTerminal('--time', '10', script, 'never')
       await first.seen('waits')
+      await first.seen('runs on n1')
       first.child.stdin?.write('\x03')
       await first.seen('detach, or cancel it?')
       first.child.stdin?.write('d\n')
@@ -103,6 +104,7 @@ describe('tutti launch and the life of its job', () => {
       writeFileSync(file, '')
       const again = await startOther('resume', record).ended
       expect([again.code, again.stderr]).toEqual([0, expect.not.stringContaining('resume')])
+      expect(again.stderr).toMatch(/^skipping 1 of 2 recorded tasks; 1 run again: 1 failed$/m)
       expect(readFileSync(`${file}.first`, 'utf8')).toBe('ran\n')
       await expect.poll(queue).toBe('')
     },

@@ -35,7 +35,7 @@ describe('a job that makes room for another one', () => {
       await cluster.run('sbatch', ...high, '--wrap', 'true')
       const end = await launch.ended
       expect(end.code).toBe(3)
-      expect(end.stderr).toMatch(/AllocationLostError: job \d+ is PREEMPTED/)
+      expect(end.stderr).toMatch(/AllocationLostError {2}job \d+ is PREEMPTED/)
       const events = readFileSync(toldRecord(end.stderr), 'utf8')
       expect(events).toMatch(/"TaskCanceled".*AllocationLostError: PREEMPTED/)
       expect(events).toContain('"SessionEnded"')

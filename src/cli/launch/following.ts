@@ -13,6 +13,20 @@ export function createStatusLine(output: Output): (line: string | null) => void 
   }
 }
 
+const mostNamed = 4
+
+/** Says in a terminal where a job runs: a script that prints nothing leaves it empty. */
+export function createBeginLine(
+  output: Output,
+): ((jobId: string, nodes: readonly string[]) => void) | undefined {
+  if (!process.stderr.isTTY || output.form !== 'text') return undefined
+  return (jobId, nodes) => {
+    const ends = `${nodes[0]} to ${nodes.at(-1)} (${nodes.length} nodes)`
+    const where = nodes.length > mostNamed ? ends : nodes.join(', ')
+    output.problem(`job ${jobId} runs on ${where}`)
+  }
+}
+
 export interface InterruptionOptions {
   /** Default: it goes on, unless a person at the terminal says otherwise. */
   readonly cancelOnSignal?: boolean

@@ -2,7 +2,13 @@
 
 import { basename, extname, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type RunRequest, runVariable, writeRequest } from '../../checkpoint/run-file.ts'
+import {
+  readCommandOf,
+  readToldRecord,
+  type RunRequest,
+  runVariable,
+  writeRequest,
+} from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
@@ -19,7 +25,13 @@ import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
 import { SchedulerError, SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
-import { createStatusLine, Interruption, type InterruptionOptions } from './following.ts'
+import { resumeCommand } from '../run/resume-command.ts'
+import {
+  createBeginLine,
+  createStatusLine,
+  Interruption,
+  type InterruptionOptions,
+} from './following.ts'
 
 export interface JobCommandOptions extends Omit<BatchRequest, 'more'>, InterruptionOptions {
   readonly detach?: boolean
@@ -96,6 +108,10 @@ export async function holdAndRun(
     try {
       const { jobId } = held
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here' }))
+      createBeginLine(output)?.(
+        jobId,
+        held.allocation.nodes.map(({ name }) => name),
+      )
       const code = await run((pid) => guard.scriptStarted(pid))
       await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
       return code
@@ -166,6 +182,7 @@ async function follow(
     stderr: (chunk: Buffer) => void process.stderr.write(chunk),
     status: createStatusLine(output),
     notice: (line: string) => output.problem(line),
+    begun: createBeginLine(output),
   }
   const onLink = ({ jobId }: ChainLink): void => {
     interruption.jobId = jobId
@@ -181,8 +198,19 @@ async function follow(
     const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
     const left = `job ${jobId} goes on; come back with: ${attach}`
     output.problem(interruption.isCancel ? canceled : left)
+    if (interruption.isCancel) tellResume(links, output)
     return interruption.exitCode
   } finally {
     interruption.release()
+  }
+}
+
+/** How to go on with what a canceled job has recorded. */
+function tellResume(links: readonly ChainLink[], output: Output): void {
+  const records = links.map(({ folder }) => readToldRecord(folder.file('request')))
+  const record = records.findLast((one) => one !== null) ?? null
+  const command = record === null ? null : readCommandOf([record])
+  if (record !== null && command !== null) {
+    output.problem(`resume  ${resumeCommand(record, command)}`)
   }
 }

@@ -148,7 +148,7 @@ export async function launchAgain(
 
 async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const { command, args, options, resume: record } = plan
-  const words = [process.execPath, command.file, ...args]
+  const words = [process.execPath, ...(await resumeOptions(record, output)), command.file, ...args]
   // Asked before nodes are: it would be missing there as well.
   findNatsServer()
   const id = record?.session_id ?? `s-${newUuid().slice(0, 8)}`
@@ -186,6 +186,13 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const isAlone = givenJobOptions(options, plan.more).length === 0
   if (isAlone) return runAlone(request, run, folder, output)
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
+}
+
+/** Options of Node: a script that goes on with a record says how much of it is skipped. */
+async function resumeOptions(record: RunRequest['resume'], output: Output): Promise<string[]> {
+  if (record === null) return []
+  const { preload } = await import('../run/run-script.ts')
+  return [`--import=${preload(output.form)}`]
 }
 
 /** A script that has been launched before loads faster. */

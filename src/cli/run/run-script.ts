@@ -32,7 +32,7 @@ export async function runScript(
 }
 
 /** What this command does in the process of the script. */
-function preload(form: string): string {
+export function preload(form: string): string {
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
   return new URL(`./script-preload${extension}?form=${form}`, import.meta.url).href
 }

@@ -17,6 +17,8 @@ export interface LaunchView {
   readonly status: (line: string | null) => void
   /** What has become of it, for people. */
   readonly notice: (line: string) => void
+  /** A run of the job has begun on these nodes. Slurm is asked for them only if it is given. */
+  readonly begun?: ((jobId: string, nodes: readonly string[]) => void) | undefined
 }
 
 /** Files are asked often, Slurm seldom: a launch begins to show at once when it begins. */
@@ -102,6 +104,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
     const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
     if (watch.isRunning) view.status(null)
+    await watch.tellBegin()
     if (out.length > 0) view.stdout(out)
     if (error.length > 0) view.stderr(error)
     if (code !== null) {
@@ -145,6 +148,8 @@ class RunWatch {
   readonly #view: LaunchView
   /** The runs that were over when Slurm had put the job back. */
   #oldRuns = 0
+  /** The runs whose beginning was told. */
+  #toldRuns = 0
   /** The latest report, and the runs that had begun when it was asked for. */
   #latest: { readonly report: JobReport | null; readonly runs: number } | null = null
 
@@ -157,6 +162,15 @@ class RunWatch {
   /** Whether a run has begun and was not put back. */
   get isRunning(): boolean {
     return this.#folder.runs > this.#oldRuns
+  }
+
+  /** Once for each run. */
+  async tellBegin(): Promise<void> {
+    const { begun } = this.#view
+    if (begun === undefined || !this.isRunning || this.#toldRuns === this.#folder.runs) return
+    this.#toldRuns = this.#folder.runs
+    const report = await this.#job.report({ isChanged: true }).catch(() => null)
+    if (report !== null && phaseOf(report) === 'running') begun(this.#job.id, report.nodes)
   }
 
   /** Of the run that was not put back; `null` while it goes on. */
@@ -242,7 +256,7 @@ export function lostError(
   const code = 'AllocationLostError'
   const state = report === null ? 'forgotten by Slurm' : report.state
   const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
-  const text = `${code}: job ${jobId} is ${state}${why}`
+  const text = `job ${jobId} is ${state}${why}`
   // Slurm does not say which file it could not open.
   const hasBegun = folder === undefined || folder.hasStarted || report?.state !== 'FAILED'
   if (hasBegun) return new BackendError(text, { code })

@@ -22,6 +22,7 @@ import {
   toRankError,
 } from './rank-ends.ts'
 import { RankJob, type RankOwner } from './rank-job.ts'
+import type { RankWorkers } from './rank-turns.ts'
 import { begunLine, newMeetingPoint, toStepCommand } from './rank-scripts.ts'
 
 export interface RankTaskParts {
@@ -30,6 +31,8 @@ export interface RankTaskParts {
   readonly allocation: Pick<Allocation, 'startRanks'>
   readonly connection: ClusterConnection
   readonly clock: Clock
+  /** Shared by all sessions of the allocation. */
+  readonly workers: RankWorkers
   /** A node where an earlier attempt failed. */
   readonly avoid: string | null
   readonly report: (report: TaskReport) => void
@@ -105,10 +108,7 @@ export class RankTask implements RankOwner {
   }
 
   take({ rank }: RankJob, report: TaskReport): void {
-    if (report.kind === 'start') {
-      if (rank === 0) this.#workerId = report.workerId
-      return
-    }
+    if (report.kind === 'start') return
     this.#ends.push({ rank, node: this.#nodes[rank] ?? '', report })
     if (this.#stop === null && report.kind !== 'complete') this.#end(toStop(report))
     if (this.#ends.length === this.#ranks.length) void this.#finish()
@@ -137,7 +137,8 @@ export class RankTask implements RankOwner {
     this.#parts.onBegun()
     const [nodeId = ''] = this.#nodes
     const nodes = [...new Set(this.#nodes)]
-    const workerId = this.#workerId ?? `${nodeId}/ranks`
+    const workerId = this.#parts.workers.take(nodeId)
+    this.#workerId = workerId
     report({ kind: 'start', at, workerId, nodeId, nodes, ranks: this.#ranks.length })
     if (timeoutSeconds === null) return
     this.#cancelTimeout = clock.after(timeoutSeconds * 1000, () => {
@@ -178,22 +179,24 @@ export class RankTask implements RankOwner {
     const failure = firstFailure(ends, this.#stepCode)
     // What never began moves to other nodes without cost.
     if (this.#begun === null && this.#stop?.kind === 'rank' && isLoss(failure)) return this.start()
-    const report = this.#toReport(ends, failure)
+    const hasBegun = this.#begun !== null
     // They were faster than what the step says of them.
     const times = ends.filter((end) => end.report.kind === 'complete').map((end) => end.report.at)
-    if (this.#begun === null && times.length > 0) this.#begin(earliestOf(times) ?? this.#now())
+    if (!hasBegun && times.length > 0) this.#begin(earliestOf(times) ?? this.#now())
     if (this.#begun === null) this.#parts.onBegun()
+    const report = this.#toReport(ends, failure, hasBegun)
     this.#report(report, report.kind === 'fail' ? (failure?.node ?? null) : null)
   }
 
   #report(report: EndReport, failedOn: string | null): void {
     this.#isOver = true
+    if (this.#workerId !== null) this.#parts.workers.release(this.#workerId)
     this.#parts.onEnd(failedOn)
     this.#parts.report(report)
     this.#over.resolve()
   }
 
-  #toReport(ends: readonly RankEnd[], failure: RankEnd | null): EndReport {
+  #toReport(ends: readonly RankEnd[], failure: RankEnd | null, hasBegun: boolean): EndReport {
     const { job, spec } = this
     const at = this.#now()
     const workerId = this.#workerId === null ? {} : { workerId: this.#workerId }
@@ -212,7 +215,7 @@ export class RankTask implements RankOwner {
       return { kind: 'cancel', at, reason: stop.reason, facts: { ...facts, ...output } }
     }
     const isTimeout = stop.kind === 'fail' && stop.error instanceof TimeoutError
-    const about = { uid: job.uid, program: spec.executable, hasBegun: this.#begun !== null }
+    const about = { uid: job.uid, program: spec.executable, hasBegun }
     const isRank = failure !== null && !isTimeout
     const error = isRank ? toRankError(failure, about) : stop.kind === 'fail' ? stop.error : null
     const own = isRank ? failure.report.facts : undefined

@@ -88,6 +88,7 @@ export class RankTasks implements BackendListener {
       allocation,
       connection,
       clock,
+      workers: turns.workers,
       avoid: this.#failedOn.get(uid) ?? null,
       report: (report) => listener.report(job, report),
       onBegun: () => turns.leave(),

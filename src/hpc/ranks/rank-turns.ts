@@ -9,6 +9,8 @@ interface Waiting {
 }
 
 export class RankTurns {
+  /** Of the programs that run. */
+  readonly workers = new RankWorkers()
   #owner: object | null = null
   /** Tasks of the owner that have not begun. */
   #open = 0
@@ -31,5 +33,26 @@ export class RankTurns {
     const next = this.#waiting.splice(0, other === -1 ? this.#waiting.length : other)
     this.#open = next.length
     for (const { start } of next) start()
+  }
+}
+
+/**
+ * Names the workers of MPI programs: `<node of rank 0>/ranks/<number>`, with the lowest number that
+ * no other program has there, so that those that run at the same time have different ones.
+ */
+export class RankWorkers {
+  readonly #taken = new Set<string>()
+
+  take(node: string): string {
+    for (let number = 1; ; number++) {
+      const workerId = `${node}/ranks/${number}`
+      if (this.#taken.has(workerId)) continue
+      this.#taken.add(workerId)
+      return workerId
+    }
+  }
+
+  release(workerId: string): void {
+    this.#taken.delete(workerId)
   }
 }

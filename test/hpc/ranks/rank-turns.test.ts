@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { RankTurns } from '../../../src/hpc/ranks/rank-turns.ts'
+import { RankTurns, RankWorkers } from '../../../src/hpc/ranks/rank-turns.ts'
 
 it('MPI tasks of two sessions do not wait for slots at the same time', () => {
   const turns = new RankTurns()
@@ -23,4 +23,16 @@ it('MPI tasks of two sessions do not wait for slots at the same time', () => {
   turns.leave()
   enter(a, 'a4')
   expect(started.slice(4)).toEqual(['b2', 'a4'])
+})
+
+it('MPI programs that run at the same time have workers of their own', () => {
+  const workers = new RankWorkers()
+  expect(['n1', 'n1', 'n2', 'n1'].map((node) => workers.take(node))).toEqual([
+    'n1/ranks/1',
+    'n1/ranks/2',
+    'n2/ranks/1',
+    'n1/ranks/3',
+  ])
+  workers.release('n1/ranks/2')
+  expect([workers.take('n1'), workers.take('n1')]).toEqual(['n1/ranks/2', 'n1/ranks/4'])
 })

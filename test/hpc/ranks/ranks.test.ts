@@ -11,7 +11,11 @@ describe('an MPI program on Slurm', () => {
     await using session = new Session([await create()])
     const telemetry = await session.startTelemetry({ resourcePollSeconds: 3600 })
     const started: unknown[] = []
+    const workers: unknown[] = []
     telemetry.subscribe((event) => {
+      if (/^Task(?:Started|Completed)$/.test(event.event_type)) {
+        workers.push((event.attributes as Record<string, unknown>)['worker_id'])
+      }
       if (event.event_type !== 'TaskStarted') return
       const { nodes, ranks } = event.attributes
       started.push([event.node_id, nodes, ranks])
@@ -38,6 +42,7 @@ describe('an MPI program on Slurm', () => {
     const nodes = [...new Set((task.stdout ?? '').match(/n\d/g))]
     expect(nodes).toHaveLength(2)
     expect(started).toEqual([[node, nodes, 4]])
+    expect(workers).toEqual([`${node}/ranks/1`, `${node}/ranks/1`])
     expect(task.exitCode).toBe(0)
   })
 })
