@@ -7,7 +7,7 @@ import { BackOff } from '../../runtime/back-off.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseSeen, withoutOwnLines } from '../shared-file.ts'
-import { passingRefusal } from '../slurm/job-report.ts'
+import { isJobOver, passingRefusal } from '../slurm/job-report.ts'
 import { drainLine, nameTakenCode, parseEnded, startedLine } from './agent-lines.ts'
 
 export interface NodeAgentsOptions {
@@ -259,6 +259,8 @@ export class NodeAgents {
 
   #fail({ name }: AllocatedNode, restarts: Restarts, why: string): void {
     restarts.end = why
+    // Whoever watches the allocation tells its end, once.
+    if (isJobOver(why)) return this.stopWatching()
     const refusal = passingRefusal(why)
     if (refusal !== null) return this.#tellRefused(name, restarts, `${refusal}: ${why}`)
     const which = `${++restarts.count} of ${mostRestarts}`

@@ -110,6 +110,10 @@ export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
 export const parseClusterName = (text: string): string | null =>
   /^ClusterName\s*=\s*(\S+)\s*$/m.exec(text)?.[1] ?? null
 
+/** Whether `srun` was refused a step because its job is over. */
+export const isJobOver = (output: string): boolean =>
+  /Slurm job \d+ has expired|Invalid job id specified/i.test(output)
+
 /**
  * Why `srun` was refused a step for a time; `null` for any other output. Slurm 22.05 forgets what
  * running steps share when its controller is started again, and counts their memory as taken until

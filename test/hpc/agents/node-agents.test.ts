@@ -17,6 +17,7 @@ const starts = {
   isNotTaken:
     'echo "srun: error: Unable to create step for job 1: ' +
     'Memory required by task is not available" >&2; exit 1',
+  isOver: 'echo "srun: error: Slurm job 97 has expired" >&2; exit 1',
   fails: 'echo "no room" >&2; exit 3',
 }
 
@@ -88,6 +89,16 @@ describe('the agent of a node that is not there', () => {
     set('works')
     await until(() => expect(warnings).toHaveLength(2))
     expect(warnings[1]).toMatch(/^AgentRestarted: .*node here is started again \(1\), 3 times/)
+  })
+
+  it('is not started again, without a word, when its job is over', async () => {
+    const { set, present, warnings, until, count } = await oneAgent()
+    set('isOver')
+    present.delete('here')
+    await until(() => expect(count()).toBe(2))
+    // Time enough for all further starts, which would be told.
+    for (let passed = 0; passed < 60; passed++) await until(() => {})
+    expect([warnings, count()]).toEqual([[], 2])
   })
 
   it('is given up after three starts that failed, each with its reason', async () => {
