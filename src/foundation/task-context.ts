@@ -128,7 +128,13 @@ class Progress {
   }
 }
 
-const running = new AsyncLocalStorage<RunningTask>()
+/**
+ * Shared by all copies of this package in a process: on an agent with an installation of its own,
+ * functions import that of their project. Its number changes with the form of `RunningTask`.
+ */
+const key = Symbol.for('tutti.runningTask.1')
+const shared = globalThis as { [key]?: AsyncLocalStorage<RunningTask> }
+const running = (shared[key] ??= new AsyncLocalStorage<RunningTask>())
 const noHost: TaskHost<never> = Object.freeze({})
 
 /**

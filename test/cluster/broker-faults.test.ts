@@ -5,6 +5,7 @@ import { connect as openSocket } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { findAgents } from '../../src/cluster/agent-list.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -68,6 +69,29 @@ describe('a broker that is killed and started again', () => {
       expect(await storedNames(server.url)).toEqual([])
     },
   )
+})
+
+it('a session that is closed while its connection is down for a moment leaves nothing', async () => {
+  const server = new RestartableServer(await freePort())
+  await server.start()
+  await startAgent(server, 'first')
+  const link = await LinkProxy.start(server.url)
+  const backend = await ClusterBackend.create({ servers: link.url, token })
+  const session = new Session([backend])
+  onTestFinished(() => session.close())
+  const begun = join(server.folder, 'begun')
+  const task = new ComputeTask({ uid: 'task', function: work, args: [begun, 'task', 3_600_000] })
+  await session.submitTasks([task])
+  await eventually(() => expect(lines(begun)).toHaveLength(1))
+  link.cut()
+  const closed = session.close()
+  // What was sent meanwhile is lost.
+  await new Promise((resolve) => setImmediate(resolve))
+  link.mend()
+  await closed
+  const { agents } = await findAgents({ servers: server.url, token })
+  expect(agents).toMatchObject([{ name: 'first', sessions: 0 }])
+  expect(await storedNames(server.url)).toEqual([])
 })
 
 it.each([

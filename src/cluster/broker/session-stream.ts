@@ -3,7 +3,11 @@
  * have it, and never after the use has ended, so that it does not come back once it was removed.
  */
 
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { BrokerStore, OpenedStream } from './broker.ts'
+
+const mostTries = 5
+const retryMs = 200
 
 export interface SessionStreamOptions {
   readonly store: BrokerStore
@@ -39,6 +43,20 @@ export class SessionStream {
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#opening?.catch(() => {})
+  }
+
+  /** Creates nothing from now on. Tried again, because a server that restarts loses requests. */
+  async remove(clock: Clock): Promise<void> {
+    await this.close()
+    const { store, name } = this.#options
+    for (let failed = 0; ;) {
+      try {
+        return await store.remove(name)
+      } catch (error) {
+        if (++failed === mostTries) throw error
+      }
+      await sleep(clock, retryMs)
+    }
   }
 
   async #open(): Promise<OpenedStream | null> {

@@ -380,7 +380,7 @@ export class DriverSession implements ClusterConnection {
     await this.#stream.close()
     if (!isOwn) return
     try {
-      await this.#options.broker.store.remove(this.#subjects.stream)
+      await this.#stream.remove(this.#options.clock)
     } catch (error) {
       if (signal.aborted) return
       const { use, broker, log } = this.#options

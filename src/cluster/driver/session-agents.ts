@@ -5,10 +5,11 @@ import { TaskMoved } from '../../events/library-events.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { type Broker, NoResponderError } from '../broker/broker.ts'
+import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
+import { detachFrom } from './detach-request.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
 import { AgentLink, type DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
@@ -21,7 +22,6 @@ import {
   type Attach,
   type Attached,
   type Challenged,
-  type Detached,
   silenceMs,
 } from '../wire/messages.ts'
 import { lostReport, toLostAttempts } from './unhappy-ends.ts'
@@ -165,24 +165,11 @@ export class SessionAgents implements DirectoryListener {
     this.close()
     const names = new Set(this.#links.keys())
     for (const { name } of this.earlier.unfound) names.add(name)
-    const answers = await Promise.all([...names].map((name) => this.#detachFrom(name, reason)))
+    const answers = await Promise.all(
+      // One that is used may be lost before it answers, as all agents of a job that was canceled.
+      Array.from(names, (name) => detachFrom(name, reason, this.#links.has(name), this.#options)),
+    )
     return !answers.some((answer) => answer?.isSuperseded)
-  }
-
-  async #detachFrom(name: string, reason: string): Promise<Detached | null> {
-    const { directory, use, run, epoch, log, ownerTtlSeconds } = this.#options
-    const request = { kind: 'detach', ...use, run: run(), epoch: epoch(), reason } as const
-    // It may be lost before it answers, as all agents of a job that was canceled.
-    const isUsed = this.#links.has(name)
-    try {
-      return (await directory.request(name, request, requestMs)) as Detached
-    } catch (error) {
-      // Nobody has heard of an agent that only an earlier start has used.
-      if (error instanceof NoResponderError || isUsed) return null
-      const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
-      log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
-      return null
-    }
   }
 
   /** Uses no agent any more, without telling them. */

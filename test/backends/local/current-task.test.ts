@@ -2,7 +2,8 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
 import type { BaseEvent } from '../../../src/events/event.ts'
 import { type Clock, systemClock } from '../../../src/foundation/clock.ts'
-import { currentTask } from '../../../src/foundation/task-context.ts'
+import type * as TaskContext from '../../../src/foundation/task-context.ts'
+import { currentTask, runInTask } from '../../../src/foundation/task-context.ts'
 import { Session } from '../../../src/session/session.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -109,4 +110,12 @@ describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %
 
 it('currentTask() is undefined outside of a task', () => {
   expect(currentTask()).toBeUndefined()
+})
+
+it('is the same in another copy of the package, as an agent and the project may have', async () => {
+  const path = '../../../src/foundation/task-context.ts?another'
+  const other = (await import(/* @vite-ignore */ path)) as typeof TaskContext
+  expect(other.currentTask).not.toBe(currentTask)
+  expect(runInTask('sim-1', () => other.currentTask()?.uid)).toBe('sim-1')
+  expect(other.runInTask('sim-2', () => currentTask()?.uid)).toBe('sim-2')
 })

@@ -94,7 +94,11 @@ class OneAgent {
       else this.noted.push([epoch, note.name])
     }
     const store: Partial<Broker['store']> = { append }
-    const broker: Partial<Broker> = { store: store as Broker['store'], publish() {} }
+    const broker: Partial<Broker> = {
+      store: store as Broker['store'],
+      publish() {},
+      onConnection: () => () => {},
+    }
     this.agents = new SessionAgents({
       use: useOf('session'),
       token,

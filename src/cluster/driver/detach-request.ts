@@ -1,0 +1,72 @@
+/** The last request of a session to an agent: that nothing of it is to be left there. */
+
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Log } from '../../foundation/log.ts'
+import { type Broker, NoResponderError } from '../broker/broker.ts'
+import { type Detached, silenceMs } from '../wire/messages.ts'
+import type { SessionUse } from '../wire/subjects.ts'
+import type { AgentDirectory } from './directory/agent-directory.ts'
+
+export interface DetachOptions {
+  readonly use: SessionUse
+  readonly run: () => string
+  /** The driver's start. */
+  readonly epoch: () => number
+  readonly broker: Broker
+  readonly directory: AgentDirectory
+  readonly clock: Clock
+  readonly log: Log
+  readonly ownerTtlSeconds: number
+}
+
+const answerMs = 5000
+const retryMs = 200
+const reconnected = new Error('the connection was down')
+
+/**
+ * Resolves when nothing of the session is left at the agent; with `null` if it does not answer.
+ * Sent again to a server that was started again. `isUsed`: this start of the driver uses it.
+ */
+export async function detachFrom(
+  name: string,
+  reason: string,
+  isUsed: boolean,
+  options: DetachOptions,
+): Promise<Detached | null> {
+  const { directory, use, run, epoch, broker, clock, log, ownerTtlSeconds } = options
+  const request = { kind: 'detach', ...use, run: run(), epoch: epoch(), reason } as const
+  for (let comesUntilMs = 0; ;) {
+    try {
+      const answer = directory.request(name, request, answerMs)
+      return (await unlessReconnected(broker, answer)) as Detached
+    } catch (error) {
+      const nowMs = clock.monotonicMs()
+      // The request was lost with the connection; the agent connects again a little later.
+      if (error === reconnected) comesUntilMs = nowMs + silenceMs
+      const isMissing = error instanceof NoResponderError
+      if (error === reconnected || (isMissing && nowMs < comesUntilMs)) {
+        await sleep(clock, retryMs)
+        continue
+      }
+      // Nobody has heard of an agent that only an earlier start has used.
+      if (isMissing || isUsed) return null
+      const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
+      log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
+      return null
+    }
+  }
+}
+
+/** Rejects with `reconnected` when the connection comes back before there is an answer. */
+async function unlessReconnected<Answer>(broker: Broker, answer: Promise<Answer>): Promise<Answer> {
+  const back = Promise.withResolvers<never>()
+  const stop = broker.onConnection((isConnected) => {
+    if (isConnected) back.reject(reconnected)
+  })
+  try {
+    return await Promise.race([answer, back.promise])
+  } finally {
+    stop()
+    answer.catch(() => {})
+  }
+}
