@@ -71,7 +71,7 @@ describe('a broker that is killed and started again', () => {
   )
 })
 
-it('a session that is closed while its connection is down for a moment leaves nothing', async () => {
+it('a session that is closed while its connection is down leaves nothing', async () => {
   const server = new RestartableServer(await freePort())
   await server.start()
   await startAgent(server, 'first')

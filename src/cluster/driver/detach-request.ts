@@ -58,7 +58,7 @@ export async function detachFrom(
 }
 
 /** Rejects with `reconnected` when the connection comes back before there is an answer. */
-async function unlessReconnected<Answer>(broker: Broker, answer: Promise<Answer>): Promise<Answer> {
+async function unlessReconnected<Result>(broker: Broker, answer: Promise<Result>): Promise<Result> {
   const back = Promise.withResolvers<never>()
   const stop = broker.onConnection((isConnected) => {
     if (isConnected) back.reject(reconnected)

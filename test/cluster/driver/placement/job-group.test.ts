@@ -158,7 +158,7 @@ describe('what is asked about waiting jobs', () => {
     const times = { secondsLeft: () => Infinity, running: () => [], horizons: [100, 1000] }
     const placement = placementOf({}, times)
     push(placement, job('a', { seconds: 100 }), job('b', { seconds: 101 }))
-    push(placement, job('c', { seconds: 1000 }), job('d', { seconds: 5000 }), job('e'))
+    push(placement, job('c', { seconds: 102 }), job('d', { seconds: 5000 }), job('e'))
     push(placement, ...groupOf('bound', 1, { node: 'n9' }))
     const { waiting } = toLoad(placement)
     expect(waiting.map(({ resources, count }) => [resources.seconds, count])).toEqual([
