@@ -254,7 +254,7 @@ export class AgentSession implements BackendListener {
     if (isAbandoned) {
       await this.driver.settle()
       this.outbox.addEvents(this.driver.untold)
-      await this.#store.settle(this.outbox, this.driver.epoch)
+      await this.#store.settle(this.outbox, this.driver.epoch, this.endsEpoch)
     }
     this.outbox.close()
     await this.#store.close()

@@ -184,6 +184,8 @@ export class DriverLink {
       this.#hasWaiting = beat.hasWaiting
       onBeat(beat)
     } catch (error) {
+      // Of a driver that is gone: another one beats for a new run before it attaches here.
+      if (clock.monotonicMs() - this.heardMs > silenceMs) return
       onRefused(messageOf(error))
     }
   }

@@ -41,8 +41,8 @@ export interface EndsOutboxOptions {
   readonly clock: Clock
   /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
-  /** Creates the stream again, if the server has lost it. */
-  readonly openStream: () => Promise<unknown>
+  /** Creates the stream again, if the server has lost it. `false`: it is that of another run. */
+  readonly openStream: () => Promise<boolean>
   /** Called before ends are sent. */
   readonly onFlush: () => void
   /** What was told before and may not have come. */
@@ -301,9 +301,11 @@ export class EndsOutbox {
     } catch (error) {
       if (!this.#kept.isUnstored(number)) return
       if (broker.isConnected) this.block(error)
-      await sleep(clock, retryMs)
-      if (!this.#kept.isUnstored(number)) return
-      await openStream().catch(() => {})
+      // One of another run takes nothing before this agent has signed it again.
+      do {
+        await sleep(clock, retryMs)
+        if (!this.#kept.isUnstored(number)) return
+      } while (!(await openStream().catch(() => true)))
       void this.#append(message)
     }
   }

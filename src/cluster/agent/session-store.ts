@@ -58,29 +58,30 @@ export class SessionStore {
       // One that has closed the session has removed its stream.
       mayOpen: () => this.#hasDriver(),
     })
-    const openStream = (): Promise<void> => this.openStream()
+    const openStream = (): Promise<boolean> => this.openStream()
     const owner = `agent "${options.self.name}"`
     const common = { owner, broker, clock, stream, patienceMs }
     this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 
-  /** For a living driver alone, if the server has lost the stream. */
-  async openStream(): Promise<void> {
-    await this.#stream.open()
+  /** For a living driver alone, if the server has lost the stream. `false`: of another run. */
+  async openStream(): Promise<boolean> {
+    const opened = await this.#stream.open()
+    return opened === null || opened.label === this.#options.run()
   }
 
   /**
    * For an agent whose driver, which had this `start`, is gone: resolves when the stream has all
    * ends, and that nothing else was begun here.
    */
-  async settle(outbox: EndsOutbox, start: number): Promise<void> {
+  async settle(outbox: EndsOutbox, start: number, endsEpoch: number): Promise<void> {
     await outbox.settle(() => this.#isGone())
     const { self, keys } = this.#options
     const { stream, used } = this.#subjects
     if (outbox.undelivered > 0) return
     try {
       if (!(await this.#broker.store.hasStream(stream))) return
-      const note: AgentNote = { ...self, state: 'left' }
+      const note: AgentNote = { ...self, state: 'left', endsEpoch }
       const data = seal(keys().toDriver, used, { ...noHeader, epoch: start }, note)
       await this.#broker.store.append(used, data, appendMs)
     } catch {

@@ -48,26 +48,24 @@ export async function readNotedAgents(
   { stream, used: subject }: SessionSubjects,
   { toDriver }: Keys,
 ): Promise<NotedAgents> {
-  const notes = new Map<string, { readonly start: number; readonly note: AgentNote }>()
+  const notes = new LatestNotes()
   const lost: LostAttempt[] = []
   const moved: JobReference[] = []
   let latestEpoch = 0
   const { messages } = await store.read(stream, subject, null)
   for (const { data } of messages) {
     try {
-      const { epoch: start, payload } = open(toDriver, subject, data)
+      const { epoch: start, number, payload } = open(toDriver, subject, data)
       const note = payload as AgentNote
       latestEpoch = Math.max(latestEpoch, start)
-      const known = notes.get(keyOf(note))
-      // An agent may tell late that it has left an earlier driver.
-      if (known === undefined || known.start <= start) notes.set(keyOf(note), { start, note })
+      if (!notes.add(note, start, number)) continue
       lost.push(...(note.lost ?? []))
       moved.push(...(note.moved ?? []))
     } catch {
       // Of a stranger.
     }
   }
-  const all = Array.from(notes.values(), ({ note }) => note)
+  const { all } = notes
   const used = all.filter(({ state }) => state === 'used')
   const missing = all.filter(({ state }) => state === 'missing')
   const left = all.filter(({ state }) => state === 'left')
@@ -75,6 +73,34 @@ export async function readNotedAgents(
 }
 
 const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
+
+/** The last note of each agent. Notes may be sent again by anybody: each counts once. */
+class LatestNotes {
+  readonly #latest = new Map<
+    string,
+    { readonly start: number; readonly number: number; readonly note: AgentNote }
+  >()
+  readonly #seen = new Set<string>()
+
+  get all(): readonly AgentNote[] {
+    return Array.from(this.#latest.values(), ({ note }) => note)
+  }
+
+  /** `number`: among the notes of a start of the driver. `false` for a note that was here. */
+  add(note: AgentNote, start: number, number: number): boolean {
+    const agent = keyOf(note)
+    const once = `${start} ${note.endsEpoch === undefined ? number : `use ${note.endsEpoch}`}`
+    if (this.#seen.has(once)) return false
+    this.#seen.add(once)
+    const known = this.#latest.get(agent)
+    // An agent may tell late that it has left an earlier driver. It does not number its notes.
+    const at = note.endsEpoch === undefined ? number : (known?.number ?? 0)
+    const isLater =
+      known === undefined || known.start < start || (known.start === start && known.number <= at)
+    if (isLater) this.#latest.set(agent, { start, number: at, note })
+    return true
+  }
+}
 
 export interface UsedAgentsOptions {
   readonly use: SessionUse
@@ -105,6 +131,8 @@ export class UsedAgents {
   readonly #noted = new Map<string, AgentStart>()
   #notedMs: number
   #noting = 0
+  /** Of the last note. */
+  #number = 0
   /** How often the connection has come back, and how often it had when the stream was seen. */
   #connections = 0
   #seenConnections = 0
@@ -268,7 +296,12 @@ export class UsedAgents {
     const { used } = subjects
     const limitBytes = payloadLimit(broker.maxPayload)
     for (const note of cutNote({ name, epoch, state, lost, moved }, limitBytes)) {
-      const data = seal(keys().toDriver, used, { ...noHeader, epoch: start() }, note)
+      const data = seal(
+        keys().toDriver,
+        used,
+        { ...noHeader, epoch: start(), number: ++this.#number },
+        note,
+      )
       await broker.store.append(used, data, appendMs)
     }
   }

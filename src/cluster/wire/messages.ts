@@ -311,6 +311,8 @@ export interface LostAttempt {
 export interface AgentNote extends AgentStart {
   /** One that has `left` has nothing more; nobody knows what one had that is `missing`. */
   readonly state: 'used' | 'left' | 'missing'
+  /** Of a note of the agent itself: `endsEpoch` of the use that it has left. */
+  readonly endsEpoch?: number
   readonly lost?: readonly LostAttempt[]
   /** Attempts that it was sent and that it may have begun: their tasks have moved. */
   readonly moved?: readonly JobReference[]

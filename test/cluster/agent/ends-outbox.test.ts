@@ -12,7 +12,9 @@ const key = deriveKeys('a token', runOf('session')).toDriver
 /** An outbox, and how many ends each of its messages had. */
 function outboxOf(clock: ManualClock) {
   const sizes: number[] = []
+  const stream = { isThere: true, isOwn: true }
   const append = (subject: string, data: Uint8Array): Promise<void> => {
+    if (!stream.isThere) return Promise.reject(new Error('no responders'))
     sizes.push((open(key, subject, data).payload as EndsMessage).completions.indexes.length)
     return Promise.resolve()
   }
@@ -25,7 +27,7 @@ function outboxOf(clock: ManualClock) {
     objects: {} as StoredObjects,
     clock,
     ahead: () => 1,
-    openStream: () => Promise.resolve(),
+    openStream: () => Promise.resolve(stream.isOwn),
     onFlush: () => {},
     untoldEvents: () => undefined,
     restorePaths: (text) => text,
@@ -37,7 +39,7 @@ function outboxOf(clock: ManualClock) {
     const held = { workMs, rate }
     outbox.add(attempt, { kind: 'complete', value: undefined }, clock.monotonicMs(), held)
   }
-  return { sizes, end }
+  return { sizes, end, stream }
 }
 
 describe('ends on their way to the driver', () => {
@@ -86,5 +88,19 @@ describe('ends on their way to the driver', () => {
     end(100)
     end(0)
     expect(sizes).toEqual([1, 2])
+  })
+
+  it('wait while the stream is that of another run, for which they are not signed', async () => {
+    const clock = new ManualClock()
+    const { sizes, end, stream } = outboxOf(clock)
+    stream.isThere = false
+    end(1, 1000)
+    await clock.advance(1)
+    Object.assign(stream, { isThere: true, isOwn: false })
+    await clock.advance(5000)
+    expect(sizes).toEqual([])
+    stream.isOwn = true
+    await clock.advance(5000)
+    expect(sizes).toEqual([1])
   })
 })

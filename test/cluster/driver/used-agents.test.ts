@@ -3,8 +3,8 @@ import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import { connectToNats } from '../../../src/cluster/broker/nats.ts'
 import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
 import { readNotedAgents, UsedAgents } from '../../../src/cluster/driver/used-agents.ts'
-import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
-import type { JobReference, LostAttempt } from '../../../src/cluster/wire/messages.ts'
+import { deriveKeys, noHeader, seal } from '../../../src/cluster/wire/envelope.ts'
+import type { AgentNote, JobReference, LostAttempt } from '../../../src/cluster/wire/messages.ts'
 import { answerAsOwner } from '../../../src/cluster/wire/owner-question.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
@@ -78,6 +78,30 @@ it('keeps the stream of another run that a living process has', async () => {
   expect(await labelNow()).toBe('another run')
   expect(warnings).toEqual([])
 })
+
+it.each(['the driver', 'the agent'])(
+  'row 97: a note that an agent has left counts once, also if it is sent again: by %s',
+  async (author) => {
+    const { broker, used } = await openUsed()
+    const agent = { name: 'first', epoch: 7 }
+    const { used: subject, stream } = subjects
+    await used.add(agent)
+    if (author === 'the driver') await used.lose(agent, [])
+    else {
+      const note: AgentNote = { ...agent, state: 'left', endsEpoch: 5 }
+      const data = seal(keys.toDriver, subject, { ...noHeader, epoch: 1 }, note)
+      await broker.store.append(subject, data, 5000)
+    }
+    expect((await readNotedAgents(broker, subjects, keys)).left).toMatchObject([agent])
+    await used.add(agent)
+    const { messages } = await broker.store.read(stream, subject, null)
+    const noted = messages[1]?.data ?? expect.unreachable('it is noted')
+    await broker.store.append(subject, noted, 5000)
+    const { left, used: inUse } = await readNotedAgents(broker, subjects, keys)
+    expect(left).toEqual([])
+    expect(inUse).toMatchObject([agent])
+  },
+)
 
 it('notes of many attempts stay below the limit of the broker', async () => {
   const { broker, used, warnings } = await openUsed('max_payload: 4096')
