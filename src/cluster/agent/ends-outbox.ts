@@ -168,6 +168,10 @@ export class EndsOutbox {
     this.#agents = count
   }
 
+  get agents(): number {
+    return this.#agents
+  }
+
   #batchMs(isBusy: boolean): number {
     const idleMs = Math.min(longestBatchMs, this.#agents * batchMsPerAgent)
     return isBusy ? Math.max(busyBatchMs, idleMs) : idleMs

@@ -5,6 +5,12 @@ import type { AgentSession } from './agent-session.ts'
 
 /** How much work, by time, may wait at this node, and with its backend. */
 const aheadSeconds = 0.05
+/**
+ * Each message costs the driver as much as several tasks: of many agents each gets more at a time.
+ * From `manyAgents` on this grows with their number, to `mostTimes` of it.
+ */
+const manyAgents = 16
+const mostTimes = 4
 const fedSeconds = 0.02
 const mostAhead = 4000
 
@@ -29,7 +35,8 @@ export class NodeShares {
     const share = Math.ceil(cores / shares)
     // By the rate of the node: a session that has few ends would get ever fewer jobs.
     const rate = this.#rate()
-    const seconds = aheadSeconds * session.held.aheadFactor
+    const times = Math.max(1, Math.min(mostTimes, session.outbox.agents / manyAgents))
+    const seconds = aheadSeconds * times * session.held.aheadFactor
     const ahead =
       rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * seconds)))
     // What others use is not offered, so that a driver prefers a node where it can begin at once.
