@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { connect } from '@nats-io/transport-node'
+import { connect, type NatsConnection, type Subscription } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/foundation/clock.ts'
 import { Session } from '../../src/session/session.ts'
@@ -75,16 +75,44 @@ describe('a session that was closed while an agent was away leaves nothing to th
   })
 })
 
+/** Somebody who reaches the broker, hears messages and sends them again. */
+class Stranger {
+  readonly heard: { readonly subject: string; readonly data: Uint8Array }[] = []
+  readonly #connection: NatsConnection
+  readonly #listening: Subscription
+
+  /** Ends with the test. */
+  static async listen(servers: string, subject: string): Promise<Stranger> {
+    const connection = await connect({ servers, token })
+    onTestFinished(() => connection.close())
+    const stranger = new Stranger(connection, subject)
+    await connection.flush()
+    return stranger
+  }
+
+  private constructor(connection: NatsConnection, wanted: string) {
+    this.#connection = connection
+    this.#listening = connection.subscribe(wanted, {
+      callback: (_, { subject, data }) =>
+        void this.heard.push({ subject, data: Uint8Array.from(data) }),
+    })
+  }
+
+  async stopListening(): Promise<void> {
+    await this.#connection.flush()
+    this.#listening.unsubscribe()
+  }
+
+  async sendAgain(): Promise<void> {
+    for (const { subject, data } of this.heard) this.#connection.publish(subject, data)
+    await this.#connection.flush()
+  }
+}
+
 it('row 97: the end of a closed run, sent again, ends nothing of a later one', async () => {
   const cluster = await startTestCluster()
   const { server, folder } = cluster
-  const stranger = await connect({ servers: server.url, token })
-  onTestFinished(() => stranger.close())
-  const seen: { readonly subject: string; readonly data: Uint8Array }[] = []
-  const recording = stranger.subscribe('tutti1.agent.>', {
-    callback: (_, { subject, data }) => void seen.push({ subject, data: Uint8Array.from(data) }),
-  })
-  await stranger.flush()
+  const stranger = await Stranger.listen(server.url, 'tutti1.agent.>')
   await cluster.agent('first', '--cores', '1')
   // Its start counts as later than that of the next run.
   const isAhead = { value: () => systemClock.now() + 3600 }
@@ -93,13 +121,11 @@ it('row 97: the end of a closed run, sent again, ends nothing of a later one', a
   writeFileSync(join(folder, 'go'), '')
   await first.task
   await first.session.close()
-  await stranger.flush()
-  recording.unsubscribe()
+  await stranger.stopListening()
   rmSync(join(folder, 'go'))
   const second = await Run.start(cluster, 2)
   await eventually(() => expect(lines(join(folder, 'begun'))).toHaveLength(2))
-  for (const { subject, data } of seen) stranger.publish(subject, data)
-  await stranger.flush()
+  await stranger.sendAgain()
   // Answered after these.
   expect(await cluster.agents()).toMatchObject([{ sessions: 1 }])
   writeFileSync(join(folder, 'go'), '')
@@ -122,21 +148,14 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
     await session.submitTasks([kept])
     return { session, kept }
   }
-  const stranger = await connect({ servers: server.url, token })
-  onTestFinished(() => stranger.close())
-  const seen: { readonly subject: string; readonly data: Uint8Array }[] = []
-  const recording = stranger.subscribe('tutti1.session.>', {
-    callback: (_, { subject, data }) => void seen.push({ subject, data: Uint8Array.from(data) }),
-  })
-  await stranger.flush()
+  const stranger = await Stranger.listen(server.url, 'tutti1.session.>')
   const agent = await cluster.agent('first', '--cores', '1')
   writeFileSync(go, '')
   const first = await start()
   await first.kept
   await first.session.close()
-  await stranger.flush()
-  recording.unsubscribe()
-  expect(seen.some(({ subject }) => subject.includes('.ends.'))).toBe(true)
+  await stranger.stopListening()
+  expect(stranger.heard.some(({ subject }) => subject.includes('.ends.'))).toBe(true)
   rmSync(go)
   // The driver of the second run dies, and its agent with what it had begun.
   const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
@@ -147,8 +166,7 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
     child.kill('SIGKILL')
     await ended
   }
-  for (const { subject, data } of seen) stranger.publish(subject, data)
-  await stranger.flush()
+  await stranger.sendAgain()
   await cluster.agent('second', '--cores', '1')
   const returned = await start()
   await eventually(() => expect(lines(begun)).toHaveLength(3))

@@ -42,13 +42,14 @@ const openReceiver = (
   link: AgentLink,
   clock: Clock,
   store: Partial<BrokerStore> = {},
+  objects: Partial<StoredObjects> = {},
 ): EndReceiver =>
   new EndReceiver({
     clock,
     key: () => keys.toDriver,
     subjects,
     store: store as BrokerStore,
-    objects: {} as Partial<StoredObjects> as StoredObjects,
+    objects: objects as StoredObjects,
     jobs,
     earlier: new EarlierRun(),
     agents: new Map([['first', link]]),
@@ -106,20 +107,7 @@ it('a large value that the server has lost is asked for until its agent stores i
   const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
   let stored: Buffer | null = null
   const objects: Partial<StoredObjects> = { take: () => Promise.resolve(stored), isClosed: false }
-  const receiver = new EndReceiver({
-    clock,
-    key: () => keys.toDriver,
-    subjects,
-    store: {} as Partial<BrokerStore> as BrokerStore,
-    objects: objects as StoredObjects,
-    jobs,
-    earlier: new EarlierRun(),
-    agents: new Map([['first', link]]),
-    onTold: () => expect.unreachable(),
-    onEarlier: () => expect.unreachable(),
-    onRefused: (reason) => expect.unreachable(reason),
-    onValueLost: () => expect.unreachable(),
-  })
+  const receiver = openReceiver(jobs, link, clock, {}, objects)
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
   link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
