@@ -3,7 +3,7 @@
  * The shell is the parent of the agent, which cannot tell of its own end when it is killed.
  */
 
-import { cacheVariable } from '../launch/module-cache.ts'
+import { toCacheExport } from '../launch/module-cache.ts'
 import { quoteForShell } from '../quote.ts'
 
 /** What an agent writes when it is connected. */
@@ -25,8 +25,7 @@ export function toAgentCommand(
   cache: string | null = null,
 ): readonly string[] {
   const words = program.map((word) => quoteForShell('a command', word)).join(' ')
-  const folder = cache === null ? '' : quoteForShell('a folder', cache)
-  const keep = cache === null ? '' : `[ ! -d ${folder} ] || export ${cacheVariable}=${folder}; `
+  const keep = cache === null ? '' : `${toCacheExport(cache)}; `
   // One line, as a remote shell takes it.
   const script = `trap : TERM; ${keep}${words} "$1"; code=$?; echo "${endedMark} $1"; exit $code`
   return ['/bin/sh', '-c', script, 'sh']

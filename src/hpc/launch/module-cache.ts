@@ -22,6 +22,12 @@ export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
   }
 }
 
+/** For the shell of an agent: the cache, where its node sees the folder. */
+export function toCacheExport(folder: string): string {
+  const quoted = quoteForShell('a folder', folder)
+  return `[ ! -d ${quoted} ] || export ${cacheVariable}=${quoted}`
+}
+
 /**
  * For a shell on another node, which may have another home. Node creates the folder where it is
  * missing, and does not return where that is not possible, as in /proc.

@@ -5,25 +5,25 @@ import type { WireFields } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
 import { isText, textsIn } from '../generation/fields/message-text.ts'
 import type { Guard } from './guard.ts'
-import { unreadableError } from './guarded-input.ts'
-import type { GuardHit } from './rules.ts'
+import { rejectedError, separator, unreadableError } from './guarded-input.ts'
+
+const what = 'the request'
 
 /** The fields as the rules on prompts return them; throws if one of them rejects. */
 export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields> {
-  if (!guard.judgesInput) return fields
   const unreadable = ['input', 'prompt'].find((name) => hasNumbers(fields[name]))
   if (unreadable !== undefined) throw unreadableError(unreadable)
   const texts = textsIn(fields)
   const tooLong = guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
-  if (tooLong.some(({ action }) => action === 'reject')) throw rejected(tooLong)
+  if (tooLong.some(({ action }) => action === 'reject')) throw rejectedError(what, tooLong)
   // Together first: words may be divided between texts.
   const whole = yield* guard.checkInput(texts.join(separator))
-  if (whole.action === 'block') throw rejected(whole.hits)
+  if (whole.action === 'block') throw rejectedError(what, whole.hits)
   if (whole.hits.length === 0) return fields
   const judged = new Map<string, string>()
   for (const text of new Set(texts)) {
     const verdict = yield* guard.checkInput(text)
-    if (verdict.action === 'block') throw rejected(verdict.hits)
+    if (verdict.action === 'block') throw rejectedError(what, verdict.hits)
     judged.set(text, verdict.text)
   }
   return replaceTexts(fields, (text) => judged.get(text) ?? text) as WireFields
@@ -43,8 +43,6 @@ export function redactAnswer(json: string, guard: Guard): string {
   return JSON.stringify(replaceTexts(JSON.parse(json), judge))
 }
 
-const separator = '\n'.repeat(8)
-
 const hasNumbers = (value: unknown): boolean =>
   Array.isArray(value) && value.some((item) => typeof item === 'number' || hasNumbers(item))
 
@@ -54,13 +52,5 @@ function replaceTexts(value: unknown, replace: (text: string) => string, name = 
   if (typeof value !== 'object' || value === null) return value
   return Object.fromEntries(
     Object.entries(value).map(([key, item]) => [key, replaceTexts(item, replace, key)]),
-  )
-}
-
-function rejected(hits: readonly GuardHit[]): Error {
-  const rules = hits.filter(({ action }) => action === 'reject').map(({ rule }) => `"${rule}"`)
-  return inferenceError(
-    'content_filter',
-    `the request was rejected by the rule ${rules.join(', ')}`,
   )
 }

@@ -141,7 +141,7 @@ class InputCheck {
 }
 
 /** Longer than any gap between the words of a phrase. */
-const separator = '\n'.repeat(8)
+export const separator = '\n'.repeat(8)
 
 const descriptionOf = ({ description = '' }: ToolDefinition): string => description
 
@@ -261,7 +261,12 @@ function refuse(
     const rest = { usage, toolCalls: [], logprobs: [] }
     return { refusal: { text: guard.refusal, finishReason: 'content_filter', ...rest } }
   }
+  return { error: rejectedError('the prompt', hits) }
+}
+
+/** The error for what rules reject, which it names. */
+export function rejectedError(what: string, hits: readonly GuardHit[]): InferenceError {
   const rejecting = hits.filter(({ action }) => action === 'reject')
   const rules = rejecting.map(({ rule }) => `"${rule}"`).join(', ')
-  return { error: inferenceError('content_filter', `the prompt was rejected by the rule ${rules}`) }
+  return inferenceError('content_filter', `${what} was rejected by the rule ${rules}`)
 }
