@@ -1,15 +1,12 @@
-/** Two runs side by side: what became slower, and what bounded each. Pure. */
+/** The page about two runs side by side: what became slower, and what bounded each. Pure. */
 
-import { countText, secondsText, shortName } from '../views/readable.ts'
+import { numberText, rateText, secondsText, shortName } from '../views/readable.ts'
+import { compareWords, isSameWork, noise, pairsOf, percent, rateOf } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
 import { problemBox } from './page/run-sections.ts'
-import type { NameReport, ReportData } from './report-data.ts'
+import type { ReportData } from './report-data.ts'
 import { describeRun, durationOf } from './verdict.ts'
-
-/** A smaller change of a median is noise. */
-const noise = 0.05
-const mostNamed = 3
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
   const words = compareWords(before, after)
@@ -29,109 +26,15 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
     skipped_lines: { before: before.skippedLines, after: after.skippedLines },
     names: pairsOf(before, after).map(({ name, a, b }) => ({
       name,
+      tasks: { before: a?.total ?? 0, after: b?.total ?? 0 },
       before: a?.duration ?? null,
       after: b?.duration ?? null,
+      done_per_second: {
+        before: a === undefined ? null : rateOf(before, a),
+        after: b === undefined ? null : rateOf(after, b),
+      },
     })),
   })
-}
-
-interface ComparisonWords {
-  readonly mood: 'good' | 'warning' | 'bad'
-  readonly verdict: string
-  readonly sentences: readonly string[]
-}
-
-/** What became slower comes first. */
-export function compareWords(before: ReportData, after: ReportData): ComparisonWords {
-  const [a, b] = [durationOf(before), durationOf(after)]
-  const change = a > 0 ? b / a - 1 : 0
-  const isSame = Math.abs(change) < noise
-  const openEnds = [...openEnd('first', before), ...openEnd('second', after)]
-  const lengths = isSame
-    ? `The second run took as long as the first: ${secondsText(b)} after ${secondsText(a)}.`
-    : `The second run was ${percent(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}: ` +
-      `${secondsText(b)} after ${secondsText(a)}.`
-  const medians = movesOf(before, after, 'p50')
-  const named = new Set(medians.map(({ name }) => name))
-  // Of a name with another median the slowest tasks differ as well.
-  const slowest = movesOf(before, after, 'p95').filter(({ name }) => !named.has(name))
-  const told = [
-    ...tell('slower', medians, 'median'),
-    ...tell('slower', slowest, 'p95'),
-    ...tell('faster', medians, 'median'),
-    ...tell('faster', slowest, 'p95'),
-  ]
-  const failed = after.counts.failed - before.counts.failed
-  return {
-    mood: openEnds.length > 0 ? 'warning' : change >= noise ? 'bad' : 'good',
-    verdict: openEnds.length > 0 ? openEnds.join(' ') : lengths,
-    sentences: [
-      ...told,
-      ...(told.length === 0 ? ['No name became slower or faster by 5 % or more.'] : []),
-      ...(failed > 0 ? [`${countText(failed, 'more task')} failed than before.`] : []),
-      ...(failed < 0 ? [`${countText(-failed, 'task')} fewer failed than before.`] : []),
-    ],
-  }
-}
-
-/** The length of such a run is not known. */
-function openEnd(which: string, { facts, run }: ReportData): string[] {
-  if (facts.state === 'running') return [`The ${which} run goes on: its numbers are those so far.`]
-  if (run.endTime !== null) return []
-  return [`The ${which} run has no end: its numbers are those up to its last event.`]
-}
-
-/** A name whose tasks took longer or shorter than before. */
-interface Move {
-  readonly name: string
-  readonly before: number
-  readonly now: number
-  /** Seconds of all its tasks together; negative where they are won. */
-  readonly lost: number
-}
-
-function movesOf(before: ReportData, after: ReportData, rank: 'p50' | 'p95'): Move[] {
-  return pairsOf(before, after)
-    .flatMap(({ name, a, b }) => {
-      const [old, now] = [a?.duration?.[rank] ?? 0, b?.duration?.[rank] ?? 0]
-      const lost = (now - old) * (b?.total ?? 0)
-      return old > 0 && now > 0 ? [{ name, before: old, now, lost }] : []
-    })
-    .filter(({ before: old, now }) => Math.abs(now / old - 1) >= noise)
-}
-
-function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' | 'p95'): string[] {
-  const sign = how === 'slower' ? 1 : -1
-  const all = moves
-    .filter(({ lost }) => sign * lost > 0)
-    .toSorted((a, b) => sign * (b.lost - a.lost))
-  if (all.length === 0) return []
-  const names = all
-    .slice(0, mostNamed)
-    .map(
-      ({ name, before, now }) =>
-        `${shortName(name)} (${rank} ${secondsText(before)} before, ${secondsText(now)} now)`,
-    )
-  const count = all.length === 1 ? 'One name' : countText(all.length, 'name')
-  const what = rank === 'median' ? how : `${how} in its slowest tasks`
-  const more = all.length > mostNamed ? ', …' : ''
-  return [`${count} became ${what}: ${names.join(', ')}${more}.`]
-}
-
-const percent = (share: number): string => `${Math.round(100 * share)} %`
-
-interface NamePair {
-  readonly name: string
-  readonly a: NameReport | undefined
-  readonly b: NameReport | undefined
-}
-
-function pairsOf(before: ReportData, after: ReportData): NamePair[] {
-  const [first, second] = [before, after].map(
-    (data) => new Map(data.names.map((name) => [name.name, name])),
-  )
-  const all = new Set([...(second?.keys() ?? []), ...(first?.keys() ?? [])])
-  return Array.from(all, (name) => ({ name, a: first?.get(name), b: second?.get(name) }))
 }
 
 /** With its sign; nothing before what rounds to 0. */
@@ -152,52 +55,43 @@ function changeCell(a: number | null = null, b: number | null = null): Cell {
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }
 
+/** One line of the totals. */
+interface Total {
+  readonly what: string
+  readonly of: (data: ReportData) => number
+  readonly show: (value: number) => string
+  /** Whether a change is good or bad: never, or only where the same work was done. */
+  readonly isJudged?: boolean
+}
+
+const used = ({ bounds }: ReportData): number =>
+  bounds.slotSeconds.ran / Math.max(1e-9, bounds.slots * bounds.seconds)
+
+const totals: readonly Total[] = [
+  { what: 'tasks', of: ({ counts }) => counts.tasks, show: numberText },
+  { what: 'done', of: ({ counts }) => counts.completed, show: numberText },
+  { what: 'failed', of: ({ counts }) => counts.failed, show: numberText, isJudged: true },
+  { what: 'duration', of: durationOf, show: secondsText, isJudged: true },
+  { what: 'done a second', of: (data) => rateOf(data), show: rateText },
+  { what: 'further attempts', of: ({ run }) => run.retries, show: numberText, isJudged: true },
+  { what: 'slots', of: ({ bounds }) => bounds.slots, show: numberText },
+  { what: 'slots in use', of: used, show: percent },
+  {
+    what: 'critical path',
+    of: ({ bounds }) => bounds.criticalPath.seconds,
+    show: secondsText,
+    isJudged: true,
+  },
+]
+
 function totalsTable(before: ReportData, after: ReportData): string {
-  const used = ({ bounds }: ReportData): number =>
-    bounds.slotSeconds.ran / Math.max(1e-9, bounds.slots * bounds.seconds)
-  const row = (
-    what: string,
-    [a, b]: readonly [number, number],
-    show: (value: number) => string,
-    change: (a: number, b: number) => Cell = changeCell,
-  ): Cell[] => [text(what), number(show(a)), number(show(b)), change(a, b)]
-  const pointsChange = (a: number, b: number): Cell => number(signed(b - a, 'points'))
-  const plain = (value: number): string => value.toLocaleString('en')
-  const counted = (pick: (data: ReportData) => number): [number, number] => [
-    pick(before),
-    pick(after),
-  ]
-  const rows = [
-    row('duration', counted(durationOf), secondsText),
-    row(
-      'tasks',
-      counted(({ counts }) => counts.tasks),
-      plain,
-      plainChange,
-    ),
-    row(
-      'failed',
-      counted(({ counts }) => counts.failed),
-      plain,
-    ),
-    row(
-      'further attempts',
-      counted(({ run }) => run.retries),
-      plain,
-    ),
-    row(
-      'slots',
-      counted(({ bounds }) => bounds.slots),
-      plain,
-      plainChange,
-    ),
-    row('slots in use', counted(used), percent, pointsChange),
-    row(
-      'critical path',
-      counted(({ bounds }) => bounds.criticalPath.seconds),
-      secondsText,
-    ),
-  ]
+  const isSame = isSameWork(before, after)
+  const rows = totals.map(({ what, of, show, isJudged = false }) => {
+    const [a, b] = [of(before), of(after)]
+    const judged = isJudged && isSame ? changeCell(a, b) : plainChange(a, b)
+    const change = of === used ? number(signed(b - a, 'points')) : judged
+    return [text(what), number(show(a)), number(show(b)), change]
+  })
   const heads = ['what', ...sessionNames(before, after), 'change']
   return (
     paragraph(`First: ${describeRun(before).sentence}`) +
@@ -223,9 +117,12 @@ function namesTable(before: ReportData, after: ReportData): string {
     number(secondsText(a?.duration?.p95 ?? null)),
     number(secondsText(b?.duration?.p95 ?? null)),
     changeCell(a?.duration?.p95, b?.duration?.p95),
+    number(a === undefined ? '-' : rateText(rateOf(before, a))),
+    number(b === undefined ? '-' : rateText(rateOf(after, b))),
     changeCell(a?.meanWait, b?.meanWait),
   ])
-  const heads = ['name', 'tasks', 'now', 'p50', 'now', 'change', 'p95', 'now', 'change', 'waiting']
+  const percentiles = ['p50', 'now', 'change', 'p95', 'now', 'change']
+  const heads = ['name', 'tasks', 'now', ...percentiles, 'done/s', 'now', 'waiting']
   return rows.length === 0 ? '' : table('durations before and now', heads, rows)
 }
 

@@ -36,6 +36,10 @@ export const countText = (count: number, one: string, many = `${one}s`): string 
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
+/** How many a second: `0.25`, `41`, `12,300`. */
+export const rateText = (rate: number): string =>
+  rate < 10 ? rate.toFixed(2) : numberText(Math.round(rate))
+
 /** The first line of a message, not longer than `most`. */
 export function firstLine(text: string, most = 100): string {
   const [line = ''] = text.split('\n', 1)

@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { makeReport } from '../../src/report/report.ts'
-import { compareWords, renderComparison } from '../../src/report/comparison.ts'
+import { renderComparison } from '../../src/report/comparison.ts'
+import { compareWords } from '../../src/report/comparison-words.ts'
 import { renderReport } from '../../src/report/page/document.ts'
 import { describeRun } from '../../src/report/verdict.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
@@ -167,6 +168,61 @@ describe('two runs', () => {
       'One name became slower in its slowest tasks: simulate (p95 1.00 s before, 3.00 s now).',
     )
     expect(compareWords(runWith(1), runWith(1)).sentences[0]).toContain('No name became')
+  })
+
+  /** Tasks of one name, each as long as given, one after the other; the first ones fail. */
+  const bagOf = (count: number, seconds: number, failed = 0, name = 'simulate') =>
+    reportOfRun({
+      nodes: [{ nodeId: 'n1', cores: 1 }],
+      tasks: Array.from({ length: count }, (_, at) => ({
+        uid: `t${at}`,
+        name,
+        start: at * seconds,
+        end: (at + 1) * seconds,
+        ...(at < failed ? { endType: 'TaskFailed' as const } : {}),
+      })),
+      end: count * seconds,
+    })
+
+  it('report: of runs with different numbers of tasks none is called faster or slower', () => {
+    const { verdict, mood, sentences } = compareWords(bagOf(40, 1), bagOf(10, 2))
+    expect(verdict).toBe(
+      'The runs differ in their tasks: 40 tasks in the first, 10 tasks in the second. ' +
+        'The second did 50 % fewer tasks a second than the first: 0.50 after 1.00 ' +
+        '(they took 40.0 s, then 20.0 s).',
+    )
+    expect(mood).toBe('bad')
+    expect(sentences).toEqual([
+      'One name became slower: simulate (median 1.00 s before, 2.00 s now).',
+    ])
+    const fewer = compareWords(bagOf(40, 1), bagOf(10, 1))
+    expect(fewer.verdict).toContain('The second did as many tasks a second as the first')
+    expect(fewer.verdict).not.toMatch(/faster|slower/)
+    expect(fewer.sentences.join(' ')).not.toMatch(/fewer failed/)
+    const html = [...renderComparison(bagOf(40, 1), bagOf(10, 1))].join('')
+    const row = /<tr><td[^>]*>duration<.*?<\/tr>/s.exec(html)?.[0] ?? ''
+    expect(row).toContain('−75 %')
+    expect(row).not.toMatch(/class="(up|down)"/)
+  })
+
+  it('report: a run of which fewer tasks were done is not called faster', () => {
+    const { verdict, sentences } = compareWords(bagOf(40, 1), bagOf(40, 0.5, 30))
+    expect(verdict).toMatch(/40 tasks in the first, 40 tasks \(10 done\) in the second\./)
+    expect(verdict).not.toMatch(/faster/)
+    expect(sentences).toEqual([
+      'One name became faster: simulate (median 1.00 s before, 500 ms now; ' +
+        '0 failed before, 30 now).',
+      'Failed: 30 of 40 tasks; 0 of 40 tasks before.',
+    ])
+  })
+
+  it('report: names that only one of two runs has are told', () => {
+    const { verdict, mood, sentences } = compareWords(bagOf(4, 1), bagOf(4, 3, 0, 'reduce'))
+    expect([mood, verdict]).toEqual(['warning', expect.stringMatching(/^The runs differ in/)])
+    expect(sentences.slice(1)).toEqual([
+      'Only the first run has simulate (4 tasks).',
+      'Only the second run has reduce (4 tasks).',
+    ])
   })
 
   it('row 94: a comparison says of which file how many lines were skipped', () => {

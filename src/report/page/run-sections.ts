@@ -1,6 +1,6 @@
 /** The sections of a report about the run as a whole. Pure. */
 
-import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
+import { countText, rateText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { describeRun, durationOf } from '../verdict.ts'
 import { classSharesOf } from '../bound-measures.ts'
@@ -65,8 +65,6 @@ function keyNumbers(data: ReportData): string {
   )
 }
 
-const rateText = (rate: number): string =>
-  rate < 10 ? rate.toFixed(2) : Math.round(rate).toString()
 const percent = (share: number): string => `${Math.round(100 * share)} %`
 
 const classLabels = [
