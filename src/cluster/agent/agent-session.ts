@@ -143,7 +143,7 @@ export class AgentSession implements BackendListener {
         subjects: this.subjects,
         keys,
         onMessage: (message) => this.#take(message),
-        onBeat: (beat) => this.outbox.setAgents(beat.agents),
+        onBeat: (beat) => this.outbox.takeBeat(beat),
         onRefused: options.onRefusedMessage,
       },
       attach,

@@ -45,8 +45,8 @@ export class DriverLink {
   #run: string
   #beats = 0
   #heardMs = -Infinity
-  /** The server over which its last beat came. */
-  #heardOver: string
+  /** The server over which its last beat came; `null` if that does not have its stream. */
+  #heardOver: string | null
   #hasWaiting = false
 
   constructor(options: DriverLinkOptions, attach: Attach) {
@@ -180,7 +180,7 @@ export class DriverLink {
       this.#heardMs = clock.monotonicMs()
       const beat = payload as Beat
       // A driver that dies before it has created its stream again has not closed the session.
-      if (beat.hasStream) this.#heardOver = broker.serverId
+      this.#heardOver = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
       onBeat(beat)
     } catch (error) {

@@ -18,6 +18,7 @@ import { type Key, sealBytes, signAgain } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { packCompletions, type WireCompletion } from '../wire/completions.ts'
 import type {
+  Beat,
   DriverMessage,
   EndsMessage,
   EventsMark,
@@ -76,6 +77,7 @@ export class EndsOutbox {
   #isScheduled = false
   #flushedMs = -Infinity
   #agents = 1
+  #lostStreams = 0
   #sent = 0
   readonly #kept = new KeptEnds()
   #settled: PromiseWithResolvers<void> | null = null
@@ -163,9 +165,15 @@ export class EndsOutbox {
     for (const half of halvesOf(told)) this.addEvents(half)
   }
 
-  /** How many agents the session has: the driver takes a message of each of them. */
-  setAgents(count: number): void {
-    this.#agents = count
+  /**
+   * Says how many agents the session has: the driver takes a message of each of them. A stream that
+   * was lost does not have what was sent meanwhile; the server tells nobody.
+   */
+  takeBeat({ agents, lostStreams }: Pick<Beat, 'agents' | 'lostStreams'>): void {
+    this.#agents = agents
+    if (lostStreams === this.#lostStreams) return
+    this.#lostStreams = lostStreams
+    this.resend()
   }
 
   get agents(): number {

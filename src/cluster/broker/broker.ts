@@ -71,6 +71,13 @@ export interface OpenedStream {
   readonly label: string
 }
 
+/** What a stream has of a subject. */
+export interface StreamState {
+  /** When the stream was created: a later one of the same name is another stream. */
+  readonly created: string
+  readonly messages: number
+}
+
 /** How far a stream was read. */
 export interface StreamPosition {
   /** When the stream was created: a later one of the same name is another stream. */
@@ -86,6 +93,8 @@ export interface BrokerStore {
   /** Creates the stream unless it is there. It has these subjects. */
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
   hasStream(name: string): Promise<boolean>
+  /** `null` when there is no such stream. */
+  findStream(name: string, subject: string): Promise<StreamState | null>
   /** All streams whose names begin so. */
   listStreams(prefix: string): Promise<StoredStream[]>
   /** Publishes a message; resolves when a stream has it. Subscribers get it at once. */

@@ -15,6 +15,7 @@ import {
   StoreFullError,
   type StoreUsage,
   type StreamPosition,
+  type StreamState,
   type StreamSettings,
 } from './broker.ts'
 
@@ -113,9 +114,19 @@ export class NatsStore implements BrokerStore {
     return (await this.#findStream(name)) !== null
   }
 
-  async #findStream(name: string): Promise<StreamInfo | null> {
+  async findStream(name: string, subject: string): Promise<StreamState | null> {
+    const found = await this.#findStream(name, { subjects_filter: subject })
+    if (found === null) return null
+    const { created, state } = found
+    return { created, messages: state.subjects?.[subject] ?? 0 }
+  }
+
+  async #findStream(
+    name: string,
+    wanted?: { readonly subjects_filter: string },
+  ): Promise<StreamInfo | null> {
     try {
-      return await this.#manager.streams.info(name)
+      return await this.#manager.streams.info(name, wanted)
     } catch (error) {
       if (this.#isMissing(error)) return null
       throw error

@@ -331,8 +331,9 @@ export class DriverSession implements ClusterConnection {
   #beat(): void {
     const { beat: subject } = this.#subjects
     const hasWaiting = this.#jobs.placement.waiting > 0
-    const { hasStream } = this.#agents.used
-    const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size, hasStream }
+    const { hasStream, lostStreams } = this.#agents.used
+    const stream = { hasStream, lostStreams }
+    const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size, ...stream }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
   }

@@ -139,7 +139,7 @@ export class SessionAgents implements DirectoryListener {
     this.#noteMissing()
   }
 
-  /** The server may have been started again, without its store. */
+  /** The server may have been started again, without its store, or have lost the stream. */
   #noteMissing(): void {
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
@@ -152,7 +152,7 @@ export class SessionAgents implements DirectoryListener {
   tick(nowMs: number): void {
     for (const link of this.#links.values()) this.#watch(link, nowMs)
     void this.attachAll()
-    if (!this.used.hasStream) this.#noteMissing()
+    this.#noteMissing()
     this.used.tick(nowMs)
   }
 

@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import type { Broker } from '../broker/broker.ts'
+import type { Broker, StreamState } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { encode } from '../wire/codec.ts'
 import { deriveKeys, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
@@ -121,6 +121,8 @@ export interface UsedAgentsOptions {
 }
 
 const appendMs = 5000
+/** How often it is looked whether the stream is there. */
+const lookMs = 1000
 /** The server may be about to start again. */
 const mostTries = 5
 const retryMs = 200
@@ -133,10 +135,14 @@ export class UsedAgents {
   #noting = 0
   /** Of the last note. */
   #number = 0
-  /** How often the connection has come back, and how often it had when the stream was seen. */
-  #connections = 0
-  #seenConnections = 0
+  /** How often the stream may have been lost, and how often it had when it was seen. */
+  #possibleLosses = 0
+  #seenLosses = 0
   #isLooking = false
+  #lookedMs = -Infinity
+  /** The stream as it was when it was seen to know the agents that are used. */
+  #seen: StreamState | null = null
+  #lostStreams = 0
   #isClosed = false
 
   constructor(options: UsedAgentsOptions) {
@@ -219,25 +225,51 @@ export class UsedAgents {
 
   /** Whether the stream is known to be there, and to know the agents that are used. */
   get hasStream(): boolean {
-    return this.#seenConnections === this.#connections
+    return this.#seenLosses === this.#possibleLosses
   }
 
   /** To a server that may have been started again. */
   reconnected(): void {
-    this.#connections++
+    this.#possibleLosses++
   }
 
-  /** A server that was started with an empty store does not know which agents are used. */
+  /** How often the stream, or what it knew of agents, was lost. */
+  get lostStreams(): number {
+    return this.#lostStreams
+  }
+
+  /**
+   * A server that was started with an empty store does not know which agents are used, and somebody
+   * may delete the stream: looked for after each new connection, and now and then.
+   */
   async noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
     if (this.#isLooking || this.#isClosed) return
+    const nowMs = this.#options.clock.monotonicMs()
+    if (this.hasStream && nowMs - this.#lookedMs < lookMs) return
+    this.#lookedMs = nowMs
     this.#isLooking = true
-    const connections = this.#connections
     try {
+      if (this.hasStream && (await this.#isUnchanged())) return
+      const losses = this.#possibleLosses
       await this.#noteMissing(attached)
-      this.#seenConnections = connections
+      this.#seenLosses = losses
     } finally {
       this.#isLooking = false
     }
+  }
+
+  /** Since it was seen last. Notes may be gone because they are old. */
+  async #isUnchanged(): Promise<boolean> {
+    const { broker, subjects } = this.#options
+    const found = await broker.store.findStream(subjects.stream, subjects.used)
+    const seen = this.#seen
+    if (seen === null) return false
+    if (found?.created === seen.created && found.messages >= seen.messages) {
+      this.#seen = found
+      return true
+    }
+    this.#possibleLosses++
+    return false
   }
 
   async #noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
@@ -245,12 +277,15 @@ export class UsedAgents {
     const opened = await stream.open()
     if (this.#isClosed || opened === null) return
     if (opened.label !== run() && !(await this.#replaceStream())) return
+    const seen = await broker.store.findStream(subjects.stream, subjects.used)
     const { used, left } = await readNotedAgents(broker, subjects, keys())
+    this.#seen = seen
     // One that has left by itself has noted that, and this driver has not heard of it yet.
     const noted = new Set([...used, ...left].map(keyOf))
     const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
     if (missing.length === 0 || this.#isClosed) return
     await Promise.all(missing.map((agent) => this.#note(agent, 'used')))
+    this.#lostStreams++
     const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
     log.warn('StoreLost', `${text}: agents send again what no driver has recorded`)
   }

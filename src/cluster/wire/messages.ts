@@ -153,6 +153,8 @@ export interface Beat {
   readonly agents: number
   /** Whether its stream is there, as far as it knows: a server may have lost it with its store. */
   readonly hasStream: boolean
+  /** How often the server has lost it: agents store again what it may not have. */
+  readonly lostStreams: number
 }
 
 /** Ends the use of an agent by a session; answered when nothing of the session is left. */

@@ -49,7 +49,7 @@ class Linked {
   }
 
   beat(hasStream: boolean): void {
-    const beat: Beat = { kind: 'beat', hasWaiting: false, agents: 1, hasStream }
+    const beat: Beat = { kind: 'beat', hasWaiting: false, agents: 1, hasStream, lostStreams: 0 }
     const header = { epoch: 1, number: ++this.#beats, acknowledged: 0 }
     this.#broker.publish(subjects.beat, seal(keys.toAgent, subjects.beat, header, beat))
   }
@@ -66,4 +66,7 @@ it('another run means a closed session, unless its server may have lost the stre
   expect(linked.link.hasClosedBefore(next)).toBe(false)
   linked.beat(true)
   expect(linked.link.hasClosedBefore(next)).toBe(true)
+  // The same server has lost it.
+  linked.beat(false)
+  expect(linked.link.hasClosedBefore(next)).toBe(false)
 })

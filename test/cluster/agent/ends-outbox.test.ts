@@ -12,9 +12,10 @@ const key = deriveKeys('a token', runOf('session')).toDriver
 /** An outbox, and how many ends each of its messages had. */
 function outboxOf(clock: ManualClock) {
   const sizes: number[] = []
-  const stream = { isThere: true, isOwn: true }
+  const stream = { isThere: true, isOwn: true, isSilent: false }
   const append = (subject: string, data: Uint8Array): Promise<void> => {
     if (!stream.isThere) return Promise.reject(new Error('no responders'))
+    if (stream.isSilent) return new Promise(() => {})
     sizes.push((open(key, subject, data).payload as EndsMessage).completions.indexes.length)
     return Promise.resolve()
   }
@@ -39,7 +40,7 @@ function outboxOf(clock: ManualClock) {
     const held = { workMs, rate }
     outbox.add(attempt, { kind: 'complete', value: undefined }, clock.monotonicMs(), held)
   }
-  return { sizes, end, stream }
+  return { outbox, sizes, end, stream }
 }
 
 describe('ends on their way to the driver', () => {
@@ -88,6 +89,23 @@ describe('ends on their way to the driver', () => {
     end(100)
     end(0)
     expect(sizes).toEqual([1, 2])
+  })
+
+  it('are sent again when the driver says that the stream was lost', async () => {
+    const clock = new ManualClock()
+    const { outbox, sizes, end, stream } = outboxOf(clock)
+    end(1, 1000)
+    await clock.advance(1)
+    // Whoever listens gets the message; nobody says that no stream has it.
+    stream.isSilent = true
+    end(1, 1000)
+    await clock.advance(1)
+    stream.isSilent = false
+    for (const lostStreams of [0, 1, 1]) {
+      outbox.takeBeat({ agents: 1, lostStreams })
+      await clock.advance(1)
+    }
+    expect(sizes).toEqual([1, 1])
   })
 
   it('wait while the stream is that of another run, for which they are not signed', async () => {

@@ -1,0 +1,82 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { jetstreamManager } from '@nats-io/jetstream'
+import { connect } from '@nats-io/transport-node'
+import { expect, it, onTestFinished } from 'vitest'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
+import { startTestCluster, type TestCluster } from './agents.ts'
+import { heldWork } from './fixtures/cluster-tasks.ts'
+import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
+import { storedNames } from './stored-names.ts'
+import { token } from './test-token.ts'
+
+/** As a person does it, or a tool that cleans up. */
+async function deleteStreams({ server }: TestCluster): Promise<void> {
+  const connection = await connect({ servers: server.url, token })
+  const manager = await jetstreamManager(connection)
+  for (const name of await storedNames(server.url)) await manager.streams.delete(name)
+  await connection.close()
+}
+
+const lines = (file: string): string[] =>
+  existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []
+
+it.each([
+  ['in a message', 10],
+  ['too large for a message', 500_000],
+])('a stream that is deleted under a session is created again: ends %s', async (_, length) => {
+  const cluster = await startTestCluster()
+  const { folder, server } = cluster
+  await cluster.agent('only', '--cores', '1')
+  const warnings: string[] = []
+  const log = { warn: (code: string) => void warnings.push(code) }
+  const session = new Session([await cluster.connect({ log })])
+  onTestFinished(() => session.close())
+  const task = new ComputeTask({ function: heldWork, args: [folder, 'held', length] })
+  await session.submitTasks([task])
+  await eventually(() => expect(lines(join(folder, 'begun'))).toEqual(['held']))
+  await deleteStreams(cluster)
+  await eventually(() => expect(warnings).toEqual(['StoreLost']))
+  expect(await storedNames(server.url)).toHaveLength(1)
+  // Once more, and the end comes before anybody has noticed.
+  await deleteStreams(cluster)
+  writeFileSync(join(folder, 'go'), '')
+  expect(await task).toHaveLength(length)
+  await eventually(() => expect(warnings).toEqual(['StoreLost', 'StoreLost']))
+  await session.close()
+  expect(await storedNames(server.url)).toEqual([])
+})
+
+it('a driver that returns after its stream was deleted begins nothing twice', async () => {
+  const cluster = await startTestCluster()
+  const { folder, server } = cluster
+  const agent = await cluster.agent('only', '--cores', '2')
+  const tasks: readonly KeptTask[] = [
+    { uid: 'held', kind: 'held' },
+    { uid: 'program', kind: 'program' },
+  ]
+  const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
+  const driver = startProgram(program, [server.url, folder, JSON.stringify(tasks)])
+  onTestFinished(() => void driver.child.kill('SIGKILL'))
+  await eventually(() => expect(lines(join(folder, 'begun'))).toHaveLength(2))
+  await deleteStreams(cluster)
+  await driver.seen('StoreLost')
+  driver.child.kill('SIGKILL')
+  await driver.ended
+  const session = new Session([await cluster.connect()], { id: 'kept' })
+  onTestFinished(() => session.close())
+  const returned = tasks.map((one) => toTask(folder, one))
+  await session.submitTasks(returned)
+  await eventually(() => {
+    expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'RUNNING'))
+  })
+  writeFileSync(join(folder, 'go'), '')
+  await session.waitTasks(returned)
+  expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+  expect(lines(join(folder, 'begun'))).toHaveLength(2)
+  expect(agent.child.exitCode).toBe(null)
+})
