@@ -21,28 +21,61 @@ export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
 }
 
 /** Whether a member of the group runs; zombies do not count. */
-export function isGroupAlive(pid: number): boolean {
+function isGroupAlive(pid: number): boolean {
   if (!signalGroup(pid, 0)) return false
   const known = processes()
   return known === undefined || known.some((entry) => entry.group === pid && isRunning(entry))
 }
 
-/**
- * SIGTERM to every member, after the grace SIGKILL; without a grace SIGKILL at once. Resolves when
- * none of them runs any more.
- */
-export async function endGroup(clock: Clock, pid: number, graceMs: number): Promise<void> {
-  if (graceMs > 0) {
-    signalGroup(pid, 'SIGTERM')
-    if (await isGoneWithin(clock, pid, graceMs)) return
-  }
-  signalGroup(pid, 'SIGKILL')
-  await isGoneWithin(clock, pid, killedMs)
+/** In the environment of programs that are followed, and of all that they start: their mark. */
+export const programVariable = 'TUTTI_PROGRAM'
+
+/** A program and what it has started. */
+export interface StartedProgram {
+  /** Of its first process, and of its group. */
+  readonly pid: number
+  /** Finds processes that have left the group (`setsid`) as well; `null` for the group alone. */
+  readonly mark: string | null
 }
 
-async function isGoneWithin(clock: Clock, pid: number, ms: number): Promise<boolean> {
+export function signalProgram({ pid, mark }: StartedProgram, signal: NodeJS.Signals): void {
+  signalGroup(pid, signal)
+  if (mark === null) return
+  for (const group of groupsOf(pid, toVariable(mark))) signalGroup(group, signal)
+}
+
+/** Whether any of its processes runs. */
+export const isProgramAlive = ({ pid, mark }: StartedProgram): boolean =>
+  isGroupAlive(pid) || (mark !== null && groupsOf(pid, toVariable(mark)).length > 0)
+
+const toVariable = (mark: string): string => `${programVariable}=${mark}`
+
+/**
+ * SIGTERM to every process, after the grace SIGKILL; without a grace SIGKILL at once. Resolves when
+ * none of them runs any more.
+ */
+export async function endProgram(
+  clock: Clock,
+  program: StartedProgram,
+  graceMs: number,
+): Promise<void> {
+  if (graceMs > 0) {
+    signalProgram(program, 'SIGTERM')
+    if (await isGoneWithin(clock, program, graceMs, null)) return
+  }
+  await isGoneWithin(clock, program, killedMs, 'SIGKILL')
+}
+
+/** The signal is sent again and again: what was forked meanwhile did not get it. */
+async function isGoneWithin(
+  clock: Clock,
+  program: StartedProgram,
+  ms: number,
+  signal: 'SIGKILL' | null,
+): Promise<boolean> {
   const start = clock.monotonicMs()
-  for (let pollMs = firstPollMs; isGroupAlive(pid);) {
+  for (let pollMs = firstPollMs; isProgramAlive(program);) {
+    if (signal !== null) signalProgram(program, signal)
     if (clock.monotonicMs() - start >= ms) return false
     await sleep(clock, pollMs)
     pollMs = Math.min(pollMs * 2, maxPollMs)

@@ -63,6 +63,8 @@ export interface ProgramSpec extends CommonSpec {
   readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
   /** Whether its end ends what is left in its process group; else the session's end does. */
   readonly killBackground: boolean
+  /** Whether processes that have left its group (`setsid`) end with it; needs `/proc`. */
+  readonly isFollowed?: true
   /** `resources.cores` if the task named it, for the program's environment; else `null`. */
   readonly namedCores: number | null
 }

@@ -54,6 +54,7 @@ export function toServerSpec(
     shell: false,
     captureStdio: null,
     killBackground: true,
+    isFollowed: true,
     namedCores: null,
     resources: { ...defaultResources, cores, gpus },
     ...common,

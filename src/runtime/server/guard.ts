@@ -1,7 +1,7 @@
 /**
- * The program between an engine's process and its server: it ends the server's whole process group
- * when it is asked to, when the server exits, and when its parent is gone. Then it removes what the
- * server has written.
+ * The program between an engine's process and its server: it ends the server with all that this has
+ * started when it is asked to, when the server exits, and when its parent is gone. Then it removes
+ * what the server has written.
  */
 
 import { spawn } from 'node:child_process'
@@ -10,12 +10,14 @@ import { systemClock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import { connectToParent } from '../child-program.ts'
-import { endGroup } from '../process-group.ts'
+import { endProgram, programVariable } from '../process-group.ts'
 
 export interface ToGuard {
   readonly kind: 'launch'
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
+  /** Of the server and of all that it starts, in their environment. */
+  readonly mark: string
   /** Between SIGTERM and SIGKILL. */
   readonly graceMs: number
   /** Removed when the server has ended; `null` for none. */
@@ -28,12 +30,13 @@ export type FromGuard =
   /** The server runs; its process group has the same number. */
   | { readonly kind: 'launched'; readonly pid: number }
   | { readonly kind: 'failed'; readonly errno: string; readonly message: string }
-  /** The server itself has exited; the rest of its group is being ended. */
+  /** The server itself has exited; what it has started is being ended. */
   | { readonly kind: 'ended'; readonly code: number | null; readonly signal: string | null }
 
 /** How long the exit of the server and the last message may take once the group is gone. */
 const lastMs = 1000
-let group: number | undefined
+let pid: number | undefined
+let mark: string | null = null
 let graceMs = 0
 let folder: string | null = null
 let isFolderKept = false
@@ -51,10 +54,11 @@ process.on('SIGTERM', () => {})
 function launch(order: ToGuard): void {
   const [program = '', ...args] = order.command
   graceMs = order.graceMs
+  mark = order.mark
   folder = order.folder
   try {
     const server = spawn(program, args, {
-      env: order.env,
+      env: { ...order.env, [programVariable]: order.mark },
       detached: true,
       stdio: ['ignore', 'inherit', 'inherit'],
     })
@@ -67,8 +71,8 @@ function launch(order: ToGuard): void {
         void end(0)
       })
     })
-    group = server.pid
-    if (group !== undefined) parent.send({ kind: 'launched', pid: group })
+    pid = server.pid
+    if (pid !== undefined) parent.send({ kind: 'launched', pid })
   } catch (error) {
     fail(error)
   }
@@ -93,8 +97,8 @@ function removeFolder(): void {
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
   isEnding = true
-  if (group !== undefined) {
-    await endGroup(systemClock, group, patienceMs)
+  if (pid !== undefined) {
+    await endProgram(systemClock, { pid, mark }, patienceMs)
     // The group is gone a little before its first member is reported to have exited.
     await boundedWait(systemClock, lastMs, exited).catch(() => {})
   }

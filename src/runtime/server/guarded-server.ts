@@ -1,8 +1,8 @@
-/** A server program in a process group of its own, which ends with its guard and with us. */
+/** A server program with all that it starts, which ends with its guard and with us. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { endGroup } from '../process-group.ts'
-import { siblingProgram, SupervisedChild } from '../supervised-child.ts'
+import { endProgram } from '../process-group.ts'
+import { newChannelId, siblingProgram, SupervisedChild } from '../supervised-child.ts'
 import type { FromGuard, ToGuard } from './guard.ts'
 
 export interface GuardedServerOptions {
@@ -32,6 +32,7 @@ export class GuardedServer {
   readonly #guard: SupervisedChild<ToGuard, FromGuard>
   readonly #launched = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<string>()
+  readonly #mark = `${process.pid}-${newChannelId()}`
   #pid: number | undefined
   #exitReason: string | undefined
 
@@ -59,7 +60,8 @@ export class GuardedServer {
     })
     this.#guard.ref()
     this.#guard.start()
-    this.#guard.send({ kind: 'launch', command, env, graceMs, folder, isFolderKept })
+    const mark = this.#mark
+    this.#guard.send({ kind: 'launch', command, env, mark, graceMs, folder, isFolderKept })
   }
 
   /** Resolves when the program runs. */
@@ -82,7 +84,7 @@ export class GuardedServer {
     this.#guard.unref()
   }
 
-  /** Ends the whole group, with a grace. Resolves when it is gone. */
+  /** Ends all of it, with a grace. Resolves when it is gone. */
   async stop(): Promise<void> {
     await this.#guard.close()
     await this.#ended.promise
@@ -102,7 +104,9 @@ export class GuardedServer {
 
   /** The guard has exited: with its work done, or killed while the server still runs. */
   async #finish(isDone: boolean): Promise<void> {
-    if (!isDone && this.#pid !== undefined) await endGroup(this.#options.clock, this.#pid, 0)
+    const pid = this.#pid
+    const { clock } = this.#options
+    if (!isDone && pid !== undefined) await endProgram(clock, { pid, mark: this.#mark }, 0)
     this.#launched.reject(new Error('the guard of the server has ended'))
     this.#ended.resolve(this.#exitReason ?? 'the end of its guard')
   }

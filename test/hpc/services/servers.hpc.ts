@@ -21,6 +21,17 @@ import { slurmNeeds } from '../slurm.ts'
 
 const tutti = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url))
 
+/** The programs that have this argument. */
+const commandsWith = (argument: string): string[] =>
+  readdirSync('/proc').flatMap((pid) => {
+    try {
+      const [program = '', ...words] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+      return words.includes(argument) ? [program] : []
+    } catch {
+      return []
+    }
+  })
+
 interface RunningServer {
   readonly pid: number
   readonly words: readonly string[]
@@ -168,7 +179,14 @@ describe('model servers on the nodes of an allocation', () => {
     async () => {
       const hpc = await create({ log: { warn: () => {} } })
       onTestFinished(() => hpc.close())
-      const chat = await open(hpc, 'chat', { offset: 3, numGpus: 1 })
+      const words = ['serve', '--config', served('chat'), '--host', '{host}', '--port', '{port}']
+      // As a server does that starts workers of its own, outside of its process group.
+      const script = 'setsid sleep 100013 & exec "$0" "$@"'
+      const command = ['sh', '-c', script, process.execPath, tutti, ...words]
+      const engine = { kind: 'process', command } as const
+      const chat = await open(hpc, 'chat', { offset: 3, numGpus: 1, engine })
+      const workers = (): string[] => commandsWith('100013').filter((one) => one === 'sleep')
+      await eventually(() => expect(workers()).toHaveLength(1))
       await expect(open(hpc, 'code', { offset: 3, numGpus: 2 })).rejects.toMatchObject({
         name: 'ValueError',
         field: 'hardware.num_gpus',
@@ -186,9 +204,10 @@ describe('model servers on the nodes of an allocation', () => {
         field: 'hardware.num_nodes',
       })
       await chat.close()
-      expect(serversOf('chat')).toEqual([])
-      const engine = { kind: 'process', command: ['sh', '-c', 'echo no model; exit 3'] } as const
-      await expect(open(hpc, 'code', { offset: 3, numGpus: 2, engine })).rejects.toMatchObject({
+      expect([...serversOf('chat'), ...workers()]).toEqual([])
+      const broken = { kind: 'process', command: ['sh', '-c', 'echo no model; exit 3'] } as const
+      const other = { offset: 3, numGpus: 2, engine: broken }
+      await expect(open(hpc, 'code', other)).rejects.toMatchObject({
         message: 'the server of worker 0 ended with exit code 3',
         cause: { message: 'no model' },
       })

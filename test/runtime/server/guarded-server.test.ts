@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { fillTemplate } from '../../../src/inference/engines/process/server-command.ts'
+import { isProcessAlive } from '../../../src/runtime/process-group.ts'
 import { GuardedServer } from '../../../src/runtime/server/guarded-server.ts'
 import { findFreePort } from '../../../src/runtime/server/free-port.ts'
 import { holdAll, page } from '../../inference/engines/process/connections.ts'
@@ -54,5 +55,23 @@ describe('a guarded server', () => {
     await released()
     expect(await server.ended).toBe('the end of its guard')
     await server.stop()
+  })
+
+  it('takes a child process with it that has left its group', async () => {
+    const line = Promise.withResolvers<string>()
+    const child = `setsid sh -c 'echo $$; exec sleep 100014'`
+    const server = new GuardedServer({
+      command: ['sh', '-c', `${child} & exec sleep 100014`],
+      env: { PATH: process.env['PATH'] ?? '' },
+      guardEnv: {},
+      graceMs: 60_000,
+      clock: systemClock,
+      onLine: line.resolve,
+    })
+    onTestFinished(() => server.stop())
+    const pid = Number(await line.promise)
+    expect(isProcessAlive(pid)).toBe(true)
+    await server.stop()
+    expect(isProcessAlive(pid)).toBe(false)
   })
 })

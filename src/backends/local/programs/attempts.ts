@@ -110,6 +110,7 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
     stderrFile: attempt.files.stderrPath ?? null,
     timeoutMs: spec.timeoutSeconds === null ? null : spec.timeoutSeconds * 1000,
     killBackground: spec.killBackground,
+    isFollowed: spec.isFollowed ?? false,
     owner: job.sessionId,
   }
 }

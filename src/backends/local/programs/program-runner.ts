@@ -4,6 +4,7 @@ import { closeSync } from 'node:fs'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import type { MessageBatcher } from '../../../runtime/message-batcher.ts'
+import { programVariable } from '../../../runtime/process-group.ts'
 import { machineMs } from '../machine-time.ts'
 import { BackgroundGroups } from './background-groups.ts'
 import { openOutputs, type Outputs } from './output-capture.ts'
@@ -92,7 +93,8 @@ export class ProgramRunner {
     outbox.hold({ kind: 'started', id, at, pid })
     this.#background.delete(pid)
     const { timeoutMs, killBackground, owner } = request
-    const limits = { timeoutMs, killBackground, graceMs: setup.graceMs }
+    const mark = this.#markOf(request)
+    const limits = { timeoutMs, killBackground, mark, graceMs: setup.graceMs }
     const program = new RunningProgram(pid, limits, {
       settled() {
         spawner.settle(pid)
@@ -136,9 +138,16 @@ export class ProgramRunner {
     }
   }
 
-  #environmentOf({ env, cores }: ProgramRequest): Record<string, string> | null {
-    if (env === null && cores === null) return null
+  #markOf({ id, isFollowed }: ProgramRequest): string | null {
+    return isFollowed ? `${this.#parts.environment[launcherVariable]}-${id}` : null
+  }
+
+  #environmentOf(request: ProgramRequest): Record<string, string> | null {
+    const { env, cores } = request
+    const mark = this.#markOf(request)
+    if (env === null && cores === null && mark === null) return null
     const merged = mergeEnvironment(this.#parts.environment, env ?? {})
+    if (mark !== null) merged[programVariable] = mark
     if (cores === null) return merged
     merged['TUTTI_CORES'] = String(cores)
     if (env === null || !('OMP_NUM_THREADS' in env)) merged['OMP_NUM_THREADS'] ??= String(cores)

@@ -20,6 +20,8 @@ export interface ProgramRequest {
   readonly timeoutMs: number | null
   /** Whether its end ends its whole group; else the rest lives until `endBackground`. */
   readonly killBackground: boolean
+  /** Whether `killBackground` and a stop end what has left its group as well. */
+  readonly isFollowed: boolean
   /** For `endBackground`: a session's id. */
   readonly owner: string
 }

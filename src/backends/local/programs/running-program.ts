@@ -2,7 +2,12 @@
 
 import { readFileSync } from 'node:fs'
 import { systemClock as clock } from '../../../foundation/clock.ts'
-import { isGroupAlive, isProcessAlive, signalGroup } from '../../../runtime/process-group.ts'
+import {
+  isProcessAlive,
+  isProgramAlive,
+  signalProgram,
+  type StartedProgram,
+} from '../../../runtime/process-group.ts'
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
@@ -19,6 +24,8 @@ export interface ProgramLimits {
   readonly graceMs: number
   /** Whether its end ends the rest of its group. */
   readonly killBackground: boolean
+  /** By which its processes outside of the group are found; `null` if they are not followed. */
+  readonly mark: string | null
 }
 
 export interface ProgramEvents {
@@ -49,6 +56,10 @@ export class RunningProgram {
     }
   }
 
+  get #program(): StartedProgram {
+    return { pid: this.pid, mark: this.#limits.mark }
+  }
+
   /** SIGTERM to the group, and after the grace SIGKILL. The first cause counts. */
   stop(cause: StopCause): void {
     if (this.#stoppedBy !== null || this.#hasEnded) return
@@ -58,7 +69,7 @@ export class RunningProgram {
 
   kill(): void {
     this.#isKilled = true
-    signalGroup(this.pid, 'SIGKILL')
+    signalProgram(this.#program, 'SIGKILL')
   }
 
   /** The program itself has ended. */
@@ -67,7 +78,9 @@ export class RunningProgram {
     this.#cancelSample()
     const whole = { ...this.#usage, ...status }
     if (this.#stoppedBy === null) {
-      if (!status.hasBackground || !this.#limits.killBackground) return this.#finish(whole)
+      const { killBackground, mark } = this.#limits
+      const hasLeft = status.hasBackground || (mark !== null && isProgramAlive(this.#program))
+      if (!hasLeft || !killBackground) return this.#finish(whole)
       this.#endGroup()
     }
     this.#awaitGroup({ ...whole, hasBackground: false }, shortestPollMs, maxKilledMs)
@@ -83,14 +96,14 @@ export class RunningProgram {
 
   #endGroup(): void {
     this.#cancelDeadline()
-    signalGroup(this.pid, 'SIGTERM')
+    signalProgram(this.#program, 'SIGTERM')
     this.#cancelDeadline = clock.after(this.#limits.graceMs, () => this.kill())
   }
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
-    if (patienceMs <= 0 || !isGroupAlive(this.pid)) return this.#finish(status)
+    if (patienceMs <= 0 || !isProgramAlive(this.#program)) return this.#finish(status)
     // Repeated: a process that was forked during the first SIGKILL did not get it.
-    if (this.#isKilled) signalGroup(this.pid, 'SIGKILL')
+    if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? shortestPollMs : Math.min(pollMs * 2, longestPollMs)
     clock.after(pollMs, () => this.#awaitGroup(status, next, left))

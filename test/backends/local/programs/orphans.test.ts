@@ -1,10 +1,13 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { BackgroundGroups } from '../../../../src/backends/local/programs/background-groups.ts'
-import type { ExecutableOptions } from '../../../../src/tasks/compute-task.ts'
+import { ComputeTask, type ExecutableOptions } from '../../../../src/tasks/compute-task.ts'
+import type { ProgramSpec } from '../../../../src/tasks/spec.ts'
 import { eventually } from '../../../eventually.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../../../long-run.ts'
 import {
@@ -105,6 +108,32 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
     const pid = await leaveBehind(driver, { ...deaf, killBackground: true })
     expect(isAlive(pid)).toBe(false)
   })
+
+  it.each(['its own end', 'a cancel', 'the end of its launcher'])(
+    'a program that is followed takes what has left its group with it: %s',
+    async (how) => {
+      const driver = openPool({ spawner, graceSeconds: 0.1 })
+      const folder = mkdtempSync(join(tmpdir(), 'tutti-followed-'))
+      onTestFinished(() => rmSync(folder, { recursive: true }))
+      const tell = 'echo \\$\\$ > pid.new; mv pid.new pid'
+      const daemon = `setsid sh -c "trap '' TERM; ${tell}; sleep 1009"`
+      const rest = how === 'its own end' ? 'until [ -e pid ]; do sleep 0.01; done' : 'sleep 1009'
+      const { spec, uid } = new ComputeTask({ ...shell(`${daemon} & ${rest}`), cwd: folder })
+      const followed = { ...spec, killBackground: true, isFollowed: true } as ProgramSpec
+      const run = driver.submitJob({ sessionId: 's', uid, attempt: 1, spec: followed })
+      const pid = await eventually(() => Number(readFileSync(join(folder, 'pid'), 'utf8')))
+      onTestFinished(() => {
+        if (isAlive(pid)) process.kill(pid, 'SIGKILL')
+      })
+      if (how === 'a cancel') driver.pool.cancel(run.job, 'enough')
+      if (how === 'the end of its launcher') {
+        process.kill(launchersOf(process.pid)[0]?.pid ?? 0, 'SIGTERM')
+        return eventually(() => expect(isAlive(pid)).toBe(false))
+      }
+      await run.ended
+      expect(isAlive(pid)).toBe(false)
+    },
+  )
 
   it('what a program leaves behind lives until its own session or the pool closes', async () => {
     const driver = openPool({ spawner, graceSeconds: 0.1 })

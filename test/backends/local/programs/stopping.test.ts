@@ -146,7 +146,7 @@ it('row 19: a launcher that ends by an error of its own kills its programs first
   onTestFinished(() => launcher.kill())
   const spec = { arguments: ['1003'], cwd: '/', env: null, stdin: null, shell: false }
   const files = { stdoutFile: null, stderrFile: null, timeoutMs: null }
-  const rest = { cores: null, killBackground: false, owner: 's', ...files }
+  const rest = { cores: null, killBackground: false, isFollowed: false, owner: 's', ...files }
   launcher.post({ kind: 'start', request: { id: 1, executable: 'sleep', ...spec, ...rest } })
   const pid = await started.promise
   expect(isAlive(pid)).toBe(true)
