@@ -229,7 +229,8 @@ const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
 function defaultSampling({ llm }: InferenceConfig): Sampling {
   const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos } = llm
   const chosen = { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos }
-  return { ...chosen, minP: 0, logprobs: null, format: { kind: 'text' } }
+  const penalties = { presencePenalty: 0, frequencyPenalty: 0, logitBias: {} }
+  return { ...chosen, ...penalties, minP: 0, logprobs: null, format: { kind: 'text' } }
 }
 
 type EngineEnvironment = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>

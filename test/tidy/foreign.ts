@@ -27,7 +27,10 @@ const modulePermits: readonly Permit[] = [
     files: ['src/backends/sampling/nvml.ts', 'src/backends/local/programs/koffi-spawner.ts'],
   },
   { names: ['commander'], files: ['src/cli/main.ts', 'src/cli/program/'] },
-  { names: ['node-llama-cpp'], files: ['src/inference/engines/llama/llama-cpp.ts'] },
+  {
+    names: ['node-llama-cpp'],
+    files: ['src/inference/engines/llama/llama-cpp.ts', 'src/inference/engines/llama/evaluation/'],
+  },
   { names: ['yaml'], files: ['src/inference/config/yaml-tree.ts'] },
   { names: ['zod'], files: ['src/schema/schema.ts'] },
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },

@@ -42,6 +42,11 @@ export interface LlamaEngineOptions {
   readonly batchSize?: number
   /** Default `null`: what the model was trained with, up to 4096. More than it has is clipped. */
   readonly contextLength?: number | null
+  /**
+   * Default true: with a version of node-llama-cpp that is known, its native context is used, which
+   * is faster. False keeps to its interface.
+   */
+  readonly usesNativeContext?: boolean
   readonly clock: Clock
   readonly log: Log
   /** Called with a line of text while a model is downloaded or loaded. */
@@ -229,4 +234,5 @@ const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
   sequences: Math.min(options.sequences ?? 16, mostSequences),
   batchSize: options.batchSize ?? 512,
   contextLength: options.contextLength ?? null,
+  usesNativeContext: options.usesNativeContext ?? true,
 })

@@ -93,6 +93,12 @@ export interface Sampling {
   readonly minP: number
   /** 1 changes nothing. */
   readonly repetitionPenalty: number
+  /** Taken off a token's logit once if the answer has it. 0 changes nothing. */
+  readonly presencePenalty: number
+  /** Taken off a token's logit for each time that the answer has it. 0 changes nothing. */
+  readonly frequencyPenalty: number
+  /** Added to the logits of tokens, by their ids. */
+  readonly logitBias: Readonly<Record<string, number>>
   readonly seed: number | null
   readonly stop: readonly string[]
   readonly ignoreEos: boolean

@@ -7,6 +7,7 @@ import type {
   GenerationDelta,
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
+import { LogitBias } from './evaluation/logit-bias.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'
 import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'
 import type {
@@ -32,6 +33,7 @@ export class Generation {
   readonly #runtime: LlamaRuntime
   readonly #prompt: readonly Token[]
   readonly #choice: TokenChoice
+  readonly #bias: LogitBias
   readonly #output: ResultText
   readonly #generated: Token[] = []
   readonly #report: (update: RequestUpdate) => void
@@ -53,6 +55,7 @@ export class Generation {
     this.#report = report
     this.#prompt = prepared.tokens
     this.#output = new ResultText(runtime.vocabulary, request, prepared)
+    this.#bias = new LogitBias(request.sampling)
     this.#choice = this.#toChoice(prepared)
     if (request.sampling.maxTokens <= 0) this.#finish('length')
   }
@@ -70,7 +73,7 @@ export class Generation {
   async begin(slot: Slot): Promise<void> {
     this.#slot = slot
     try {
-      await slot.clear()
+      await slot.keep(0)
     } catch (error) {
       this.fail({ code: 'engine_error', message: messageOf(error) })
     }
@@ -117,6 +120,7 @@ export class Generation {
     const isEnd = this.#runtime.vocabulary.isEnd(chosen.token)
     if (isEnd && !sampling.ignoreEos) return this.#finish('stop')
     this.#generated.push(chosen.token)
+    this.#bias.accept(chosen.token)
     this.#send(this.#output.push(chosen.token, this.#logprobOf(chosen)))
     if (this.#output.hasStopped) return this.#finish('stop')
     const length = this.#prompt.length + this.#generated.length
@@ -150,10 +154,10 @@ export class Generation {
     this.#report({ id: this.id, end })
   }
 
-  #logprobOf({ token, probabilities }: ChosenToken): TokenLogprob | null {
-    const { logprobs } = this.#request.sampling
-    if (logprobs === null || probabilities === undefined) return null
-    return describeLogprobs(this.#runtime.vocabulary, token, probabilities, logprobs)
+  #logprobOf({ token, logprobs }: ChosenToken): TokenLogprob | null {
+    const { logprobs: count } = this.#request.sampling
+    if (count === null || logprobs === undefined) return null
+    return describeLogprobs(this.#runtime.vocabulary, token, logprobs, count)
   }
 
   #toChoice({ grammar }: PreparedPrompt): TokenChoice {
@@ -167,9 +171,13 @@ export class Generation {
       topK,
       minP,
       seed: (seed ?? randomInt(2 ** 32)) >>> 0,
-      repetition: repetitionPenalty === 1 ? null : { penalty: repetitionPenalty, recent },
+      repetition:
+        repetitionPenalty === 1
+          ? null
+          : { penalty: repetitionPenalty, window: repetitionWindow, recent },
+      bias: this.#bias.isNeutral ? null : this.#bias,
       grammar,
-      wantsProbabilities: logprobs !== null,
+      logprobs,
     }
   }
 }

@@ -7,15 +7,12 @@ import { availableParallelism, cpus, homedir, loadavg } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import type * as LlamaLibrary from 'node-llama-cpp'
-import type {
-  LlamaContext,
-  LlamaContextSequence,
-  LlamaGrammar,
-  LlamaModel,
-  Token as LibraryToken,
-} from 'node-llama-cpp'
+import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } from 'node-llama-cpp'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
+import { createDirectSlots } from './evaluation/direct-slots.ts'
+import { createLibrarySlots } from './evaluation/library-slots.ts'
+import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
 import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
@@ -50,13 +47,10 @@ export async function loadRuntime(
   })
   const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
   const context = await createContext(model, order, { contextLength, threads })
-  const slots = Array.from({ length: order.sequences }, () =>
-    createSlot(library, model, context.getSequence()),
-  )
   return {
     contextLength,
     batchSize: order.batchSize,
-    slots,
+    slots: await createSlots(library, model, context, order),
     vocabulary: createVocabulary(model),
     template: await createTemplate(model),
     createGrammar: (format) => ({
@@ -122,7 +116,8 @@ async function createContext(
     return await model.createContext({
       sequences,
       contextSize: contextLength,
-      batchSize,
+      // Besides tokens of prompts, a pass has one of each sequence that is generated.
+      batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
     })
@@ -140,6 +135,7 @@ function createVocabulary(model: LlamaModel): Vocabulary {
   const anchor = model.tokenize('a').slice(-1)
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
+    size: model.fileInfo.metadata.tokenizer?.ggml.tokens.length ?? Infinity,
     first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
     longestToken: ggml === undefined ? Infinity : longestSpelling(ggml.model, ggml.tokens),
     tokenize: (text, { special, inner }) =>
@@ -183,60 +179,27 @@ interface JinjaModule {
   readonly Template: new (source: string) => { render(input: object): string }
 }
 
-function createSlot(library: Library, model: LlamaModel, sequence: LlamaContextSequence): Slot {
-  const ours = (tokens: readonly number[]): LibraryToken[] => [...tokens] as LibraryToken[]
-  return {
-    clear: () => sequence.clearHistory(),
-    take: (tokens) => sequence.evaluateWithoutGeneratingNewTokens(ours(tokens)),
-    continue(tokens, choice) {
-      const iterator = sequence.evaluateWithMetadata(
-        ours(tokens),
-        { probabilities: choice.wantsProbabilities },
-        toOptions(choice, grammarState(choice)),
-      )
-      return {
-        async next() {
-          const { value, done } = await iterator.next()
-          if (done === true) throw new Error('the model gave no token')
-          return value
-        },
-        async close() {
-          await iterator.return()
-        },
-      }
-    },
-  }
-
-  function grammarState({ grammar }: TokenChoice) {
+async function createSlots(
+  library: Library,
+  model: LlamaModel,
+  context: LlamaContext,
+  { sequences: count, usesNativeContext }: LoadOrder,
+): Promise<Slot[]> {
+  const openGrammar = ({ grammar }: TokenChoice) => {
     if (grammar === null) return undefined
-    return new library.LlamaGrammarEvaluationState({
-      model,
-      grammar: grammar.ofRuntime as LlamaGrammar,
-    })
+    const { LlamaGrammarEvaluationState: State } = library
+    return new State({ model, grammar: grammar.ofRuntime as LlamaGrammar })
   }
-}
-
-function toOptions(
-  { temperature, topP, topK, minP, seed, repetition }: TokenChoice,
-  grammarEvaluationState: InstanceType<Library['LlamaGrammarEvaluationState']> | undefined,
-) {
-  return {
-    temperature,
-    topP,
-    topK,
-    minP,
-    seed,
-    yieldEogToken: true,
-    ...(grammarEvaluationState === undefined ? {} : { grammarEvaluationState }),
-    ...(repetition === null
-      ? {}
-      : {
-          repeatPenalty: {
-            penalty: repetition.penalty,
-            punishTokens: () => repetition.recent() as LibraryToken[],
-          },
-        }),
-  }
+  const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
+  if (native === null) return createLibrarySlots({ library, model, context, count, openGrammar })
+  return createDirectSlots({
+    context: native,
+    count,
+    openGrammar(choice) {
+      const state = openGrammar(choice)
+      return state === undefined ? undefined : nativeGrammarState(state)
+    },
+  })
 }
 
 /** A model that cannot be loaded, and what to do about it. */

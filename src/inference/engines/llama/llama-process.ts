@@ -14,7 +14,7 @@ import type {
   GenerationListener,
   GenerationRequest,
 } from '../../generation/inference-engine.ts'
-import { inferenceError } from '../../generation/inference-errors.ts'
+import { inferenceError, inferenceStatus } from '../../generation/inference-errors.ts'
 import type { FromLlama, RequestUpdate, PlainEnd, ToLlama } from './protocol.ts'
 
 export type LlamaProcess = SupervisedChild<ToLlama, FromLlama>
@@ -171,7 +171,11 @@ export class Recipient {
 
 function toEnd(end: PlainEnd): GenerationEnd {
   if (end.kind !== 'failed') return end
-  const { code, message, hint } = end.failure
-  const error = inferenceError(code, message, hint === undefined ? {} : { hint })
+  const { code, message, hint, param } = end.failure
+  const refusal = { status: inferenceStatus[code], message, param: param ?? null, code }
+  const error = inferenceError(code, message, {
+    ...(hint === undefined ? {} : { hint }),
+    ...(param === undefined ? {} : { refusal }),
+  })
   return { kind: 'failed', error }
 }

@@ -22,6 +22,8 @@ export interface LoadOrder {
   readonly batchSize: number
   /** `null` takes what the model was trained with, up to 4096. */
   readonly contextLength: number | null
+  /** False keeps to the library's interface, whatever its version. */
+  readonly usesNativeContext: boolean
 }
 
 export interface PlainRequest {
@@ -54,6 +56,8 @@ export interface Failure {
   readonly code: InferenceErrorCode
   readonly message: string
   readonly hint?: string
+  /** The field of the request that is wrong. */
+  readonly param?: string
 }
 
 /** What happened to a request. */

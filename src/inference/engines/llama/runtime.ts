@@ -20,6 +20,8 @@ export interface LlamaRuntime {
 }
 
 export interface Vocabulary {
+  /** The number of its tokens. */
+  readonly size: number
   /** Stands before every prompt, where the model wants one. */
   readonly first: Token | null
   /** The characters of the longest token; `Infinity` where the vocabulary does not say. */
@@ -47,9 +49,20 @@ export interface ChatTemplate {
 
 /** Generates one answer at a time. */
 export interface Slot {
-  /** Forgets what it was given before. */
-  clear(): Promise<void>
+  /** What it has evaluated, in order. */
+  readonly tokens: readonly Token[]
+  /** Forgets all but the first `count` tokens, or all of them where the model cannot. */
+  keep(count: number): Promise<void>
   take(tokens: readonly Token[]): Promise<void>
+  /**
+   * Takes the tokens; for each, the model's log probabilities of what follows: the `count` most
+   * likely tokens at least, most likely first, and the one in `followers`.
+   */
+  score(
+    tokens: readonly Token[],
+    followers: readonly Token[],
+    count: number,
+  ): Promise<readonly ReadonlyMap<Token, number>[]>
   /** Takes the tokens and chooses what follows, one token a call. */
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream
 }
@@ -61,8 +74,11 @@ export interface TokenStream {
 
 export interface ChosenToken {
   readonly token: Token
-  /** Most likely first; only where it was asked for. */
-  readonly probabilities?: ReadonlyMap<Token, number>
+  /**
+   * The model's log probabilities, of the most likely tokens and of this one, most likely first;
+   * only where they were asked for. What changes the choice does not change them.
+   */
+  readonly logprobs?: ReadonlyMap<Token, number>
 }
 
 export interface TokenChoice {
@@ -71,10 +87,20 @@ export interface TokenChoice {
   readonly topK: number
   readonly minP: number
   readonly seed: number
-  /** `null` for no penalty. */
-  readonly repetition: { readonly penalty: number; recent(): Token[] } | null
+  /** `null` for no penalty. `recent` has at most `window` tokens. */
+  readonly repetition: {
+    readonly penalty: number
+    readonly window: number
+    recent(): Token[]
+  } | null
+  /** What is added to logits, by token; read before each token if it is changing. */
+  readonly bias: {
+    readonly isChanging: boolean
+    readonly biases: ReadonlyMap<Token, number>
+  } | null
   readonly grammar: Grammar | null
-  readonly wantsProbabilities: boolean
+  /** How many of the most likely tokens are told with each token; `null` for no logprobs. */
+  readonly logprobs: number | null
 }
 
 /** Opaque to all but the runtime that created it. */

@@ -5,8 +5,8 @@
 
 import { Generation } from './generation.ts'
 import { PromptPreparer } from './prepared-prompt.ts'
-import type { RequestUpdate, PlainRequest } from './protocol.ts'
-import type { LlamaRuntime } from './runtime.ts'
+import type { Failure, PlainRequest, RequestUpdate } from './protocol.ts'
+import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 
 export interface StepLoopOptions {
   readonly runtime: LlamaRuntime
@@ -34,7 +34,7 @@ export class StepLoop {
   add(requests: readonly PlainRequest[]): void {
     const { runtime, report } = this.#options
     for (const request of requests) {
-      const prepared = this.#preparer.prepare(request)
+      const prepared = unknownBias(request, runtime.vocabulary) ?? this.#preparer.prepare(request)
       if ('code' in prepared) {
         report({ id: request.id, end: { kind: 'failed', failure: prepared } })
       } else {
@@ -140,6 +140,14 @@ export class StepLoop {
       givesToken(step) && step.most > 1 ? { ...step, most: step.most - 1 } : step,
     )
   }
+}
+
+/** A token of `logit_bias` that the model does not have. */
+function unknownBias({ sampling }: PlainRequest, { size }: Vocabulary): Failure | undefined {
+  const unknown = Object.keys(sampling.logitBias).find((token) => Number(token) >= size)
+  if (unknown === undefined) return undefined
+  const message = `Invalid key in 'logit_bias': ${unknown}. The model has ${size} tokens.`
+  return { code: 'unsupported', message, param: 'logit_bias' }
 }
 
 interface Step {

@@ -121,20 +121,20 @@ const leastLogprob = -9999
 export function describeLogprobs(
   vocabulary: Vocabulary,
   token: Token,
-  probabilities: ReadonlyMap<Token, number>,
+  logprobs: ReadonlyMap<Token, number>,
   count: number,
 ): TokenLogprob {
   const top: TokenChance[] = []
-  for (const [id, probability] of probabilities) {
+  for (const [id, logprob] of logprobs) {
     if (top.length >= count) break
-    top.push(toChance(vocabulary, id, probability))
+    top.push(toChance(vocabulary, id, logprob))
   }
-  return { ...toChance(vocabulary, token, probabilities.get(token) ?? 0), top }
+  return { ...toChance(vocabulary, token, logprobs.get(token) ?? -Infinity), top }
 }
 
-function toChance(vocabulary: Vocabulary, id: Token, probability: number): TokenChance {
+function toChance(vocabulary: Vocabulary, id: Token, exact: number): TokenChance {
   const token = vocabulary.nameOf(id)
-  const logprob = probability > 0 ? Math.log(probability) : leastLogprob
+  const logprob = Math.max(exact, leastLogprob)
   const bytes = token.includes(replacement) ? vocabulary.bytesOf(id) : null
   return bytes === null ? { token, logprob } : { token, logprob, bytes }
 }

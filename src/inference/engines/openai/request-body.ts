@@ -95,6 +95,7 @@ function inputFields(input: GenerationInput): string {
 
 function samplingFields(sampling: Sampling): WireFields {
   const { topK, minP, repetitionPenalty, seed, stop, ignoreEos } = sampling
+  const { presencePenalty, frequencyPenalty, logitBias } = sampling
   return {
     max_tokens: sampling.maxTokens,
     temperature: sampling.temperature,
@@ -102,6 +103,9 @@ function samplingFields(sampling: Sampling): WireFields {
     ...(topK === 0 ? {} : { top_k: topK }),
     ...(minP === 0 ? {} : { min_p: minP }),
     ...(repetitionPenalty === 1 ? {} : { repetition_penalty: repetitionPenalty }),
+    ...(presencePenalty === 0 ? {} : { presence_penalty: presencePenalty }),
+    ...(frequencyPenalty === 0 ? {} : { frequency_penalty: frequencyPenalty }),
+    ...(Object.keys(logitBias).length === 0 ? {} : { logit_bias: logitBias }),
     ...(seed === null ? {} : { seed }),
     ...(stop.length === 0 ? {} : { stop }),
     ...(ignoreEos ? { ignore_eos: true } : {}),

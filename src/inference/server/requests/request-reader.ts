@@ -208,6 +208,9 @@ function samplingOf(
   if (isGiven(body.top_k)) sampling.topK = Math.max(0, body.top_k)
   if (isGiven(body.min_p)) sampling.minP = body.min_p
   if (isGiven(body.repetition_penalty)) sampling.repetitionPenalty = body.repetition_penalty
+  if (isGiven(body.presence_penalty)) sampling.presencePenalty = body.presence_penalty
+  if (isGiven(body.frequency_penalty)) sampling.frequencyPenalty = body.frequency_penalty
+  if (isGiven(body.logit_bias)) sampling.logitBias = body.logit_bias
   if (isGiven(body.seed)) sampling.seed = body.seed
   if (isGiven(body.stop)) sampling.stop = typeof body.stop === 'string' ? [body.stop] : body.stop
   if (isGiven(body.ignore_eos)) sampling.ignoreEos = body.ignore_eos

@@ -174,6 +174,9 @@ const responseFormat = z
 
 const stopText = z.string().min(1).max(1024)
 
+const penalty = z.number().min(-2).max(2).nullish()
+const tokenId = annotate(z.string().regex(/^\d{1,9}$/), { expected: 'the id of a token' })
+
 /** Fields that say how tokens are chosen, and how urgent the request is. */
 function samplingFields({ contextLength }: RequestBounds) {
   const tokens = z.int().min(1).max(contextLength).nullish()
@@ -200,6 +203,12 @@ function samplingFields({ contextLength }: RequestBounds) {
       .max(10)
       .nullish()
       .describe('Above 1, repeated tokens become less likely.'),
+    presence_penalty: penalty.describe('Above 0, tokens that the answer has become less likely.'),
+    frequency_penalty: penalty.describe('The same, for each time that the answer has a token.'),
+    logit_bias: z
+      .record(tokenId, z.number().min(-100).max(100))
+      .nullish()
+      .describe('Added to the logits of tokens, by their ids: -100 bans a token.'),
     seed: z.int().nullish().describe('Makes the choice of tokens repeatable.'),
     stop: annotate(z.union([stopText, z.array(stopText).max(16)]), {
       expected: 'a string or an array of strings',

@@ -13,6 +13,7 @@ const end = 0
 
 /** A token for every letter; token 0 ends an answer. */
 const letters: Vocabulary = {
+  size: 256,
   first: null,
   longestToken: 1,
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
@@ -59,25 +60,43 @@ export class FakeRuntime implements LlamaRuntime {
 
   #createSlot(at: number): Slot {
     let prompt = ''
+    let held: Token[] = []
     const note = (what: string): void => void this.asked.push(`${at} ${what}`)
+    const hold = (tokens: readonly Token[]): void => {
+      held.push(...tokens)
+      prompt = letters.textOf(held, [])
+    }
     return {
-      clear: async () => {
-        note('clear')
-        prompt = ''
+      get tokens() {
+        return held
+      },
+      keep: async (count) => {
+        note(`keep ${count}`)
+        held = held.slice(0, count)
       },
       take: async (tokens) => {
         note(`take ${tokens.length}`)
-        prompt += letters.textOf(tokens, [])
+        hold(tokens)
+      },
+      score: async (tokens, followers) => {
+        note(`score ${tokens.length}`)
+        hold(tokens)
+        return followers.map((token) => new Map([[token, -1]]))
       },
       continue: (tokens) => {
-        prompt += letters.textOf(tokens, [])
+        hold(tokens)
         const answer = this.#say(prompt, at)
+        let [last, isLater] = [end, false]
         const rest = answer instanceof Error ? [] : letters.tokenize(answer, anyhow)
         return {
           next: async () => {
             note('next')
             if (answer instanceof Error) throw answer
-            return choose(rest.shift())
+            const chosen = choose(rest.shift())
+            if (isLater) hold([last])
+            last = chosen.token
+            isLater = true
+            return chosen
           },
           close: async () => note('close'),
         }

@@ -92,10 +92,11 @@ describe('the llama engine', () => {
       onMessages: (messages) => messages.forEach(received.resolve),
       onExit: () => received.reject(new Error('the process ended')),
     })
+    const defaults = { contextLength: null, usesNativeContext: true }
     const order = { modelName: tiny.path, hubToken: null, cacheDir: copy, threads: 1 }
     child.send({
       kind: 'load',
-      order: { ...order, gpu: false, sequences: 1, batchSize: 8, contextLength: null },
+      order: { ...order, gpu: false, sequences: 1, batchSize: 8, ...defaults },
     })
     expect(await received.promise).toEqual({
       kind: 'unloadable',

@@ -63,9 +63,9 @@ describe('StepLoop', () => {
     stage.add('ab', 'cd', 'ef')
     await stage.asleep()
     expect(stage.runtime.asked).toEqual([
-      '0 clear',
-      '1 clear',
-      '2 clear',
+      '0 keep 0',
+      '1 keep 0',
+      '2 keep 0',
       ...Array.from({ length: 3 }, () => ['0 next', '1 next', '2 next']).flat(),
       '0 close',
       '1 close',
@@ -108,10 +108,10 @@ describe('StepLoop', () => {
     expect(stage.textOf('late')).toBe('late')
     const asked = stage.runtime.asked.slice(0, 7)
     expect(asked).toEqual([
-      '0 clear',
+      '0 keep 0',
       '0 next',
       '0 next',
-      '1 clear',
+      '1 keep 0',
       '0 next',
       '1 take 3',
       '0 next',
@@ -137,7 +137,7 @@ describe('StepLoop', () => {
     stage.add('abc', 'def', 'g')
     await stage.asleep()
     expect(stage.runtime.asked.slice(3, 14).join(', ')).toBe(
-      '0 take 2, 1 take 2, 2 next, 0 next, 1 next, 2 next, 2 close, 2 clear, ' +
+      '0 take 2, 1 take 2, 2 next, 0 next, 1 next, 2 next, 2 close, 2 keep 0, ' +
         '0 next, 1 next, 2 take 3',
     )
     for (const id of ['abc', 'def', 'g', 'late']) expect(stage.textOf(id)).toBe(id)
@@ -161,7 +161,7 @@ describe('StepLoop', () => {
     stage.add('abc', 'waiting')
     await stage.asleep()
     expect(stage.endOf('waiting')).toEqual({ kind: 'canceled' })
-    expect(stage.runtime.asked.filter((what) => what.endsWith('clear'))).toHaveLength(1)
+    expect(stage.runtime.asked.filter((what) => what.endsWith('keep 0'))).toHaveLength(1)
   })
 
   it('does not step a paused request until it is resumed', async () => {

@@ -1,0 +1,210 @@
+/** Slots that evaluate with the native context: one pass for all that are stepped together. */
+
+import type { Slot, Token, TokenChoice, TokenStream, ChosenToken } from '../runtime.ts'
+import type { NativeContext, NativeSampler, PassPart, SamplerConfig } from './native-context.ts'
+import { TokenScorer } from './token-scorer.ts'
+
+export interface DirectSlotOptions {
+  readonly context: NativeContext
+  readonly count: number
+  /** The native state of a grammar, for one answer. */
+  readonly openGrammar: (choice: TokenChoice) => unknown
+}
+
+export function createDirectSlots({ context, count, openGrammar }: DirectSlotOptions): Slot[] {
+  const passes = new PassQueue(context)
+  return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, openGrammar))
+}
+
+type ReadLogits<T> = (indexes: Uint32Array) => Promise<T>
+
+interface QueuedPart {
+  readonly part: PassPart
+  readonly read: ReadLogits<void>
+  readonly fail: (error: unknown) => void
+}
+
+/** Collects what is asked for in one turn of the loop, and evaluates it in one pass. */
+class PassQueue {
+  readonly context: NativeContext
+  #queued: QueuedPart[] = []
+
+  constructor(context: NativeContext) {
+    this.context = context
+  }
+
+  evaluate<T>(part: PassPart, read: ReadLogits<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#queued.push({
+        part,
+        read: async (indexes) => read(indexes).then(resolve, reject),
+        fail: reject,
+      })
+      if (this.#queued.length === 1) queueMicrotask(() => void this.#run())
+    })
+  }
+
+  /** llama.cpp fuses ascending sequences. Never rejects. */
+  async #run(): Promise<void> {
+    const queued = this.#queued.toSorted((one, other) => one.part.sequence - other.part.sequence)
+    this.#queued = []
+    try {
+      const indexes = await this.context.evaluate(queued.map(({ part }) => part))
+      const reads = queued.flatMap(({ read }, at) => ({ read, indexes: indexes[at] ?? none }))
+      // The first read puts the results into order, which other threads must not do as well.
+      const first = reads.findIndex((one) => one.indexes.length > 0)
+      for (const { read, indexes: own } of reads.splice(0, first + 1)) await read(own)
+      await Promise.all(reads.map(({ read, indexes: own }) => read(own)))
+    } catch (error) {
+      for (const { fail } of queued) fail(error)
+    }
+  }
+}
+
+const none = new Uint32Array()
+
+class DirectSlot implements Slot {
+  readonly #sequence: number
+  readonly #passes: PassQueue
+  readonly #openGrammar: DirectSlotOptions['openGrammar']
+  #tokens: Token[] = []
+  /** A pass failed: what the sequence holds is not known. */
+  #isUnknown = false
+
+  constructor(sequence: number, passes: PassQueue, openGrammar: DirectSlotOptions['openGrammar']) {
+    this.#sequence = sequence
+    this.#passes = passes
+    this.#openGrammar = openGrammar
+  }
+
+  get tokens(): readonly Token[] {
+    return this.#tokens
+  }
+
+  async keep(count: number): Promise<void> {
+    if (count >= this.#tokens.length && !this.#isUnknown) return
+    const wanted = this.#isUnknown ? 0 : count
+    const isKept = this.#passes.context.truncate(this.#sequence, wanted, this.#tokens.length)
+    this.#tokens.length = isKept ? wanted : 0
+    this.#isUnknown = false
+  }
+
+  take(tokens: readonly Token[]): Promise<void> {
+    return this.#evaluate(tokens, [], async () => {})
+  }
+
+  async score(
+    tokens: readonly Token[],
+    followers: readonly Token[],
+    count: number,
+  ): Promise<readonly ReadonlyMap<Token, number>[]> {
+    const scorer = new TokenScorer(this.#passes.context, count)
+    try {
+      return await this.#evaluate(tokens, [...tokens.keys()], async (indexes) => {
+        const scores: ReadonlyMap<Token, number>[] = []
+        for (const [at, index] of indexes.entries()) {
+          scores.push(await scorer.score(index, followers[at] ?? 0))
+        }
+        return scores
+      })
+    } finally {
+      scorer.dispose()
+    }
+  }
+
+  continue(tokens: readonly Token[], choice: TokenChoice): TokenStream {
+    const { context } = this.#passes
+    const sampler = new ChoiceSampler(context, choice, this.#openGrammar(choice))
+    let next = tokens
+    return {
+      next: async () => {
+        const chosen = await this.#evaluate(next, [next.length - 1], async ([index = 0]) =>
+          sampler.choose(index),
+        )
+        next = [chosen.token]
+        return chosen
+      },
+      close: async () => sampler.dispose(),
+    }
+  }
+
+  async #evaluate<T>(
+    tokens: readonly Token[],
+    sampled: readonly number[],
+    read: ReadLogits<T>,
+  ): Promise<T> {
+    const part = { sequence: this.#sequence, first: this.#tokens.length, tokens, sampled }
+    this.#isUnknown = true
+    const result = await this.#passes.evaluate(part, read)
+    for (const token of tokens) this.#tokens.push(token)
+    this.#isUnknown = false
+    return result
+  }
+}
+
+/** Chooses the tokens of one answer. */
+class ChoiceSampler {
+  readonly #context: NativeContext
+  readonly #choice: TokenChoice
+  readonly #sampler: NativeSampler
+  readonly #scorer: TokenScorer | null
+  readonly #grammar: unknown
+  #isConfigured = false
+
+  constructor(context: NativeContext, choice: TokenChoice, grammar: unknown) {
+    this.#context = context
+    this.#choice = choice
+    this.#grammar = grammar
+    this.#sampler = context.createSampler()
+    const { logprobs } = choice
+    this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
+  }
+
+  async choose(index: number): Promise<ChosenToken> {
+    this.#configure()
+    const token = await this.#context.choose(index, this.#sampler)
+    if (this.#scorer === null) return { token }
+    return { token, logprobs: await this.#scorer.score(index, token) }
+  }
+
+  dispose(): void {
+    this.#sampler.dispose()
+    this.#scorer?.dispose()
+  }
+
+  #configure(): void {
+    const { repetition, bias } = this.#choice
+    if (this.#isConfigured && repetition === null && bias?.isChanging !== true) return
+    this.#isConfigured = true
+    this.#sampler.applyConfig(this.#toConfig())
+  }
+
+  #toConfig(): SamplerConfig {
+    const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
+    return {
+      temperature,
+      seed,
+      topP,
+      minP,
+      ...(topK === 0 ? {} : { topK }),
+      ...(repetition === null ? {} : repetitionOf(repetition)),
+      ...(bias === null ? {} : biasOf(bias.biases)),
+      ...(this.#grammar === undefined ? {} : { grammarEvaluationState: this.#grammar }),
+    }
+  }
+}
+
+function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Partial<SamplerConfig> {
+  return {
+    repeatPenalty: repetition.penalty,
+    repeatPenaltyMaxTokens: repetition.window,
+    repeatPenaltyTokens: Uint32Array.from(repetition.recent()),
+  }
+}
+
+function biasOf(biases: ReadonlyMap<Token, number>): Partial<SamplerConfig> {
+  return {
+    tokenBiasKeys: Uint32Array.from(biases.keys()),
+    tokenBiasValues: Float32Array.from(biases.values()),
+  }
+}

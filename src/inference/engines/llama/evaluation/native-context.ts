@@ -1,0 +1,142 @@
+/**
+ * The native context of node-llama-cpp, which its interface hides: what a pass evaluates is chosen
+ * here, and a position can be sampled more than once. No other file uses what the library hides.
+ * Only for versions that this was checked with; with others the library's interface is used.
+ */
+
+import type * as LlamaLibrary from 'node-llama-cpp'
+import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
+import type { Token } from '../runtime.ts'
+
+type Library = typeof LlamaLibrary
+
+/** Versions whose hidden parts are known. */
+const knownVersions: ReadonlySet<string> = new Set(['3.21.1'])
+
+export interface NativeSampler {
+  applyConfig(config: SamplerConfig): void
+  dispose(): void
+}
+
+/** What is left out is not done; without `topK` nothing is sorted. */
+export interface SamplerConfig {
+  readonly temperature: number
+  readonly topK?: number
+  readonly topP?: number
+  readonly minP?: number
+  readonly seed?: number
+  readonly repeatPenalty?: number
+  readonly repeatPenaltyMaxTokens?: number
+  readonly repeatPenaltyTokens?: Uint32Array
+  readonly tokenBiasKeys?: Uint32Array
+  readonly tokenBiasValues?: Float32Array
+  readonly grammarEvaluationState?: unknown
+}
+
+/** The token, probabilities (tokens and theirs in turn), and the probability of the token. */
+export type NativeSample = readonly [Token, (readonly number[])?, number?]
+
+interface AddonContext {
+  initBatch(size: number): void
+  addToBatch(sequence: number, first: number, tokens: Uint32Array, at: Uint32Array): Uint32Array
+  decodeBatch(): Promise<void>
+  sampleToken(index: number, sampler: NativeSampler): Promise<Token>
+  sampleToken(
+    index: number,
+    sampler: NativeSampler,
+    probabilities: boolean,
+    confidence: boolean,
+  ): Promise<NativeSample>
+  disposeSequence(sequence: number): void
+  removeTokenCellsFromSequence(sequence: number, start: number, end: number): boolean
+  getSequenceKvCacheMinPosition(sequence: number): number
+}
+
+/** Tokens of one sequence in a pass. */
+export interface PassPart {
+  readonly sequence: number
+  /** The position of the first token. */
+  readonly first: number
+  readonly tokens: readonly Token[]
+  /** Which of the tokens' successors are to be sampled. */
+  readonly sampled: readonly number[]
+}
+
+export class NativeContext {
+  readonly #addon: AddonContext
+  readonly #createSampler: () => NativeSampler
+
+  private constructor(addon: AddonContext, createSampler: () => NativeSampler) {
+    this.#addon = addon
+    this.#createSampler = createSampler
+  }
+
+  /** `null` for a version that is not known. */
+  static async open(
+    library: Library,
+    model: LlamaModel,
+    context: LlamaContext,
+  ): Promise<NativeContext | null> {
+    if (!knownVersions.has(await library.getModuleVersion())) return null
+    const { _ctx: addon } = context as unknown as { _ctx: AddonContext }
+    const { _model: native, _llama: llama } = model as unknown as HiddenModel
+    const { _bindings: bindings } = llama
+    const { AddonSampler } = bindings
+    return new NativeContext(addon, () => new AddonSampler(native))
+  }
+
+  createSampler(): NativeSampler {
+    return this.#createSampler()
+  }
+
+  /** Evaluates all parts together; tells the indexes of the logits that are to be sampled. */
+  async evaluate(parts: readonly PassPart[]): Promise<readonly Uint32Array[]> {
+    this.#addon.initBatch(parts.reduce((sum, { tokens }) => sum + tokens.length, 0))
+    const indexes = parts.map(({ sequence, first, tokens, sampled }) =>
+      this.#addon.addToBatch(sequence, first, Uint32Array.from(tokens), Uint32Array.from(sampled)),
+    )
+    await this.#addon.decodeBatch()
+    return indexes
+  }
+
+  /** Throws where no token is possible. */
+  async choose(index: number, sampler: NativeSampler): Promise<Token> {
+    const token = await this.#addon.sampleToken(index, sampler)
+    if (token === -1) throw new Error('the model gave no token')
+    return token
+  }
+
+  sample(
+    index: number,
+    sampler: NativeSampler,
+    how: { readonly probabilities: boolean; readonly confidence: boolean },
+  ): Promise<NativeSample> {
+    return this.#addon.sampleToken(index, sampler, how.probabilities, how.confidence)
+  }
+
+  /**
+   * Forgets what a sequence has after its first `count` tokens. False where it cannot: then it has
+   * forgotten all, as a model does that keeps a state, or only the end of what it has read.
+   */
+  truncate(sequence: number, count: number, length: number): boolean {
+    const isWhole = count > 0 && this.#addon.getSequenceKvCacheMinPosition(sequence) === 0
+    if (isWhole && this.#addon.removeTokenCellsFromSequence(sequence, count, length)) return true
+    this.#addon.disposeSequence(sequence)
+    return false
+  }
+}
+
+interface HiddenModel {
+  readonly _model: unknown
+  readonly _llama: {
+    readonly _bindings: { readonly AddonSampler: new (model: unknown) => NativeSampler }
+  }
+}
+
+/** The native state of a grammar. */
+export const nativeGrammarState = (
+  state: InstanceType<Library['LlamaGrammarEvaluationState']>,
+): unknown => {
+  const { _state: native } = state as unknown as { readonly _state: unknown }
+  return native
+}
