@@ -11,6 +11,7 @@ import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts
 import type { Announcement } from '../../src/cluster/wire/messages.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
 import { type RunningCommand, startCommand } from '../cli/run-command.ts'
+import { childrenOf, commandOf } from './processes.ts'
 import { token } from './test-token.ts'
 
 export interface TestCluster {
@@ -23,6 +24,8 @@ export interface TestCluster {
   connect(options?: Partial<ClusterBackendOptions>): Promise<ClusterBackend>
 }
 
+const isWatcher = (pid: number): boolean => commandOf(pid).includes('watcher-program')
+
 /** A process of `tutti agent`, which ends with the test. */
 export async function startAgentOf(
   url: string,
@@ -34,8 +37,12 @@ export async function startAgentOf(
   writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 })
   const connection = ['--connect', url, '--token-file', tokenFile]
   const command = startCommand(['agent', ...connection, '--name', name, ...args])
-  onTestFinished(() => void command.child.kill('SIGKILL'))
+  const { child } = command
+  onTestFinished(() => void child.kill('SIGKILL'))
   await command.seen('is connected')
+  // Its watcher tells for seconds that it was killed, also when the server is gone.
+  const watchers = childrenOf(child.pid ?? 0).filter(isWatcher)
+  onTestFinished(() => watchers.filter(isWatcher).forEach((pid) => process.kill(pid, 'SIGKILL')))
   return command
 }
 

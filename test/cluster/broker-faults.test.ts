@@ -9,7 +9,7 @@ import { findAgents } from '../../src/cluster/agent-list.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { startCommand, startProgram } from '../cli/run-command.ts'
+import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf } from './agents.ts'
 import { heldWork, large, work } from './fixtures/cluster-tasks.ts'
@@ -20,14 +20,8 @@ import { freePort, RestartableServer } from './restartable-server.ts'
 import { fillStore, storedEnds, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
-async function startAgent(server: RestartableServer, name: string): Promise<void> {
-  const tokenFile = join(server.folder, 'token')
-  writeFileSync(tokenFile, token, { mode: 0o600 })
-  const connection = ['--connect', server.url, '--token-file', tokenFile]
-  const agent = startCommand(['agent', ...connection, '--name', name, '--cores', '1'])
-  onTestFinished(() => void agent.child.kill('SIGKILL'))
-  await agent.seen('is connected')
-}
+const startAgent = (server: RestartableServer, name: string): Promise<RunningCommand> =>
+  startAgentOf(server.url, server.folder, name, '--cores', '1')
 
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 

@@ -1,4 +1,4 @@
-/** Processes of this machine, told by their environment. */
+/** Processes of this machine, told by their environment, parent or command. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 
@@ -11,3 +11,19 @@ export const processesWith = (variable: string): string[] =>
       return false
     }
   })
+
+const readOf = (pid: number, name: string): string => {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+export const childrenOf = (pid: number): number[] =>
+  readOf(pid, `task/${pid}/children`)
+    .split(' ')
+    .flatMap((text) => (text === '' ? [] : [Number(text)]))
+
+/** With its arguments; empty of a process that is gone. */
+export const commandOf = (pid: number): string => readOf(pid, 'cmdline').replaceAll('\0', ' ')

@@ -109,16 +109,20 @@ const coarseClock: Clock = {
   nextTurn: (callback) => systemClock.nextTurn(callback),
 }
 
-/** What agents have told about the ends of functions, as the broker keeps it. */
+/**
+ * What agents have told about the ends of functions, as the broker keeps it. A message whose
+ * acknowledgement is late is stored a second time: an end counts once.
+ */
 async function readCompletions(url: string, sessionId: string): Promise<readonly WireCompletion[]> {
   const broker = await connectToNats({ servers: [url], name: 'test', token, log: processLog })
   onTestFinished(() => broker.close())
   const { stream, allEnds } = sessionSubjects(useOf(sessionId))
   const { toDriver: key } = await keysOfSession(url, sessionId)
   const { messages } = await broker.store.read(stream, allEnds, null)
-  return messages.flatMap(({ subject, data }) => {
+  const ends = messages.flatMap(({ subject, data }) => {
     return unpackCompletions((open(key, subject, data).payload as EndsMessage).completions)
   })
+  return [...new Map(ends.map((end) => [end.uid, end])).values()]
 }
 
 /** In seconds, by task. */

@@ -231,7 +231,9 @@ export class AgentSession implements BackendListener {
   }
 
   notice(notice: Notice): void {
-    if (notice.kind === 'event') this.#reports.addEvent(notice)
+    if (notice.kind !== 'event') return
+    const { taskId } = notice
+    this.#reports.addEvent(notice, taskId === null ? undefined : this.held.get(taskId))
   }
 
   /** The agent leaves: it does not wait for the broker for ever. */

@@ -40,6 +40,8 @@ export class HeldAttempt extends TaggedJob implements Job {
   isGiven = false
   beganMs: number | null = null
   workerId: string | null = null
+  /** The time of the last event of its code. */
+  toldMs = -Infinity
 
   constructor(
     sessionId: string,

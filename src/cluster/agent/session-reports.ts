@@ -76,16 +76,22 @@ export class SessionReports {
     this.sendSoon()
   }
 
-  /** Clocks differ: the moment is told by the clock whose offset is known. */
-  addEvent({ type, fields, taskId }: EventNotice): void {
+  /**
+   * Clocks differ: the moment is told by the clock whose offset is known. Both are read for that,
+   * and another process may have run in between; but no event of a task comes before its start, or
+   * before an earlier one.
+   */
+  addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
     if (link().untoldBytes > mostUntoldBytes) {
       return this.#drop(`${type.eventType}: the driver has not taken those before it`)
     }
     const { event_time: at, ...own } = fields as { readonly event_time?: unknown }
+    const nowMs = clock.monotonicMs()
     const ageMs = typeof at === 'number' ? Math.max(0, clock.now() - at) * 1000 : 0
     const { eventType, schema } = type
-    const atMs = clock.monotonicMs() - ageMs
+    const atMs = Math.max(nowMs - ageMs, held?.beganMs ?? -Infinity, held?.toldMs ?? -Infinity)
+    if (held !== undefined) held.toldMs = atMs
     this.#events.push({ eventType, schema, fields: own, taskId, atMs })
     this.sendSoon()
   }

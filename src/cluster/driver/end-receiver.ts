@@ -13,9 +13,11 @@ import { type Key, open } from '../wire/envelope.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import type { EndsMessage, ToldEvents, WireEnd } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
-import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs } from './driver-jobs.ts'
+import type { AgentLink } from './agent-link.ts'
+import type { DriverJob } from './jobs/driver-job.ts'
+import type { DriverJobs } from './jobs/driver-jobs.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
+import { toEnd } from './jobs/job-times.ts'
 import { NumberSet } from './number-set.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
 import { lostReport } from './unhappy-ends.ts'
@@ -180,7 +182,7 @@ export class EndReceiver {
         continue
       }
       jobs.reportStart(one, agent, { beganMs, atMs, workerId }, now)
-      const at = jobs.endOf(one, agent, atMs, now)
+      const at = toEnd(one, agent, atMs, now)
       jobs.end(one, { kind: 'complete', at, value: values?.[row], facts: worker }, message)
     }
   }
@@ -223,7 +225,7 @@ export class EndReceiver {
       jobs.reportStart(one, agent, { beganMs, workerId, atMs }, now)
     }
     const facts = end.facts === null ? {} : { facts: end.facts }
-    const at = jobs.endOf(one, agent, atMs, now)
+    const at = toEnd(one, agent, atMs, now)
     if (outcome.kind === 'complete') {
       jobs.end(one, { kind: 'complete', at, value: outcome.value, ...facts }, message)
     } else if (outcome.kind === 'fail') {

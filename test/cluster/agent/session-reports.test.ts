@@ -61,3 +61,39 @@ it('the start of a task that has ended since is told with its events', () => {
   expect(told?.starts.map(({ uid }) => uid)).toEqual(['teller'])
   expect(told?.events.map(({ taskId }) => taskId)).toEqual(['teller'])
 })
+
+/** Another process runs for a while before each reading of the wall clock. */
+class LateClock extends ManualClock {
+  lateSeconds = 0
+
+  override now(): number {
+    return super.now() + this.lateSeconds
+  }
+}
+
+it('events of a task come after its start and in their order, however late a clock is read', () => {
+  const sent: Buffer[] = []
+  const clock = new LateClock()
+  const reports = new SessionReports({
+    clock,
+    head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
+    limitBytes: () => 2000,
+    link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
+    onDropped: (type) => expect.unreachable(type),
+  })
+  const job = { index: 0, uid: 'teller', attempt: 1 }
+  const held = new HeldAttempt('session', job, jobOf('teller').spec, 0)
+  Object.assign(held, { isHeld: true, beganMs: -100, workerId: 'node/worker' })
+  const tell = (agoSeconds: number, late: number): void => {
+    clock.lateSeconds = 0
+    const fields = { fraction: 1, text: null, event_time: clock.now() - agoSeconds }
+    clock.lateSeconds = late
+    reports.addEvent(toEventNotice(TaskProgress, fields, { taskId: 'teller' }), held)
+  }
+  tell(0.09, 5)
+  tell(0.08, 0)
+  tell(0.07, 1)
+  reports.send()
+  const told = sent.flatMap((payload) => (decode(payload) as AgentReport).events)
+  expect(told.map(({ atMs }) => Math.round(atMs))).toEqual([-100, -80, -80])
+})

@@ -1,12 +1,14 @@
 import { expect, it } from 'vitest'
-import type { Broker } from '../../../src/cluster/broker/broker.ts'
-import type { DriverJob } from '../../../src/cluster/driver/agent-link.ts'
-import { ClockOffset } from '../../../src/cluster/driver/directory/clock-offset.ts'
-import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { TaskProgress } from '../../../src/events/library-events.ts'
-import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { jobOf } from '../../backends/local/fake-executor.ts'
-import { linkOf } from './links.ts'
+import type { Broker } from '../../../../src/cluster/broker/broker.ts'
+import type { DriverJob } from '../../../../src/cluster/driver/jobs/driver-job.ts'
+import { ClockOffset } from '../../../../src/cluster/driver/directory/clock-offset.ts'
+import { DriverJobs } from '../../../../src/cluster/driver/jobs/driver-jobs.ts'
+import { toEnd } from '../../../../src/cluster/driver/jobs/job-times.ts'
+import { TaskProgress } from '../../../../src/events/library-events.ts'
+import type { Moment } from '../../../../src/tasks/lifecycle.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { jobOf } from '../../../backends/local/fake-executor.ts'
+import { linkOf } from '../links.ts'
 
 it('an event of a task lies between its start and its end when the offset changes', async () => {
   const clock = new ManualClock(0)
@@ -40,9 +42,41 @@ it('an event of a task lies between its start and its end when the offset change
   const fields = { fraction: 0.5, text: null }
   const event = { eventType, schema, fields, taskId: 'told', atMs: 600 }
   jobs.reportEvent(agent, event, jobs.readTime())
-  const at = jobs.endOf(one, agent, 610, jobs.readTime())
+  const at = toEnd(one, agent, 610, jobs.readTime())
   jobs.end(one, { kind: 'complete', at, value: 1 }, null)
   expect(times).toEqual({ start: 0.5, event: 0.6, complete: 0.61 })
+})
+
+it('events of a task keep their order when its clocks are read at different moments', async () => {
+  const clock = new ManualClock(0)
+  const times: number[] = []
+  const jobs = new DriverJobs(
+    {
+      report: (_, { at }) => void times.push(at?.wallSeconds ?? NaN),
+      notice(notice) {
+        if (notice.kind !== 'event') return
+        times.push((notice.fields as { readonly event_time: number }).event_time)
+      },
+    },
+    clock,
+  )
+  const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
+  const one = jobs.add(jobOf('told'), 0)
+  jobs.assign(one, agent, 0)
+  await clock.advance(1000)
+  const { monotonicMs, wallSeconds } = jobs.readTime()
+  // Another process ran for a while before the wall clock was read.
+  const late = (byMs: number): Moment => ({ monotonicMs, wallSeconds: wallSeconds + byMs / 1000 })
+  jobs.reportStart(one, agent, { beganMs: 500, workerId: 'first/w1' }, late(20))
+  const { eventType, schema } = TaskProgress
+  const tell = (atMs: number, now: Moment): void => {
+    const fields = { fraction: 0.5, text: null }
+    jobs.reportEvent(agent, { eventType, schema, fields, taskId: 'told', atMs }, now)
+  }
+  tell(501, late(0))
+  tell(502, late(30))
+  tell(503, late(10))
+  expect(times).toEqual([0.52, 0.52, 0.532, 0.532])
 })
 
 it('an attempt counts as begun after three lost nodes that could run it at once', () => {

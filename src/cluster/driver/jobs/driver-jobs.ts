@@ -5,24 +5,26 @@ import {
   type Job,
   type TaskReport,
   toEventNotice,
-} from '../../backends/backend.ts'
-import { TaggedJob } from '../../backends/job-tag.ts'
-import { eventClassOf } from '../../events/define-event.ts'
-import { StaleResult } from '../../events/library-events.ts'
-import type { Clock } from '../../foundation/clock.ts'
-import { WorkerLostError } from '../../foundation/errors.ts'
-import type { Moment } from '../../tasks/lifecycle.ts'
-import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
-import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
-import { AgentRefusals } from './agent-refusals.ts'
-import type { GroupOptions } from './cluster-connection.ts'
-import { type EventSource, toMoment } from './directory/clock-offset.ts'
+} from '../../../backends/backend.ts'
+import { TaggedJob } from '../../../backends/job-tag.ts'
+import { eventClassOf } from '../../../events/define-event.ts'
+import { StaleResult } from '../../../events/library-events.ts'
+import type { Clock } from '../../../foundation/clock.ts'
+import { WorkerLostError } from '../../../foundation/errors.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
+import type { Announcement, Offer, ReturnedJob, WireEvent } from '../../wire/messages.ts'
+import type { AgentLink } from '../agent-link.ts'
+import { DriverJob, type DriverJobGroup } from './driver-job.ts'
+import { AgentRefusals } from '../agent-refusals.ts'
+import type { GroupOptions } from '../cluster-connection.ts'
+import type { EventSource } from '../directory/clock-offset.ts'
 import { JobTable } from './job-table.ts'
-import { type HeldView, noneHeld } from './placement/held-nodes.ts'
-import { toRunning } from './placement/job-group.ts'
-import type { PlacementTimes } from './placement/late-jobs.ts'
-import { Placement } from './placement/placement.ts'
-import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
+import { toEventSeconds, toStart } from './job-times.ts'
+import { type HeldView, noneHeld } from '../placement/held-nodes.ts'
+import { toRunning } from '../placement/job-group.ts'
+import type { PlacementTimes } from '../placement/late-jobs.ts'
+import { Placement } from '../placement/placement.ts'
+import { type ReceivedMessage, RecordedMessages } from '../recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
@@ -307,9 +309,7 @@ export class DriverJobs {
     now: Moment,
   ): void {
     if (one.isStarted) return
-    const at = toMoment(this.#toHere(one, agent, beganMs, now.monotonicMs - atMs + beganMs), now)
-    one.startedMs = at.monotonicMs
-    one.beganMs = beganMs
+    const at = toStart(one, agent, { beganMs, atMs }, now)
     // Worker ids begin with the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
     this.#report(one, { kind: 'start', at, workerId, nodeId })
@@ -347,29 +347,10 @@ export class DriverJobs {
   reportEvent({ name, agent }: EventSource, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
     const one = taskId === null ? undefined : this.#table.find(-1, taskId)
-    const hereMs = sinceStart(one, atMs) ?? agent?.offset.toHere(atMs) ?? now.monotonicMs
-    // A task that goes on was begun before this start of the driver has submitted it.
-    const at = toMoment(Math.max(hereMs, one?.addedMs ?? -Infinity), now)
-    if (one !== undefined) one.toldSeconds = Math.max(one.toldSeconds, at.wallSeconds)
-    const timed = { ...fields, event_time: at.wallSeconds }
+    const atSeconds = toEventSeconds(one, agent, atMs, now)
+    const timed = { ...fields, event_time: atSeconds }
     const about = { nodeId: name, ...(taskId === null ? {} : { taskId }) }
     this.#listener.notice(toEventNotice(eventClassOf(event), timed, about))
-  }
-
-  /** The end of an attempt, at a time of the agent's clock: not before what was told of it. */
-  endOf(one: DriverJob, agent: AgentLink | null, atMs: number, now: Moment): Moment {
-    const at = sinceStart(one, atMs) ?? this.#toHere(one, agent, atMs, now.monotonicMs)
-    const { monotonicMs, wallSeconds } = toMoment(at, now)
-    return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.toldSeconds) }
-  }
-
-  /**
-   * Not before the job was sent and not after `latestMs`, by which what follows it is over now,
-   * whatever the clocks say. Without an agent, which is gone with its clock, it is the latest.
-   */
-  #toHere(one: DriverJob, agent: AgentLink | null, atMs: number, latestMs: number): number {
-    if (agent === null) return latestMs
-    return Math.min(latestMs, Math.max(one.sinceMs, agent.agent.offset.toHere(atMs)))
   }
 
   #avoidNext(uid: string, agent: string): void {
@@ -386,13 +367,3 @@ const beginsBefore = (a: DriverJob, b: DriverJob): number =>
 /** Of a member of a group whose node was lost, or gave it back, before it began. */
 const cameBack = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before it began ${uid}`, { code: 'NodeLostError' })
-
-/**
- * A time of the agent's clock during an attempt, by how long after the start it was: the estimate
- * of that clock's offset may have changed since, and an attempt lasts as long as the agent has
- * measured. `null` if it has not started.
- */
-function sinceStart(one: DriverJob | undefined, atMs: number): number | null {
-  if (one === undefined || one.startedMs === null || one.beganMs === null) return null
-  return one.startedMs + (atMs - one.beganMs)
-}
