@@ -7,7 +7,7 @@ import type { BrokerOptions } from '../cluster/cluster-options.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
-import { exitCodes, firstSignal } from './exit.ts'
+import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from './exit.ts'
 import type { Output } from './output.ts'
 import { type Column, tableLines } from './reading/text.ts'
 
@@ -38,7 +38,42 @@ export interface AgentCommandOptions extends ConnectionOptions {
   readonly allow?: readonly string[]
 }
 
-/** The first signal drains: what runs is finished. A second one ends the process. */
+/** How long an agent that is ended waits for the broker to take the ends of its tasks. */
+const endMs = 3000
+
+type Agent = Awaited<ReturnType<typeof startAgent>>
+
+/** What a second signal does, once there is an agent. */
+class AgentEnd {
+  /** The second signal. */
+  signal: StopSignal | null = null
+  #agent: Agent | null = null
+  #removeFolder = (): void => {}
+
+  /** No process of the agent stays after this one, but its folder would. */
+  readonly onFolder = (remove: () => void): void => {
+    this.#removeFolder = remove
+    process.on('exit', remove)
+  }
+
+  readonly onSecond = (signal: StopSignal): void => {
+    const agent = this.#agent
+    if (agent === null) process.exit(signalExitCodes[signal])
+    this.signal = signal
+    void agent.close()
+    systemClock.after(endMs, () => void agent.close({ needsEnds: false }), { background: true })
+  }
+
+  set agent(agent: Agent) {
+    this.#agent = agent
+  }
+
+  release(): void {
+    process.off('exit', this.#removeFolder)
+  }
+}
+
+/** The first signal drains: what runs is finished. A second one ends what runs, a third exits. */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
   const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow } = options
   // An agent runs for days, and its lines are read later.
@@ -48,9 +83,12 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
   if (cores !== undefined && cores > availableParallelism()) {
     say(`--cores ${cores}: this machine has ${availableParallelism()}`)
   }
-  const signal = firstSignal(output.closed)
+  const end = new AgentEnd()
+  const { onFolder, onSecond } = end
+  const signal = firstSignal(output.closed, onSecond)
   try {
-    const agent = await withOptionNames((given) => startAgent(given, { hasWatcher: true }), {
+    const ties = { hasWatcher: true, onFolder }
+    const agent = await withOptionNames((given) => startAgent(given, ties), {
       ...toBrokerOptions(options),
       ...(name === undefined ? {} : { name }),
       ...(cores === undefined ? {} : { cores }),
@@ -65,6 +103,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
       ...(allow === undefined ? {} : { allow }),
       log,
     })
+    end.agent = agent
     say(`agent ${agent.name} is connected to ${options.connect}`)
     const received = await Promise.race([signal.received, agent.left.then(() => null)])
     if (received === null) await agent.close()
@@ -76,11 +115,13 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     output.result({ name: agent.name, state: 'left', undelivered_ends: undelivered }, [
       `agent ${agent.name} has left`,
     ])
+    if (end.signal !== null) return signalExitCodes[end.signal]
     if (undelivered === 0) return exitCodes.ok
     const ends = undelivered === 1 ? '1 end of a task was' : `${undelivered} ends of tasks were`
     say(`${ends} not delivered: ${options.connect} did not take them in time`)
     return exitCodes.backendFailed
   } finally {
+    end.release()
     signal.release()
   }
 }

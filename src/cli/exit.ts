@@ -27,14 +27,21 @@ export interface FirstSignal {
   release(): void
 }
 
-/** Waits for the first stop signal. A second one exits the process at once. */
-export function firstSignal(closed: AbortSignal): FirstSignal {
+/**
+ * Waits for the first stop signal. A second one exits the process at once, unless `onSecond` takes
+ * it; then a third one does.
+ */
+export function firstSignal(
+  closed: AbortSignal,
+  onSecond?: (signal: StopSignal) => void,
+): FirstSignal {
   const { promise, resolve } = Promise.withResolvers<StopSignal | null>()
-  let isStopping = false
+  let count = 0
   const onSignal = (signal: StopSignal): void => {
-    if (isStopping) process.exit(signalExitCodes[signal])
-    isStopping = true
-    resolve(signal)
+    count++
+    if (count === 1) resolve(signal)
+    else if (count === 2 && onSecond !== undefined) onSecond(signal)
+    else process.exit(signalExitCodes[signal])
   }
   const onClosed = (): void => resolve(null)
   for (const signal of stopSignals) process.on(signal, onSignal)

@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { startProgram } from '../cli/run-command.ts'
+import { startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf, startTestCluster } from './agents.ts'
 import { large, work } from './fixtures/cluster-tasks.ts'
@@ -99,6 +99,50 @@ describe('what an agent that was killed leaves in its work folder', () => {
     expect(after).not.toContain(reused)
     expect(after.filter((name) => before.includes(name))).toHaveLength(1)
     expect(after).toHaveLength(2)
+  })
+})
+
+describe('an agent that is ended by a second signal', () => {
+  it('leaves no folder, bundle or process, and its tasks are lost with it', async () => {
+    const cluster = await startTestCluster()
+    const { folder, server, tokenFile } = cluster
+    const [workDir, mark] = [join(folder, 'work'), `TUTTI_TEST_MARK=${folder}`]
+    const connection = ['--connect', server.url, '--token-file', tokenFile]
+    const given = ['agent', ...connection, '--name', 'ended', '--cores', '2', '--work-dir', workDir]
+    const agent = startCommand(given, { TUTTI_TEST_MARK: folder })
+    onTestFinished(() => void agent.child.kill('SIGKILL'))
+    await agent.seen('is connected')
+    const session = new Session([await cluster.connect({ modules: 'bundle' })])
+    onTestFinished(() => session.close())
+    const tasks = [
+      new ComputeTask({ executable: '/bin/sleep', arguments: ['1000'] }),
+      new ComputeTask({ function: work, args: [join(folder, 'begun'), 'held', 1_000_000] }),
+    ]
+    await session.submitTasks(tasks)
+    await eventually(() => {
+      expect(tasks.map(({ state }) => state)).toEqual(['RUNNING', 'RUNNING'])
+    })
+    expect(readdirSync(workDir)).toHaveLength(1)
+    agent.child.kill('SIGTERM')
+    await agent.seen('finishes what runs')
+    agent.child.kill('SIGTERM')
+    expect((await agent.ended).code).toBe(143)
+    expect(readdirSync(workDir)).toEqual([])
+    expect(processesWith(mark)).toEqual([])
+    await session.waitTasks(tasks)
+    for (const { error } of tasks) expect(error?.cause).toMatchObject({ code: 'NodeLostError' })
+  })
+
+  it('leaves no folder if it had not connected yet', async () => {
+    const cluster = await startTestCluster()
+    const workDir = join(cluster.folder, 'work')
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
+    const agent = startCommand(['agent', ...connection, '--name', 'ended', '--work-dir', workDir])
+    onTestFinished(() => void agent.child.kill('SIGKILL'))
+    await eventually(() => expect(readdirSync(workDir)).toHaveLength(1))
+    for (let count = 0; count < 3; count++) agent.child.kill('SIGTERM')
+    await agent.ended
+    expect(readdirSync(workDir)).toEqual([])
   })
 })
 

@@ -73,12 +73,14 @@ export interface AgentTies {
   readonly hasWatcher?: boolean
   /** It leaves when its server was away for so long, of a server that ends with its driver. */
   readonly serverSeconds?: number
+  /** Told how to remove the agent's folder, for a process that ends without closing the agent. */
+  readonly onFolder?: (remove: () => void) => void
 }
 
 /** Connects an agent to its broker. It runs until it is drained or closed. */
 export async function startAgent(
   options: StartAgentOptions,
-  { hasWatcher = false, serverSeconds }: AgentTies = {},
+  { hasWatcher = false, serverSeconds, onFolder }: AgentTies = {},
 ): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
@@ -92,6 +94,7 @@ export async function startAgent(
   removeFromEnvironment([token, connection.password, connection.credentials])
   const folder = openWorkFolder(options.workDir, name, log)
   const removeFolder = (): void => removeWorkFolder(folder, options.workDir)
+  onFolder?.(removeFolder)
   const opened: { close(): Promise<void> }[] = []
   try {
     const broker = await connectToNats(connection)

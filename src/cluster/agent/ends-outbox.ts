@@ -231,6 +231,11 @@ export class EndsOutbox {
     return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
   }
 
+  /** It sends nothing more, whether the stream has everything or not. */
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
   /** How many ends were given up because of the limit. */
   get undelivered(): number {
     return this.#undelivered

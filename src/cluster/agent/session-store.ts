@@ -78,7 +78,7 @@ export class SessionStore {
     await outbox.settle(() => this.#isGone())
     const { self, keys } = this.#options
     const { stream, used } = this.#subjects
-    if (outbox.undelivered > 0) return
+    if (outbox.isClosed) return
     try {
       if (!(await this.#broker.store.hasStream(stream))) return
       const note: AgentNote = { ...self, state: 'left', endsEpoch }
