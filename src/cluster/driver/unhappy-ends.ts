@@ -1,5 +1,6 @@
 /** Ends that no agent tells: the node was lost, or none came. */
 
+import type { DriverJob } from './agent-link.ts'
 import { BackendError, messageOf, WorkerLostError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import {
@@ -11,7 +12,6 @@ import {
 } from '../wire/messages.ts'
 import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
-import type { DriverJob } from './jobs/driver-job.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs, EndReport } from './jobs/driver-jobs.ts'
 import { couldRun } from './placement/placement-node.ts'

@@ -1,7 +1,7 @@
 /** The jobs of a driver that have not ended, found by what messages tell of them. */
 
+import type { DriverJob } from '../agent-link.ts'
 import { TaggedJob } from '../../../backends/job-tag.ts'
-import type { DriverJob } from './driver-job.ts'
 
 /**
  * Jobs by an index that goes to the agents and comes back: a look into an array instead of a map of

@@ -1,9 +1,8 @@
 /** When things happened at an agent, as times of this machine. Nothing comes before its cause. */
 
 import type { Moment } from '../../../tasks/lifecycle.ts'
-import type { AgentLink } from '../agent-link.ts'
+import type { AgentLink, DriverJob } from '../agent-link.ts'
 import { type EventSource, toMoment } from '../directory/clock-offset.ts'
-import type { DriverJob } from './driver-job.ts'
 
 /** The start of an attempt, and the time by which it had not ended; times of the agent's clock. */
 export function toStart(

@@ -1,6 +1,6 @@
+import type { DriverJob } from '../../../../src/cluster/driver/agent-link.ts'
 import { expect, it } from 'vitest'
 import type { Broker } from '../../../../src/cluster/broker/broker.ts'
-import type { DriverJob } from '../../../../src/cluster/driver/jobs/driver-job.ts'
 import { ClockOffset } from '../../../../src/cluster/driver/directory/clock-offset.ts'
 import { DriverJobs } from '../../../../src/cluster/driver/jobs/driver-jobs.ts'
 import { toEnd } from '../../../../src/cluster/driver/jobs/job-times.ts'
