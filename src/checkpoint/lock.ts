@@ -253,7 +253,8 @@ function processOf(pid: number): ProcessFacts | undefined {
   }
 }
 
-function signalReaches(pid: number): boolean {
+/** Whether this host has such a process, also one of another user. */
+export function signalReaches(pid: number): boolean {
   try {
     return process.kill(pid, 0)
   } catch (error) {

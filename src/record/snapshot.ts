@@ -4,10 +4,11 @@
  */
 
 import { createHash } from 'node:crypto'
-import { open, rename, rm, stat } from 'node:fs/promises'
-import { basename } from 'node:path'
+import { open, readdir, rename, rm, stat } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { isCompressed } from '../checkpoint/compressed.ts'
+import { signalReaches } from '../checkpoint/lock.ts'
 import type { LinePosition } from '../checkpoint/reader.ts'
 import { version as libraryVersion } from '../foundation/version.ts'
 import type { RunStates } from '../views/all-panels.ts'
@@ -75,10 +76,28 @@ export async function writeSnapshot(
     const head = { ...toHead(read), files: await Promise.all(covered) }
     await writeStates(temporary, head, states)
     await rename(temporary, snapshotPath(last))
+    await removeDrafts(last)
     return true
   } catch {
     await rm(temporary, { force: true }).catch(() => undefined)
     return false
+  }
+}
+
+/** Removes the snapshot beside a record, and drafts of processes that are gone. Never rejects. */
+export async function removeSnapshot(record: string): Promise<void> {
+  await rm(snapshotPath(record), { force: true }).catch(() => undefined)
+  await removeDrafts(record)
+}
+
+/** Of a process that was killed while it wrote one. */
+async function removeDrafts(record: string): Promise<void> {
+  const stem = `${basename(snapshotPath(record))}.`
+  const names = await readdir(dirname(record)).catch(() => [])
+  for (const name of names.filter((one) => one.startsWith(stem) && one.endsWith('.tmp'))) {
+    const pid = Number(name.slice(stem.length, -'.tmp'.length))
+    if (pid > 0 && signalReaches(pid)) continue
+    await rm(join(dirname(record), name), { force: true }).catch(() => undefined)
   }
 }
 

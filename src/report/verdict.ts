@@ -15,7 +15,7 @@ export function durationOf({ run, bounds }: ReportData): number {
   const attended = bounds.attended.reduce((sum, { from, to }) => sum + to - from, 0)
   if (run.durationSeconds !== null) return run.durationSeconds + attended
   if (run.startTime === null) return 0
-  return run.earlierSeconds + Math.max(0, run.lastTime - run.sessionStart)
+  return run.earlierSeconds + attended + Math.max(0, run.lastTime - run.sessionStart)
 }
 
 export function describeRun(data: ReportData): ReportVerdict {

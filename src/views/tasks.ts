@@ -36,6 +36,8 @@ export interface TaskView {
    * the time between two files of the run; `null` before it is ready.
    */
   readonly waited: number | null
+  /** Since the start of the attempt that runs; `null` while none does. */
+  readonly runningFor: number | null
   /** Its number among `failures`; 0 if it did not fail. */
   readonly failureGroup: number
 }
@@ -47,6 +49,8 @@ export interface TasksQuery {
   readonly failureGroup?: number
   /** How many to show at most. */
   readonly limit: number
+  /** Up to when the times of open tasks go. Default: the latest event. */
+  readonly now?: number
 }
 
 /** A task with all its attempts, and what it waits for. */
@@ -92,7 +96,7 @@ export function findTasks(
   let total = 0
   for (let task = 0; task < pass.counts.index.names.size; task++) {
     if (!matches(pass, task, query)) continue
-    if (total++ < query.limit) tasks.push(viewOf(pass, task))
+    if (total++ < query.limit) tasks.push(viewOf(pass, task, query.now))
   }
   return { tasks, total }
 }
@@ -119,8 +123,12 @@ export function* eachTask(pass: RunPass): Generator<TaskView> {
   }
 }
 
-/** `null` for a uid that the record does not have. */
-export function explainTask(pass: RunPass, uid: string): TaskExplanation | null {
+/** `null` for a uid that the record does not have. `now` as in `TasksQuery`. */
+export function explainTask(
+  pass: RunPass,
+  uid: string,
+  now = pass.states.bounds.lastTime,
+): TaskExplanation | null {
   const { counts, states } = pass
   const task = findTask(counts.index, uid)
   if (task === -1 || stagesOf(counts, task) === 0) return null
@@ -129,12 +137,12 @@ export function explainTask(pass: RunPass, uid: string): TaskExplanation | null 
   )
   const nameOne = (one: number): string => uidOf(counts.index, one)
   const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
-  const view = viewOf(pass, task)
+  const view = viewOf(pass, task, now)
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
-  const attempts = attemptsOf(pass, task, notes)
+  const attempts = attemptsOf(pass, task, notes, now)
   const { created, ended } = view.story
-  const { pauses, lastTime } = states.bounds
-  const until = ended ?? lastTime
+  const { pauses } = states.bounds
+  const until = ended ?? now
   return {
     ...view,
     attempts,
@@ -192,7 +200,7 @@ function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
 const isNamed = (name: string, asked: string): boolean =>
   name === asked || (name.endsWith(asked) && shortName(name) === asked)
 
-function viewOf(pass: RunPass, task: number): TaskView {
+function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime): TaskView {
   const { counts, states } = pass
   const passed = stagesOf(counts, task)
   const story = storyOf(states.bounds.times, task, passed)
@@ -204,7 +212,8 @@ function viewOf(pass: RunPass, task: number): TaskView {
     isInterrupted: isInterrupted(counts, task) && !hasEnded(passed),
     ...locationOf(pass, task),
     story,
-    ...timesOf(pass, task, story),
+    ...timesOf(pass, task, story, now),
+    runningFor: runningFor(pass, task, now),
     failureGroup: valueAt(states.failures.groupOfTask, task),
   }
 }
@@ -213,12 +222,13 @@ function timesOf(
   { counts, states: { names, bounds } }: RunPass,
   task: number,
   { ready, started, ended }: TaskStory,
+  now: number,
 ): Pick<TaskView, 'seconds' | 'ran' | 'waited'> {
-  const { pauses, lastTime } = bounds
+  const { pauses } = bounds
   const between = (from: number, to: number): number =>
     Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
   // A session that was killed has left it when its last event came.
-  const left = isInterrupted(counts, task) ? null : lastTime
+  const left = isInterrupted(counts, task) ? null : now
   const until = started ?? ended ?? left
   const waited = ready === null || until === null ? null : between(ready, until)
   if (started === null || ended === null) return { seconds: null, ran: null, waited }
@@ -227,6 +237,12 @@ function timesOf(
   const isTold = hasDuration(stagesOf(counts, task)) && !Number.isNaN(told)
   const ran = isTold ? told : Math.max(0, between(started, ended) - betweenAttempts)
   return { seconds: ran + betweenAttempts, ran, waited }
+}
+
+function runningFor({ states: { lanes } }: RunPass, task: number, now: number): number | null {
+  const segment = valueAt(lanes.latestOfTask, task) - 1
+  if (segment < lanes.first || valueAt(lanes.outcome, segment) !== running) return null
+  return Math.max(0, now - valueAt(lanes.start, segment))
 }
 
 const nameOf = ({ states: { names } }: RunPass, task: number): string =>
@@ -257,6 +273,7 @@ function attemptsOf(
   { states: { lanes, run } }: RunPass,
   task: number,
   notes: readonly Remark[],
+  now: number,
 ): AttemptView[] {
   const attempts: AttemptView[] = []
   const { task: taskOfSegment } = lanes
@@ -264,7 +281,7 @@ function attemptsOf(
   const latest = valueAt(lanes.latestOfTask, task) - 1
   for (let segment = lanes.first; segment <= latest; segment++) {
     if (valueAt(taskOfSegment, segment) !== task) continue
-    const view = segmentAt(lanes, segment)
+    const view = segmentAt(lanes, segment, now)
     // Ends are kept as durations of 32 bits: the last digits differ.
     const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
     attempts.push({

@@ -44,6 +44,7 @@ describe('tasks of a record', () => {
       seconds: null,
       ran: null,
       waited: 1,
+      runningFor: 4,
       failureGroup: 0,
       attempts: [
         { lane: 0, task: 2, start: 5, end: 9, outcome: 'running', error: '', isEarlier: false },

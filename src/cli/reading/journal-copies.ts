@@ -9,6 +9,7 @@ import { repairRecord } from '../../checkpoint/repair.ts'
 import { readCommandOf } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
+import { removeSnapshot } from '../../record/snapshot.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { resumeCommand } from '../run/resume-command.ts'
@@ -47,6 +48,8 @@ export async function compressJournal(what: string, output: Output): Promise<num
     frames,
     path: copy,
   } = await withReadingProgress(output, (followed) => compressRecord(path, followed))
+  // One that was kept for the record would be left behind with it; the copy has none yet.
+  for (const file of [path, copy]) await removeSnapshot(file)
   const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
   const value = { path: copy, bytes, original_bytes: originalBytes, frames }
   output.result(value, [

@@ -18,6 +18,8 @@ import {
   stateOf,
 } from '../../record/record-views.ts'
 import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { run } from '../../views/panels/run.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { RecordWriters } from './record-writer.ts'
@@ -27,6 +29,8 @@ export interface OpenRecord extends RecordViews {
   readonly path: string
   readonly sessionId: string
   readonly state: RecordState
+  /** In wall-clock seconds: of a run that goes on now, else the time of its latest event. */
+  readonly now: number
 }
 
 /** Reading less than this again costs less than a file of views beside the record is worth. */
@@ -65,15 +69,21 @@ async function openRecord(
   return { ...views, path, ...(await stateNow(views)) }
 }
 
-/** The state of a record; that of one that is written on another host is asked from Slurm. */
+/**
+ * The state of a record; that of one that is written on another host is asked from Slurm. Between
+ * two events the times of a run go on with the clock, as long as its process lives.
+ */
 export async function stateNow(
   views: RecordViews,
   writers = new RecordWriters(),
-): Promise<ReturnType<typeof stateOf>> {
+): Promise<Pick<OpenRecord, 'sessionId' | 'state' | 'now'>> {
   const found = stateOf(views)
-  if (found.state !== 'running') return found
+  const { lastTime } = run.show(views.pass.states.run)
+  if (found.state !== 'running') return { ...found, now: lastTime }
   const isRunning = await writers.isWriting(dirname(views.files.at(-1) ?? '.'), found.sessionId)
-  return isRunning ? found : { ...found, state: 'interrupted' }
+  if (!isRunning) return { ...found, state: 'interrupted', now: lastTime }
+  // The clock of another host may be ahead of this one.
+  return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
 /** Whether no line is of a record. The only frame of a compressed record may be damaged. */

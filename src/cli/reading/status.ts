@@ -72,17 +72,15 @@ const waitingIn = ({ pass: { states } }: OpenRecord): number =>
 const totalsOf = ({ pass }: OpenRecord): ReturnType<typeof counts.show> => counts.show(pass.counts)
 
 /**
- * Of a run that has not told it: from its first to its last event. The time between two files
- * counts where agents of a cluster went on.
+ * Of a run that has not told it: from its first event until now, or to its last one if nobody
+ * writes it any more. The time between two files counts where agents of a cluster went on.
  */
-function durationOf({ pass }: OpenRecord): number {
-  const { startTime, lastTime, durationSeconds, earlierSeconds, sessionStart } = run.show(
-    pass.states.run,
-  )
+function durationOf({ pass, now }: OpenRecord): number {
+  const { startTime, durationSeconds, earlierSeconds, sessionStart } = run.show(pass.states.run)
   const { attended } = pass.states.bounds
   const between = attended.reduce((sum, { from, to }) => sum + to - from, 0)
   if (durationSeconds !== null) return durationSeconds + between
-  return startTime === null ? 0 : earlierSeconds + Math.max(0, lastTime - sessionStart)
+  return startTime === null ? 0 : earlierSeconds + between + Math.max(0, now - sessionStart)
 }
 
 /** Also the screen of `tutti top`. */

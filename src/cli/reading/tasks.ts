@@ -33,7 +33,10 @@ export async function listTasks(
 }
 
 function show(record: OpenRecord, query: TasksQuery, output: Output): void {
-  const { tasks, total } = findTasks(record.pass, query)
+  const { tasks: found, total } = findTasks(record.pass, { ...query, now: record.now })
+  // Of a session that is over nothing runs any more.
+  const isOver = record.state !== 'running'
+  const tasks = isOver ? found.map((task) => ({ ...task, runningFor: null })) : found
   if (total === 0 && record.state !== 'running') expectKnown(record, query)
   const isCut = total > tasks.length
   output.result({ ...recordFields(record), total, tasks: tasks.map(taskFields) }, [
@@ -85,7 +88,12 @@ export const taskFields = (task: TaskView): object => ({
   waited_seconds: task.waited,
   duration_seconds: task.seconds,
   ran_seconds: task.ran,
+  running_seconds: task.runningFor,
 })
+
+/** Of one that runs: so far. */
+const ranText = ({ ran, runningFor }: TaskView): string =>
+  runningFor === null ? secondsText(ran) : `${secondsText(runningFor)} so far`
 
 const columns: readonly Column<TaskView>[] = [
   { head: 'task', cell: ({ uid }) => uid, narrowest: 12 },
@@ -97,7 +105,7 @@ const columns: readonly Column<TaskView>[] = [
     isNumber: true,
     dispensable: 5,
   },
-  { head: 'ran', cell: ({ ran }) => secondsText(ran), isNumber: true, dispensable: 3 },
+  { head: 'ran', cell: ranText, isNumber: true, dispensable: 3 },
   { head: 'worker', cell: ({ workerId }) => workerId || '-', dispensable: 4, narrowest: 12 },
   { head: 'created', cell: ({ story }) => timeText(story.created), dispensable: 6 },
 ]

@@ -4,7 +4,6 @@ import { secondsText, shortName } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { RecordFollower } from '../../record/record-views.ts'
-import { valueAt } from '../../views/columns.ts'
 import { findTasks } from '../../views/tasks.ts'
 import { retryTimeOf } from '../../views/waiting.ts'
 import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
@@ -70,17 +69,16 @@ interface RunningTask {
   readonly seconds: number
 }
 
-function longestRunning({ pass }: OpenRecord): RunningTask[] {
-  const { lanes } = pass.states
-  const now = lanes.lastTime
-  const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000 })
+function longestRunning({ pass, now }: OpenRecord): RunningTask[] {
+  const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000, now })
   return tasks
     .filter(({ isInterrupted, task }) => !isInterrupted && retryTimeOf(pass, task) === null)
-    .map(({ uid, name, workerId, task }) => {
-      const latest = valueAt(lanes.latestOfTask, task) - 1
-      const start = latest < lanes.first ? now : valueAt(lanes.start, latest)
-      return { uid, name, worker: workerId, seconds: Math.max(0, now - start) }
-    })
+    .map(({ uid, name, workerId, runningFor }) => ({
+      uid,
+      name,
+      worker: workerId,
+      seconds: runningFor ?? 0,
+    }))
     .toSorted((a, b) => b.seconds - a.seconds)
     .slice(0, mostRunning)
 }

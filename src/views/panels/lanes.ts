@@ -75,7 +75,7 @@ export interface SegmentView {
   readonly lane: number
   readonly task: number
   readonly start: number
-  /** Of one that runs: the latest time of any event. */
+  /** Of one that runs: the latest time of any event, or the time that was asked for. */
   readonly end: number
   readonly outcome: Outcome
 }
@@ -321,8 +321,8 @@ function segmentsIn(
   return found
 }
 
-/** One attempt by its row, from `first` on. */
-export function segmentAt(state: LanesState, segment: number): SegmentView {
+/** One attempt by its row, from `first` on; one that runs has `now` as its end. */
+export function segmentAt(state: LanesState, segment: number, now = state.lastTime): SegmentView {
   const start = valueAt(state.start, segment)
   const outcome = valueAt(state.outcome, segment)
   const isRunning = outcome === running
@@ -330,7 +330,7 @@ export function segmentAt(state: LanesState, segment: number): SegmentView {
     lane: valueAt(state.lane, segment),
     task: valueAt(state.task, segment),
     start,
-    end: isRunning ? Math.max(start, state.lastTime) : start + valueAt(state.seconds, segment),
+    end: isRunning ? Math.max(start, now) : start + valueAt(state.seconds, segment),
     outcome: outcomes[outcome] ?? 'lost',
   }
 }

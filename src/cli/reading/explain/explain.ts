@@ -27,13 +27,13 @@ export async function explain(uid: string, what: string, output: Output): Promis
 }
 
 async function show(record: OpenRecord, uid: string, output: Output): Promise<void> {
-  const task = explainTask(record.pass, uid) ?? explainShortened(record, uid)
+  const task = explainTask(record.pass, uid, record.now) ?? explainShortened(record, uid)
   const waits = waitsOf(task, record.pass.states.bounds.pauses)
   const failure = groupOf(record, task)
   const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
   const value = {
     ...recordFields(record),
-    task: taskFields(task),
+    task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
     waits,
     waiting_seconds: waitingSeconds(record, task),
     attempts: task.attempts.map(({ start, end, outcome, lane, error, isEarlier }) => ({
@@ -69,7 +69,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
 
 /** A uid that is shortened to what is unique. */
 function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
-  const { pass, sessionId } = record
+  const { pass, sessionId, now } = record
   const { index } = pass.counts
   const known: string[] = []
   const found: string[] = []
@@ -78,7 +78,7 @@ function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
     if (text.startsWith(uid)) found.push(text)
     if (known.length < mostCompared) known.push(text)
   }
-  const one = found.length === 1 ? explainTask(pass, found[0] ?? '') : null
+  const one = found.length === 1 ? explainTask(pass, found[0] ?? '', now) : null
   if (one !== null) return one
   const where = sessionId === '' ? 'the record' : `session ${sessionId}`
   const problem =

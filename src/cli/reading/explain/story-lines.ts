@@ -59,14 +59,14 @@ const attemptsIn = (attempts: TaskExplanation['attempts'], created: number): num
 
 /** How long it has waited so far for what it waits for now; `null` if it does not wait. */
 export function waitingSeconds(record: OpenRecord, task: TaskExplanation): number | null {
-  const { pauses, lastTime } = record.pass.states.bounds
+  const { pauses } = record.pass.states.bounds
   const { created, ready, queued, started, ended } = task.story
   if (ended !== null || task.isInterrupted) return null
   const latest = task.attempts.at(-1)
   const since = started === null ? (queued ?? ready ?? created) : (latest?.end ?? null)
   const isWaiting = started === null || task.retryAt !== null
   if (!isWaiting || since === null) return null
-  return Math.max(0, activeTime(pauses, lastTime) - activeTime(pauses, since))
+  return Math.max(0, activeTime(pauses, record.now) - activeTime(pauses, since))
 }
 
 export function storyLines(task: TaskExplanation, waits: Waits): string[] {

@@ -1,0 +1,102 @@
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
+import { readViews } from '../../../src/record/record-views.ts'
+import { eventually } from '../../eventually.ts'
+import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
+import { startCommandIn } from '../run-command.ts'
+import { linesOf, recordFolder, writeRecord } from './record-file.ts'
+
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+const readJson = async <T>(...args: readonly string[]): Promise<T> =>
+  JSON.parse((await startCommandIn(folder.path, [...args, '--json']).ended).stdout) as T
+
+/** A session that said its last word 90 seconds ago: `runs` runs, `waits` waits for the core. */
+const begun = Date.now() / 1000 - 100
+const run: SyntheticRun = {
+  nodes: [{ nodeId: 'n1', cores: 1 }],
+  tasks: [
+    { uid: 'runs', created: 0, start: 1 },
+    { uid: 'waits', created: 10 },
+  ],
+  end: 10,
+}
+const told = eventsOf(run)
+  .filter(({ event_type }) => event_type !== 'SessionEnded')
+  .map((event) => ({ ...event, event_time: event.event_time + begun }))
+writeFileSync(join(folder.path, 's-1.1790000000.telemetry.jsonl'), linesOf(told))
+
+interface Status {
+  readonly state: string
+  readonly duration_seconds: number
+  readonly running_tasks: readonly { readonly seconds: number }[]
+}
+
+interface Explained {
+  readonly waiting_seconds: number | null
+  readonly task: { readonly waited_seconds: number; readonly running_seconds: number | null }
+}
+
+describe('the times of a session between two of its events', () => {
+  it('status, top, tasks, explain: go on with the clock while its process lives', async () => {
+    const lock = acquireLock(lockPathOf(folder.path, 's-1'))
+    try {
+      const first = await readJson<Status>('top')
+      expect(first.state).toBe('running')
+      expect(first.duration_seconds).toBeGreaterThan(99)
+      expect(first.running_tasks[0]?.seconds).toBeGreaterThan(98)
+      await eventually(async () => {
+        const later = await readJson<Status>('status')
+        expect(later.duration_seconds).toBeGreaterThan(first.duration_seconds)
+      })
+      const { waiting_seconds: waiting, task } = await readJson<Explained>('explain', 'waits')
+      expect(waiting).toBeGreaterThan(89)
+      expect(task.waited_seconds).toBeGreaterThan(89)
+      const runs = await readJson<Explained>('explain', 'runs')
+      expect(runs.task.running_seconds).toBeGreaterThan(98)
+      const listed = await startCommandIn(folder.path, ['tasks']).ended
+      expect(listed.stdout).toMatch(/runs +RUNNING +simulate +\S+ \S+ +1 m \d\d s so far/)
+    } finally {
+      lock.release()
+    }
+  })
+
+  it('status, top, tasks, explain: stand still once its process is gone', async () => {
+    const over = await readJson<Status>('top')
+    expect(over.state).toBe('interrupted')
+    expect(over.duration_seconds).toBeCloseTo(10, 3)
+    expect(over.running_tasks[0]?.seconds).toBeCloseTo(9, 3)
+    const { task } = await readJson<Explained>('explain', 'waits')
+    expect(task.waited_seconds).toBeCloseTo(0, 3)
+    const runs = await readJson<Explained>('explain', 'runs')
+    expect(runs.task.running_seconds).toBeNull()
+  })
+})
+
+describe('snapshots beside a record', () => {
+  it('journal compress: leaves no snapshot of what it has replaced', async () => {
+    const place = join(folder.path, 'compressed')
+    mkdirSync(place)
+    const record = writeRecord(place, { ...run, end: 20 }, { sessionId: 's-2' })
+    await readViews(record, { snapshot: 'write' })
+    // Of a process that was killed while it wrote one; no process has such a number.
+    writeFileSync(`${record}.view.2147483646.tmp`, 'half')
+    writeFileSync(`${record}.zst.view`, 'of a copy that was there before')
+    expect((await startCommandIn(place, ['journal', 'compress']).ended).code).toBe(0)
+    rmSync(record)
+    expect(readdirSync(place)).toEqual(['s-2.1790000000.telemetry.jsonl.zst'])
+  })
+
+  it('a snapshot that is written removes the drafts of processes that are gone', async () => {
+    const place = join(folder.path, 'drafts')
+    mkdirSync(place)
+    const record = writeRecord(place, { ...run, end: 20 }, { sessionId: 's-3' })
+    const [gone, alive] = [`${record}.view.2147483646.tmp`, `${record}.view.${process.ppid}.tmp`]
+    for (const file of [gone, alive]) writeFileSync(file, 'half')
+    await readViews(record, { snapshot: 'write' })
+    expect([existsSync(gone), existsSync(alive)]).toEqual([false, true])
+  })
+})
