@@ -1,6 +1,6 @@
 /** The page about two runs side by side: what became slower, and what bounded each. Pure. */
 
-import { numberText, rateText, secondsText, shortName } from '../views/readable.ts'
+import { numberText, rateText, secondsText, shortNames } from '../views/readable.ts'
 import { compareWords, isSameWork, noise, pairsOf, percent, rateOf } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
@@ -107,8 +107,10 @@ function sessionNames(before: ReportData, after: ReportData): readonly [string, 
 }
 
 function namesTable(before: ReportData, after: ReportData): string {
-  const rows = pairsOf(before, after).map(({ name, a, b }) => [
-    text(shortName(name)),
+  const pairs = pairsOf(before, after)
+  const shortOf = shortNames(pairs.map(({ name }) => name))
+  const rows = pairs.map(({ name, a, b }) => [
+    text(shortOf(name)),
     number(a?.total ?? 0),
     number(b?.total ?? 0),
     number(secondsText(a?.duration?.p50 ?? null)),

@@ -13,8 +13,8 @@ import { health, type HealthView } from '../views/panels/health.ts'
 import { inference, type InferenceView } from '../views/panels/inference.ts'
 import { lanes, type LanesView } from '../views/panels/lanes.ts'
 import { durationsByName, names, type NameView } from '../views/panels/names.ts'
-import { type NodeSeries, type NodeSummary, resources } from '../views/panels/resources.ts'
-import { showNodeSeries } from '../views/panels/resources.ts'
+import type { NodeSeries, NodeSummary } from '../views/panels/resources.ts'
+import { showNodes, showNodeSeries } from '../views/panels/resources.ts'
 import { run, type RunState } from '../views/panels/run.ts'
 import { uidOf } from '../views/task-index.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
@@ -100,7 +100,7 @@ export function collectReport(
     otherNames: Math.max(0, reported.length - mostNames),
     failures: failures.show(states.failures, { limit: mostGroups }),
     lanes: lanes.show(states.lanes, { limit: mostSegments }),
-    nodes: resources.show(states.resources),
+    nodes: showNodes(states.resources),
     series: showNodeSeries(states.resources).slice(0, mostNodes),
     graph: graph.show(states.graph, { names: states.names, limit: mostGraphNodes }),
     inference: inference.show(states.inference),

@@ -89,6 +89,12 @@ export const noStep: TaskStep = Object.freeze({
 export const resumption: TaskStep = Object.freeze({ ...noStep })
 
 /**
+ * The states of all panels of a pass, by their names. Those that stand before a panel in the pass
+ * have taken the event that it takes.
+ */
+export type PassedStates = Readonly<Record<string, unknown>>
+
+/**
  * One view of a run. Its state is plain data (objects, arrays, maps, numbers, strings and typed
  * arrays, which can be cloned and written to a file) and is bounded by a constant or by 64 bytes a
  * task.
@@ -97,7 +103,7 @@ export interface Panel<State, Query, Shown> {
   /** The state before the first event. */
   create(): State
   /** Updates the state in place. Never throws, whatever the event holds; ignores unknown types. */
-  take(state: State, event: ViewEvent, step: TaskStep): void
+  take(state: State, event: ViewEvent, step: TaskStep, passed?: PassedStates): void
   /** What the state says now. Does not change the state. */
   show(state: State, query: Query): Shown
 }
@@ -113,7 +119,7 @@ export function untoldSeconds(event: ViewEvent, started: number): number {
 }
 
 /** Clocks differ by less. */
-const leastUntold = 0.01
+export const leastUntold = 0.01
 
 /** The text in a field that may hold anything. */
 export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')

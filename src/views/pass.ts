@@ -1,11 +1,11 @@
 /** One pass over the events of a run, live or from the file, that feeds any number of panels. */
 
 import { counts, type CountsState } from './panels/counts.ts'
-import type { Panel, TaskStep, ViewEvent } from './panel.ts'
+import type { Panel, PassedStates, TaskStep, ViewEvent } from './panel.ts'
 
 interface AnyPanel {
   create(): unknown
-  take(state: never, event: ViewEvent, step: TaskStep): void
+  take(state: never, event: ViewEvent, step: TaskStep, passed: PassedStates): void
 }
 
 type StateOf<P> = P extends Panel<infer State, never, unknown> ? State : never
@@ -51,6 +51,6 @@ export class Pass<Panels extends AnyPanels> {
       panel,
       state: this.states[name] as never,
     }))
-    for (const { panel, state } of this.#runs) panel.take(state, event, step)
+    for (const { panel, state } of this.#runs) panel.take(state, event, step, this.states)
   }
 }

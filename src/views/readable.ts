@@ -49,6 +49,24 @@ export function firstLine(text: string, most = 100): string {
 /** The last part of a path. */
 export const shortName = (name: string): string => name.split('/').at(-1) || name || '(no name)'
 
+/** The last parts of paths, and the whole of those that would read alike. */
+export function shortNames(names: Iterable<string>): (name: string) => string {
+  const byShort = Map.groupBy(new Set(names), shortName)
+  return (name) => ((byShort.get(shortName(name)) ?? []).length > 1 ? name : shortName(name))
+}
+
+/** A task's name, and beside it what has run, where that is called otherwise. */
+export function nameAndProgram(name: string, program: string): string {
+  const [own, other] = [shortName(name), shortName(program)]
+  return own === other || program === '' ? own : `${own} (${other})`
+}
+
+/** From the first to the last time; one where they read alike. */
+export function spanText(from: number, to: number, today?: number): string {
+  const [first, last] = [timeText(from, today), timeText(to, today ?? from)]
+  return from === to || first === last ? first : `${first} to ${last}`
+}
+
 /** One word for a person to paste into a shell. */
 export const quoteWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`

@@ -10,6 +10,7 @@ import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { outcomes, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
+import { leastUntold } from './panel.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
@@ -81,6 +82,8 @@ export interface TaskExplanation extends TaskView {
 }
 
 export interface AttemptView extends SegmentView {
+  /** How long it ran, as its events tell: longer than from `start` if it began untold. */
+  readonly seconds: number
   /** Why it failed, where another attempt follows; else empty. */
   readonly error: string
   /** Whether it was made by an earlier session of the run. */
@@ -139,7 +142,7 @@ export function explainTask(
   const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
   const view = viewOf(pass, task, now)
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
-  const attempts = attemptsOf(pass, task, notes, now)
+  const attempts = withToldSeconds(attemptsOf(pass, task, notes, now), view)
   const { created, ended } = view.story
   const { pauses } = states.bounds
   const until = ended ?? now
@@ -232,9 +235,10 @@ function timesOf(
   const until = started ?? ended ?? left
   const waited = ready === null || until === null ? null : between(ready, until)
   if (started === null || ended === null) return { seconds: null, ran: null, waited }
-  const told = valueAt(names.durations, task)
+  const hasOwn = hasDuration(stagesOf(counts, task))
+  const told = valueAt(hasOwn ? names.durations : names.canceledAfter, task)
   const betweenAttempts = valueAt(names.waits, task)
-  const isTold = hasDuration(stagesOf(counts, task)) && !Number.isNaN(told)
+  const isTold = hasOwn ? !Number.isNaN(told) : told > 0
   const ran = isTold ? told : Math.max(0, between(started, ended) - betweenAttempts)
   return { seconds: ran + betweenAttempts, ran, waited }
 }
@@ -286,9 +290,23 @@ function attemptsOf(
     const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
     attempts.push({
       ...view,
+      seconds: view.end - view.start,
       error: view.outcome === 'retried' ? (error?.text ?? '') : '',
       isEarlier: view.start < run.sessionStart,
     })
   }
   return attempts
+}
+
+/** What is left of the told duration is that of the last attempt. */
+function withToldSeconds(
+  attempts: readonly AttemptView[],
+  { ran, story }: TaskView,
+): AttemptView[] {
+  const last = attempts.at(-1)
+  if (last === undefined || ran === null || last.outcome === 'running') return [...attempts]
+  const others = attempts.slice(0, -1)
+  const before = others.filter(({ start }) => start >= story.created)
+  const rest = ran - before.reduce((sum, { seconds }) => sum + seconds, 0)
+  return [...others, rest > last.seconds + leastUntold ? { ...last, seconds: rest } : last]
 }

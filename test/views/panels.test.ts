@@ -1,24 +1,22 @@
 import { describe, expect, it } from 'vitest'
 import { createRunPass } from '../../src/views/all-panels.ts'
 import { counts } from '../../src/views/panels/counts.ts'
-import { failures } from '../../src/views/panels/failures.ts'
 import { health } from '../../src/views/panels/health.ts'
 import { inference } from '../../src/views/panels/inference.ts'
 import { names } from '../../src/views/panels/names.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { Pass } from '../../src/views/pass.ts'
-import { resources, showNodeSeries } from '../../src/views/panels/resources.ts'
+import { resources, showNodes, showNodeSeries } from '../../src/views/panels/resources.ts'
 import { run } from '../../src/views/panels/run.ts'
 import { lifeOf, viewEvent } from './view-event.ts'
 
 function passOver(events: readonly ViewEvent[]) {
-  const pass = new Pass({ run, names, failures, resources })
+  const pass = new Pass({ run, names, resources })
   for (const event of events) pass.take(event)
   return {
     counts: counts.show(pass.counts),
     run: run.show(pass.states.run),
     names: names.show(pass.states.names, { durations: true }),
-    failures: failures.show(pass.states.failures, { limit: 2 }),
     resources: resources.show(pass.states.resources),
   }
 }
@@ -118,74 +116,26 @@ describe('names', () => {
   })
 })
 
-describe('failures', () => {
-  const failed = (uid: string, error_message: string): ViewEvent =>
-    viewEvent('TaskFailed', uid, { attributes: { error_type: 'RangeError', error_message } })
-
-  it('failures: groups by name, type and message, the largest first, with the first task', () => {
-    const shown = passOver([
-      failed('a', 'other'),
-      failed('b', 'bad seed'),
-      failed('c', 'bad seed'),
-      failed('c', 'bad seed'),
-      failed('d', 'third'),
+describe('nodes', () => {
+  it('resources: a node that several backends read is one node', () => {
+    const reading = (backend: string, cpu_percent: number): ViewEvent =>
+      viewEvent('ResourceUpdate', null, {
+        backend,
+        node_id: 'n1',
+        resource_scope: 'per_node',
+        cpu_percent,
+      })
+    const pass = new Pass({ resources })
+    for (const event of [reading('tutti', 10), reading('cluster', 20), reading('cluster', 60)]) {
+      pass.take(event)
+    }
+    expect(resources.show(pass.states.resources)).toHaveLength(2)
+    expect(showNodes(pass.states.resources)).toMatchObject([
+      { node_id: 'n1', cpu_percent: { last: 60, mean: 30, max: 60 } },
     ])
-    expect(shown.failures).toEqual({
-      groups: [
-        expect.objectContaining({ message: 'bad seed', count: 2, firstTask: 'b' }),
-        expect.objectContaining({ message: 'other', count: 1, firstTask: 'a' }),
-      ],
-      otherGroups: 1,
-      ungrouped: 0,
-    })
-  })
-
-  it.each([
-    [['bad seed 17', 'bad seed 18'], 'bad seed <n>'],
-    [['took 1.5 s, not 2e-3', 'took 0.25 s, not 10'], 'took <n> s, not <n>'],
-    [['cannot read /tmp/a/1.txt', 'cannot read /srv/b/data.csv'], 'cannot read <path>'],
-    [['task-0007 in s-7f3a', 'task-12 in s-81bd'], 'task-<n> in s-<id>'],
-    [
-      ['id 9b2e4c1a-0f3d-4e5a-8b7c-6d5e4f3a2b1c', 'id 00000000-1111-4222-8333-444444444444'],
-      'id <id>',
-    ],
-    [['at 0x7ffe1234 in x64 mode', 'at 0x10 in x64 mode'], 'at <id> in x<n> mode'],
-    [['at -3', 'at .5', 'at 17,000', 'at -1.5e-3'], 'at <n>'],
-    [['in s-7972bc18', 'in s-12345678', 'in s-abcdefab'], 'in s-<id>'],
-    [['block 7f3a9c01', 'block deadbeef', 'block 80000000'], 'block <id>'],
-    [['no /tmp', 'no /tmp/a', 'no ~/a/b', 'no C:\\a\\b'], 'no <path>'],
-    [['no data/run1/x.csv', 'no alpha/beta.csv'], 'no <path>'],
-    [["open '/data/my run/a'", "open '/data/your run/b'"], "open '<path>'"],
-    [['read/write of and/or', 'read/write of either/or'], null],
-    [['a decade', 'a facade'], null],
-    [['bad seed', 'bad seed'], 'bad seed'],
-  ])('failures: %j are one cause', (messages, shown) => {
-    const events = messages.map((message, at) => failed(`t${at}`, message))
-    const { groups } = passOver(events).failures
-    const { length: count } = messages
-    if (shown === null) expect(groups).toHaveLength(2)
-    else expect(groups).toMatchObject([{ message: shown, count, example: { task: 't0' } }])
-  })
-
-  it('failures: the type is the field of TaskFailed, which an own emitter fills', () => {
-    const event = viewEvent('TaskFailed', 'a', { error_type: 'Boom' })
-    expect(passOver([event]).failures.groups).toMatchObject([{ errorType: 'Boom' }])
-  })
-
-  it('failures: beyond 1000 groups failures are only counted, and texts are cut', () => {
-    const long = 'x'.repeat(100_000)
-    const events = Array.from({ length: 1500 }, (_, at) =>
-      failed(`t${at}`, `${letters(at)}${long}`),
-    )
-    const { failures: shown } = passOver(events)
-    expect(shown).toMatchObject({ otherGroups: 998, ungrouped: 500 })
-    expect(shown.groups[0]?.message).toHaveLength(2000)
+    expect(showNodeSeries(pass.states.resources)).toHaveLength(1)
   })
 })
-
-/** A different word for each number: digits do not tell failures apart. */
-const letters = (number: number): string =>
-  Array.from(String(number), (digit) => 'ghijklmnop'[Number(digit)]).join('')
 
 describe('run', () => {
   it('run: the session, its times, and what happened beside its tasks', () => {

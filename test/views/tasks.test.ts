@@ -47,7 +47,16 @@ describe('tasks of a record', () => {
       runningFor: 4,
       failureGroup: 0,
       attempts: [
-        { lane: 0, task: 2, start: 5, end: 9, outcome: 'running', error: '', isEarlier: false },
+        {
+          lane: 0,
+          task: 2,
+          start: 5,
+          end: 9,
+          seconds: 4,
+          outcome: 'running',
+          error: '',
+          isEarlier: false,
+        },
       ],
       waitsFor: [],
       ahead: 0,
@@ -244,6 +253,26 @@ describe('why a task waits', () => {
       behind: ['p2'],
       shortage: { resource: 'backend', total: 1 },
     })
+  })
+
+  it('explain: a task that ended while no session was there ran as long as was recorded', () => {
+    const given = (type: string, event_time: number, duration_seconds?: number) =>
+      viewEvent(type, 'x', {
+        event_time,
+        node_id: 'n1',
+        attributes: { worker_id: 'n1/agent/p1', attempt: 1 },
+        ...(duration_seconds === undefined ? {} : { duration_seconds }),
+      })
+    const events = (end: string) => [
+      viewEvent('SessionStarted', null, { event_time: 10 }),
+      ...['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted'].map((one) => given(one, 11)),
+      given(end, 11.02, 4),
+    ]
+    for (const end of ['TaskCompleted', 'TaskFailed', 'TaskCanceled']) {
+      const found = explainTask(passOver(events(end)), 'x')
+      expect([end, found?.ran, found?.seconds]).toEqual([end, 4, 4])
+      expect(found?.attempts).toMatchObject([{ seconds: 4 }])
+    }
   })
 
   it('explain: a task whose attempt failed waits until the delay is over', () => {

@@ -1,9 +1,14 @@
 /** `tutti failures`: what went wrong, by cause, with one full example of each. */
 
 import { commandText, countText, firstLine, ownFrames } from '../../views/readable.ts'
-import { shortName, timeText } from '../../views/readable.ts'
+import { nameAndProgram, spanText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
-import { type FailureExample, type FailureGroup, failures } from '../../views/panels/failures.ts'
+import {
+  endText,
+  type FailureExample,
+  type FailureGroup,
+  failures,
+} from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
 import { showRecord } from './open-record.ts'
@@ -55,6 +60,7 @@ const groupFields = (group: FailureGroup): object => ({
   last_time: group.lastTime,
   example: {
     uid: group.example.task,
+    program: group.example.program,
     message: group.example.message,
     stack: group.example.stack,
     hint: group.example.hint === '' ? null : group.example.hint,
@@ -69,42 +75,31 @@ const groupFields = (group: FailureGroup): object => ({
 })
 
 function groupLines(group: FailureGroup, record: string): string[] {
-  const { count, name, errorType, message, example, ...times } = group
-  const when =
-    count === 1
-      ? timeText(times.firstTime)
-      : `${timeText(times.firstTime)} to ${timeText(times.lastTime, times.firstTime)}`
+  const { count, name, errorType, message, example, firstTime, lastTime } = group
+  const when = spanText(firstTime, lastTime)
   const end = endText(example)
   const where = example.workerId || example.nodeId
+  const title = `${count} x ${nameAndProgram(name, example.program)}`
+  const which = count === 1 ? '' : 'first: '
   return [
     '',
-    `${count} x ${shortName(name)}: ${errorType} "${firstLine(message, 200)}"`,
-    `  ${when}; first: ${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
-    ...exampleLines(example, name, message),
+    `${title}: ${errorType} "${firstLine(message, 200)}"`,
+    `  ${when}; ${which}${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
+    ...exampleLines(example, message),
     ...(count > 1 ? [`  of another task: npx tutti explain TASK ${record}`] : []),
   ]
 }
 
-/** How a program ended; empty for what is none. */
-export function endText({ exitCode, signal }: FailureExample): string {
-  if (signal !== '') return `ended by ${signal}`
-  return exitCode === null ? '' : `exit code ${exitCode}`
-}
-
 /** What helps to find the cause: of a program what it has printed, of a function the stack. */
-export function exampleLines(
-  example: FailureExample,
-  name: string,
-  message = example.message,
-): string[] {
+export function exampleLines(example: FailureExample, message = example.message): string[] {
   const { stack, stdoutTail, stderrTail, hint, isProgram } = example
   const output = (stream: string, text: string): string[] =>
     text.trim() === ''
       ? []
       : [`  the end of its ${stream}:`, ...lastIndented(text, mostOutputLines)]
-  const { arguments: args } = example
+  const { arguments: args, program } = example
   return [
-    ...(args.length === 0 ? [] : [`  command: ${commandText(name, args)}`]),
+    ...(args.length === 0 ? [] : [`  command: ${commandText(program, args)}`]),
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
     ...(isProgram ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
     ...output('stderr', stderrTail),

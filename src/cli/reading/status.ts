@@ -1,11 +1,12 @@
 /** `tutti status`: how a run stands, or how it ended, on one screen. */
 
-import { countText, firstLine, numberText, secondsText, shortName } from '../../views/readable.ts'
+import { countText, firstLine, nameAndProgram, numberText } from '../../views/readable.ts'
+import { secondsText, shortNames } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, names, type NameView } from '../../views/panels/names.ts'
-import { type NodeSummary, resources } from '../../views/panels/resources.ts'
+import { type NodeSummary, resources, showNodes } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
@@ -87,11 +88,13 @@ function durationOf({ pass, now }: OpenRecord): number {
 export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const { states } = record.pass
   const shown = names.show(states.names, { durations: true }).toSorted((a, b) => b.total - a.total)
-  const nodes = resources.show(states.resources)
+  const nodes = showNodes(states.resources)
   return [
     headLine(record),
     taskLine(record),
-    ...(shown.length === 0 ? [] : tableLines(columnsFor(record), shown.slice(0, mostNames), width)),
+    ...(shown.length === 0
+      ? []
+      : tableLines(columnsFor(record, shown), shown.slice(0, mostNames), width)),
     ...(shown.length > mostNames
       ? [`and ${countText(shown.length - mostNames, 'other name')}`]
       : []),
@@ -141,8 +144,9 @@ function failureLines(record: OpenRecord): string[] {
   const { groups, otherGroups } = failures.show(pass.states.failures, { limit: 3 })
   if (groups.length === 0) return []
   const lines = groups.map(
-    ({ count, name, errorType, message, firstTask }) =>
-      `${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" (first: ${firstTask})`,
+    ({ count, name, errorType, message, firstTask, example: { program } }) =>
+      `${count} x ${nameAndProgram(name, program)}: ${errorType} "${firstLine(message)}" ` +
+      `(first: ${firstTask})`,
   )
   const others = otherGroups > 0 ? `and ${countText(otherGroups, 'other cause')}; ` : ''
   return [...lines, `${others}show them with: npx tutti failures ${recordWord(record)}`]
@@ -158,15 +162,21 @@ const runningText = ({ running, waiting }: NameView): string => numberText(runni
 const interruptedText = ({ running }: NameView): string => numberText(running)
 
 /** Of a session that was killed nothing runs any more. */
-const columnsFor = ({ state }: OpenRecord): readonly Column<NameView>[] =>
-  state !== 'interrupted'
-    ? nameColumns
-    : nameColumns.map((column) =>
-        column.head === 'running' ? number('interrupted', interruptedText, 3) : column,
-      )
+function columnsFor(
+  { state }: OpenRecord,
+  shown: readonly NameView[],
+): readonly Column<NameView>[] {
+  const shortOf = shortNames(shown.map(({ name }) => name))
+  const name = { head: 'name', cell: (one: NameView) => shortOf(one.name), narrowest: 8 }
+  const numbers = numberColumns.map((column) =>
+    column.head === 'running' && state === 'interrupted'
+      ? number('interrupted', interruptedText, 3)
+      : column,
+  )
+  return [name, ...numbers]
+}
 
-const nameColumns: readonly Column<NameView>[] = [
-  { head: 'name', cell: ({ name }) => shortName(name), narrowest: 8 },
+const numberColumns: readonly Column<NameView>[] = [
   number('tasks', ({ total }) => numberText(total), 4),
   number('done', ({ completed }) => numberText(completed), 2),
   number('failed', ({ failed }) => numberText(failed), 1),

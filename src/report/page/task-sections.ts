@@ -1,15 +1,17 @@
 /** The sections of a report about its tasks, workers and models. Pure. */
 
 import { commandText, countText, ownFrames, secondsText } from '../../views/readable.ts'
-import { shortName, timeText } from '../../views/readable.ts'
+import { nameAndProgram, shortNames, spanText, timeText } from '../../views/readable.ts'
+import { endText } from '../../views/panels/failures.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
 import { escape, number, paragraph, section, table, text } from './html.ts'
 
 export function namesSection({ names, otherNames }: ReportData): string {
   if (names.length === 0) return ''
+  const shortOf = shortNames(names.map(({ name }) => name))
   const rows = names.map((name) => [
-    text(shortName(name.name)),
+    text(shortOf(name.name)),
     number(name.total),
     number(name.failed),
     number(secondsText(name.duration?.p50 ?? null)),
@@ -33,6 +35,7 @@ export function namesSection({ names, otherNames }: ReportData): string {
 export function waitsSection({ names }: ReportData): string {
   const started = names.filter(({ meanRun, meanWait }) => meanRun !== null || meanWait !== null)
   if (started.length === 0) return ''
+  const shortOf = shortNames(names.map(({ name }) => name))
   const rows = started.map(({ name, meanWait, meanRun }) => {
     const [waited, ran] = [meanWait ?? 0, meanRun ?? 0]
     const share = waited / Math.max(1e-9, waited + ran)
@@ -43,7 +46,7 @@ export function waitsSection({ names }: ReportData): string {
       `<rect class="c0" x="${(100 * share).toFixed(1)}" ` +
       `width="${(100 - 100 * share).toFixed(1)}" height="10"/></svg>`
     return [
-      text(shortName(name)),
+      text(shortOf(name)),
       number(secondsText(meanWait)),
       number(secondsText(meanRun)),
       { html: bar },
@@ -64,20 +67,17 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   if (counts.failed === 0) return ''
   const groups = failures.groups.map(
     ({ count, name, errorType, message, firstTime, lastTime, example }) => {
-      const where = [example.workerId || example.nodeId, exitText(example.exitCode)]
-      const told = where.filter((one) => one !== '').join(', ')
-      const when = `${timeText(firstTime, run.startTime ?? firstTime)} to ${timeText(
-        lastTime,
-        run.startTime ?? lastTime,
-      )}`
+      const where = example.workerId || example.nodeId
+      const told = [where === '' ? '' : `on ${where}`, endText(example)].filter((one) => one !== '')
+      const when = spanText(firstTime, lastTime, run.startTime ?? firstTime)
       return (
-        `<h3>${count.toLocaleString('en')} x ${escape(shortName(name))}: ` +
+        `<h3>${count.toLocaleString('en')} x ${escape(nameAndProgram(name, example.program))}: ` +
         `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
-        `${told === '' ? '' : ` on ${escape(told)}`}</p>` +
+        `${told.length === 0 ? '' : ` ${escape(told.join(', '))}`}</p>` +
         (example.arguments.length === 0
           ? ''
-          : `<p><code>${escape(commandText(name, example.arguments))}</code></p>`) +
+          : `<p><code>${escape(commandText(example.program, example.arguments))}</code></p>`) +
         (example.hint === '' ? '' : `<p>${escape(example.hint)}</p>`) +
         pre(
           example.isProgram ? '' : ownFrames(example.stack) || example.message,
@@ -93,8 +93,6 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
     otherGroups > 0 ? paragraph(`${countText(otherGroups, 'other cause')} left out.`) : ''
   return section('failures', 'Failures', groups.join('') + more)
 }
-
-const exitText = (code: number | null): string => (code === null ? '' : `exit code ${code}`)
 
 const pre = (content: string, label: string): string =>
   content.trim() === ''

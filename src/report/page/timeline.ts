@@ -1,6 +1,6 @@
 /** The timeline of the report: what every worker did when. Pure. */
 
-import { countText, secondsText, shortName } from '../../views/readable.ts'
+import { countText, secondsText, shortName, shortNames } from '../../views/readable.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import type { Outcome, SegmentView } from '../../views/panels/lanes.ts'
 import type { ReportData } from '../report-data.ts'
@@ -110,9 +110,10 @@ function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): strin
       { label: 'the share of failed attempts', colour: 'red', text: '' },
     ])
   }
+  const shortOf = shortNames(data.names.map(({ name }) => name))
   const names = data.names
     .slice(0, 12)
-    .map(({ name }) => ({ label: shortName(name), colour: colours.get(name) ?? 'c7', text: '' }))
+    .map(({ name }) => ({ label: shortOf(name), colour: colours.get(name) ?? 'c7', text: '' }))
   return legend([
     ...names,
     { label: 'failed, retried or lost', colour: 'red', text: '' },

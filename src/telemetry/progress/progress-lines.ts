@@ -5,7 +5,8 @@ import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
-import { countText, firstLine, secondsText, shortName as shortOf } from '../../views/readable.ts'
+import { countText, firstLine, nameAndProgram, secondsText } from '../../views/readable.ts'
+import { shortName as shortOf } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
 import { escapeControls } from './terminal.ts'
 
@@ -192,8 +193,9 @@ const mostGroups = 5
 function failureLines(pass: ProgressPass): string[] {
   const { groups, otherGroups } = failures.show(pass.states.failures, { limit: mostGroups })
   const lines = groups.map(
-    ({ count, name, errorType, message, firstTask }) =>
-      `  ${count} x ${shortName(name)}: ${errorType} "${firstLine(message)}" ` +
+    ({ count, name, errorType, message, firstTask, example: { program } }) =>
+      `  ${count} x ${escapeControls(nameAndProgram(name, program))}: ` +
+      `${errorType} "${firstLine(message)}" ` +
       `(first: ${firstTask})`,
   )
   return otherGroups > 0 ? [...lines, `  and ${countText(otherGroups, 'other cause')}`] : lines

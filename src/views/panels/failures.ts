@@ -1,27 +1,35 @@
 /**
- * Failures: failed tasks grouped by cause. Numbers, ids and paths of a message do not count, so
- * that "seed 17" and "seed 18" are one cause. 4 bytes a task as soon as one has failed.
+ * Failures: failed tasks grouped by name and cause. Numbers, ids and paths of a message do not
+ * count, so that "seed 17" and "seed 18" are one cause. 12 bytes a task as soon as one has failed.
  */
 
-import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { type Column, createColumn, setValue, textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
-import { numberOf, type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
+import { numberOf, type Panel, type PassedStates, type TaskStep, textOf } from '../panel.ts'
+import type { ViewEvent } from '../panel.ts'
+import type { NamesState } from './names.ts'
 
 interface GroupState {
   readonly errorType: string
   readonly pattern: string
   readonly name: string
-  readonly example: FailureExample
+  example: FailureExample
+  /** Whether the task of the example runs again: the next failure takes its place. */
+  isExampleOver: boolean
   /** Whether all messages were equal. */
   isUniform: boolean
   count: number
   firstTime: number
   lastTime: number
+  /** Whether a task that runs again had one of the two times. */
+  isStale: boolean
 }
 
 /** The first failure of a group, in full. */
 export interface FailureExample {
   readonly task: string
+  /** What ran: the program, function or model; a step of a workflow may have another name. */
+  readonly program: string
   readonly message: string
   /** Empty where unknown. */
   readonly stack: string
@@ -44,6 +52,7 @@ export interface FailureGroup {
   readonly errorType: string
   /** As it was, or with `<n>`, `<id>` and `<path>` where the messages differ. */
   readonly message: string
+  /** Of the tasks, as `names` has it. */
   readonly name: string
   /** The first task that failed so. */
   readonly firstTask: string
@@ -64,6 +73,10 @@ export interface FailuresState {
   ungrouped: number
   /** Of each task that failed: the number of its group, from 1. */
   readonly groupOfTask: Column
+  /** When it did, in wall-clock seconds. */
+  readonly timeOfTask: Column
+  /** How many rows these columns have. */
+  tasks: number
 }
 
 export interface FailuresQuery {
@@ -90,42 +103,85 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
     byCause: new Map(),
     ungrouped: 0,
     groupOfTask: createColumn('u32'),
+    timeOfTask: createColumn('f64'),
+    tasks: 0,
   }),
 
-  take(state, event, step) {
-    if ((step.earlier & stages.failed) !== 0) forget(state, step)
+  take(state, event, step, passed) {
+    if ((step.earlier & stages.failed) !== 0) forget(state, event, step)
     if (step.stage !== stages.failed || step.after === step.before) return
-    const number = addFailure(state, event)
+    const number = addFailure(state, event, nameOf(event, step, passed))
     setValue(state.groupOfTask, step.task, number)
+    setValue(state.timeOfTask, step.task, event.event_time)
+    state.tasks = Math.max(state.tasks, step.task + 1)
   },
 
-  show({ groups, ungrouped }, { limit }) {
-    const found = groups.flatMap((group, at) => (group.count === 0 ? [] : [toView(group, at + 1)]))
+  show(state, { limit }) {
+    const { groups, ungrouped } = state
+    const times = groups.some(({ isStale }) => isStale) ? timesByGroup(state) : null
+    const found = groups.flatMap((group, at) => {
+      if (group.count === 0) return []
+      const exact = (group.isStale ? times?.get(at + 1) : null) ?? {}
+      return [toView({ ...group, ...exact }, at + 1)]
+    })
     const largest = found.toSorted((a, b) => b.count - a.count).slice(0, limit)
     return { groups: largest, otherGroups: found.length - largest.length, ungrouped }
   },
 }
 
 /** The task runs again in a later session of the run. */
-function forget(state: FailuresState, { task }: TaskStep): void {
+function forget(state: FailuresState, event: ViewEvent, { task }: TaskStep): void {
   const number = valueAt(state.groupOfTask, task)
   const group = state.groups[number - 1]
-  if (group !== undefined) group.count--
+  if (group !== undefined) forgetIn(group, event.task_id, valueAt(state.timeOfTask, task))
   else if (number === noGroup) state.ungrouped--
   setValue(state.groupOfTask, task, 0)
 }
 
-function addFailure(state: FailuresState, event: ViewEvent): number {
+function forgetIn(group: GroupState, uid: string | null, time: number): void {
+  group.count--
+  group.isExampleOver ||= group.example.task === uid
+  group.isStale ||= time === group.firstTime || time === group.lastTime
+  if (group.count > 0) return
+  const none = { firstTime: Infinity, lastTime: -Infinity, isStale: false }
+  Object.assign(group, { ...none, isUniform: true, isExampleOver: true })
+}
+
+/** The first and last failure of each group, by its number. */
+function timesByGroup({ groupOfTask, timeOfTask, tasks }: FailuresState) {
+  const times = new Map<number, { firstTime: number; lastTime: number }>()
+  for (let task = 0; task < tasks; task++) {
+    const group = valueAt(groupOfTask, task)
+    if (group === 0) continue
+    const time = valueAt(timeOfTask, task)
+    const { firstTime, lastTime } = times.get(group) ?? { firstTime: time, lastTime: time }
+    times.set(group, {
+      firstTime: Math.min(firstTime, time),
+      lastTime: Math.max(lastTime, time),
+    })
+  }
+  return times
+}
+
+/** That of the task, where the pass has names: of a workflow's step it is not what has run. */
+function nameOf(event: ViewEvent, { task }: TaskStep, passed: PassedStates = {}): string {
+  const known = passed['names'] as NamesState | undefined
+  const name = known === undefined ? '' : textAt(known.names, valueAt(known.nameOfTask, task))
+  return cut(name) || cut(event.attributes['executable'])
+}
+
+function addFailure(state: FailuresState, event: ViewEvent, name: string): number {
   // The field is the specification's; the attribute is there for readers of attributes alone.
   const errorType = cut(event.error_type) || cut(event.attributes['error_type'])
   const message = cut(event.attributes['error_message'])
-  const name = cut(event.attributes['executable'])
   const pattern = toPattern(message)
   // An id may consist of digits alone, as a number does.
   const key = JSON.stringify([name, errorType, pattern.replaceAll('<id>', '<n>')])
   const known = state.byCause.get(key)
   const group = known === undefined ? undefined : state.groups[known - 1]
   if (known !== undefined && group !== undefined) {
+    if (group.isExampleOver) group.example = toExample(event, message)
+    group.isExampleOver = false
     group.count++
     group.isUniform &&= group.example.message === message
     group.firstTime = Math.min(group.firstTime, event.event_time)
@@ -138,7 +194,8 @@ function addFailure(state: FailuresState, event: ViewEvent): number {
   }
   const times = { firstTime: event.event_time, lastTime: event.event_time }
   const example = toExample(event, message)
-  state.groups.push({ errorType, pattern, name, example, isUniform: true, count: 1, ...times })
+  const flags = { isUniform: true, isExampleOver: false, isStale: false }
+  state.groups.push({ errorType, pattern, name, example, count: 1, ...flags, ...times })
   state.byCause.set(key, state.groups.length)
   return state.groups.length
 }
@@ -149,6 +206,7 @@ export const failureOf = (event: ViewEvent): FailureExample =>
 
 const toExample = (event: ViewEvent, message: string): FailureExample => ({
   task: event.task_id ?? '',
+  program: cut(event.attributes['executable']),
   message,
   hint: cut(event.attributes['error_hint']),
   stack: cut(event.attributes['error_stack']),
@@ -161,6 +219,12 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   exitCode: numberOf(event.attributes['exit_code']),
   isProgram: event.attributes['task_type'] === 'compute',
 })
+
+/** How a program ended; empty for what is none. */
+export function endText({ exitCode, signal }: FailureExample): string {
+  if (signal !== '') return `ended by ${signal}`
+  return exitCode === null ? '' : `exit code ${exitCode}`
+}
 
 function argumentsOf({ attributes }: ViewEvent): string[] {
   const given = attributes['tutti.arguments']

@@ -36,6 +36,8 @@ export interface NamesState {
   readonly percentOfTask: Column
   /** In which it ran, without waits between attempts; NaN for a task without a duration. */
   readonly durations: Column
+  /** The same of tasks that were canceled after their start; 0 for any other. */
+  readonly canceledAfter: Column
   /** Seconds between its attempts. */
   readonly waits: Column
   /** Since when tasks wait for their next attempt. */
@@ -100,6 +102,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     isWaiting: createColumn('u8'),
     percentOfTask: createColumn('u8'),
     durations: createColumn('f64'),
+    canceledAfter: createColumn('f32'),
     waits: createColumn('f32'),
     waitsSince: new Map(),
     tasks: 0,
@@ -116,11 +119,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     if (step.stage === stages.completed && event.attributes['reused'] === true) {
       addToValue(state.reused, name, 1)
     }
-    if (hasDuration(step.after)) {
-      const waited = valueAt(state.waits, step.task)
-      const ran = Math.max(0, validSeconds(event.duration_seconds) - waited)
-      setValue(state.durations, step.task, ran)
-    }
+    if (hasEnded(step.after)) recordDuration(state, event, step)
   },
 
   /** In the order in which the names appeared. */
@@ -134,6 +133,13 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     }
     return shown
   },
+}
+
+/** As the event tells it: tasks may end on an agent while no session is there to see it. */
+function recordDuration(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
+  const ran = Math.max(0, validSeconds(event.duration_seconds) - valueAt(state.waits, task))
+  if (hasDuration(after)) setValue(state.durations, task, ran)
+  else if (hasStarted(after) && ran > 0) setValue(state.canceledAfter, task, ran)
 }
 
 /** Of tasks that ran when their session ended, none runs any more. */
@@ -156,6 +162,7 @@ function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   if ((earlier & stages.canceled) !== 0) addToValue(state.canceled, name, -1)
   setValue(state.durations, task, Number.NaN)
   if (valueAt(state.waits, task) !== 0) setValue(state.waits, task, 0)
+  if (valueAt(state.canceledAfter, task) !== 0) setValue(state.canceledAfter, task, 0)
 }
 
 /** Between its lifecycle events: an attempt failed or began, or it reports its progress. */

@@ -92,24 +92,54 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
   },
 
   /** One entry per backend and node, in the order of their first reading. */
-  show: ({ nodes }) =>
-    [...nodes.values()].map(({ backend, nodeId, cpu, memory, gpu }) => ({
-      backend,
-      node_id: nodeId,
-      cpu_percent: toUtilization(cpu),
-      memory_percent: toUtilization(memory),
-      gpu_percent: toUtilization(gpu),
-    })),
+  show: ({ nodes }) => Array.from(nodes.values(), toSummary),
 }
 
-/** One entry per backend and node, in the order of their first reading. */
-export const showNodeSeries = ({ nodes }: ResourcesState): NodeSeries[] =>
-  [...nodes.values()].map(({ backend, nodeId, series, gpus }) => ({
-    backend,
-    node_id: nodeId,
-    points: series === null ? [] : showSeries(series),
-    gpus: Array.from(gpus, ([gpu_id, one]) => ({ gpu_id, points: showSeries(one) })),
-  }))
+const toSummary = ({ backend, nodeId, cpu, memory, gpu }: NodeUsage): NodeSummary => ({
+  backend,
+  node_id: nodeId,
+  cpu_percent: toUtilization(cpu),
+  memory_percent: toUtilization(memory),
+  gpu_percent: toUtilization(gpu),
+})
+
+/** A session reads its own host as well, and backends may share one. */
+const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
+  Map.groupBy(nodes.values(), ({ nodeId }) => nodeId).values()
+
+/** One entry per node, with what all backends have read of it; the backend is that of the last. */
+export const showNodes = (state: ResourcesState): NodeSummary[] =>
+  Array.from(usageByNode(state), (all) => {
+    const last = all.at(-1) as NodeUsage
+    const joined = (pick: (usage: NodeUsage) => Gauge): Gauge => all.map(pick).reduce(joinGauges)
+    return toSummary({
+      ...last,
+      cpu: joined(({ cpu }) => cpu),
+      memory: joined(({ memory }) => memory),
+      gpu: joined(({ gpu }) => gpu),
+    })
+  })
+
+const joinGauges = (a: Gauge, b: Gauge): Gauge => ({
+  last: b.last ?? a.last,
+  max: a.max === null || b.max === null ? (a.max ?? b.max) : Math.max(a.max, b.max),
+  sum: a.sum + b.sum,
+  count: a.count + b.count,
+})
+
+/** One entry per node, in the order of their first reading: of several backends the longest. */
+export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
+  Array.from(usageByNode(state), (all) => {
+    const shown = all.map(({ backend, nodeId, series, gpus }) => ({
+      backend,
+      node_id: nodeId,
+      points: series === null ? [] : showSeries(series),
+      gpus: Array.from(gpus, ([gpu_id, one]) => ({ gpu_id, points: showSeries(one) })),
+    }))
+    return shown.reduce((longest, one) =>
+      one.points.length > longest.points.length ? one : longest,
+    )
+  })
 
 /** A GPU comes after its node, in the same poll. */
 function recordGpu(state: ResourcesState, event: ViewEvent): void {

@@ -275,7 +275,7 @@ describe('explain', () => {
     const others = { retries: 0, away: 0 }
     expect(waits).toEqual({ dependencies: 4, routing: 0, queue: 0, start: 1, run: 1, ...others })
     expect(task).toMatchObject({ uid: 'sum', state: 'DONE', created: 0, ended: 6 })
-    const attempt = { worker_id: 'n1/local/w1', start: 5, end: 6, outcome: 'completed' }
+    const attempt = { worker_id: 'n1/local/w1', start: 5, end: 6, seconds: 1, outcome: 'completed' }
     expect(attempts).toEqual([{ ...attempt, error: null, is_earlier: false }])
   })
 

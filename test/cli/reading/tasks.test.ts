@@ -20,6 +20,19 @@ const run = {
 const path = writeRecord(folder.path, run)
 const read = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
 
+describe('names', () => {
+  it('status: two programs of one last name are told apart', async () => {
+    const tasks = [
+      { uid: 'a', name: 'sh', start: 1, end: 2 },
+      { uid: 'b', name: '/opt/sh', start: 2, end: 3 },
+      { uid: 'c', name: '/opt/bin/echo', start: 3, end: 4 },
+    ]
+    const other = writeRecord(folder.path, { ...run, tasks }, { sessionId: 'named' })
+    const { stdout } = await read('status', other)
+    expect(stdout).toMatch(/\nsh +1 .*\n\/opt\/sh +1 .*\necho +1 /)
+  })
+})
+
 describe('what a command tells to type', () => {
   it('failures, status: name the record so that it is found from here', async () => {
     const far = mkdtempSync(join(folder.path, 'far '))

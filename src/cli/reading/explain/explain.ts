@@ -6,6 +6,7 @@ import { didYouMean } from '../../../foundation/options.ts'
 import { textAt } from '../../../views/columns.ts'
 import { uidOf } from '../../../views/task-index.ts'
 import {
+  endText,
   type FailureExample,
   failureOf,
   type FailureGroup,
@@ -15,7 +16,7 @@ import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
 import { isPipe } from '../../../checkpoint/chain.ts'
 import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
-import { endText, exampleLines } from '../failures.ts'
+import { exampleLines } from '../failures.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
 import { showRecord } from '../open-record.ts'
 import { stateText, taskFields } from '../tasks.ts'
@@ -36,10 +37,11 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
     waits,
     waiting_seconds: waitingSeconds(record, task),
-    attempts: task.attempts.map(({ start, end, outcome, lane, error, isEarlier }) => ({
+    attempts: task.attempts.map(({ start, end, seconds, outcome, lane, error, isEarlier }) => ({
       worker_id: textAt(record.pass.states.lanes.lanes, lane),
       start,
       end: outcome === 'running' ? null : end,
+      seconds,
       outcome,
       error: error === '' ? null : error,
       is_earlier: isEarlier,
@@ -120,8 +122,12 @@ async function failureIn(
   return null
 }
 
-const failureFields = ({ errorType, message }: FailureGroup, own: FailureExample | null) => ({
+const failureFields = (
+  { errorType, message, example }: FailureGroup,
+  own: FailureExample | null,
+) => ({
   error_type: errorType,
+  program: (own ?? example).program,
   message: own?.message ?? message,
   hint: own === null || own.hint === '' ? null : own.hint,
   stack: own?.stack ?? '',
@@ -132,14 +138,11 @@ const failureFields = ({ errorType, message }: FailureGroup, own: FailureExample
   signal: own === null || own.signal === '' ? null : own.signal,
 })
 
-function failureLines(
-  { errorType, message, count, name }: FailureGroup,
-  own: FailureExample | null,
-) {
+function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
   const end = own === null ? '' : endText(own)
   const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
   return [
     `  ${errorType} "${firstLine(own?.message ?? message, 200)}"${end && `, ${end}`}${others}`,
-    ...(own === null ? [] : exampleLines(own, name)),
+    ...(own === null ? [] : exampleLines(own)),
   ]
 }

@@ -93,9 +93,9 @@ const betweenText = (attempts: TaskExplanation['attempts']): string =>
     : 'waited between its attempts'
 
 export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExplanation): string[] {
-  return attempts.map(({ lane, start, end, outcome, error, isEarlier }, at) => {
+  return attempts.map(({ lane, start, end, seconds: ran, outcome, error, isEarlier }, at) => {
     const worker = textAt(pass.states.lanes.lanes, lane)
-    const seconds = secondsText(end - start)
+    const seconds = secondsText(ran)
     // Of an attempt whose process was killed only the begin is known.
     const isKnown = outcome !== 'lost' || end > start
     const verb = outcome === 'retried' ? 'failed' : outcome
