@@ -22,6 +22,12 @@ const services = [
   { command: 'chromium', package: 'chromium', tests: 'the tests that look at reports' },
   { command: 'zsh', package: 'zsh', tests: 'the test of completion in zsh' },
   { command: 'fish', package: 'fish', tests: 'the test of completion in fish' },
+  {
+    command: 'python3',
+    module: 'jinja2',
+    package: 'python3-jinja2',
+    tests: 'the comparison of chat templates with Jinja',
+  },
   { command: 'strace', package: 'strace', tests: 'the checkpoint tests that count system calls' },
 ]
 
@@ -125,15 +131,23 @@ function hashOfSources() {
 }
 
 function installServices() {
-  const missing = services.filter((service) => !isOnPath(service.command))
+  const missing = services.filter((service) => !isInstalled(service))
   if (missing.length === 0) return
   if (process.getuid?.() === 0 && isOnPath('apt-get')) {
     install(missing.map((service) => service.package))
   }
   for (const service of missing) {
-    if (isOnPath(service.command)) continue
-    say(`${service.command} could not be installed; not run: ${service.tests}`)
+    if (isInstalled(service)) continue
+    say(`${service.package} could not be installed; not run: ${service.tests}`)
   }
+}
+
+/** A module of Python counts only if the system's Python finds it: another may come first. */
+function isInstalled({ command, module }) {
+  if (module === undefined) return isOnPath(command)
+  return [`/usr/bin/${command}`, command].some(
+    (program) => execute(program, ['-c', `import ${module}`]).status === 0,
+  )
 }
 
 function install(packages) {

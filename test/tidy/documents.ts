@@ -5,7 +5,7 @@ import { lineAt, type SourceFile } from './source-file.ts'
 
 /** Endings that belong here. A new kind of file is a decision: add it with the file. */
 const knownKinds =
-  /\.(?:ts|mts|mjs|md|json|yaml|txt|csv|proto|c)$|\.telemetry\.jsonl$|^(?:\.ci\/run|LICENSE)$/
+  /\.(?:ts|mts|mjs|md|json|yaml|txt|csv|proto|c|py)$|\.telemetry\.jsonl$|^(?:\.ci\/run|LICENSE)$/
 const knownNames = new Set(['.editorconfig', '.gitattributes', '.gitignore', '.npmrc'])
 
 /** Paths, as git tracks them, of files that have no place in the repository. */

@@ -181,6 +181,7 @@ class LlamaEngine implements InferenceEngine {
     } else if (message.kind === 'loaded') {
       this.#isLoaded = true
       this.#checkContext(message.facts)
+      this.#checkTemplate(message.templateProblem)
       this.#started.resolve({ ...message.facts, fields: llamaFields })
     } else {
       const { code, message: text, hint } = message.failure
@@ -201,6 +202,13 @@ class LlamaEngine implements InferenceEngine {
     if (wanted === null || wanted <= contextLength) return
     const text = `the context of the model has ${contextLength} tokens; max_model_len is ${wanted}`
     this.#options.log.warn('ContextClipped', text)
+  }
+
+  #checkTemplate(problem: string | null): void {
+    if (problem === null) return
+    const text = `the chat template of the model cannot be rendered: ${problem}`
+    const hint = 'chats will fail; text completions work'
+    this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
   #onExit(exit: ChildExit): void {

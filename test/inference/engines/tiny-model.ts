@@ -6,7 +6,7 @@ import { writeRandomModel } from '../../../scripts/random-model.mjs'
 /** Its context, in tokens. */
 export const tinyContext = 512
 
-const template = [
+const tinyTemplate = [
   '{{ bos_token }}',
   '{% if tools %}<|system|>tools {{ tools | tojson }}{{ eos_token }}{% endif %}',
   '{% for message in messages %}',
@@ -17,7 +17,7 @@ const template = [
 ].join('')
 
 /** Writes it into a folder; tells where. */
-export function writeTinyModel(folder: string): string {
+export function writeTinyModel(folder: string, template: string = tinyTemplate): string {
   const path = join(folder, 'tiny.gguf')
   writeRandomModel(path, {
     dim: 64,

@@ -2,10 +2,8 @@
 
 import { existsSync } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import { availableParallelism, cpus, homedir, loadavg } from 'node:os'
 import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
 import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } from 'node-llama-cpp'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
@@ -13,9 +11,10 @@ import { importPeer } from '../../../runtime/import-peer.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
+import { type ChatTemplate, createChatTemplate } from './formats/chat-template.ts'
 import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
-import type { ChatTemplate, LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
+import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
 import { bytesOfSpelling, longestSpelling } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
@@ -52,7 +51,7 @@ export async function loadRuntime(
     batchSize: order.batchSize,
     slots: await createSlots(library, model, context, order),
     vocabulary: createVocabulary(model),
-    template: await createTemplate(model),
+    template: createTemplate(model),
     createGrammar: (format) => ({
       ofRuntime: new library.LlamaGrammar(llama, {
         grammar: format.kind === 'json_object' ? objectGrammar : toJsonGrammar(format.schema),
@@ -150,33 +149,19 @@ function createVocabulary(model: LlamaModel): Vocabulary {
   }
 }
 
-/** The library renders templates with a package that only it depends on. */
-async function createTemplate(model: LlamaModel): Promise<ChatTemplate | null> {
+function createTemplate(model: LlamaModel): ChatTemplate | null {
   const { tokenizer } = model.fileInfo.metadata
   if (typeof tokenizer?.chat_template !== 'string') return null
-  const source = tokenizer.chat_template
-  const require = createRequire(import.meta.resolve('node-llama-cpp'))
-  const url = pathToFileURL(require.resolve('@huggingface/jinja')).href
-  const { Template } = (await import(url)) as JinjaModule
-  // Not before it is used: a template that cannot be read leaves a model that continues text.
-  let template: InstanceType<JinjaModule['Template']> | undefined
-  const ends = { bos_token: model.tokens.bosString ?? '', eos_token: model.tokens.eosString ?? '' }
   const { tokens, token_type: types } = tokenizer.ggml
-  return {
-    knowsTools: /\btools\b/.test(source),
+  return createChatTemplate({
+    source: tokenizer.chat_template,
+    bos: model.tokens.bosString ?? '',
+    eos: model.tokens.eosString ?? '',
     controls: tokens.filter((text, at) => {
       const type = Number(types?.[at])
       return type === controlType || (type === addedType && /^[<[].*[>\]]$/.test(text))
     }),
-    render(input) {
-      template ??= new Template(source)
-      return template.render({ ...ends, ...input })
-    },
-  }
-}
-
-interface JinjaModule {
-  readonly Template: new (source: string) => { render(input: object): string }
+  })
 }
 
 async function createSlots(

@@ -34,7 +34,7 @@ async function load(order: LoadOrder): Promise<void> {
     loop = createLoop(model)
     const { contextLength, template } = model
     const facts = { name: order.modelName, contextLength, hasChatTemplate: template !== null }
-    parent.send({ kind: 'loaded', facts })
+    parent.send({ kind: 'loaded', facts, templateProblem: template?.problem ?? null })
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }

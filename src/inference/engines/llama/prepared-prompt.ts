@@ -9,7 +9,16 @@ import type {
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 import type { Failure, PlainRequest } from './protocol.ts'
-import type { ChatTemplate, Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
+import type { ChatTemplate, TemplateTraits, TemplateVariables } from './formats/chat-template.ts'
+import {
+  callableTools,
+  emptyParameters,
+  toPlainRole,
+  toTemplateMessages,
+  withDescribedTools,
+} from './formats/template-messages.ts'
+import { TemplateError } from './jinja/values.ts'
+import type { Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
 import { callSchema } from './tool-calls.ts'
 
 export interface PreparedPrompt {
@@ -72,7 +81,22 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     const grammar = format.kind === 'text' ? null : runtime.createGrammar(format)
     return { tokens, grammar, tools }
   } catch (error) {
-    return { code: 'unsupported', message: messageOf(error) }
+    return toFailure(error, template)
+  }
+}
+
+/**
+ * A conversation that the template refuses in its own words is the client's mistake; a template
+ * that fails is the server's.
+ */
+function toFailure(error: unknown, template: ChatTemplate | null): Failure {
+  const message = messageOf(error)
+  if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
+  const problem = template?.problem ?? null
+  if (error.isRaised && problem === null) return { code: 'unsupported', message }
+  return {
+    code: 'engine_error',
+    message: `the chat template of the model cannot be rendered: ${problem ?? message}`,
   }
 }
 
@@ -132,18 +156,9 @@ function minTokens({ pieces }: RenderedPrompt, { longestToken }: Vocabulary): nu
   return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / longestToken)
 }
 
-/** The tools that the model may call. */
-export function callableTools(input: GenerationInput): readonly ToolDefinition[] {
-  if (input.kind === 'text' || input.toolChoice === 'none') return []
-  const { tools = [], toolChoice } = input
-  return typeof toolChoice === 'object'
-    ? tools.filter(({ name }) => name === toolChoice.name)
-    : tools
-}
-
 /** For models without a template: the messages in order, system messages first. */
 function toPlainText(chat: Chat): string {
-  const messages = withDescribedTools(chat)
+  const messages = withDescribedTools(chat).map(toPlainRole)
   const isSystem = ({ role }: ChatMessage): boolean => role === 'system'
   const others = messages.filter((message) => !isSystem(message))
   const ordered = [...messages.filter(isSystem), ...others]
@@ -151,21 +166,23 @@ function toPlainText(chat: Chat): string {
 }
 
 /** The input that templates expect; texts of clients cannot become control tokens. */
-function templateInput(chat: Chat, template: ChatTemplate): object {
-  const tools = callableTools(chat)
-  const hasTools = template.knowsTools && tools.length > 0
-  const messages = hasTools ? chat.messages : withDescribedTools(chat)
+function templateInput(chat: Chat, { traits, controls }: ChatTemplate): TemplateVariables {
+  const tools = traits.knowsTools ? callableTools(chat).map(toTemplateTool) : []
+  const messages = toTemplateMessages(chat, traits)
   return {
     messages: messages.map((message) => ({
       role: message.role,
-      ...(escapeAll(toTemplateMessage(message), template.controls) as object),
+      ...(escapeAll(toTemplateMessage(message, traits), controls) as object),
     })),
-    ...(hasTools ? { tools: escapeAll(tools.map(toTemplateTool), template.controls) } : {}),
+    ...(tools.length > 0 ? { tools: escapeAll(tools, controls) as readonly object[] } : {}),
     add_generation_prompt: true,
   }
 }
 
-function toTemplateMessage({ content, name, toolCalls, toolCallId }: ChatMessage): object {
+function toTemplateMessage(
+  { content, name, toolCalls, toolCallId }: ChatMessage,
+  { argumentsAs }: TemplateTraits,
+): object {
   return {
     content,
     ...(name === undefined ? {} : { name }),
@@ -176,7 +193,7 @@ function toTemplateMessage({ content, name, toolCalls, toolCallId }: ChatMessage
           tool_calls: toolCalls.map(({ id, name: tool, arguments: text }) => ({
             id,
             type: 'function',
-            function: { name: tool, arguments: parsed(text) },
+            function: { name: tool, arguments: argumentsAs === 'text' ? text : parsed(text) },
           })),
         }),
   }
@@ -191,9 +208,9 @@ function parsed(text: string): unknown {
   }
 }
 
-const toTemplateTool = ({ name, description = '', parameters = {} }: ToolDefinition): object => ({
+const toTemplateTool = ({ name, description = '', parameters }: ToolDefinition): object => ({
   type: 'function',
-  function: { name, description, parameters },
+  function: { name, description, parameters: parameters ?? emptyParameters },
 })
 
 function escapeAll(value: unknown, controls: readonly string[]): unknown {
@@ -217,19 +234,4 @@ function escapeControls(text: string, controls: readonly string[]): string {
     escaped = escaped.replaceAll(control, () => head + splitMark + control.slice(head.length))
   }
   return escaped
-}
-
-/** The messages with the tools described in words, for templates without tool support. */
-function withDescribedTools(chat: Chat): readonly ChatMessage[] {
-  const tools = callableTools(chat)
-  if (tools.length === 0) return chat.messages
-  const lines = tools.map((tool) => JSON.stringify(tool))
-  const content = [
-    'You can call these tools:',
-    ...lines,
-    'To call one, answer with nothing but {"name": "<tool>", "arguments": {...}}.',
-  ].join('\n')
-  const [head, ...rest] = chat.messages
-  if (head?.role !== 'system') return [{ role: 'system', content }, ...chat.messages]
-  return [{ ...head, content: `${head.content}\n\n${content}` }, ...rest]
 }

@@ -40,7 +40,12 @@ export type ToLlama =
 
 export type FromLlama =
   | { readonly kind: 'progress'; readonly progress: LoadProgress }
-  | { readonly kind: 'loaded'; readonly facts: ModelFacts }
+  | {
+      readonly kind: 'loaded'
+      readonly facts: ModelFacts
+      /** Why the model's chat template cannot be used; `null` if it can. */
+      readonly templateProblem: string | null
+    }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
   | { readonly kind: 'update'; readonly update: RequestUpdate }
   | { readonly kind: 'tokens'; readonly ask: number; readonly tokens: readonly number[] }

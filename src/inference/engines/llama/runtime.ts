@@ -1,6 +1,7 @@
 /** The port between the step loop and the library that evaluates a model. Types only. */
 
 import type { OutputFormat } from '../../generation/inference-engine.ts'
+import type { ChatTemplate } from './formats/chat-template.ts'
 
 export type Token = number
 
@@ -36,15 +37,6 @@ export interface Vocabulary {
   bytesOf(token: Token): readonly number[] | null
   /** An answer ends with it. */
   isEnd(token: Token): boolean
-}
-
-export interface ChatTemplate {
-  /** The template renders tools itself. */
-  readonly knowsTools: boolean
-  /** The texts that would become control tokens. */
-  readonly controls: readonly string[]
-  /** Throws what the template raises. */
-  render(input: object): string
 }
 
 /** Generates one answer at a time. */

@@ -21,10 +21,13 @@ export const storyModel = (): string =>
   installModel('stories15M', { folder: models, say: () => {} }).path
 
 /** A folder for the test file, with the model that has a template. */
-export function useTinyModel(): { readonly folder: string; readonly path: string } {
+export function useTinyModel(template?: string): {
+  readonly folder: string
+  readonly path: string
+} {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-tiny-'))
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
-  return { folder, path: writeTinyModel(folder) }
+  return { folder, path: writeTinyModel(folder, template) }
 }
 
 /** Not started. */

@@ -1,11 +1,20 @@
 import { describe, expect, it } from 'vitest'
 import type { GenerationInput } from '../../../../src/inference/generation/inference-engine.ts'
+import type { ChatTemplate } from '../../../../src/inference/engines/llama/formats/chat-template.ts'
+import { callableTools } from '../../../../src/inference/engines/llama/formats/template-messages.ts'
 import {
-  callableTools,
   promptTokens,
   renderPrompt,
 } from '../../../../src/inference/engines/llama/prepared-prompt.ts'
-import type { ChatTemplate, Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
+import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
+
+const fullTraits = {
+  hasSystemRole: true,
+  knowsTools: true,
+  argumentsAs: 'object',
+  allowsParallelCalls: true,
+  callIds: 'any',
+} as const
 
 /** Keeps the pieces of text that it is given instead of tokens. */
 function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, first = false) {
@@ -19,7 +28,9 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
     },
   } as unknown as Vocabulary
   const whole: ChatTemplate | null = template && {
-    knowsTools: true,
+    source: '',
+    problem: null,
+    traits: fullTraits,
     controls: ['<|user|>', '</s>'],
     render: (given) => {
       rendered.push(given)
@@ -105,13 +116,16 @@ describe('renderPrompt', () => {
 
   it('describes tools in words if the template does not support them', () => {
     const chat = { kind: 'chat', messages: [user('hi')], tools: [weather] } as const
-    const { rendered } = spell(chat, { knowsTools: false })
+    const { rendered } = spell(chat, { traits: { ...fullTraits, knowsTools: false } })
     expect(rendered).toMatchObject({
       messages: [{ role: 'system', content: expect.stringContaining('"weather"') }, user('hi')],
     })
     expect(rendered).not.toHaveProperty('tools')
     const system = { role: 'system', content: 'Be kind.' } as const
-    const ruled = spell({ ...chat, messages: [system, user('hi')] }, { knowsTools: false })
+    const ruled = spell(
+      { ...chat, messages: [system, user('hi')] },
+      { traits: { ...fullTraits, knowsTools: false } },
+    )
     expect(ruled.rendered).toMatchObject({
       messages: [{ content: expect.stringMatching(/^Be kind\.\n\nYou can call/) }, user('hi')],
     })

@@ -1,0 +1,181 @@
+/** The chat template of a model, and what it turns out to support when it is tried at load. */
+
+import { systemClock } from '../../../../foundation/clock.ts'
+import { messageOf } from '../../../../foundation/errors.ts'
+import { strftime } from '../jinja/strftime.ts'
+import { JinjaTemplate } from '../jinja/template.ts'
+
+/** What a template supports; what it does not is rewritten before it is rendered. */
+export interface TemplateTraits {
+  /** Without it, the text of a system message belongs into the first user message. */
+  readonly hasSystemRole: boolean
+  /** The template renders tools, calls and their outcomes itself. */
+  readonly knowsTools: boolean
+  /** The arguments of calls: as an object, or as JSON text. */
+  readonly argumentsAs: 'object' | 'text'
+  /** One message may have several calls. */
+  readonly allowsParallelCalls: boolean
+  /** Ids of calls: of any form, or of nine letters and digits. */
+  readonly callIds: 'any' | 'nine'
+}
+
+export interface ChatTemplate {
+  readonly source: string
+  readonly traits: TemplateTraits
+  /** The texts that would become control tokens. */
+  readonly controls: readonly string[]
+  /** Why it cannot render even one message; `null` if it can. */
+  readonly problem: string | null
+  /** Throws a `TemplateError`. */
+  render(variables: TemplateVariables): string
+}
+
+/** The variables of a template: `messages`, `tools`, `add_generation_prompt`, and further ones. */
+export interface TemplateVariables {
+  readonly messages: readonly object[]
+  readonly tools?: readonly object[]
+  readonly [name: string]: unknown
+}
+
+export interface ChatTemplateOptions {
+  readonly source: string
+  /** The texts of the tokens that begin and end a text. */
+  readonly bos: string
+  readonly eos: string
+  readonly controls: readonly string[]
+  readonly now?: () => Date
+}
+
+const wallTime = (): Date => new Date(systemClock.now() * 1000)
+
+/** Never throws: a model whose template cannot be used can still continue text. */
+export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
+  const { source, bos, eos, controls, now = wallTime } = options
+  const render = createRender(source, now)
+  const isOld = !/\btools\b/.test(source)
+  const renderAll = (variables: TemplateVariables): string =>
+    render({
+      bos_token: bos,
+      eos_token: eos,
+      ...(isOld ? oldVariables(variables, now()) : {}),
+      ...variables,
+    })
+  return {
+    source,
+    controls,
+    traits: probeTraits(renderAll),
+    problem: problemOf(renderAll),
+    render: renderAll,
+  }
+}
+
+/** What the template of firefunction reads instead of `tools`. */
+const oldVariables = ({ tools = [] }: TemplateVariables, now: Date): object => ({
+  functions: JSON.stringify(tools),
+  datetime: strftime('%b %d %Y %H:%M:%S', now),
+})
+
+function createRender(source: string, now: () => Date): (variables: object) => string {
+  try {
+    const template = new JinjaTemplate(source, now)
+    return (variables) => template.render(variables)
+  } catch (error) {
+    return () => {
+      throw error
+    }
+  }
+}
+
+type Render = (variables: TemplateVariables) => string
+
+/** Texts that no template contains. */
+const systemMark = 'system-probe-7c1'
+const userMark = 'user-probe-7c2'
+const argumentMark = 'argument-probe-7c3'
+const outcomeMark = 'outcome-probe-7c4'
+const toolMark = 'tool_probe_7c5'
+
+const user = { role: 'user', content: userMark }
+const tools = [
+  {
+    type: 'function',
+    function: {
+      name: toolMark,
+      description: 'Probes.',
+      parameters: {
+        type: 'object',
+        properties: { probe: { type: 'string', description: 'A text.' } },
+        required: ['probe'],
+      },
+    },
+  },
+]
+
+function problemOf(render: Render): string | null {
+  try {
+    const text = render({ messages: [user], add_generation_prompt: true })
+    return text.includes(userMark) ? null : 'the template leaves out the message'
+  } catch (error) {
+    return messageOf(error)
+  }
+}
+
+/** What a template raises, or leaves out, it does not support. */
+function probeTraits(render: Render): TemplateTraits {
+  const contains = (variables: TemplateVariables, ...marks: readonly string[]): boolean => {
+    try {
+      const text = render({ add_generation_prompt: true, ...variables })
+      return marks.every((mark) => text.includes(mark))
+    } catch {
+      return false
+    }
+  }
+  const loop = (form: CallForm): boolean =>
+    contains({ messages: toolLoop(form), tools }, argumentMark, outcomeMark)
+  const forms = (['object', 'text'] as const).flatMap((argumentsAs) =>
+    (['any', 'nine'] as const).map((callIds) => ({ argumentsAs, callIds, calls: 1 })),
+  )
+  const form = forms.find(loop)
+  const system = { role: 'system', content: systemMark }
+  return {
+    hasSystemRole: contains({ messages: [system, user] }, systemMark, userMark),
+    knowsTools: form !== undefined && contains({ messages: [user], tools }, toolMark),
+    argumentsAs: form?.argumentsAs ?? 'object',
+    callIds: form?.callIds ?? 'any',
+    allowsParallelCalls: form !== undefined && loop({ ...form, calls: 2 }),
+  }
+}
+
+interface CallForm {
+  readonly argumentsAs: 'object' | 'text'
+  readonly callIds: 'any' | 'nine'
+  readonly calls: number
+}
+
+function toolLoop({ argumentsAs, callIds, calls }: CallForm): readonly object[] {
+  const args = { probe: argumentMark }
+  const ids = Array.from({ length: calls }, (_, at) =>
+    callIds === 'nine' ? `abcdefgh${at}` : `call_probe_of_any_form_${at}`,
+  )
+  return [
+    user,
+    {
+      role: 'assistant',
+      content: '',
+      tool_calls: ids.map((id) => ({
+        id,
+        type: 'function',
+        function: {
+          name: toolMark,
+          arguments: argumentsAs === 'object' ? args : JSON.stringify(args),
+        },
+      })),
+    },
+    ...ids.map((id) => ({
+      role: 'tool',
+      content: outcomeMark,
+      tool_call_id: id,
+      name: toolMark,
+    })),
+  ]
+}

@@ -1,0 +1,130 @@
+/** Rewrites the messages of a conversation into what the template of a model supports. Pure. */
+
+import { createHash } from 'node:crypto'
+import type {
+  ChatMessage,
+  GenerationInput,
+  ToolCall,
+  ToolDefinition,
+} from '../../../generation/inference-engine.ts'
+import type { TemplateTraits } from './chat-template.ts'
+
+type Chat = Extract<GenerationInput, { kind: 'chat' }>
+
+/** The tools that the model may call. */
+export function callableTools(input: GenerationInput): readonly ToolDefinition[] {
+  if (input.kind === 'text' || input.toolChoice === 'none') return []
+  const { tools = [], toolChoice } = input
+  return typeof toolChoice === 'object'
+    ? tools.filter(({ name }) => name === toolChoice.name)
+    : tools
+}
+
+/** The messages, such that a template with these traits renders all of them. */
+export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly ChatMessage[] {
+  let { messages } = chat
+  if (!traits.knowsTools) messages = joinNeighbours(withDescribedTools(chat).map(toPlainRole))
+  else if (!traits.allowsParallelCalls) messages = messages.flatMap(separateCalls(messages))
+  if (!traits.hasSystemRole) messages = joinNeighbours(withoutSystem(messages))
+  return traits.callIds === 'nine' ? messages.map(withNineLetterIds) : messages
+}
+
+/** The messages with the tools described in words, for templates without tool support. */
+export function withDescribedTools(chat: Chat): readonly ChatMessage[] {
+  const tools = callableTools(chat)
+  if (tools.length === 0) return chat.messages
+  const lines = tools.map(({ name, description, parameters }) =>
+    JSON.stringify({ name, description, parameters: parameters ?? emptyParameters }),
+  )
+  const content = [
+    'You can call these tools:',
+    ...lines,
+    'To call one, answer with nothing but {"name": "<tool>", "arguments": {...}}.',
+  ].join('\n')
+  const [head, ...rest] = chat.messages
+  if (head?.role !== 'system') return [{ role: 'system', content }, ...chat.messages]
+  return [{ ...head, content: `${head.content}\n\n${content}` }, ...rest]
+}
+
+/** A tool without `parameters` takes none. */
+export const emptyParameters = { type: 'object', properties: {} } as const
+
+/** Calls and their outcomes as text of the assistant and the user. */
+export function toPlainRole(message: ChatMessage): ChatMessage {
+  const { role, content, toolCalls } = message
+  if (role === 'tool') {
+    const { name, toolCallId } = message
+    return { role: 'user', content: `Outcome of ${name ?? toolCallId ?? 'the call'}:\n${content}` }
+  }
+  if (toolCalls === undefined) return message
+  const calls = toolCalls.map((call) => `{"name": "${call.name}", "arguments": ${call.arguments}}`)
+  return { role, content: [content, ...calls].filter((text) => text !== '').join('\n') }
+}
+
+/** Messages of one role that follow each other become one: templates want roles to alternate. */
+function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+  const joined: ChatMessage[] = []
+  for (const message of messages) {
+    const last = joined.at(-1)
+    const isSame = last?.role === message.role && message.role !== 'tool'
+    const hasCalls = last?.toolCalls !== undefined || message.toolCalls !== undefined
+    if (last === undefined || !isSame || hasCalls) joined.push(message)
+    else joined[joined.length - 1] = { ...last, content: `${last.content}\n\n${message.content}` }
+  }
+  return joined
+}
+
+/** The text of system messages stands at the beginning of the first user message. */
+function withoutSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+  const isSystem = ({ role }: ChatMessage): boolean => role === 'system'
+  const text = messages
+    .filter(isSystem)
+    .map(({ content }) => content)
+    .join('\n\n')
+  const others = messages.filter((message) => !isSystem(message))
+  if (text === '') return others
+  const at = others.findIndex(({ role }) => role === 'user')
+  const first = others[at]
+  if (first === undefined) return [{ role: 'user', content: text }, ...others]
+  return others.with(at, { ...first, content: `${text}\n\n${first.content}` })
+}
+
+/** One call for each assistant message, each followed by its outcome. */
+function separateCalls(
+  messages: readonly ChatMessage[],
+): (message: ChatMessage) => readonly ChatMessage[] {
+  const separated = new Set(
+    messages.flatMap(({ toolCalls = [] }) => (toolCalls.length > 1 ? toolCalls : [])),
+  )
+  const ids = new Set([...separated].map(({ id }) => id))
+  const outcomeOf = (call: ToolCall): readonly ChatMessage[] =>
+    messages.filter(({ toolCallId }) => toolCallId === call.id).slice(0, 1)
+  return (message) => {
+    const { toolCalls = [], toolCallId } = message
+    if (toolCallId !== undefined && ids.has(toolCallId)) return []
+    if (toolCalls.length < 2) return [message]
+    return toolCalls.flatMap((call, at) => [
+      { ...message, content: at === 0 ? message.content : '', toolCalls: [call] },
+      ...outcomeOf(call),
+    ])
+  }
+}
+
+const nineLetters = /^[a-zA-Z0-9]{9}$/
+
+function withNineLetterIds(message: ChatMessage): ChatMessage {
+  const { toolCalls, toolCallId } = message
+  return {
+    ...message,
+    ...(toolCallId === undefined ? {} : { toolCallId: toNineLetters(toolCallId) }),
+    ...(toolCalls === undefined
+      ? {}
+      : { toolCalls: toolCalls.map((call) => ({ ...call, id: toNineLetters(call.id) })) }),
+  }
+}
+
+/** The same for the same id, so that calls and outcomes still belong together. */
+export function toNineLetters(id: string): string {
+  if (nineLetters.test(id)) return id
+  return createHash('sha256').update(id).digest('hex').slice(0, 9)
+}

@@ -1,0 +1,317 @@
+/** The filters of templates. */
+
+import { replace, strip, title } from './methods.ts'
+import { attributeOf, formatPercent, isIn, itemOf } from './operations.ts'
+import { toJson } from './python-json.ts'
+import { runTest } from './tests.ts'
+import {
+  compare,
+  defined,
+  Dict,
+  isEqual,
+  isFloat,
+  isTrue,
+  iterate,
+  Lazy,
+  lengthOf,
+  Markup,
+  type Named,
+  numberOf,
+  TemplateError,
+  textOf,
+  toFloat,
+  toMarkup,
+  toRepr,
+  toText,
+  Tuple,
+  toValue,
+  Undefined,
+  type Value,
+  valueOr,
+} from './values.ts'
+
+type Filter = (value: Value, args: readonly Value[], named: Named) => Value
+
+export function runFilter(name: string, value: Value, args: readonly Value[], named: Named): Value {
+  const filter = Object.hasOwn(filters, name) ? filters[name] : undefined
+  if (filter === undefined) throw new TemplateError(`No filter named '${name}'.`)
+  return filter(value, args, named)
+}
+
+/** The argument at a position or with a name. */
+const arg = (args: readonly Value[], at: number, named: Named, name: string): Value | undefined =>
+  at < args.length ? args[at] : named.get(name)
+
+const isOn = (value: Value | undefined): boolean => value !== undefined && isTrue(value)
+
+const count = (value: Value | undefined, otherwise: number): number =>
+  value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
+
+/** Follows `a.b.0`. */
+function follow(value: Value, path: Value | undefined): Value {
+  if (path === undefined || path === null) return value
+  const parts = typeof path === 'string' ? path.split('.') : [path]
+  return parts.reduce<Value>((of, part) => {
+    const isIndex = typeof part === 'string' && /^\d+$/.test(part)
+    return itemOf(of, isIndex ? Number(part) : part)
+  }, value)
+}
+
+const ignoreCase = (value: Value, isExact: boolean): Value => {
+  const text = textOf(value)
+  return text === null || isExact ? value : text.toLowerCase()
+}
+
+function sort(items: readonly Value[], args: readonly Value[], named: Named): Value[] {
+  const isReverse = isOn(arg(args, 0, named, 'reverse'))
+  const isExact = isOn(arg(args, 1, named, 'case_sensitive'))
+  const attribute = arg(args, 2, named, 'attribute')
+  const key = (item: Value): Value => ignoreCase(follow(item, attribute), isExact)
+  const sorted = items.toSorted((one, other) => compare(key(one), key(other)))
+  return isReverse ? sorted.toReversed() : sorted
+}
+
+function dictsort(value: Value, args: readonly Value[], named: Named): Value {
+  if (!(value instanceof Dict)) throw new TemplateError('dictsort needs a dict')
+  const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
+  const at = arg(args, 1, named, 'by') === 'value' ? 1 : 0
+  const isReverse = isOn(arg(args, 2, named, 'reverse'))
+  const key = (entry: readonly Value[]): Value => ignoreCase(entry[at] ?? null, isExact)
+  const sorted = Array.from(value, (entry) => Tuple.from(entry)).toSorted((one, other) =>
+    compare(key(one), key(other)),
+  )
+  return isReverse ? sorted.toReversed() : sorted
+}
+
+/** Some filters take whatever is false as empty, `none` too. */
+const iterateTrue = (value: Value): readonly Value[] => (isTrue(value) ? iterate(value) : [])
+
+/** `select`, `reject` and, with an attribute, `selectattr` and `rejectattr`. */
+function choose(isWanted: boolean, hasAttribute: boolean): Filter {
+  return (value, args) => {
+    const [attribute, rest] = hasAttribute ? [args[0], args.slice(1)] : [undefined, args]
+    const [test, ...others] = rest
+    return Lazy.from(
+      iterateTrue(value).filter((item) => {
+        const tested = follow(item, attribute)
+        const name = test === undefined ? null : toText(test)
+        return (name === null ? isTrue(tested) : runTest(name, tested, others)) === isWanted
+      }),
+    )
+  }
+}
+
+function map(value: Value, args: readonly Value[], named: Named): Value {
+  const [first, ...rest] = args
+  const attribute = named.get('attribute')
+  const otherwise = named.get('default')
+  return Lazy.from(
+    iterateTrue(value).map((item) => {
+      if (attribute === undefined) return runFilter(toText(first ?? null), item, rest, named)
+      const found = follow(item, attribute)
+      return found instanceof Undefined && otherwise !== undefined ? otherwise : found
+    }),
+  )
+}
+
+function indent(value: Value, args: readonly Value[], named: Named): Value {
+  const width = arg(args, 0, named, 'width') ?? 4
+  const space = textOf(width) ?? ' '.repeat(count(width, 4))
+  const isFirst = isOn(arg(args, 1, named, 'first'))
+  const isBlank = isOn(arg(args, 2, named, 'blank'))
+  const [head = '', ...rest] = `${toText(value)}\n`.split('\n').slice(0, -1)
+  const lines = rest.map((line) => (line === '' && !isBlank ? line : space + line))
+  return [isFirst ? space + head : head, ...lines].join('\n')
+}
+
+function round(value: Value, args: readonly Value[], named: Named): Value {
+  const number = numberOf(value) ?? 0
+  const factor = 10 ** count(arg(args, 0, named, 'precision'), 0)
+  const how = arg(args, 1, named, 'method')
+  const scaled = number * factor
+  if (how === 'ceil') return toFloat(Math.ceil(scaled) / factor)
+  if (how === 'floor') return toFloat(Math.floor(scaled) / factor)
+  const near = Math.round(scaled)
+  // Halves go to the even neighbour.
+  const isHalf = Math.abs(scaled - Math.trunc(scaled)) === 0.5
+  return toFloat((isHalf && near % 2 !== 0 ? near - 1 : near) / factor)
+}
+
+function toInt(value: Value, args: readonly Value[], named: Named): Value {
+  const otherwise = valueOr(arg(args, 0, named, 'default'), 0)
+  const text = textOf(value)
+  const number = text === null ? numberOf(value) : text.trim() === '' ? NaN : Number(text)
+  return number === null || !Number.isFinite(number) ? otherwise : Math.trunc(number)
+}
+
+function toNumber(value: Value, args: readonly Value[], named: Named): Value {
+  const otherwise = valueOr(arg(args, 0, named, 'default'), toFloat(0))
+  const text = textOf(value)
+  const number = text === null ? numberOf(value) : text.trim() === '' ? NaN : Number(text)
+  return number === null || Number.isNaN(number) ? otherwise : toFloat(number)
+}
+
+function unique(value: Value, args: readonly Value[], named: Named): Value {
+  const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
+  const seen: Value[] = []
+  return Lazy.from(
+    iterate(value).filter((item) => {
+      const key = ignoreCase(follow(item, arg(args, 1, named, 'attribute')), isExact)
+      if (isIn(key, seen)) return false
+      seen.push(key)
+      return true
+    }),
+  )
+}
+
+function groupBy(value: Value, args: readonly Value[], named: Named): Value {
+  const attribute = arg(args, 0, named, 'attribute')
+  const groups: Value[] = []
+  const sorted = sort(iterate(value), [], new Map([['attribute', attribute ?? null]]))
+  let last: Tuple | undefined
+  for (const item of sorted) {
+    const key = follow(item, attribute)
+    if (last === undefined || !isEqual(last[0] ?? null, key)) {
+      last = Tuple.from([key, []])
+      groups.push(last)
+    }
+    const list = last[1]
+    if (Array.isArray(list)) list.push(item)
+  }
+  return groups
+}
+
+const extreme =
+  (sign: number): Filter =>
+  (value, args, named) => {
+    const items = iterate(value)
+    const attribute = arg(args, 1, named, 'attribute')
+    const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
+    const key = (item: Value): Value => ignoreCase(follow(item, attribute), isExact)
+    if (items.length === 0) return new Undefined('No aggregated item, sequence was empty.')
+    return items.reduce((best, item) => (compare(key(item), key(best)) * sign > 0 ? item : best))
+  }
+
+function batch(value: Value, args: readonly Value[], named: Named): Value {
+  const size = Math.max(1, count(arg(args, 0, named, 'linecount'), 1))
+  const fill = arg(args, 1, named, 'fill_with')
+  const items = iterate(value)
+  const batches: Value[] = []
+  for (let at = 0; at < items.length; at += size) {
+    const group = items.slice(at, at + size)
+    const isShort = fill !== undefined && fill !== null
+    const missing = isShort ? Array<Value>(size - group.length).fill(fill) : []
+    batches.push([...group, ...missing])
+  }
+  return batches
+}
+
+function joinItems(value: Value, args: readonly Value[], named: Named): Value {
+  const attribute = arg(args, 1, named, 'attribute')
+  const by = arg(args, 0, named, 'd')
+  return iterate(value)
+    .map((item) => toText(follow(item, attribute)))
+    .join(by === undefined ? '' : toText(by))
+}
+
+function sum(value: Value, args: readonly Value[], named: Named): Value {
+  const attribute = arg(args, 0, named, 'attribute')
+  const numbers = [
+    arg(args, 1, named, 'start') ?? 0,
+    ...iterate(value).map((item) => follow(item, attribute)),
+  ]
+  const total = numbers.reduce<number>((all, item) => all + (numberOf(defined(item)) ?? 0), 0)
+  return numbers.some(isFloat) ? toFloat(total) : total
+}
+
+function byDefault(value: Value, args: readonly Value[], named: Named): Value {
+  const isMissing = isOn(arg(args, 1, named, 'boolean'))
+    ? !isTrue(value)
+    : value instanceof Undefined
+  return isMissing ? valueOr(arg(args, 0, named, 'default_value'), '') : value
+}
+
+function reversed(value: Value): Value {
+  const items = iterate(value).toReversed()
+  return textOf(value) === null ? Lazy.from(items) : items.join('')
+}
+
+function capitalized(value: Value): Value {
+  const [head = '', ...rest] = Array.from(toText(value))
+  return head.toUpperCase() + rest.join('').toLowerCase()
+}
+
+function itemsOf(value: Value): Value {
+  if (value instanceof Undefined) return Lazy.from([])
+  if (!(value instanceof Dict)) throw new TemplateError('Can only get item pairs from a mapping.')
+  return Lazy.from(Array.from(value, (entry) => Tuple.from(entry)))
+}
+
+function truncate(value: Value, args: readonly Value[], named: Named): Value {
+  const text = toText(value)
+  const length = count(arg(args, 0, named, 'length'), 255)
+  const end = toText(arg(args, 2, named, 'end') ?? '...')
+  if (text.length <= length + count(arg(args, 3, named, 'leeway'), 5)) return text
+  const cut = text.slice(0, length - end.length)
+  if (isOn(arg(args, 1, named, 'killwords'))) return cut + end
+  const at = cut.lastIndexOf(' ')
+  return (at === -1 ? cut : cut.slice(0, at)) + end
+}
+
+const firstOf = (value: Value): Value =>
+  valueOr(iterate(value)[0], new Undefined('No first item, sequence was empty.'))
+
+const lastOf = (value: Value): Value =>
+  valueOr(iterate(value).at(-1), new Undefined('No last item, sequence was empty.'))
+
+const filters: Readonly<Record<string, Filter>> = {
+  abs: (value) => Math.abs(numberOf(defined(value)) ?? 0),
+  attr: (value, [name = null]) => attributeOf(value, toText(name)),
+  batch,
+  capitalize: capitalized,
+  count: (value) => lengthOf(value),
+  d: byDefault,
+  default: byDefault,
+  dictsort,
+  e: (value) => toMarkup(value),
+  escape: (value) => toMarkup(value),
+  first: firstOf,
+  float: toNumber,
+  forceescape: (value) => toMarkup(toText(value)),
+  from_json: (value) => toValue(JSON.parse(toText(value))),
+  format: (value, args, named) => formatPercent(toText(value), Tuple.from(args), named),
+  groupby: groupBy,
+  indent,
+  int: toInt,
+  items: itemsOf,
+  join: joinItems,
+  last: lastOf,
+  length: (value) => lengthOf(value),
+  list: (value) => [...iterate(value)],
+  lower: (value) => toText(value).toLowerCase(),
+  map,
+  max: extreme(1),
+  min: extreme(-1),
+  pprint: (value) => toRepr(value),
+  reject: choose(false, false),
+  rejectattr: choose(false, true),
+  replace: (value, [from = null, to = null, most]) =>
+    replace(toText(value), toText(from), toText(to), count(most, -1)),
+  reverse: reversed,
+  round,
+  safe: (value) => new Markup(toText(value)),
+  select: choose(true, false),
+  selectattr: choose(true, true),
+  sort: (value, args, named) => sort(iterate(value), args, named),
+  string: (value) => toText(value),
+  sum,
+  title: (value) => title(toText(value)),
+  tojson: toJson,
+  trim: (value, [letters]) =>
+    strip(toText(value), letters === undefined ? null : textOf(letters), 'both'),
+  truncate,
+  unique,
+  upper: (value) => toText(value).toUpperCase(),
+  urlencode: (value) => encodeURIComponent(toText(value)),
+  wordcount: (value) => (toText(value).match(/[\p{L}\p{N}_]+/gu) ?? []).length,
+}

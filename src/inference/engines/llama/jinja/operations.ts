@@ -1,0 +1,225 @@
+/** Operators, members and slices of values. */
+
+import { methodOf } from './methods.ts'
+import {
+  Callable,
+  compare,
+  defined,
+  Dict,
+  isEqual,
+  isFloat,
+  iterate,
+  Markup,
+  Namespace,
+  numberOf,
+  TemplateError,
+  textOf,
+  toFloat,
+  toKey,
+  toMarkup,
+  toRepr,
+  toText,
+  Tuple,
+  typeName,
+  Undefined,
+  type Value,
+  valueOr,
+} from './values.ts'
+
+const maxRepeated = 1_000_000
+
+export function operate(sign: string, left: Value, right: Value): Value {
+  if (sign === '~') return toText(left) + toText(right)
+  const [one, other] = [defined(left), defined(right)]
+  if (sign === '+') return add(one, other)
+  if (sign === '*' && (isSequence(one) || isSequence(other))) return repeat(one, other)
+  const text = textOf(one)
+  if (sign === '%' && text !== null) return formatPercent(text, other)
+  const [a, b] = [numberOf(one), numberOf(other)]
+  if (a === null || b === null) throw unsupported(sign, one, other)
+  return calculate(sign, a, b, isFloat(one) || isFloat(other))
+}
+
+const isSequence = (value: Value): boolean => Array.isArray(value) || textOf(value) !== null
+
+function concatenate(left: Value, right: Value): Value {
+  if (left instanceof Markup || right instanceof Markup) {
+    return new Markup(toMarkup(left).text + toMarkup(right).text)
+  }
+  return toText(left) + toText(right)
+}
+
+function add(one: Value, other: Value): Value {
+  const [text, otherText] = [textOf(one), textOf(other)]
+  if (text !== null && otherText !== null) return concatenate(one, other)
+  if (text !== null) {
+    throw new TemplateError(`can only concatenate str (not "${typeName(other)}") to str`)
+  }
+  if (Array.isArray(one) && Array.isArray(other)) {
+    return one instanceof Tuple ? Tuple.from([...one, ...other]) : [...one, ...other]
+  }
+  const [a, b] = [numberOf(one), numberOf(other)]
+  if (a === null || b === null) throw unsupported('+', one, other)
+  return calculate('+', a, b, isFloat(one) || isFloat(other))
+}
+
+function repeat(one: Value, other: Value): Value {
+  const [items, count] = isSequence(one) ? [one, numberOf(other)] : [other, numberOf(one)]
+  const text = textOf(items)
+  const length = text === null ? iterate(items).length : text.length
+  if (count === null || !Number.isInteger(count)) throw unsupported('*', one, other)
+  const times = Math.max(0, count)
+  if (times * length > maxRepeated) throw new TemplateError('a value is repeated too often')
+  if (text !== null) return text.repeat(times)
+  return Array.from({ length: times }, () => iterate(items)).flat()
+}
+
+function calculate(sign: string, a: number, b: number, hasFloat: boolean): Value {
+  if (b === 0 && ['/', '//', '%'].includes(sign)) throw new TemplateError('division by zero')
+  if (sign === '/') return toFloat(a / b)
+  const result = sign === '**' && b < 0 ? toFloat(a ** b) : arithmetic(sign, a, b)
+  return hasFloat && typeof result === 'number' ? toFloat(result) : result
+}
+
+function arithmetic(sign: string, a: number, b: number): number {
+  if (sign === '+') return a + b
+  if (sign === '-') return a - b
+  if (sign === '*') return a * b
+  if (sign === '//') return Math.floor(a / b)
+  // The sign of the remainder is that of the divisor.
+  return sign === '%' ? a - b * Math.floor(a / b) : a ** b
+}
+
+const unsupported = (sign: string, one: Value, other: Value): TemplateError =>
+  new TemplateError(
+    `unsupported operand type(s) for ${sign}: '${typeName(one)}' and '${typeName(other)}'`,
+  )
+
+export function isIn(item: Value, container: Value): boolean {
+  const whole = textOf(container)
+  if (whole !== null) {
+    const part = textOf(item)
+    if (part === null) {
+      throw new TemplateError(
+        `'in <string>' requires string as left operand, not ${typeName(item)}`,
+      )
+    }
+    return whole.includes(part)
+  }
+  if (container instanceof Dict) return container.has(toKey(item))
+  return iterate(container).some((other) => isEqual(item, other))
+}
+
+export function isOrdered(sign: string, left: Value, right: Value): boolean {
+  if (sign === '==') return isEqual(left, right)
+  if (sign === '!=') return !isEqual(left, right)
+  if (sign === 'in') return isIn(left, right)
+  if (sign === 'not in') return !isIn(left, right)
+  const order = compare(left, right)
+  if (sign === '<') return order < 0
+  if (sign === '>') return order > 0
+  return sign === '<=' ? order <= 0 : order >= 0
+}
+
+/** `of.name`: a method or an attribute, else an item. */
+export function attributeOf(of: Value, name: string): Value {
+  if (of instanceof Undefined) throw new TemplateError(of.message)
+  const own = ownAttribute(of, name)
+  if (own !== undefined) return own
+  if (of instanceof Dict) return valueOr(of.get(name), missing(of, name))
+  return missing(of, name)
+}
+
+/** `of[key]`: an item, else an attribute. */
+export function itemOf(of: Value, key: Value): Value {
+  if (of instanceof Undefined) throw new TemplateError(of.message)
+  if (of instanceof Dict) {
+    const found = Array.isArray(key) || key instanceof Undefined ? undefined : of.get(toKey(key))
+    if (found !== undefined) return found
+  }
+  const at = numberOf(key)
+  if (at !== null && isSequence(of)) {
+    const items = iterate(of)
+    return valueOr(items[at < 0 ? at + items.length : at], missing(of, key))
+  }
+  const name = textOf(key)
+  return valueOr(name === null ? undefined : ownAttribute(of, name), missing(of, key))
+}
+
+function ownAttribute(of: Value, name: string): Value | undefined {
+  if (of instanceof Namespace) return of.get(name)
+  if (of instanceof Callable) return of.attributes.get(name)
+  return methodOf(of, name)
+}
+
+function missing(of: Value, key: Value): Undefined {
+  const owner = of === null ? 'None' : `${typeName(of)} object`
+  const isName = typeof key === 'string'
+  return new Undefined(
+    isName ? `'${owner}' has no attribute '${key}'` : `${owner} has no element ${toRepr(key)}`,
+  )
+}
+
+export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
+  const items = iterate(defined(of))
+  const [from, to, by] = bounds.map((bound) => (bound === null ? null : numberOf(bound)))
+  const step = by ?? 1
+  if (step === 0) throw new TemplateError('slice step cannot be zero')
+  const clip = (at: number, least: number, most: number): number =>
+    Math.min(Math.max(at < 0 ? at + items.length : at, least), most)
+  const chosen: Value[] = []
+  if (step > 0) {
+    const end = clip(to ?? items.length, 0, items.length)
+    for (let at = clip(from ?? 0, 0, items.length); at < end; at += step) push(at)
+  } else {
+    const end = to === null || to === undefined ? -1 : clip(to, -1, items.length - 1)
+    for (let at = clip(from ?? items.length - 1, -1, items.length - 1); at > end; at += step) {
+      push(at)
+    }
+  }
+  if (textOf(of) !== null) return chosen.join('')
+  return of instanceof Tuple ? Tuple.from(chosen) : chosen
+
+  function push(at: number): void {
+    const item = items[at]
+    if (item !== undefined) chosen.push(item)
+  }
+}
+
+/** `'%s has %d' % (a, b)`. */
+export function formatPercent(
+  text: string,
+  given: Value,
+  named: ReadonlyMap<string, Value> = new Map(),
+): string {
+  const values = given instanceof Tuple ? [...given] : [given]
+  return text.replaceAll(
+    /%(?:\((\w+)\))?([-0+ ]*)(\d*)(?:\.(\d+))?([sdifrx%])/g,
+    (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
+      if (kind === '%') return '%'
+      const value = name === undefined ? values.shift() : memberOf(given, named, name)
+      if (value === undefined) throw new TemplateError('not enough arguments for format string')
+      return pad(formatOne(value, kind, places), flags, Number(width))
+    },
+  )
+}
+
+const memberOf = (
+  given: Value,
+  named: ReadonlyMap<string, Value>,
+  name: string,
+): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
+
+function formatOne(value: Value, kind: string, places: string | undefined): string {
+  if (kind === 's') return toText(value)
+  if (kind === 'r') return toRepr(value)
+  const number = numberOf(value)
+  if (number === null) throw new TemplateError(`%${kind} format: a number is required`)
+  if (kind === 'f') return number.toFixed(Number(places ?? 6))
+  return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
+}
+
+function pad(text: string, flags: string, width: number): string {
+  if (flags.includes('-')) return text.padEnd(width)
+  return text.padStart(width, flags.includes('0') ? '0' : ' ')
+}

@@ -1,0 +1,94 @@
+/**
+ * Chat templates in the language of Jinja, rendered as Jinja does in Python: models were trained
+ * with its output, down to spaces and quotes. Pure, except that a template may ask for the time.
+ */
+
+import { Scope } from './evaluator.ts'
+import { Interpreter } from './interpreter.ts'
+import type { Body } from './nodes.ts'
+import { parseTemplate } from './parser.ts'
+import { strftime } from './strftime.ts'
+import {
+  Callable,
+  Dict,
+  type Named,
+  Namespace,
+  numberOf,
+  TemplateError,
+  toText,
+  toValue,
+  type Value,
+  valueOr,
+} from './values.ts'
+
+/** As in Jinja's sandbox. */
+const maxRange = 100_000
+
+export class JinjaTemplate {
+  readonly #body: Body
+  readonly #now: () => Date
+
+  /** Throws a `TemplateError` for what cannot be parsed; unknown filters fail when used. */
+  constructor(source: string, now: () => Date) {
+    this.#body = parseTemplate(source)
+    this.#now = now
+  }
+
+  /** Throws a `TemplateError`; its `isRaised` tells whether the template raised it itself. */
+  render(variables: object): string {
+    const scope = new Scope()
+    for (const [name, value] of this.#globals()) scope.set(name, value)
+    for (const [name, value] of Object.entries(variables)) {
+      if (value !== undefined) scope.set(name, toValue(value))
+    }
+    return new Interpreter().render(this.#body, scope.open())
+  }
+
+  #globals(): ReadonlyMap<string, Value> {
+    const now: Value = new Callable('strftime_now', ([format = '']) =>
+      strftime(toText(format), this.#now()),
+    )
+    return new Map([...globals, ['strftime_now', now]])
+  }
+}
+
+function raise(message: Value): never {
+  throw new TemplateError(toText(message), true)
+}
+
+function range(args: readonly Value[]): Value {
+  const [first = 0, second, step = 1] = args.map((arg) => numberOf(arg) ?? 0)
+  const [from, to] = second === undefined ? [0, first] : [first, second]
+  if (step === 0) throw new TemplateError('range() arg 3 must not be zero')
+  const length = Math.max(0, Math.ceil((to - from) / step))
+  if (length > maxRange) throw new TemplateError('a range is too long')
+  return Array.from({ length }, (_, at) => from + at * step)
+}
+
+function namespace(args: readonly Value[], named: Named): Value {
+  const [given] = args
+  const entries = given instanceof Dict ? [...given] : []
+  return new Namespace([...entries.map(([key, value]) => [String(key), value] as const), ...named])
+}
+
+function dict(args: readonly Value[], named: Named): Value {
+  const [given] = args
+  return new Dict([...(given instanceof Dict ? given : []), ...named])
+}
+
+function joiner(args: readonly Value[]): Value {
+  let isFirst = true
+  return new Callable('joiner', () => {
+    const text = isFirst ? '' : valueOr(args[0], ', ')
+    isFirst = false
+    return text
+  })
+}
+
+const globals: ReadonlyMap<string, Value> = new Map<string, Value>([
+  ['raise_exception', new Callable('raise_exception', ([message = '']) => raise(message))],
+  ['range', new Callable('range', range)],
+  ['namespace', new Callable('namespace', namespace)],
+  ['dict', new Callable('dict', dict)],
+  ['joiner', new Callable('joiner', joiner)],
+])

@@ -1,0 +1,311 @@
+/** The values of a template, with the semantics that they have in Python. */
+
+/** What a template cannot do; `isRaised` if the template itself refuses the conversation. */
+export class TemplateError extends Error {
+  readonly isRaised: boolean
+
+  constructor(message: string, isRaised = false) {
+    super(message)
+    this.isRaised = isRaised
+  }
+}
+
+/** The value of a name that does not exist: empty when printed, an error when used. */
+export class Undefined {
+  /** The message of the error, such as `'x' is undefined`. */
+  readonly message: string
+
+  constructor(message: string) {
+    this.message = message
+  }
+}
+
+/** A float without a fraction, which is an integer for JavaScript. */
+export class Float {
+  readonly value: number
+
+  constructor(value: number) {
+    this.value = value
+  }
+}
+
+/** Text that is marked as safe: text that is added to it is escaped for HTML. */
+export class Markup {
+  readonly text: string
+
+  constructor(text: string) {
+    this.text = text
+  }
+}
+
+export class Tuple extends Array<Value> {}
+
+/** What a filter such as `map` gives: true even if it is empty. */
+export class Lazy extends Array<Value> {}
+
+export type Key = string | number | boolean | null
+export class Dict extends Map<Key, Value> {}
+export class Namespace extends Map<string, Value> {}
+
+/** Arguments by name. */
+export type Named = ReadonlyMap<string, Value>
+
+interface Attributes {
+  get(name: string): Value | undefined
+}
+
+/** A function, a method or a macro. */
+export class Callable {
+  readonly name: string
+  readonly call: (args: readonly Value[], named: Named) => Value
+  readonly attributes: Attributes
+
+  constructor(
+    name: string,
+    call: (args: readonly Value[], named: Named) => Value,
+    attributes: Attributes = new Map(),
+  ) {
+    this.name = name
+    this.call = call
+    this.attributes = attributes
+  }
+}
+
+export type Value =
+  | null
+  | boolean
+  | number
+  | string
+  | Float
+  | Markup
+  | Undefined
+  | Value[]
+  | Dict
+  | Namespace
+  | Callable
+
+/** A value of JSON as a template sees it. Members that are `undefined` are left out. */
+export function toValue(json: unknown): Value {
+  if (json === null || json === undefined) return null
+  if (typeof json === 'string' || typeof json === 'boolean' || typeof json === 'number') return json
+  if (Array.isArray(json)) return json.map(toValue)
+  if (typeof json !== 'object') throw new TypeError(`a template cannot read a ${typeof json}`)
+  if (json instanceof Callable) return json
+  const dict = new Dict()
+  for (const [key, value] of Object.entries(json)) {
+    if (value !== undefined) dict.set(key, toValue(value))
+  }
+  return dict
+}
+
+export function isTrue(value: Value): boolean {
+  if (value === null || value instanceof Undefined) return false
+  if (value instanceof Float) return value.value !== 0
+  if (value instanceof Markup) return value.text !== ''
+  if (value instanceof Lazy) return true
+  if (Array.isArray(value)) return value.length > 0
+  if (value instanceof Dict) return value.size > 0
+  return typeof value === 'object' || Boolean(value)
+}
+
+/** The name of the type in messages. */
+export function typeName(value: Value): string {
+  if (value === null) return 'NoneType'
+  if (value instanceof Undefined) return 'Undefined'
+  if (value instanceof Float) return 'float'
+  if (value instanceof Tuple) return 'tuple'
+  if (value instanceof Lazy) return 'generator'
+  if (Array.isArray(value)) return 'list'
+  if (value instanceof Dict) return 'dict'
+  if (value instanceof Namespace) return 'Namespace'
+  if (value instanceof Callable) return 'function'
+  if (typeof value === 'number') return Number.isInteger(value) ? 'int' : 'float'
+  return typeof value === 'boolean' ? 'bool' : 'str'
+}
+
+/** The value; throws if it does not exist. */
+export function defined(value: Value): Exclude<Value, Undefined> {
+  if (value instanceof Undefined) throw new TemplateError(value.message)
+  return value
+}
+
+/** The text of a text; `null` for other values. */
+export function textOf(value: Value): string | null {
+  if (typeof value === 'string') return value
+  return value instanceof Markup ? value.text : null
+}
+
+/** The number of a number or a boolean; `null` for other values. */
+export function numberOf(value: Value): number | null {
+  if (typeof value === 'number') return value
+  if (typeof value === 'boolean') return Number(value)
+  return value instanceof Float ? value.value : null
+}
+
+export const isFloat = (value: Value): boolean =>
+  value instanceof Float || (typeof value === 'number' && !Number.isInteger(value))
+
+export const toFloat = (value: number): Value =>
+  Number.isInteger(value) ? new Float(value) : value
+
+/** `null` is a value: `??` would replace it. */
+export const valueOr = (value: Value | undefined, otherwise: Value): Value =>
+  value === undefined ? otherwise : value
+
+/** What `str` gives: the text of a value as it is printed. */
+export function toText(value: Value): string {
+  const text = textOf(value)
+  if (text !== null) return text
+  return value instanceof Undefined ? '' : toRepr(value)
+}
+
+export function toRepr(value: Value): string {
+  if (value === null) return 'None'
+  if (value === true) return 'True'
+  if (value === false) return 'False'
+  const text = textOf(value)
+  if (text !== null) return value instanceof Markup ? `Markup(${quote(text)})` : quote(text)
+  const number = numberOf(value)
+  if (number !== null) return numberText(number, isFloat(value))
+  if (value instanceof Tuple) {
+    return `(${value.map(toRepr).join(', ')}${value.length === 1 ? ',' : ''})`
+  }
+  if (Array.isArray(value)) return `[${Array.from(value, toRepr).join(', ')}]`
+  if (value instanceof Dict) {
+    return `{${Array.from(value, ([key, item]) => `${toRepr(key)}: ${toRepr(item)}`).join(', ')}}`
+  }
+  return value instanceof Undefined ? 'Undefined' : `<${typeName(value)}>`
+}
+
+export function numberText(value: number, isWhole: boolean): string {
+  if (Number.isNaN(value)) return 'nan'
+  if (!Number.isFinite(value)) return value > 0 ? 'inf' : '-inf'
+  if (Number.isInteger(value) && Math.abs(value) < 1e16) {
+    const sign = Object.is(value, -0) && isWhole ? '-' : ''
+    return isWhole ? `${sign}${value}.0` : `${value}`
+  }
+  if (Number.isInteger(value) && !isWhole) return BigInt(value).toString()
+  const [digits = '', exponent] = shortest(value).split('e')
+  if (exponent === undefined) return digits
+  const power = Number(exponent)
+  return `${digits}e${power < 0 ? '-' : '+'}${String(Math.abs(power)).padStart(2, '0')}`
+}
+
+/** Python writes small numbers with an exponent earlier than JavaScript does. */
+function shortest(value: number): string {
+  const size = Math.abs(value)
+  return size < 1e-4 || size >= 1e16 ? value.toExponential() : String(value)
+}
+
+function quote(text: string): string {
+  const mark = text.includes("'") && !text.includes('"') ? '"' : "'"
+  const escaped = text
+    .replaceAll('\\', '\\\\')
+    .replaceAll('\n', String.raw`\n`)
+    .replaceAll('\r', String.raw`\r`)
+    .replaceAll('\t', String.raw`\t`)
+    // oxlint-disable-next-line no-control-regex -- these are what Python escapes
+    .replaceAll(/[\u0000-\u001F\u007F-\u00A0\u00AD]/g, escapeCode)
+  return mark + (mark === "'" ? escaped.replaceAll("'", String.raw`\'`) : escaped) + mark
+}
+
+const escapeCode = (letter: string): string =>
+  String.raw`\x${letter.charCodeAt(0).toString(16).padStart(2, '0')}`
+
+export function isEqual(one: Value, other: Value): boolean {
+  const number = numberOf(one)
+  if (number !== null) return number === numberOf(other)
+  const text = textOf(one)
+  if (text !== null) return text === textOf(other)
+  if (one instanceof Undefined) return other instanceof Undefined
+  if (Array.isArray(one)) {
+    if (!Array.isArray(other) || one instanceof Tuple !== other instanceof Tuple) return false
+    return one.length === other.length && one.every((item, at) => isEqual(item, other[at] ?? null))
+  }
+  if (!(one instanceof Dict) || !(other instanceof Dict)) return one === other
+  if (one.size !== other.size) return false
+  return Array.from(one).every(([key, item]) => {
+    const same = other.get(key)
+    return same !== undefined && isEqual(item, same)
+  })
+}
+
+/** Negative if the first is less. Throws for values that have no order. */
+export function compare(one: Value, other: Value): number {
+  const [left, right] = [numberOf(one), numberOf(other)]
+  if (left !== null && right !== null) return left - right
+  const [text, otherText] = [textOf(one), textOf(other)]
+  if (text !== null && otherText !== null) return compareText(text, otherText)
+  if (Array.isArray(one) && Array.isArray(other)) {
+    for (const [at, item] of one.entries()) {
+      const same = other[at]
+      if (same === undefined) return 1
+      if (!isEqual(item, same)) return compare(item, same)
+    }
+    return one.length - other.length
+  }
+  defined(one)
+  defined(other)
+  throw new TemplateError(
+    `'<' not supported between instances of '${typeName(one)}' and '${typeName(other)}'`,
+  )
+}
+
+/** By code points, not by UTF-16. */
+function compareText(one: string, other: string): number {
+  const [left, right] = [Array.from(one), Array.from(other)]
+  for (const [at, letter] of left.entries()) {
+    const same = right[at]
+    if (same === undefined) return 1
+    if (letter !== same) return (letter.codePointAt(0) ?? 0) - (same.codePointAt(0) ?? 0)
+  }
+  return left.length - right.length
+}
+
+/** What `for` and filters go through. */
+export function iterate(value: Value): readonly Value[] {
+  if (Array.isArray(value)) return value
+  if (value instanceof Undefined) return []
+  if (value instanceof Dict) return [...value.keys()]
+  const text = textOf(value)
+  if (text !== null) return Array.from(text)
+  throw new TemplateError(`'${typeName(value)}' object is not iterable`)
+}
+
+/** The key of a dict; throws for values that cannot be one. */
+export function toKey(value: Value): Key {
+  const text = textOf(value)
+  if (text !== null) return text
+  if (value instanceof Float) return value.value
+  if (value === null || typeof value === 'number' || typeof value === 'boolean') return value
+  throw new TemplateError(`unhashable type: '${typeName(value)}'`)
+}
+
+export function lengthOf(value: Value): number {
+  if (value instanceof Undefined) return 0
+  if (value instanceof Dict) return value.size
+  const text = textOf(value)
+  if (text !== null) return countLetters(text)
+  if (Array.isArray(value)) return value.length
+  throw new TemplateError(`object of type '${typeName(value)}' has no len()`)
+}
+
+function countLetters(text: string): number {
+  let count = 0
+  for (const _ of text) count++
+  return count
+}
+
+const htmlLetters: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&#34;',
+  "'": '&#39;',
+}
+
+/** Text is escaped; what is marked as safe stays. */
+export function toMarkup(value: Value): Markup {
+  if (value instanceof Markup) return value
+  return new Markup(toText(value).replaceAll(/[&<>"']/g, (letter) => htmlLetters[letter] ?? letter))
+}

@@ -1,0 +1,47 @@
+import { describe, expect, it } from 'vitest'
+import { RecordingGeneration, toRequest } from '../../generation.ts'
+import { openEngine, useTinyModel } from '../open-engine.ts'
+
+const broken = useTinyModel('{{ nothing.at_all }}')
+const strict = useTinyModel(
+  "{% if messages[0].content == 'bad' %}{{ raise_exception('not this one') }}{% endif %}" +
+    "{{ messages[0].content }}{% if messages[0].content == 'worse' %}{{ x.y }}{% endif %}",
+)
+
+async function ask(path: string, inputs: readonly Parameters<typeof toRequest>[0][]) {
+  const warnings: string[] = []
+  const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+  const engine = await openEngine(path, { log })
+  const listener = new RecordingGeneration()
+  const sampling = { maxTokens: 2, ignoreEos: true }
+  await engine.generate(
+    inputs.map((input, at) => toRequest(input, sampling, { id: `${at}` })),
+    listener,
+  )
+  const ends = listener.ends.toSorted((one, other) => Number(one.id) - Number(other.id))
+  return { warnings, ends }
+}
+
+describe('llama engine: a template that cannot be rendered', () => {
+  it('is said at load and fails chats as the server’s mistake, but not text', async () => {
+    const { warnings, ends } = await ask(broken.path, ['hi', { kind: 'text', text: 'abc' }])
+    const reason = "the chat template of the model cannot be rendered: 'nothing' is undefined"
+    expect(warnings).toEqual([
+      `ChatTemplateUnusable: ${reason} (chats will fail; text completions work)`,
+    ])
+    expect(ends).toMatchObject([
+      { kind: 'failed', error: { code: 'engine_error', message: reason } },
+      { kind: 'done' },
+    ])
+  })
+
+  it('what it raises is the client’s mistake, what fails in it is not', async () => {
+    const { warnings, ends } = await ask(strict.path, ['fine', 'bad', 'worse'])
+    expect(warnings).toEqual([])
+    expect(ends).toMatchObject([
+      { kind: 'done' },
+      { kind: 'failed', error: { code: 'unsupported', message: 'not this one' } },
+      { kind: 'failed', error: { code: 'engine_error' } },
+    ])
+  })
+})

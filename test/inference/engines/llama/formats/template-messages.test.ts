@@ -1,0 +1,108 @@
+import { describe, expect, it } from 'vitest'
+import {
+  toNineLetters,
+  toTemplateMessages,
+} from '../../../../../src/inference/engines/llama/formats/template-messages.ts'
+import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
+import type { ChatMessage } from '../../../../../src/inference/generation/inference-engine.ts'
+import { templateOf } from './template-of.ts'
+
+const user = (content: string) => ({ role: 'user', content }) as const
+const system = (content: string) => ({ role: 'system', content }) as const
+const call = (id: string, name = 'weather') => ({ id, name, arguments: '{"city":"Rome"}' })
+const asks = (...ids: readonly string[]) =>
+  ({ role: 'assistant', content: 'I look.', toolCalls: ids.map((id) => call(id)) }) as const
+const tells = (toolCallId: string, content: string) =>
+  ({ role: 'tool', content, toolCallId, name: 'weather' }) as const
+const tools = [{ name: 'weather' }]
+
+const all = {
+  hasSystemRole: true,
+  knowsTools: true,
+  argumentsAs: 'object',
+  allowsParallelCalls: true,
+  callIds: 'any',
+} as const
+
+describe('toTemplateMessages', () => {
+  it('changes nothing for a template that supports everything', () => {
+    const messages = [system('a'), user('b'), asks('1', '2'), tells('1', 'x'), tells('2', 'y')]
+    expect(toTemplateMessages({ kind: 'chat', messages, tools }, all)).toBe(messages)
+  })
+
+  it('puts system messages into the first user message if there is no such role', () => {
+    const traits = { ...all, hasSystemRole: false }
+    const messages = [
+      system('a'),
+      user('b'),
+      { role: 'assistant', content: 'c' },
+      user('d'),
+    ] as const
+    expect(toTemplateMessages({ kind: 'chat', messages }, traits)).toEqual([
+      user('a\n\nb'),
+      { role: 'assistant', content: 'c' },
+      user('d'),
+    ])
+    const alone = toTemplateMessages({ kind: 'chat', messages: [system('a')] }, traits)
+    expect(alone).toEqual([user('a')])
+  })
+
+  it('separates calls, each with its outcome, if only one is allowed at a time', () => {
+    const traits = { ...all, allowsParallelCalls: false }
+    const messages = [user('b'), asks('1', '2'), tells('2', 'y'), tells('1', 'x'), asks('3')]
+    expect(toTemplateMessages({ kind: 'chat', messages, tools }, traits)).toEqual([
+      user('b'),
+      asks('1'),
+      tells('1', 'x'),
+      { ...asks('2'), content: '' },
+      tells('2', 'y'),
+      asks('3'),
+    ])
+  })
+
+  it('writes calls and outcomes as text if the template has no tools', () => {
+    const traits = { ...all, knowsTools: false, hasSystemRole: false }
+    const messages = [user('b'), asks('1', '2'), tells('1', 'x'), tells('2', 'y')]
+    const found = toTemplateMessages({ kind: 'chat', messages, tools }, traits)
+    expect(found.map(({ role }) => role)).toEqual(['user', 'assistant', 'user'])
+    expect(found[0]?.content).toMatch(/^You can call these tools:\n.*"weather".*\n\nb$/s)
+    const line = '{"name": "weather", "arguments": {"city":"Rome"}}'
+    expect(found[1]).toEqual({ role: 'assistant', content: `I look.\n${line}\n${line}` })
+    expect(found[2]?.content).toBe('Outcome of weather:\nx\n\nOutcome of weather:\ny')
+  })
+})
+
+/** Refuses ids as the templates of Mistral do. */
+const mistral = templateOf(
+  [
+    '{% if tools %}[TOOLS]{{ tools|tojson }}{% endif %}{% for m in messages %}',
+    '{% for c in m.tool_calls or [] %}',
+    '{% if c.id|length != 9 %}{{ raise_exception("ids have nine letters") }}{% endif %}',
+    '[CALL]{{ c.id }}{{ c.function|tojson }}{% endfor %}',
+    '{% if m.role == "tool" and m.tool_call_id|length != 9 %}',
+    '{{ raise_exception("ids have nine letters") }}{% endif %}',
+    '{{ m.role }}:{{ m.tool_call_id }}:{{ m.content }};{% endfor %}',
+  ].join(''),
+)
+
+describe('ids of nine letters', () => {
+  it('are recognised as the template’s rule, and hold over a whole tool loop', () => {
+    expect(mistral.traits).toMatchObject({ callIds: 'nine', knowsTools: true })
+    const messages: readonly ChatMessage[] = [
+      user('b'),
+      asks('call_0123456789', 'abcDEF123'),
+      tells('call_0123456789', 'x'),
+      tells('abcDEF123', 'y'),
+      asks('call_9876543210'),
+      tells('call_9876543210', 'z'),
+    ]
+    const { pieces } = renderPrompt({ kind: 'chat', messages, tools }, mistral)
+    const text = pieces.join('')
+    const [first, second] = ['call_0123456789', 'call_9876543210'].map(toNineLetters)
+    expect(first).toMatch(/^[a-z0-9]{9}$/)
+    expect(first).not.toBe(second)
+    expect(text).toContain(`tool:${first}:x;tool:abcDEF123:y;`)
+    expect(text).toContain(`[CALL]${second}`)
+    expect(text).toContain(`tool:${second}:z;`)
+  })
+})

@@ -1,0 +1,87 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import { JinjaTemplate } from '../../../../../src/inference/engines/llama/jinja/template.ts'
+import { TemplateError } from '../../../../../src/inference/engines/llama/jinja/values.ts'
+import { hasJinja, now, renderWithJinja } from './reference.ts'
+
+const variables = {
+  name: 'Ada',
+  none: null,
+  yes: true,
+  list: [3, 1, 2],
+  words: ['b', 'A', 'c'],
+  nested: { b: { x: 1 }, a: [1, 'two', null, 1.5, false] },
+  people: [
+    { name: 'Ada', age: 36, city: 'London' },
+    { name: 'Bob', age: null },
+  ],
+  text: '  a <b> "c" \n',
+}
+
+/** Each source with what Jinja makes of it. */
+const cases = JSON.parse(
+  readFileSync(new URL('cases.json', import.meta.url), 'utf8'),
+) as readonly (readonly [string, string])[]
+
+const render = (source: string): string => new JinjaTemplate(source, () => now).render(variables)
+
+describe('JinjaTemplate', () => {
+  it.each(cases)('%j', (source, wanted) => {
+    expect(render(source)).toBe(wanted)
+  })
+
+  it.runIf(hasJinja)('Jinja agrees with every case (needs python3-jinja2)', () => {
+    const found = renderWithJinja(cases.map(([source]) => [source, variables]))
+    for (const [at, [source, wanted]] of cases.entries()) {
+      expect(found[at], source).toEqual({ text: wanted })
+    }
+  })
+
+  it.each([
+    ['{{ missing.x }}', "'missing' is undefined"],
+    ['{{ nested.q.x }}', "'dict object' has no attribute 'q'"],
+    ['{{ name + 1 }}', 'can only concatenate str (not "int") to str'],
+    ['{{ none() }}', "'NoneType' object is not callable"],
+    ['{{ 1|nothing }}', "No filter named 'nothing'."],
+    ['{{ 1 is nothing }}', "No test named 'nothing'."],
+    [
+      '{{ people|map(attribute="name")|tojson }}',
+      'Object of type generator is not JSON serializable',
+    ],
+    ['{% for x in range(10000000) %}{% endfor %}', 'a range is too long'],
+    ['{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}', 'the template calls itself too deeply'],
+    [
+      '{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}',
+      'the template takes too many steps',
+    ],
+  ])('fails at %j', (source, message) => {
+    expect(() => render(source)).toThrow(message)
+  })
+
+  it.each([
+    ['{% if x %}', "'endif' is missing"],
+    ['{% nonsense %}', "unknown tag 'nonsense'"],
+    ['{{ a b }}', "expected '}}', got 'b' (line 1)"],
+    ['a\n{{ + }}', "expected 'an expression', got '}}' (line 2)"],
+    ['{{ "a }}', 'unexpected char'],
+    ['{# never ends', 'Missing end of comment tag (line 1)'],
+  ])('refuses to read %j', (source, message) => {
+    expect(() => new JinjaTemplate(source, () => now)).toThrow(message)
+  })
+
+  it('tells what a template raises from what fails in it', () => {
+    const errorOf = (source: string): unknown => {
+      try {
+        return render(source)
+      } catch (error) {
+        return error
+      }
+    }
+    expect(errorOf('{{ raise_exception("roles must alternate") }}')).toMatchObject({
+      message: 'roles must alternate',
+      isRaised: true,
+    })
+    expect(errorOf('{{ missing.x }}')).toMatchObject({ isRaised: false })
+    expect(errorOf('{{ missing.x }}')).toBeInstanceOf(TemplateError)
+  })
+})
