@@ -21,20 +21,28 @@ const lines = (file: string): string[] =>
 /** A run of this id, with one task, which waits for a file and returns a text of this length. */
 class Run {
   readonly session: Session
+  readonly warnings: readonly string[]
   readonly task: ComputeTask<string>
 
   static async start(cluster: TestCluster, length: number, clock = systemClock): Promise<Run> {
-    const backend = await cluster.connect({ lossSeconds: 5, ownerTtlSeconds: 3600, clock })
+    const warnings: string[] = []
+    const log = { warn: (code: string) => void warnings.push(code) }
+    const backend = await cluster.connect({ lossSeconds: 5, ownerTtlSeconds: 3600, clock, log })
     const session = new Session([backend], { id: 'returning' })
     onTestFinished(() => session.close())
     const args = [cluster.folder, 'task-0', length] as const
-    const run = new Run(session, new ComputeTask({ uid: 'task-0', function: heldWork, args }))
+    const run = new Run(
+      session,
+      warnings,
+      new ComputeTask({ uid: 'task-0', function: heldWork, args }),
+    )
     await session.submitTasks([run.task])
     return run
   }
 
-  private constructor(session: Session, task: ComputeTask<string>) {
+  private constructor(session: Session, warnings: readonly string[], task: ComputeTask<string>) {
     this.session = session
+    this.warnings = warnings
     this.task = task
   }
 }
@@ -72,6 +80,8 @@ describe('a session that was closed while an agent was away leaves nothing to th
     await isBack()
     letEnd()
     expect(await second.task).toBe('xx')
+    // What the agent has of the first run is not sent to the second one.
+    expect(second.warnings).not.toContain('MessageRefused')
   })
 })
 

@@ -34,6 +34,8 @@ async function untilBeats(url: string, count: number): Promise<void> {
 /** Tasks with large values that agents have ended while their driver was killed. */
 class LeftValues {
   readonly server: RestartableServer
+  /** Of the driver that returns. */
+  readonly warnings: string[] = []
   readonly valueLength: number
 
   static async start(valueLength: number, options: ServerOptions = {}): Promise<LeftValues> {
@@ -72,7 +74,8 @@ class LeftValues {
   /** The driver returns. */
   async session(): Promise<Session> {
     const servers = this.server.url
-    const backend = await ClusterBackend.create({ servers, token, ownerTtlSeconds: 600 })
+    const log = { warn: (code: string) => void this.warnings.push(code) }
+    const backend = await ClusterBackend.create({ servers, token, ownerTtlSeconds: 600, log })
     const session = new Session([backend], { id: 'returning' })
     onTestFinished(() => session.close())
     return session
@@ -111,6 +114,8 @@ describe('ends that agents have for a driver that was killed', () => {
     const values = await Promise.all(tasks)
     expect(values.map(({ length }) => length)).toEqual(uids.map(() => left.valueLength))
     expect(left.lines('begun')).toEqual(uids)
+    // Agents sign for the run that was lost until they hear of the next one.
+    expect(left.warnings).not.toContain('MessageRefused')
   })
 
   it('are waited for while the broker has no room for their values', async () => {

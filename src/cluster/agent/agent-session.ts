@@ -124,6 +124,7 @@ export class AgentSession implements BackendListener {
       objects,
       ahead: () => options.offer(this).ahead,
       openStream: () => this.#store.openStream(),
+      isDriverHeard: () => this.driver.isHeard,
       onFlush: () => this.#reports.sendEvents(),
       untoldEvents: () => this.driver.untoldEvents,
       restorePaths: (text) => options.bundles.restorePaths(text),
@@ -194,7 +195,7 @@ export class AgentSession implements BackendListener {
   }
 
   reconnected(): void {
-    this.driver.resend()
+    this.driver.reconnected()
     this.outbox.resend()
   }
 

@@ -45,6 +45,8 @@ export class DriverLink {
   #run: string
   #beats = 0
   #heardMs = -Infinity
+  /** When the connection came back last. */
+  #connectedMs = -Infinity
   /** The server over which its last beat came; `null` if that does not have its stream. */
   #heardOver: string | null
   #hasWaiting = false
@@ -82,6 +84,16 @@ export class DriverLink {
   /** When it was heard last. */
   get heardMs(): number {
     return Math.max(this.#heardMs, this.#link.heardMs)
+  }
+
+  /**
+   * Whether its session goes on: it was heard just now, and since the connection was made. Nobody
+   * tells an agent that was away that the session was closed, and that another run has its stream.
+   */
+  get isHeard(): boolean {
+    const { heardMs } = this
+    const nowMs = this.#options.clock.monotonicMs()
+    return heardMs > this.#connectedMs && nowMs - heardMs <= silenceMs
   }
 
   /** Whether it has work that waits for a place. */
@@ -147,7 +159,9 @@ export class DriverLink {
     this.#link.tick()
   }
 
-  resend(): void {
+  /** After the connection was down. */
+  reconnected(): void {
+    this.#connectedMs = this.#options.clock.monotonicMs()
     this.#link.resend()
   }
 

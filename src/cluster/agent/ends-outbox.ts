@@ -10,6 +10,7 @@ import {
   type End,
   type EndedAttempt,
   type EndReport,
+  halvesOfTold,
   isCompletion,
   toEnd,
   toWireEnd,
@@ -42,8 +43,10 @@ export interface EndsOutboxOptions {
   readonly clock: Clock
   /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
-  /** Creates the stream again, if the server has lost it. `false`: it is that of another run. */
+  /** Creates the stream again, if the server has lost it. `false`: it has none for this run. */
   readonly openStream: () => Promise<boolean>
+  /** Whether the session goes on, as far as is known: its stream is there, and its own. */
+  readonly isDriverHeard: () => boolean
   /** Called before ends are sent. */
   readonly onFlush: () => void
   /** What was told before and may not have come. */
@@ -162,7 +165,7 @@ export class EndsOutbox {
     this.#flush()
     const payload = encode({ ...this.#toMessage([]), told })
     if (this.#isSmall(payload)) return this.#publish([], payload)
-    for (const half of halvesOf(told)) this.addEvents(half)
+    for (const half of halvesOfTold(told)) this.addEvents(half)
   }
 
   /**
@@ -307,8 +310,11 @@ export class EndsOutbox {
   }
 
   async #append(message: EndsData): Promise<void> {
-    const { broker, subject, clock, openStream } = this.#options
+    const { broker, subject, isDriverHeard } = this.#options
     const { number, data } = message
+    // What is published now would be sent with the next connection, whoever has the stream then.
+    if (!broker.isConnected) return
+    if (!isDriverHeard() && !(await this.#openStream(number))) return
     try {
       await broker.store.append(subject, data, appendMs)
       this.#isBlocked = false
@@ -318,13 +324,21 @@ export class EndsOutbox {
     } catch (error) {
       if (!this.#kept.isUnstored(number)) return
       if (broker.isConnected) this.block(error)
-      // One of another run takes nothing before this agent has signed it again.
-      do {
-        await sleep(clock, retryMs)
-        if (!this.#kept.isUnstored(number)) return
-      } while (!(await openStream().catch(() => true)))
-      void this.#append(message)
+      await sleep(this.#options.clock, retryMs)
+      if (await this.#openStream(number)) void this.#append(message)
     }
+  }
+
+  /**
+   * Waits while the stream is that of another run, which takes nothing before this agent has signed
+   * it again. `false` when the message is stored or given up meanwhile.
+   */
+  async #openStream(number: number): Promise<boolean> {
+    const { openStream, clock } = this.#options
+    for (; this.#kept.isUnstored(number); await sleep(clock, retryMs)) {
+      if (await openStream().catch(() => true)) return true
+    }
+    return false
   }
 
   /** A message that the server has lost, and with it what it names. */
@@ -375,15 +389,4 @@ export class EndsOutbox {
     const message = { kind: 'ends', agent, ahead: ahead(), completions: columns, ends } as const
     return events === undefined ? message : { ...message, events }
   }
-}
-
-/** Of one message the halves of its events; one event alone is no smaller than it was. */
-function halvesOf(told: readonly ToldEvents[]): readonly (readonly ToldEvents[])[] {
-  const [first, second] = told
-  if (first === undefined) return []
-  const middle = (second === undefined ? first.events.length : told.length) >> 1
-  if (second !== undefined) return [told.slice(0, middle), told.slice(middle)]
-  const { events } = first
-  if (middle === 0) return []
-  return [events.slice(0, middle), events.slice(middle)].map((half) => [{ ...first, events: half }])
 }

@@ -64,10 +64,17 @@ export class SessionStore {
     this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 
-  /** For a living driver alone, if the server has lost the stream. `false`: of another run. */
+  /**
+   * Creates the stream for a living driver alone, if the server has lost it. `false` if there is
+   * none, or that of another run.
+   */
   async openStream(): Promise<boolean> {
+    const run = this.#options.run()
+    const { stream, used } = this.#subjects
+    const found = await this.#broker.store.findStream(stream, used)
+    if (found !== null) return found.label === run
     const opened = await this.#stream.open()
-    return opened === null || opened.label === this.#options.run()
+    return opened?.label === run
   }
 
   /**

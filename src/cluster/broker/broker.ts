@@ -75,6 +75,8 @@ export interface OpenedStream {
 export interface StreamState {
   /** When the stream was created: a later one of the same name is another stream. */
   readonly created: string
+  /** That of whoever has created it. */
+  readonly label: string
   readonly messages: number
 }
 

@@ -117,8 +117,9 @@ export class NatsStore implements BrokerStore {
   async findStream(name: string, subject: string): Promise<StreamState | null> {
     const found = await this.#findStream(name, { subjects_filter: subject })
     if (found === null) return null
-    const { created, state } = found
-    return { created, messages: state.subjects?.[subject] ?? 0 }
+    const { created, state, config } = found
+    const { description: label = '' } = config
+    return { created, label, messages: state.subjects?.[subject] ?? 0 }
   }
 
   async #findStream(

@@ -286,7 +286,8 @@ export class SessionAgents implements DirectoryListener {
       broker,
       clock,
       onReport: (report) => onReport(link, report),
-      onRefused,
+      // An agent signs for an earlier run until it has heard of this one.
+      onRefused: (reason) => link.isAttached && onRefused(reason),
     })
     this.#links.set(link.name, link)
     this.#bySubject.set(subjects.upFrom(link.name), link)

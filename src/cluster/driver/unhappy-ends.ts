@@ -1,6 +1,7 @@
 /** Ends that no agent tells: the node was lost, or none came. */
 
 import type { DriverJob } from './agent-link.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, WorkerLostError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import {
@@ -46,6 +47,7 @@ export function toLostAttempts(
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
   readonly secondsLeft?: ClusterSettings['secondsLeft']
+  readonly clock: Clock
   readonly url: string
   readonly agentTimeoutSeconds: number
 }
@@ -54,20 +56,23 @@ export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #directory: AgentDirectory
+  readonly #clock: Clock
   readonly #url: string
   readonly #timeoutMs: number
   readonly #whyNone: NoAgentOptions['whyNone']
   readonly #secondsLeft: ClusterSettings['secondsLeft'] | undefined
   /** By what is asked for: since when nobody has it, and since when the first task waits for it. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
+  #isLooking = false
 
   constructor(
     jobs: DriverJobs,
     directory: AgentDirectory,
-    { url, agentTimeoutSeconds, whyNone, secondsLeft }: NoAgentOptions,
+    { clock, url, agentTimeoutSeconds, whyNone, secondsLeft }: NoAgentOptions,
   ) {
     this.#jobs = jobs
     this.#directory = directory
+    this.#clock = clock
     this.#url = url
     this.#timeoutMs = agentTimeoutSeconds * 1000
     this.#whyNone = whyNone
@@ -93,7 +98,11 @@ export class NoAgentWatch {
 
   /** Of all agents with the resources none allows it; `false` while there may be another. */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
-    if (nowMs - this.#directory.connectedSinceMs < hearAllMs) return false
+    const leftMs = this.#directory.allHeardMs - nowMs
+    if (leftMs > 0) {
+      this.#lookAgain(leftMs)
+      return false
+    }
     const { placement, refusals } = this.#jobs
     const all = placement.takeUnplaceable(name)
     // All of one name ask for the same.
@@ -118,6 +127,16 @@ export class NoAgentWatch {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
     }
     return !isOpen
+  }
+
+  #lookAgain(afterMs: number): void {
+    if (this.#isLooking) return
+    this.#isLooking = true
+    const look = (): void => {
+      this.#isLooking = false
+      this.failUnplaceable(this.#clock.monotonicMs())
+    }
+    this.#clock.after(afterMs, look, { background: true })
   }
 
   /**
@@ -220,9 +239,6 @@ function joinSome(texts: readonly string[]): string {
   const rest = texts.length > mostNamed ? `; and ${texts.length - mostNamed} more` : ''
   return `${texts.slice(0, mostNamed).join('; ')}${rest}`
 }
-
-/** By then all agents have announced themselves, which they do every two seconds. */
-const hearAllMs = 2500
 
 function whyUnusable(
   { announcement: { state, facts }, heardMs }: KnownAgent,

@@ -6,7 +6,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
 import type { WireCompletion } from './completions.ts'
-import type { WireEnd } from './messages.ts'
+import type { ToldEvents, WireEnd } from './messages.ts'
 import { toPortable } from './portable.ts'
 
 /** In the short form where there is nothing else to say. */
@@ -124,4 +124,15 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
     fields: Object.fromEntries(fields.slice(0, mostFields)),
     ...(cause?.isError === true && causes > 0 ? { cause: toShortError(cause, causes - 1) } : {}),
   }
+}
+
+/** Of one message the halves of its events; one event alone is no smaller than it was. */
+export function halvesOfTold(told: readonly ToldEvents[]): readonly (readonly ToldEvents[])[] {
+  const [first, second] = told
+  if (first === undefined) return []
+  const middle = (second === undefined ? first.events.length : told.length) >> 1
+  if (second !== undefined) return [told.slice(0, middle), told.slice(middle)]
+  const { events } = first
+  if (middle === 0) return []
+  return [events.slice(0, middle), events.slice(middle)].map((half) => [{ ...first, events: half }])
 }

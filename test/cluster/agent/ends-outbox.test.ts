@@ -12,7 +12,7 @@ const key = deriveKeys('a token', runOf('session')).toDriver
 /** An outbox, and how many ends each of its messages had. */
 function outboxOf(clock: ManualClock) {
   const sizes: number[] = []
-  const stream = { isThere: true, isOwn: true, isSilent: false }
+  const stream = { isThere: true, isOwn: true, isSilent: false, isHeard: true }
   const append = (subject: string, data: Uint8Array): Promise<void> => {
     if (!stream.isThere) return Promise.reject(new Error('no responders'))
     if (stream.isSilent) return new Promise(() => {})
@@ -29,6 +29,7 @@ function outboxOf(clock: ManualClock) {
     clock,
     ahead: () => 1,
     openStream: () => Promise.resolve(stream.isOwn),
+    isDriverHeard: () => stream.isHeard,
     onFlush: () => {},
     untoldEvents: () => undefined,
     restorePaths: (text) => text,
@@ -89,6 +90,18 @@ describe('ends on their way to the driver', () => {
     end(100)
     end(0)
     expect(sizes).toEqual([1, 2])
+  })
+
+  it('are not sent into the stream of another run when the driver was not heard', async () => {
+    const clock = new ManualClock()
+    const { sizes, end, stream } = outboxOf(clock)
+    Object.assign(stream, { isOwn: false, isHeard: false })
+    end(1, 1000)
+    await clock.advance(5000)
+    expect(sizes).toEqual([])
+    stream.isOwn = true
+    await clock.advance(5000)
+    expect(sizes).toEqual([1])
   })
 
   it('are sent again when the driver says that the stream was lost', async () => {

@@ -19,11 +19,16 @@ const directoryOf = (known: KnownAgent): AgentDirectory =>
     agents: [known],
     gone: [],
     unusable: [],
-    connectedSinceMs: 0,
+    allHeardMs: 300,
     find: () => known,
   }) as Partial<AgentDirectory> as AgentDirectory
 
-const options = { url: 'nats://x', agentTimeoutSeconds: 60, whyNone: null }
+const options = {
+  clock: new ManualClock(0),
+  url: 'nats://x',
+  agentTimeoutSeconds: 60,
+  whyNone: null,
+}
 
 it('tasks wait for agents that may come, and fail with the reason when none will', () => {
   const told: unknown[] = []
@@ -71,6 +76,24 @@ it('tasks fail that no agent is there for long enough for, and none will be', ()
   }
   watch.failUnplaceable(1e9)
   expect([told, jobs.placement.waiting]).toEqual([['200 s', '300 s'], 1])
+})
+
+it('a task that no agent allows fails as soon as all agents are heard', async () => {
+  const told: string[] = []
+  const clock = new ManualClock(0)
+  const report: BackendListener['report'] = ({ uid }) => void told.push(uid)
+  const jobs = new DriverJobs({ report, notice() {} }, clock)
+  const agent = agentOf('narrow')
+  const announcement = { ...agent.announcement, only: 'functions' } as const
+  jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
+  const known = { ...agent, announcement }
+  const watch = new NoAgentWatch(jobs, directoryOf(known), { ...options, clock })
+  jobs.placement.push(jobs.add(jobOf('program'), 0))
+  watch.failUnplaceable(0)
+  await clock.advance(299)
+  expect(told).toEqual([])
+  await clock.advance(1)
+  expect(told).toEqual(['program'])
 })
 
 it('a task that is canceled while another one is told to be refused ends once', () => {

@@ -62,6 +62,9 @@ const leastPingMs = 50
 /** One that is lost with a connection must not keep the next one from being sent. */
 const mostPongMs = 5000
 const locateMs = 100
+/** How long answers to the first question are waited for, and announcements without one. */
+const leastAnswersMs = 250
+const announcedMs = 2500
 const processGone = 'its process is gone'
 const startedAgain = 'it was started again'
 /** Agents that have ended and are remembered: what they have sent may come late, or again. */
@@ -94,6 +97,8 @@ export class AgentDirectory {
   #discovery = 0
   /** When the connection was lost or came back last. */
   #connectedSinceMs: number
+  /** How long the slowest of those that have joined since took. */
+  #slowestMs = 0
   /** When a tick came late last. */
   #stalledMs = -Infinity
   #tickedMs: number
@@ -113,6 +118,7 @@ export class AgentDirectory {
       broker.subscribe(watcherSubject, ({ subject, data }) => this.#takeReport(subject, data)),
       broker.onConnection((isConnected) => {
         this.#connectedSinceMs = clock.monotonicMs()
+        this.#slowestMs = 0
         if (isConnected) this.discover()
       }),
     ]
@@ -139,9 +145,14 @@ export class AgentDirectory {
     return this.#unusable.errors
   }
 
-  /** When the connection was made, lost or came back last. */
-  get connectedSinceMs(): number {
-    return this.#connectedSinceMs
+  /**
+   * By then all agents have been heard that were there when the connection was made. They are asked
+   * at once, so that others answer about as fast as those that have; whoever does not hear the
+   * question announces itself every two seconds.
+   */
+  get allHeardMs(): number {
+    const answersMs = this.#candidates.size > 0 ? Infinity : leastAnswersMs + 4 * this.#slowestMs
+    return this.#connectedSinceMs + Math.min(announcedMs, answersMs)
   }
 
   /** Since when the broker can be reached and this process was neither stopped nor busy. */
@@ -284,6 +295,7 @@ export class AgentDirectory {
     const last = this.#agents.get(name)
     if (last !== undefined) this.#lose(last, startedAgain)
     this.#agents.set(name, agent)
+    this.#slowestMs = Math.max(this.#slowestMs, agent.heardMs - this.#connectedSinceMs)
     this.#gone.delete(name)
     for (const listener of this.#listeners) listener.agentJoined(agent)
     // It may have begun to leave while it was asked.
