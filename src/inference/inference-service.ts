@@ -229,8 +229,16 @@ const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
 function defaultSampling({ llm }: InferenceConfig): Sampling {
   const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos } = llm
   const chosen = { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos }
-  const penalties = { presencePenalty: 0, frequencyPenalty: 0, logitBias: {} }
-  return { ...chosen, ...penalties, minP: 0, logprobs: null, format: { kind: 'text' } }
+  return {
+    ...chosen,
+    minP: 0,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    logitBias: {},
+    logprobs: null,
+    echo: false,
+    format: { kind: 'text' },
+  }
 }
 
 type EngineEnvironment = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>

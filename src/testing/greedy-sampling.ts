@@ -17,5 +17,6 @@ export const greedySampling: Sampling = {
   stop: [],
   ignoreEos: false,
   logprobs: null,
+  echo: false,
   format: { kind: 'text' },
 }

@@ -73,3 +73,118 @@ describe('sampling over HTTP', () => {
     expect(await complete({ ...hot, min_p: 1 })).toBe(usual)
   })
 })
+
+describe('log probabilities over HTTP', () => {
+  interface Scored {
+    readonly tokens: readonly string[]
+    readonly token_logprobs: readonly (number | null)[]
+    readonly top_logprobs: readonly (Readonly<Record<string, number>> | null)[]
+    readonly text_offset: readonly number[]
+  }
+
+  /** How lm-eval reads an answer with `echo`, `logprobs: 1` and `max_tokens: 1`. */
+  function loglikelihood(scored: Scored, contextLength: number): [number, boolean] {
+    const logprobs = scored.token_logprobs.slice(contextLength, -1).map(Number)
+    const top = scored.top_logprobs.slice(contextLength, -1)
+    const isGreedy = logprobs.every((one, at) => one === Math.max(...Object.values(top[at] ?? {})))
+    return [logprobs.reduce((sum, one) => sum + one, 0), isGreedy]
+  }
+
+  const scoring = { max_tokens: 1, temperature: 0, logprobs: 1, echo: true, seed: 1234 }
+
+  async function score(prompt: string | number[]): Promise<{ text: string; logprobs: Scored }> {
+    const { choices } = await client.completions.create({
+      model: backend.model,
+      prompt,
+      ...scoring,
+    })
+    const [choice] = choices as unknown as { text: string; logprobs: Scored }[]
+    if (choice === undefined) throw new Error('no choice')
+    return choice
+  }
+
+  it("lm-eval's loglikelihood: the sum of a continuation, and whether it is greedy", async () => {
+    const written = await client.chat.completions.create({
+      model: backend.model,
+      messages: [{ role: 'user', content: once.prompt }],
+      max_tokens: 8,
+      temperature: 0,
+      logprobs: true,
+      top_logprobs: 1,
+    })
+    const said = written.choices[0]?.logprobs?.content ?? []
+    const expected = said.reduce((sum, { logprob }) => sum + logprob, 0)
+    const text = `${once.prompt}${written.choices[0]?.message.content}`
+    const { logprobs, text: echoed } = await score(text)
+    const contextLength = logprobs.tokens.length - 1 - said.length
+    const [sum, isGreedy] = loglikelihood(logprobs, contextLength)
+    expect(sum).toBeCloseTo(expected, 1)
+    expect(isGreedy).toBe(true)
+    expect(logprobs.token_logprobs[0]).toBeNull()
+    expect(logprobs.top_logprobs[0]).toBeNull()
+    expect(logprobs.tokens.join('')).toBe(echoed)
+    expect(
+      logprobs.tokens.map((token, at) => echoed.startsWith(token, logprobs.text_offset[at])),
+    ).toEqual(logprobs.tokens.map(() => true))
+
+    const unlikely = await score(`${once.prompt} zebra zebra purple`)
+    const [less, isUsual] = loglikelihood(unlikely.logprobs, contextLength)
+    expect(less).toBeLessThan(sum - 5)
+    expect(isUsual).toBe(false)
+  })
+
+  it('a prompt of token ids has one log probability for each id', async () => {
+    const response = await fetch(`${backend.endpoint}/tokenize`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ content: 'Once upon a time, there was' }),
+    })
+    const { tokens } = (await response.json()) as { tokens: number[] }
+    const { logprobs, text } = await score([1, ...tokens])
+    expect(logprobs.tokens).toHaveLength(tokens.length + 2)
+    expect(text).toMatch(/Once upon a time, there was a$/)
+    const [sum, isGreedy] = loglikelihood(logprobs, tokens.length - 1)
+    expect(isGreedy).toBe(true)
+    const same = await score('Once upon a time, there was')
+    expect(loglikelihood(same.logprobs, tokens.length - 2)[0]).toBeCloseTo(sum, 2)
+    await expect(score([1, 32000])).rejects.toMatchObject({ status: 400, param: 'prompt' })
+  })
+
+  it('a stream has the prompt and its log probabilities first', async () => {
+    const whole = await score(once.prompt)
+    const stream = await client.completions.create({
+      model: backend.model,
+      prompt: once.prompt,
+      ...scoring,
+      stream: true,
+    })
+    let text = ''
+    const logprobs: (number | null)[] = []
+    const offsets: number[] = []
+    for await (const { choices } of stream) {
+      const [choice] = choices as unknown as { text: string; logprobs: Scored | null }[]
+      text += choice?.text ?? ''
+      logprobs.push(...(choice?.logprobs?.token_logprobs ?? []))
+      offsets.push(...(choice?.logprobs?.text_offset ?? []))
+    }
+    expect(text).toBe(whole.text)
+    expect(logprobs).toHaveLength(whole.logprobs.token_logprobs.length)
+    expect(logprobs[0]).toBeNull()
+    expect(offsets).toEqual(whole.logprobs.text_offset)
+  })
+
+  it('echo without log probabilities repeats the prompt, also one of token ids', async () => {
+    const ids = [1, 9038, 2501, 263, 931]
+    for (const prompt of [once.prompt, ids]) {
+      const { choices } = await client.completions.create({
+        model: backend.model,
+        prompt,
+        max_tokens: 1,
+        temperature: 0,
+        echo: true,
+      })
+      expect(choices[0]?.text.trim()).toBe('Once upon a time,')
+      expect(choices[0]?.logprobs).toBeNull()
+    }
+  })
+})

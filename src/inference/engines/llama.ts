@@ -58,7 +58,7 @@ export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine 
   new LlamaEngine(options)
 
 /** What it supports besides the fields of `Sampling` and `GenerationInput`. */
-const llamaFields: SupportedFields = []
+const llamaFields: SupportedFields = ['prompt.tokens', 'echo.logprobs']
 
 class LlamaEngine implements InferenceEngine {
   readonly capacity: EngineCapacity

@@ -104,6 +104,8 @@ export interface Sampling {
   readonly ignoreEos: boolean
   /** How many likely alternatives to report for each token; `null` for no logprobs. */
   readonly logprobs: number | null
+  /** Whether the prompt is reported with a delta before the text, with its logprobs if any. */
+  readonly echo: boolean
   readonly format: OutputFormat
 }
 
@@ -133,6 +135,18 @@ export interface TokenLogprob extends TokenChance {
   readonly top: readonly TokenChance[]
 }
 
+/** The prompt as the model read it. */
+export interface PromptReport {
+  readonly text: string
+  /** Of each token, without one that the engine put before the prompt; empty if not asked for. */
+  readonly logprobs: readonly PromptLogprob[]
+}
+
+/** A token of the prompt; nothing comes before the first one, whose log probability is `null`. */
+export interface PromptLogprob extends Omit<TokenLogprob, 'logprob'> {
+  readonly logprob: number | null
+}
+
 /** More output of a request. */
 export interface GenerationDelta {
   readonly text: string
@@ -141,6 +155,8 @@ export interface GenerationDelta {
   readonly toolCalls?: readonly ToolCall[]
   readonly toolCallPieces?: readonly ToolCallPiece[]
   readonly fields?: AnswerFields
+  /** Only where `echo` is set, and the engine supports `echo.logprobs`. */
+  readonly prompt?: PromptReport
   /** With the first delta, if known by then: the usage of a request that is cut off. */
   readonly promptTokens?: number
 }
@@ -205,7 +221,8 @@ export interface ModelFacts {
 
 /**
  * The fields of a request's body that an engine supports besides those of `Sampling` and
- * `GenerationInput`: their names, such as `logit_bias`, and `messages.NAME` for fields of messages.
+ * `GenerationInput`: their names, such as `grammar`, and `messages.NAME` for fields of messages;
+ * `prompt.tokens` for prompts of token ids, `echo.logprobs` for log probabilities of prompts.
  * `all` if it sends every field on to a server, which decides. A request with another field that
  * would change the answer does not reach the engine.
  */

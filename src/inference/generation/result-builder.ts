@@ -6,6 +6,7 @@ import type {
   AnswerFields,
   FinishReason,
   GenerationDelta,
+  PromptReport,
   TokenLogprob,
   ToolCall,
   Usage,
@@ -32,6 +33,7 @@ export class ResultBuilder {
   #isBlocked = false
   #deltas = 0
   #promptTokens: number | null = null
+  #prompt: PromptReport | null = null
 
   constructor(guard: Guard) {
     this.#guard = guard
@@ -67,6 +69,7 @@ export class ResultBuilder {
     if (this.#isBlocked) return null
     this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
+    this.#prompt ??= delta.prompt === undefined ? null : this.#reportOf(delta.prompt)
     if (delta.toolCallPieces !== undefined) {
       this.#pieces ??= new ToolCallAssembler()
       for (const piece of delta.toolCallPieces) this.#pieces.add(piece)
@@ -82,7 +85,9 @@ export class ResultBuilder {
     const text = this.#release(this.#output.push(delta.text))
     const texts = this.#pushTexts(delta.fields)
     const toolCalls = this.#checkCalls(delta.toolCalls ?? [])
-    return toDelta(text, texts, toolCalls)
+    const judged = toDelta(text, texts, toolCalls)
+    if (delta.prompt === undefined || this.#prompt === null) return judged
+    return { text: '', ...judged, prompt: this.#prompt }
   }
 
   /** The last delta: the text that was held back, or the refusal that replaces it. */
@@ -108,11 +113,17 @@ export class ResultBuilder {
       for (const call of this.#pieces?.take() ?? []) toolCalls.push(call)
       if (last !== undefined) this.#addFields(last)
     }
-    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs }
+    const prompt = this.#prompt === null ? {} : { prompt: this.#prompt }
+    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...prompt }
     const fields = this.#fields?.fields
     if (fields === undefined) return result
     const isTold = last === undefined || this.#output !== null
     return { ...result, fields, ...(isTold ? {} : { lastFields: last }) }
+  }
+
+  /** The client wrote the text; what the model thinks of it may tell more. */
+  #reportOf(prompt: PromptReport): PromptReport {
+    return this.#output === null ? prompt : { text: prompt.text, logprobs: [] }
   }
 
   #addFields(fields: AnswerFields): void {

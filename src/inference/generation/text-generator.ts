@@ -7,6 +7,7 @@ import type {
   ForwardedCall,
   GenerationDelta,
   GenerationInput,
+  PromptReport,
   Sampling,
   TokenLogprob,
   ToolCall,
@@ -37,6 +38,8 @@ export interface GenerationResult {
   readonly usage: Usage
   readonly toolCalls: readonly ToolCall[]
   readonly logprobs: readonly TokenLogprob[]
+  /** Only where it was asked for, and the engine reports it. */
+  readonly prompt?: PromptReport
   /** Further fields of the whole answer. */
   readonly fields?: AnswerFields
   /** Those of them that no delta contained. */

@@ -236,6 +236,7 @@ export class InferenceServer extends Service {
         models: [model, ...aliases],
         contextLength,
         maxPrompts: this.#limits.maxPrompts,
+        takesTokens: fields.includes('prompt.tokens'),
         defaultMaxTokens: this.#options.defaults.maxTokens,
         fields,
         isStrict: this.#limits.isStrict,

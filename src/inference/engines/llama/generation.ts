@@ -19,6 +19,7 @@ import type {
   TokenStream,
   Vocabulary,
 } from './runtime.ts'
+import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
 import { describeLogprobs, StopScanner, TokenText } from './token-text.ts'
 import { ToolCallHolder } from './tool-calls.ts'
 
@@ -32,6 +33,8 @@ export class Generation {
   readonly #request: PlainRequest
   readonly #runtime: LlamaRuntime
   readonly #prompt: readonly Token[]
+  /** `null` where no logprobs of the prompt are asked for. */
+  readonly #scores: PromptScores | null
   readonly #choice: TokenChoice
   readonly #bias: LogitBias
   readonly #output: ResultText
@@ -54,6 +57,7 @@ export class Generation {
     this.#runtime = runtime
     this.#report = report
     this.#prompt = prepared.tokens
+    this.#scores = PromptScores.open(request, prepared, runtime.vocabulary)
     this.#output = new ResultText(runtime.vocabulary, request, prepared)
     this.#bias = new LogitBias(request.sampling)
     this.#choice = this.#toChoice(prepared)
@@ -79,12 +83,20 @@ export class Generation {
     }
   }
 
-  /** Evaluates up to `most` tokens of the prompt, or generates one. Never rejects. */
+  /** How many tokens of the prompt it evaluates in a step that has room for `most`. */
+  tokensOfStep(most: number): number {
+    const rest = this.tokensToTake
+    if (this.#scores === null || rest <= 1) return Math.min(most, rest)
+    return Math.min(most, rest - 1, scoredAtOnce)
+  }
+
+  /** Evaluates `most` tokens of the prompt, and generates one after the last. Never rejects. */
   async step(most: number): Promise<void> {
     try {
       const slot = this.#slot
       if (slot === null || this.#hasEnded) return
       if (this.tokensToTake > most) return await this.#take(slot, most)
+      if (!this.#hasSent) this.#sendPrompt()
       this.#stream ??= slot.continue(this.#prompt.slice(this.#taken), this.#choice)
       this.#taken = this.#prompt.length
       const chosen = await this.#stream.next()
@@ -112,7 +124,10 @@ export class Generation {
   async #take(slot: Slot, count: number): Promise<void> {
     const from = this.#taken
     this.#taken += count
-    await slot.take(this.#prompt.slice(from, from + count))
+    const tokens = this.#prompt.slice(from, from + count)
+    if (this.#scores === null) return slot.take(tokens)
+    const followers = this.#prompt.slice(from + 1, from + count + 1)
+    this.#scores.add(await slot.score(tokens, followers, this.#scores.count))
   }
 
   #accept(chosen: ChosenToken): void {
@@ -139,6 +154,14 @@ export class Generation {
         completionTokens: this.#generated.length,
       },
     })
+  }
+
+  #sendPrompt(): void {
+    const { input, sampling } = this.#request
+    if (!sampling.echo || input.kind !== 'text') return
+    const { vocabulary } = this.#runtime
+    const text = input.tokens === undefined ? input.text : vocabulary.textOf(input.tokens, [])
+    this.#send({ text: '', prompt: { text, logprobs: this.#scores?.described() ?? [] } })
   }
 
   #send(delta: GenerationDelta | null): void {

@@ -74,7 +74,10 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     const rendered = renderPrompt(input, template)
     const fewest = minTokens(rendered, vocabulary)
     if (fewest >= contextLength) return tooLong(`at least ${fewest}`, contextLength)
-    const tokens = promptTokens(rendered, vocabulary)
+    const ids = input.kind === 'text' ? input.tokens : undefined
+    const unknown = ids?.find((id) => id < 0 || id >= vocabulary.size)
+    if (unknown !== undefined) return unknownToken(unknown, vocabulary)
+    const tokens = ids ?? promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
     if (tokens.length >= contextLength) return tooLong(`${tokens.length}`, contextLength)
     const format = requiresCall(input) ? formatOfCall(tools) : sampling.format
@@ -110,6 +113,12 @@ function requiresCall(input: GenerationInput): boolean {
   if (input.kind === 'text') return false
   return input.toolChoice === 'required' || typeof input.toolChoice === 'object'
 }
+
+const unknownToken = (id: number, { size }: Vocabulary): Failure => ({
+  code: 'unsupported',
+  message: `Invalid token in 'prompt': ${id}. The model has ${size} tokens.`,
+  param: 'prompt',
+})
 
 const tooLong = (count: string, limit: number): Failure => ({
   code: 'context_length_exceeded',

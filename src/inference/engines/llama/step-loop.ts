@@ -129,7 +129,7 @@ export class StepLoop {
     const steps: Step[] = []
     for (const generation of this.#running) {
       if (generation === null || generation.isHeld || generation.hasEnded) continue
-      const most = Math.min(left, generation.tokensToTake)
+      const most = generation.tokensOfStep(left)
       if (most === 0 && generation.tokensToTake > 0) continue
       left -= most
       steps.push({ generation, most })

@@ -5,6 +5,7 @@ import type {
   AnswerFields,
   FinishReason,
   GenerationDelta,
+  PromptLogprob,
   TokenChance,
   TokenLogprob,
   ToolCall,
@@ -171,6 +172,24 @@ const tokenFields = ({ token, logprob, bytes }: TokenChance): object => ({
 const bytesOf = (token: string): number[] | null =>
   token.includes('\uFFFD') || !token.isWellFormed() ? null : [...Buffer.from(token)]
 
+/** Tokens that are no text by themselves are named by their bytes, as the public API does. */
+const nameOf = ({ token, bytes }: Omit<TokenChance, 'logprob'>): string =>
+  bytes === undefined ? token : `bytes:${bytes.map(toEscape).join('')}`
+
+const toEscape = (byte: number): string => `\\x${byte.toString(16).padStart(2, '0')}`
+
+/** By name. Of tokens with the same text, all but the first are named by their bytes. */
+function topFields(top: readonly TokenChance[]): Record<string, number> {
+  const fields: Record<string, number> = {}
+  for (const chance of top) {
+    const name = nameOf(chance)
+    const bytes = [...Buffer.from(chance.token)]
+    const other = nameOf({ token: chance.token, bytes })
+    fields[Object.hasOwn(fields, name) ? other : name] = chance.logprob
+  }
+  return fields
+}
+
 export interface CompletionReplyOptions {
   readonly hasLogprobs: boolean
   /** The prompt of a choice if it is to be repeated before the text; otherwise empty. */
@@ -197,11 +216,13 @@ export class CompletionReply implements ReplyShape {
   whole(results: readonly GenerationResult[], usage: Usage): object {
     const { id, created, model } = this.#head
     const choices = results.map((result, index) => {
-      const echo = this.#options.echoOf(index)
+      const { prompt } = result
+      const echo = prompt?.text ?? this.#options.echoOf(index)
+      const start = prompt === undefined ? echo.length : 0
       return {
         text: `${echo}${result.text}`,
         index,
-        logprobs: this.#logprobs(result.logprobs, echo.length),
+        logprobs: this.#logprobs([...(prompt?.logprobs ?? []), ...result.logprobs], start),
         finish_reason: result.finishReason,
         ...result.fields?.choice,
       }
@@ -211,13 +232,17 @@ export class CompletionReply implements ReplyShape {
     return { ...head, usage: usageFields(usage), ...bodyFields(results) }
   }
 
-  opening(index: number): string | undefined {
+  opening(index: number, first?: GenerationDelta): string | undefined {
+    // The engine reports the prompt itself.
+    if (first?.prompt !== undefined) return undefined
     const text = this.#options.echoOf(index)
     return text === '' ? undefined : this.delta(index, { text })
   }
 
   delta(index: number, delta: GenerationDelta): string {
-    const { text, logprobs = [], fields } = delta
+    const { prompt, fields } = delta
+    const text = `${prompt?.text ?? ''}${delta.text}`
+    const logprobs = [...(prompt?.logprobs ?? []), ...(delta.logprobs ?? [])]
     const start = this.#lengths[index] ?? 0
     this.#lengths[index] = start + text.length
     return this.#chunks.choice(
@@ -241,7 +266,7 @@ export class CompletionReply implements ReplyShape {
     return this.#chunks.usage(usage)
   }
 
-  #logprobs(logprobs: readonly TokenLogprob[], start: number): object | null {
+  #logprobs(logprobs: readonly PromptLogprob[], start: number): object | null {
     if (!this.#options.hasLogprobs) return null
     let offset = start
     const offsets = logprobs.map(({ token }) => {
@@ -250,11 +275,9 @@ export class CompletionReply implements ReplyShape {
       return at
     })
     return {
-      tokens: logprobs.map(({ token }) => token),
+      tokens: logprobs.map(nameOf),
       token_logprobs: logprobs.map(({ logprob }) => logprob),
-      top_logprobs: logprobs.map(({ top }) =>
-        Object.fromEntries(top.map(({ token, logprob }) => [token, logprob])),
-      ),
+      top_logprobs: logprobs.map(({ logprob, top }) => (logprob === null ? null : topFields(top))),
       text_offset: offsets,
     }
   }

@@ -92,7 +92,7 @@ class StreamedChoice implements ProgressListener {
   }
 
   delta(delta: GenerationDelta): Promise<void> | undefined {
-    this.#open()
+    this.#open(delta)
     this.#hasText ||= delta.text !== ''
     this.#toolCalls += delta.toolCalls?.length ?? 0
     this.#hasPieces ||= delta.toolCallPieces !== undefined
@@ -109,10 +109,10 @@ class StreamedChoice implements ProgressListener {
     void this.#writer.send(this.#shape.closing(this.#index, finishReason, lastFields))
   }
 
-  #open(): void {
+  #open(first?: GenerationDelta): void {
     if (this.#isOpen) return
     this.#isOpen = true
-    const opening = this.#shape.opening(this.#index)
+    const opening = this.#shape.opening(this.#index, first)
     if (opening !== undefined) void this.#writer.send(opening)
   }
 }

@@ -13,8 +13,8 @@ import type { GenerationResult } from '../../generation/text-generator.ts'
 export interface ReplyShape {
   /** The body of a response that is not streamed. */
   whole(results: readonly GenerationResult[], usage: Usage): object
-  /** The first event of a choice; `undefined` for none. */
-  opening(index: number): string | undefined
+  /** The first event of a choice, before its first delta, if any; `undefined` for none. */
+  opening(index: number, first?: GenerationDelta): string | undefined
   delta(index: number, delta: GenerationDelta): string
   /** `fields` are those that no delta contained. */
   closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string

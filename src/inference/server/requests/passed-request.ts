@@ -97,7 +97,8 @@ export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): Gen
   return prompts.map(ask)
 }
 
-function promptsOf(prompt: PassedCompletionBody['prompt']): readonly (string | number[])[] {
+/** Texts, or token ids. */
+export function promptsOf(prompt: PassedCompletionBody['prompt']): readonly (string | number[])[] {
   if (typeof prompt === 'string') return [prompt]
   const isTokens = typeof prompt[0] === 'number'
   return isTokens ? [prompt as number[]] : (prompt as (string | number[])[])

@@ -14,12 +14,14 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { FieldCheck } from './field-check.ts'
+import { isGiven, logprobsOf, samplingOf } from './sampling-of.ts'
 import {
   createPassedSchemas,
   type PassedChatBody,
   type PassedCompletionBody,
   type PassedGenerateBody,
   passedSampling,
+  promptsOf,
   toPassedChat,
   toPassedPrompts,
   toPassedQuestions,
@@ -196,27 +198,6 @@ function servedModel(asked: string | null | undefined, rules: RequestRules): str
   throw unknownModel(asked, rules.models)
 }
 
-/** How tokens are chosen; what the request leaves out is left to the configuration. */
-function samplingOf(
-  body: ChatBody | CompletionBody | GenerateBody,
-  defaultMaxTokens: number,
-): { -readonly [K in keyof Sampling]?: Sampling[K] } {
-  const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? defaultMaxTokens
-  const sampling: ReturnType<typeof samplingOf> = { maxTokens }
-  if (isGiven(body.temperature)) sampling.temperature = body.temperature
-  if (isGiven(body.top_p)) sampling.topP = body.top_p
-  if (isGiven(body.top_k)) sampling.topK = Math.max(0, body.top_k)
-  if (isGiven(body.min_p)) sampling.minP = body.min_p
-  if (isGiven(body.repetition_penalty)) sampling.repetitionPenalty = body.repetition_penalty
-  if (isGiven(body.presence_penalty)) sampling.presencePenalty = body.presence_penalty
-  if (isGiven(body.frequency_penalty)) sampling.frequencyPenalty = body.frequency_penalty
-  if (isGiven(body.logit_bias)) sampling.logitBias = body.logit_bias
-  if (isGiven(body.seed)) sampling.seed = body.seed
-  if (isGiven(body.stop)) sampling.stop = typeof body.stop === 'string' ? [body.stop] : body.stop
-  if (isGiven(body.ignore_eos)) sampling.ignoreEos = body.ignore_eos
-  return sampling
-}
-
 /** Whether the answer is streamed, and whether the stream ends with its usage. */
 function streamingOf(
   body: Pick<ChatBody, 'stream' | 'stream_options'>,
@@ -230,10 +211,6 @@ function streamingOf(
   }
   return { isStream, includesUsage: body.stream_options?.include_usage ?? false }
 }
-
-/** A field that is `null` counts as left out. */
-const isGiven = <T>(value: T | null | undefined): value is T =>
-  value !== undefined && value !== null
 
 /** The request; fields that do not fit together are an `HttpError` that names one of them. */
 function toChatRequest(
@@ -324,15 +301,6 @@ function toFormat(format: NonNullable<ChatBody['response_format']>): OutputForma
   return { kind: 'json_schema', schema: format.json_schema.schema }
 }
 
-function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
-  if (logprobs === true) return top ?? 0
-  if (!isGiven(top) || top === 0) return null
-  throw wrongValue(
-    'top_logprobs',
-    "Invalid value for 'top_logprobs': it is only allowed when 'logprobs' is true.",
-  )
-}
-
 /** A completion request; with `isEcho` each answer begins with its prompt. */
 interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
@@ -346,17 +314,24 @@ function toCompletionRequest(
   ignored: readonly string[],
 ): CompletionRequest {
   const model = servedModel(body.model, rules)
-  const prompts = typeof body.prompt === 'string' ? [body.prompt] : body.prompt
+  const prompts = promptsOf(body.prompt)
   const n = body.n ?? 1
   expectAnswers(n, prompts.length, rules)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = body.logprobs ?? null
+  const isEcho = body.echo ?? false
+  const hasTokens = prompts.some((prompt) => typeof prompt !== 'string')
+  if (isEcho && (hasTokens || sampling.logprobs !== null)) sampling.echo = true
   return {
     model,
-    prompts,
-    inputs: prompts.map((text) => ({ kind: 'text', text })),
+    prompts: prompts.map((prompt) => (typeof prompt === 'string' ? prompt : '')),
+    inputs: prompts.map((prompt) =>
+      typeof prompt === 'string'
+        ? { kind: 'text', text: prompt }
+        : { kind: 'text', text: '', tokens: prompt },
+    ),
     n,
-    isEcho: body.echo ?? false,
+    isEcho,
     sampling,
     priority: body.priority ?? 0,
     timeoutSeconds: body.timeout ?? null,

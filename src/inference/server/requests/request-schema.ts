@@ -8,6 +8,8 @@ export interface RequestBounds {
   readonly contextLength: number
   /** Prompts of one request, and answers to it. */
   readonly maxPrompts: number
+  /** Whether the engine takes prompts of token ids. */
+  readonly takesTokens: boolean
 }
 
 /**
@@ -15,7 +17,7 @@ export interface RequestBounds {
  * `null` counts as left out.
  */
 export function createRequestSchemas(bounds: RequestBounds) {
-  const { maxPrompts } = bounds
+  const { maxPrompts, takesTokens } = bounds
   const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish()
   return {
     ChatCompletionRequest: z.object({
@@ -38,9 +40,9 @@ export function createRequestSchemas(bounds: RequestBounds) {
     }),
     CompletionRequest: z.object({
       model,
-      prompt: annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
-        expected: 'a string or an array of strings',
-      }).describe('One prompt, or several that are answered separately.'),
+      prompt: (takesTokens ? textsOrTokens(maxPrompts) : texts(maxPrompts)).describe(
+        'One prompt, or several that are answered separately.',
+      ),
       user,
       n: n.describe('Number of answers to each prompt. Default 1.'),
       echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
@@ -64,6 +66,19 @@ export function createRequestSchemas(bounds: RequestBounds) {
       prompt: z.string().nullish().describe('The text.'),
     }),
   }
+}
+
+const texts = (maxPrompts: number) =>
+  annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
+    expected: 'a string or an array of strings',
+  })
+
+const textsOrTokens = (maxPrompts: number) => {
+  const tokens = z.array(z.int()).min(1)
+  const lists = [z.array(z.string()).min(1).max(maxPrompts), tokens] as const
+  return annotate(z.union([z.string(), ...lists, z.array(tokens).min(1).max(maxPrompts)]), {
+    expected: 'a string, an array of strings, or token ids',
+  })
 }
 
 export type RequestSchemas = ReturnType<typeof createRequestSchemas>

@@ -1,0 +1,40 @@
+/** The fields of a body that say how tokens are chosen. */
+
+import type { Sampling } from '../../generation/inference-engine.ts'
+import { wrongValue } from './invalid-request.ts'
+import type { ChatBody, CompletionBody, GenerateBody } from './request-schema.ts'
+
+/** A field that is `null` counts as left out. */
+export const isGiven = <T>(value: T | null | undefined): value is T =>
+  value !== undefined && value !== null
+
+/** How tokens are chosen; what the request leaves out is left to the configuration. */
+export function samplingOf(
+  body: ChatBody | CompletionBody | GenerateBody,
+  defaultMaxTokens: number,
+): { -readonly [K in keyof Sampling]?: Sampling[K] } {
+  const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? defaultMaxTokens
+  const sampling: ReturnType<typeof samplingOf> = { maxTokens }
+  if (isGiven(body.temperature)) sampling.temperature = body.temperature
+  if (isGiven(body.top_p)) sampling.topP = body.top_p
+  if (isGiven(body.top_k)) sampling.topK = Math.max(0, body.top_k)
+  if (isGiven(body.min_p)) sampling.minP = body.min_p
+  if (isGiven(body.repetition_penalty)) sampling.repetitionPenalty = body.repetition_penalty
+  if (isGiven(body.presence_penalty)) sampling.presencePenalty = body.presence_penalty
+  if (isGiven(body.frequency_penalty)) sampling.frequencyPenalty = body.frequency_penalty
+  if (isGiven(body.logit_bias)) sampling.logitBias = body.logit_bias
+  if (isGiven(body.seed)) sampling.seed = body.seed
+  if (isGiven(body.stop)) sampling.stop = typeof body.stop === 'string' ? [body.stop] : body.stop
+  if (isGiven(body.ignore_eos)) sampling.ignoreEos = body.ignore_eos
+  return sampling
+}
+
+/** How many alternatives a chat asks for; `null` for no log probabilities. */
+export function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
+  if (logprobs === true) return top ?? 0
+  if (!isGiven(top) || top === 0) return null
+  throw wrongValue(
+    'top_logprobs',
+    "Invalid value for 'top_logprobs': it is only allowed when 'logprobs' is true.",
+  )
+}
