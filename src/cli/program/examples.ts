@@ -34,15 +34,18 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   'journal compress': [`tutti journal compress ${record}`],
 }
 
+const firstSteps = ['tutti demo --simulations 20', 'tutti status', 'tutti report']
+
+const exampleText = (lines: readonly string[]): string =>
+  `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}`
+
 /** Adds them below the help of the commands. */
 export function addExamples(program: Command, before: readonly string[] = []): void {
+  if (before.length === 0) program.addHelpText('after', exampleText(firstSteps))
   for (const command of program.commands) {
     const words = [...before, command.name()]
     const own = examples[words.join(' ')]
-    if (own !== undefined) {
-      const lines = own.map((example) => `  $ ${example}\n`).join('')
-      command.addHelpText('after', `\nExamples:\n${lines.trimEnd()}`)
-    }
+    if (own !== undefined) command.addHelpText('after', exampleText(own))
     addExamples(command, words)
   }
 }

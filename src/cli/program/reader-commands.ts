@@ -21,26 +21,28 @@ export function addReaders(cli: Cli): void {
 }
 
 function addStatus({ program, output, finish }: Cli): void {
-  withRecord(program.command('status').description('how a run stands, or how it ended')).action(
-    async (record: string) => {
-      const { showStatus } = await import('../reading/status.ts')
-      finish(await showStatus(record, output()))
-    },
-  )
+  withRecord(
+    program.command('status').description('Show how a run stands, or how it ended'),
+  ).action(async (record: string) => {
+    const { showStatus } = await import('../reading/status.ts')
+    finish(await showStatus(record, output()))
+  })
 }
 
 function addTasks({ program, output, finish }: Cli): void {
-  withRecord(program.command('tasks').description('the tasks of a run'))
-    .option('--state <state>', 'only those that are QUEUED, RUNNING, DONE, FAILED, …')
-    .option('--name <name>', 'only those with this executable, function or model')
-    .option('--node <node>', 'only those that ran on this node')
-    .option('--limit <n>', 'how many to show', toCount, 50)
+  withRecord(program.command('tasks').description('List the tasks of a run'))
+    .option('--state <state>', 'Only tasks in this state: QUEUED, RUNNING, DONE, FAILED, …')
+    .option('--name <name>', 'Only tasks of this name: a program, function or model')
+    .option('--node <node>', 'Only tasks that ran on this node')
+    .option('--limit <n>', 'Number of tasks to show', toCount, 50)
     .action(async (record: string, options: TasksCommandOptions) => {
       const { listTasks } = await import('../reading/tasks.ts')
       finish(await listTasks(record, options, output()))
     })
-  withRecord(program.command('failures').description('what failed, by cause, with an example each'))
-    .option('--limit <n>', 'how many causes to show', toCount, 20)
+  withRecord(
+    program.command('failures').description('Show what failed, by cause, with an example of each'),
+  )
+    .option('--limit <n>', 'Number of causes to show', toCount, 20)
     .action(async (record: string, options: FailuresCommandOptions) => {
       const { listFailures } = await import('../reading/failures.ts')
       finish(await listFailures(record, options, output()))
@@ -50,8 +52,8 @@ function addTasks({ program, output, finish }: Cli): void {
 function addExplain({ program, output, finish }: Cli): void {
   const command = program
     .command('explain')
-    .description('the story of a task: what it waited for, where it ran, why it does not run')
-    .argument('<task>', 'its uid, or as much of it as is unique')
+    .description('Explain a task: what it waited for, where it ran, why it does not run')
+    .argument('<task>', 'Uid of the task, or as much of it as is unique')
   withRecord(command).action(async (task: string, record: string) => {
     const { explain } = await import('../reading/explain/explain.ts')
     finish(await explain(task, record, output()))
@@ -59,14 +61,14 @@ function addExplain({ program, output, finish }: Cli): void {
 }
 
 function addTail({ program, output, finish }: Cli): void {
-  withRecord(program.command('tail').description('the latest events of a run'))
-    .option('-n, --lines <n>', 'how many', toLines, 10)
-    .option('-f, --follow', 'goes on until the run ends')
-    .option('--type <event>', 'only events of this type, such as TaskFailed; repeatable', toList)
-    .option('--task <uid>', 'only those of this task')
-    .option('--name <name>', 'only those of tasks with this executable, function or model')
-    .option('--node <node>', 'only those of this node')
-    .option('--backend <name>', 'only those of this backend')
+  withRecord(program.command('tail').description('Show the latest events of a run'))
+    .option('-n, --lines <n>', 'Number of events', toLines, 10)
+    .option('-f, --follow', 'Follow the run until it ends')
+    .option('--type <event>', 'Only events of this type, such as TaskFailed; repeatable', toList)
+    .option('--task <uid>', 'Only events of this task')
+    .option('--name <name>', 'Only events of tasks of this name: a program, function or model')
+    .option('--node <node>', 'Only events of this node')
+    .option('--backend <name>', 'Only events of this backend')
     .action(async (record: string, options: TailOptions) => {
       const { tail } = await import('../reading/tail.ts')
       finish(await tail(record, options, output()))
@@ -74,8 +76,8 @@ function addTail({ program, output, finish }: Cli): void {
 }
 
 function addTop({ program, output, finish }: Cli): void {
-  withRecord(program.command('top').description('a run while it goes on'))
-    .option('--seconds <n>', 'how often it is redrawn', toCount, 1)
+  withRecord(program.command('top').description('Watch a run while it goes on'))
+    .option('--seconds <n>', 'Seconds between two pictures', toCount, 1)
     .action(async (record: string, options: TopOptions) => {
       const { top } = await import('../reading/top.ts')
       finish(await top(record, options, output()))
@@ -83,11 +85,9 @@ function addTop({ program, output, finish }: Cli): void {
 }
 
 function addJournal({ program, output, finish }: Cli): void {
-  const journal = program.command('journal').description('checks, repairs and compresses records')
+  const journal = program.command('journal').description('Check, repair and compress records')
   withRecord(
-    journal
-      .command('verify')
-      .description('checks order, ends, counters and the tail of a checkpoint file'),
+    journal.command('verify').description('Check the order, ends, counters and tail of a record'),
   ).action(async (record: string) => {
     const [{ verifyJournal }, { findRecord }] = await Promise.all([
       import('../journal.ts'),
@@ -96,13 +96,13 @@ function addJournal({ program, output, finish }: Cli): void {
     finish(await verifyJournal(await findRecord(record), output()))
   })
   withRecord(
-    journal.command('repair').description('writes the readable lines of a record into a new file'),
+    journal.command('repair').description('Write the readable lines of a record into a new file'),
   ).action(async (record: string) => {
     const { repairJournal } = await import('../reading/journal-copies.ts')
     finish(await repairJournal(record, output()))
   })
   withRecord(
-    journal.command('compress').description('writes a compressed copy, which all readers take'),
+    journal.command('compress').description('Write a compressed copy, which every command reads'),
   ).action(async (record: string) => {
     const { compressJournal } = await import('../reading/journal-copies.ts')
     finish(await compressJournal(record, output()))
@@ -111,10 +111,10 @@ function addJournal({ program, output, finish }: Cli): void {
 
 function addReport({ program, output, finish }: Cli): void {
   withRecord(program.command('report'))
-    .description('one page about a run for a browser; of two runs, what became slower')
-    .argument('[other]', 'a second run, to compare with the first')
-    .option('-o, --output <file>', 'where it goes; - is the standard output')
-    .option('--open', 'shows it in the browser; needs a terminal')
+    .description('Write a page about a run; of two runs, what became slower')
+    .argument('[other]', 'Second run, to compare with the first')
+    .option('-o, --output <file>', 'File to write; - for stdout (default: named after the session)')
+    .option('--open', 'Show it in the browser; needs a terminal')
     .action(async (record: string, other: string | undefined, options: ReportCommandOptions) => {
       const { writeReport } = await import('../reading/report.ts')
       finish(await writeReport(record, other, options, output()))
@@ -122,10 +122,10 @@ function addReport({ program, output, finish }: Cli): void {
 }
 
 function addExport({ program, output, finish }: Cli): void {
-  withRecord(program.command('export').description('a record in the format of another tool'))
-    .requiredOption('--format <format>', 'otlp, perfetto, csv or prometheus')
-    .option('-o, --output <file>', 'where it goes (default: the standard output)')
-    .option('--protobuf', 'OTLP as protobuf instead of JSON')
+  withRecord(program.command('export').description('Write a record in the format of another tool'))
+    .requiredOption('--format <format>', 'Format: otlp, perfetto, csv or prometheus')
+    .option('-o, --output <file>', 'File to write (default: stdout)')
+    .option('--protobuf', 'Write OTLP as protobuf instead of JSON')
     .action(async (record: string, options: ExportOptions) => {
       const { exportRecord } = await import('../export/export.ts')
       finish(await exportRecord(record, options, output()))

@@ -8,25 +8,25 @@ const shells = ['bash', 'zsh', 'fish'] as const
 export function addTools({ program, output, finish }: Cli): void {
   program
     .command('doctor')
-    .description('what is installed, what is missing, and how to get it')
+    .description('Show what is installed, what is missing, and how to get it')
     .action(async () => {
       const { examine } = await import('../doctor.ts')
       finish(examine(output()))
     })
   program
     .command('config')
-    .description('configurations of inference')
+    .description('Check configurations of inference')
     .command('check')
-    .description('whether a YAML configuration is right')
-    .argument('<file>', 'the YAML configuration')
+    .description('Check a YAML configuration')
+    .argument('<file>', 'YAML configuration')
     .action(async (file: string) => {
       const { checkConfig } = await import('../config.ts')
       finish(await checkConfig(file, output()))
     })
   program
     .command('completion')
-    .description('a script by which a shell completes commands and options')
-    .addArgument(new Argument('<shell>', 'the shell').choices(shells))
+    .description('Print a script that makes a shell complete commands and options')
+    .addArgument(new Argument('<shell>', 'Shell').choices(shells))
     .action(async (shell: (typeof shells)[number]) => {
       const { completionScript } = await import('./completion.ts')
       const script = completionScript(program, shell)

@@ -46,17 +46,44 @@ beforeAll(async () => {
 async function helpOf(words: readonly string[]) {
   const { stdout, code } = await startCommandIn(folder.path, [...words, '--help']).ended
   expect([words, code]).toEqual([words, 0])
-  const list = /^Commands:\n((?: {2}.*\n)+)/m.exec(stdout)?.[1] ?? ''
-  const commands = Array.from(list.matchAll(/^ {2}(\w+)/gm), ([, name = '']) => name)
+  const lists = entriesOf(stdout)
+  const commands = lists.filter(({ isCommand }) => isCommand).map(({ term }) => term)
   const examples = Array.from(stdout.matchAll(/^ {2}\$ tutti (.*)$/gm), ([, text = '']) => text)
-  return { commands: commands.filter((name) => name !== 'help'), examples }
+  return { commands: commands.filter((name) => name !== 'help'), examples, lists }
+}
+
+interface HelpEntry {
+  readonly term: string
+  readonly text: string
+  readonly isCommand: boolean
+}
+
+const otherLists = new Set(['Options', 'Global Options', 'Arguments'])
+
+/** The entries of all lists of a help, such as `Options:`; commands have lists by what they do. */
+function entriesOf(help: string): HelpEntry[] {
+  return help.split('\n\n').flatMap((block) => {
+    const [head = '', ...lines] = block.split('\n')
+    const title = /^(\w[\w ]*):$/.exec(head)?.[1]
+    if (title === undefined || title === 'Examples') return []
+    const joined = lines.join('\n').replaceAll(/\n {6,}/g, ' ')
+    return Array.from(
+      joined.matchAll(/^ {2}(\S+).*? {2,}(\S.*)$/gm),
+      ([, term = '', text = '']) => ({
+        term,
+        text,
+        isCommand: !otherLists.has(title),
+      }),
+    )
+  })
 }
 
 async function examplesBelow(words: readonly string[]): Promise<Map<string, readonly string[]>> {
   const { commands, examples } = await helpOf(words)
-  if (commands.length === 0) return new Map([[words.join(' '), examples]])
   const found = await Promise.all(commands.map((name) => examplesBelow([...words, name])))
-  return new Map(found.flatMap((one) => [...one]))
+  const isGroup = commands.length > 0 && words.length > 0
+  const own: [string, readonly string[]][] = isGroup ? [] : [[words.join(' '), examples]]
+  return new Map([...own, ...found.flatMap((one) => [...one])])
 }
 
 /** How a command ends that would go on. */
@@ -101,6 +128,18 @@ needs(...requirements)(
   },
   manyProcesses,
 )
+
+it('help: every text is a phrase of one form, and commands say what they do', async () => {
+  const { commands, lists } = await helpOf([])
+  const below = await Promise.all(commands.map(async (name) => (await helpOf([name])).lists))
+  const all = [...lists, ...below.flat()]
+  expect(all.length).toBeGreaterThan(100)
+  const isPhrase = ({ text }: HelpEntry): boolean => /^[A-Z].*[^.]$/.test(text)
+  expect(all.filter((entry) => !isPhrase(entry))).toEqual([])
+  // "Show", not "shows" or "the".
+  const isCommand = ({ text }: HelpEntry): boolean => /^[A-Z][a-z]*[^s\W],? /.test(text)
+  expect(all.filter((entry) => entry.isCommand && !isCommand(entry))).toEqual([])
+})
 
 it('the help of a command that is misspelled is not far', async () => {
   const { stderr, code } = await startCommandIn(folder.path, ['journal', 'verfy']).ended
