@@ -188,3 +188,17 @@ describe('log probabilities over HTTP', () => {
     }
   })
 })
+
+describe('prefix caching over HTTP', () => {
+  it('cached_tokens of the usage tells what was not computed again', async () => {
+    const prompt = 'Lily and Tom are friends. They like to play with cars and dolls'
+    const ask = { model: backend.model, prompt, max_tokens: 4, temperature: 0 }
+    const first = await client.completions.create(ask)
+    // The token before every prompt.
+    expect(first.usage?.prompt_tokens_details).toEqual({ cached_tokens: 1 })
+    const second = await client.completions.create(ask)
+    const count = (second.usage?.prompt_tokens ?? 0) - 1
+    expect(second.usage?.prompt_tokens_details).toEqual({ cached_tokens: count })
+    expect(second.choices[0]?.text).toBe(first.choices[0]?.text)
+  })
+})

@@ -108,7 +108,14 @@ const reference = (name: string): object => ({ $ref: `#/components/schemas/${nam
 
 const count = z.int().min(0)
 
-const usage = z.object({ prompt_tokens: count, completion_tokens: count, total_tokens: count })
+const usage = z.object({
+  prompt_tokens: count,
+  completion_tokens: count,
+  total_tokens: count,
+  prompt_tokens_details: z
+    .looseObject({ cached_tokens: count.optional().describe('Not computed again.') })
+    .optional(),
+})
 const finishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter'])
 const detail = z.looseObject({}).nullable().describe('Log probabilities, if they were asked for.')
 

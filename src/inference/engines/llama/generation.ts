@@ -19,6 +19,7 @@ import type {
   TokenStream,
   Vocabulary,
 } from './runtime.ts'
+import { sharedLength } from './evaluation/slot-choice.ts'
 import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
 import { describeLogprobs, StopScanner, TokenText } from './token-text.ts'
 import { ToolCallHolder } from './tool-calls.ts'
@@ -43,6 +44,7 @@ export class Generation {
   #taken = 0
   #stream: TokenStream | null = null
   #slot: Slot | null = null
+  #cached = 0
   #hasSent = false
   #hasEnded = false
 
@@ -73,11 +75,23 @@ export class Generation {
     return this.#prompt.length - this.#taken
   }
 
+  /** Tokens of its answer, at most. */
+  get maxTokens(): number {
+    return this.#request.sampling.maxTokens
+  }
+
+  /** Tokens of the prompt that need not be evaluated in this slot. */
+  sharedWith(slot: Slot): number {
+    return this.#scores === null ? sharedLength(slot.tokens, this.#prompt) : 0
+  }
+
   /** Never rejects. */
   async begin(slot: Slot): Promise<void> {
     this.#slot = slot
     try {
-      await slot.keep(0)
+      await slot.keep(this.sharedWith(slot))
+      this.#cached = slot.tokens.length
+      this.#taken = this.#cached
     } catch (error) {
       this.fail({ code: 'engine_error', message: messageOf(error) })
     }
@@ -152,6 +166,7 @@ export class Generation {
       usage: {
         promptTokens: this.#prompt.length,
         completionTokens: this.#generated.length,
+        details: { prompt_tokens_details: { cached_tokens: this.#cached } },
       },
     })
   }

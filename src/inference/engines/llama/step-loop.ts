@@ -3,6 +3,7 @@
  * one pass only if they are requested in ascending order, so requests join and leave between steps.
  */
 
+import { chooseSlot } from './evaluation/slot-choice.ts'
 import { Generation } from './generation.ts'
 import { PromptPreparer } from './prepared-prompt.ts'
 import type { Failure, PlainRequest, RequestUpdate } from './protocol.ts'
@@ -18,8 +19,11 @@ export interface StepLoopOptions {
 export class StepLoop {
   readonly #options: StepLoopOptions
   readonly #preparer: PromptPreparer
-  /** By slot; the lowest free one is used first, so that used slots are neighbours. */
+  /** By slot; used ones are neighbours, unless a slot with a part of the prompt is worth more. */
   readonly #running: (Generation | null)[]
+  /** By slot: the number of the last request that got it; 0 for none. */
+  readonly #lastUsed: number[]
+  #admitted = 0
   #waiting: Generation[] = []
   #isRunning = false
   /** Something changed while the loop ran. */
@@ -29,6 +33,7 @@ export class StepLoop {
     this.#options = options
     this.#preparer = new PromptPreparer(options.runtime)
     this.#running = options.runtime.slots.map(() => null)
+    this.#lastUsed = options.runtime.slots.map(() => 0)
   }
 
   add(requests: readonly PlainRequest[]): void {
@@ -99,20 +104,29 @@ export class StepLoop {
    */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
-    const free = this.#running.flatMap((generation, at) => (generation === null ? [at] : []))
-    const next = this.#waiting.splice(0, free.length)
+    const free = this.#running.filter((generation) => generation === null).length
+    const next = this.#waiting.splice(0, free)
     const tokens = next.reduce((sum, { tokensToTake }) => sum + tokensToTake, 0)
     if (tokens <= this.#options.runtime.batchSize) {
       next.sort((one, other) => other.tokensToTake - one.tokensToTake)
     }
-    await Promise.all(free.map((at, order) => this.#start(at, next[order])))
+    await Promise.all(next.map((generation) => this.#start(generation)))
   }
 
-  async #start(at: number, generation: Generation | undefined): Promise<void> {
-    const slot = this.#options.runtime.slots[at]
-    if (generation === undefined || slot === undefined) return
-    this.#running[at] = generation
-    await generation.begin(slot)
+  /** In a slot that has evaluated a part of its prompt, where that is worth it. */
+  async #start(generation: Generation): Promise<void> {
+    const { slots } = this.#options.runtime
+    const free = slots.flatMap((slot, at) => {
+      if (this.#running[at] !== null) return []
+      const shared = generation.sharedWith(slot)
+      return [{ at, shared, lastUsed: this.#lastUsed[at] ?? 0, slot }]
+    })
+    const running = this.#running.flatMap((one, at) => (one === null ? [] : [at]))
+    const chosen = chooseSlot(free, new Set(running), generation.maxTokens)
+    if (chosen === undefined) throw new Error('no slot is free')
+    this.#running[chosen.at] = generation
+    this.#lastUsed[chosen.at] = ++this.#admitted
+    await generation.begin(chosen.slot)
   }
 
   /**

@@ -76,18 +76,45 @@ describe('StepLoop', () => {
       expect(stage.endOf(id)).toEqual({
         kind: 'done',
         finishReason: 'stop',
-        usage: { promptTokens: 2, completionTokens: 2 },
+        usage: {
+          promptTokens: 2,
+          completionTokens: 2,
+          details: { prompt_tokens_details: { cached_tokens: 0 } },
+        },
       })
     }
   })
 
-  it('gives a waiting request the lowest free slot', async () => {
+  it('gives a waiting request a slot beside those that run', async () => {
     const say = (prompt: string, at: number): string => `${prompt === 'l' ? 'long' : prompt}${at}`
-    const stage = new Stage({ slots: 2, say })
-    stage.add('x', 'l', 'y', 'z')
+    const stage = new Stage({ slots: 3, say })
+    stage.add('l', 'x', 'y')
+    stage.between = (step) => {
+      if (step === 3) stage.add('z')
+    }
     await stage.asleep()
-    const texts = ['x', 'l', 'y', 'z'].map((id) => stage.textOf(id))
-    expect(texts).toEqual(['x0', 'long1', 'y0', 'z0'])
+    const texts = ['l', 'x', 'y', 'z'].map((id) => stage.textOf(id))
+    expect(texts).toEqual(['long0', 'x1', 'y2', 'z1'])
+  })
+
+  it('evaluates only what a slot does not have already of a prompt', async () => {
+    const stage = new Stage({ slots: 3, say: () => 'xy' })
+    stage.add('0123456789ab')
+    await stage.asleep()
+    stage.add('0123456789abxcd')
+    await stage.asleep()
+    expect(stage.runtime.asked.join(', ')).toBe(
+      '0 keep 0, 0 next, 0 next, 0 next, 0 close, 0 keep 13, 0 next, 0 next, 0 next, 0 close',
+    )
+    expect(stage.endOf('0123456789abxcd')).toMatchObject({
+      usage: { promptTokens: 15, details: { prompt_tokens_details: { cached_tokens: 13 } } },
+    })
+    stage.add('0123456789abxcd')
+    await stage.asleep()
+    expect(stage.runtime.asked.slice(10, 11)).toEqual(['0 keep 14'])
+    stage.add('other')
+    await stage.asleep()
+    expect(stage.runtime.asked.slice(15, 16)).toEqual(['1 keep 0'])
   })
 
   it('gives the longest of prompts that fit into one pass the lowest slot', async () => {

@@ -36,7 +36,11 @@ describe('a small real model', () => {
         id: 'r1',
         kind: 'done',
         finishReason: 'length',
-        usage: { promptTokens: 5, completionTokens: 40 },
+        usage: {
+          promptTokens: 5,
+          completionTokens: 40,
+          details: { prompt_tokens_details: { cached_tokens: 0 } },
+        },
       },
     ])
   })
