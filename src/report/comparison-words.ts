@@ -1,6 +1,13 @@
 /** What became slower from one run to another, in sentences. Pure. */
 
-import { countText, numberText, rateText, secondsText, shortName } from '../views/readable.ts'
+import {
+  countText,
+  numberText,
+  rateText,
+  secondsText,
+  shortName,
+  shortNames,
+} from '../views/readable.ts'
 import type { NameReport, ReportData } from './report-data.ts'
 import { durationOf } from './verdict.ts'
 
@@ -128,11 +135,11 @@ function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
   if (other.otherNames > 0) return []
   const only = own.names.filter(({ name }) => !known.has(name))
   if (only.length === 0) return []
+  const shortOf = shortNames(own.names.map(({ name }) => name))
   const names = only
     .slice(0, mostNamed)
-    .map(({ name, total }) => `${shortName(name)} (${countText(total, 'task')})`)
-  const more = only.length > mostNamed ? ', …' : ''
-  return [`Only the ${which} run has ${names.join(', ')}${more}.`]
+    .map(({ name, total }) => `${shortOf(name)} (${countText(total, 'task')})`)
+  return [`Only the ${which} run has ${names.join(', ')}${othersText(only.length)}.`]
 }
 
 function failureWords({ counts: a }: ReportData, { counts: b }: ReportData): string[] {
@@ -188,9 +195,11 @@ function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' |
     )
   const count = all.length === 1 ? 'One name' : countText(all.length, 'name')
   const what = rank === 'median' ? how : `${how} in its slowest tasks`
-  const more = all.length > mostNamed ? ', …' : ''
-  return [`${count} became ${what}: ${names.join(', ')}${more}.`]
+  return [`${count} became ${what}: ${names.join(', ')}${othersText(all.length)}.`]
 }
+
+const othersText = (count: number): string =>
+  count > mostNamed ? ` and ${countText(count - mostNamed, 'other')}` : ''
 
 export const percent = (share: number): string => `${Math.round(100 * share)} %`
 

@@ -10,8 +10,8 @@ import { describeRun, durationOf } from './verdict.ts'
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
   const words = compareWords(before, after)
-  yield openPage(`Comparison: ${before.run.sessionId} and ${after.run.sessionId}`)
-  yield `<h1>${escape(before.run.sessionId)} compared with ${escape(after.run.sessionId)}</h1>`
+  yield openPage(titleOf(before, after))
+  yield `<h1>${escape(titleOf(before, after))}</h1>`
   yield `<p class="verdict ${words.mood}">${escape(words.verdict)}</p>`
   yield problemBox(before, 'first run') + problemBox(after, 'second run')
   yield words.sentences.map(paragraph).join('')
@@ -92,7 +92,7 @@ function totalsTable(before: ReportData, after: ReportData): string {
     const change = of === used ? number(signed(b - a, 'points')) : judged
     return [text(what), number(show(a)), number(show(b)), change]
   })
-  const heads = ['what', ...sessionNames(before, after), 'change']
+  const heads = ['what', ...runNames, 'change']
   return (
     paragraph(`First: ${describeRun(before).sentence}`) +
     paragraph(`Second: ${describeRun(after).sentence}`) +
@@ -100,11 +100,13 @@ function totalsTable(before: ReportData, after: ReportData): string {
   )
 }
 
-/** Runs of one id are told apart by their order. */
-function sessionNames(before: ReportData, after: ReportData): readonly [string, string] {
-  const [first, second] = [before.run.sessionId, after.run.sessionId]
-  return first === second ? ['first run', 'second run'] : [first, second]
+/** Which one is the first. Two files of one session have the same id. */
+function titleOf({ run: a }: ReportData, { run: b }: ReportData): string {
+  if (a.sessionId === b.sessionId) return `Comparison: two records of session ${a.sessionId}`
+  return `Comparison: first run ${a.sessionId}, second run ${b.sessionId}`
 }
+
+const runNames = ['first run', 'second run'] as const
 
 function namesTable(before: ReportData, after: ReportData): string {
   const pairs = pairsOf(before, after)
@@ -124,15 +126,14 @@ function namesTable(before: ReportData, after: ReportData): string {
     changeCell(a?.meanWait, b?.meanWait),
   ])
   const percentiles = ['p50', 'now', 'change', 'p95', 'now', 'change']
-  const heads = ['name', 'tasks', 'now', ...percentiles, 'done/s', 'now', 'waiting']
+  const heads = ['name', 'tasks', 'now', ...percentiles, 'done/s', 'now', 'wait change']
   return rows.length === 0 ? '' : table('durations before and now', heads, rows)
 }
 
 function boundsTable(before: ReportData, after: ReportData): string {
-  const names = sessionNames(before, after)
   const rows = [before, after].map(({ words }, at) => [
-    text(names[at] ?? ''),
+    text(runNames[at] ?? ''),
     text(words.sentences[0] ?? ''),
   ])
-  return table('what bounded the two runs', ['session', 'bound'], rows)
+  return table('what bounded the two runs', ['run', 'bound'], rows)
 }

@@ -103,20 +103,20 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
     .map(({ bound, class: own, seconds: lost }) => {
       const saved = Math.min(lost / slots, mostSaved(bounds, bound))
       const text =
-        `${idleNames[bound]} would use ${shares[own].text} more of the slots: up to ` +
-        `${secondsText(saved)}.`
+        `${idleNames[bound]} it could end up to ${secondsText(saved)} earlier: ` +
+        `that is ${shares[own].text} of the slots' time.`
       return { bound, saved, text }
     })
     .filter(({ saved }) => saved >= smallestShare * seconds)
 }
 
 const idleNames: Readonly<Partial<Record<Bound, string>>> = {
-  dispatcher: 'Tasks that start as soon as a slot is free',
-  gpus: 'Enough gpus for the tasks that are ready',
-  memory: 'Enough memory for the tasks that are ready',
-  labels: 'More nodes with the labels that tasks ask for',
-  tasks: 'Tasks that are submitted earlier',
-  nodes: 'Nodes that are there all the time',
+  dispatcher: 'If ready tasks started as soon as a slot is free,',
+  gpus: 'With enough gpus for the tasks that are ready',
+  memory: 'With enough memory for the tasks that are ready',
+  labels: 'With more nodes that have the labels that tasks ask for,',
+  tasks: 'If tasks were ready earlier,',
+  nodes: 'If the nodes were there all the time,',
 }
 
 /** Of the gpus or the memory that was in use for most of the run. */
@@ -179,6 +179,6 @@ function failedImprovement({ slots, failedSeconds }: BoundsView): Improvement {
   const saved = failedSeconds / slots
   const text =
     `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time: ` +
-    `up to ${secondsText(saved)} of the run.`
+    `without them it could end up to ${secondsText(saved)} earlier.`
   return { bound: null, saved, text }
 }

@@ -36,9 +36,12 @@ export const countText = (count: number, one: string, many = `${one}s`): string 
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
-/** How many a second: `0.25`, `41`, `12,300`. */
-export const rateText = (rate: number): string =>
-  rate < 10 ? rate.toFixed(2) : numberText(Math.round(rate))
+/** How many a second: `0.25`, `41.3`, `12,300`. */
+export function rateText(rate: number): string {
+  if (rate === 0) return '0'
+  if (rate < 99.95) return rate.toFixed(rate < 9.995 ? 2 : 1)
+  return numberText(Math.round(rate))
+}
 
 /** The first line of a message, not longer than `most`. */
 export function firstLine(text: string, most = 100): string {
@@ -63,8 +66,9 @@ export function nameAndProgram(name: string, program: string): string {
 
 /** From the first to the last time; one where they read alike. */
 export function spanText(from: number, to: number, today?: number): string {
-  const [first, last] = [timeText(from, today), timeText(to, today ?? from)]
-  return from === to || first === last ? first : `${first} to ${last}`
+  const first = timeText(from, today)
+  const isOne = timeText(from, from) === timeText(to, from)
+  return isOne ? first : `${first} to ${timeText(to, today ?? from)}`
 }
 
 /** One word for a person to paste into a shell. */
@@ -75,8 +79,14 @@ export const quoteWord = (text: string): string =>
 export const commandText = (name: string, args: readonly string[], most = 500): string =>
   firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), most)
 
-/** Where functions and closures are called: from there on, a stack is tutti's own. */
-const callerFrame = /\n\s+at [^\n]*\/backends\/local\/(?:functions\/job-runner|closures)\.[jt]s:\d/
+/**
+ * Where functions and closures are called: from there on, a stack is tutti's own. The package is
+ * bundled, where such a file is a part of another one.
+ */
+const callerFrame = new RegExp(
+  String.raw`\n\s+at [^\n]*/(?:backends/local/(?:functions/job-runner|closures)\.[jt]s|` +
+    String.raw`dist/chunks/(?:worker|session|pipeline|cluster|hpc|workflow)[\w-]*\.js):\d`,
+)
 
 /** The stack of a failed function down to where tutti called it. */
 export function ownFrames(stack: string): string {

@@ -167,6 +167,7 @@ export function explainTask(
 const isCancel = ({ kind }: Remark): boolean => kind === 'canceled'
 
 const running = outcomes.indexOf('running')
+const repeated = outcomes.indexOf('repeated')
 
 /** The latest end on the lane of an attempt before its start. */
 function workerFreeBefore(
@@ -182,7 +183,8 @@ function workerFreeBefore(
     if (valueAt(lane, segment) !== attempt.lane) continue
     const end = valueAt(start, segment) + valueAt(seconds, segment)
     if (end <= latest || end > latestEnd || valueAt(task, segment) === attempt.task) continue
-    if (valueAt(outcome, segment) !== running) latest = end
+    const how = valueAt(outcome, segment)
+    if (how !== running && how !== repeated) latest = end
   }
   return latest === -Infinity ? null : latest
 }

@@ -194,7 +194,7 @@ describe('the critical path of a run', () => {
     expect(report.words.bound).toBe('labels')
     const { noSlotFitted } = report.bounds.slotSeconds
     expect([noSlotFitted.labels, noSlotFitted.cores]).toEqual([24, 0])
-    expect(textOf(report)).toMatch(/More nodes with the labels .* up to 6.00 s/)
+    expect(textOf(report)).toMatch(/With more nodes that have the labels .* up to 6.00 s earlier/)
     expect(textOf(report)).not.toMatch(/slots it could|No further slot/)
     // All nodes are in use: it is the slots that are missing.
     const others = queue(10).map((task) => ({

@@ -6,6 +6,8 @@ import { renderComparison } from '../../src/report/comparison.ts'
 import { renderReport } from '../../src/report/page/document.ts'
 import { hangMs } from '../long-run.ts'
 import { passOver } from '../views/synthetic-run.ts'
+import { recordFolder } from '../cli/reading/record-file.ts'
+import { startCommandIn } from '../cli/run-command.ts'
 import { needs, requireCommand } from '../require.ts'
 import { look, openBrowser, pictures } from './browser.ts'
 import { boundedRuns, largePass, mixedEvents, reportOf, reportOfRun } from './synthetic-reports.ts'
@@ -17,7 +19,18 @@ beforeAll(async () => {
 })
 afterAll(async () => await browser?.close())
 
-const pages: Readonly<Record<string, () => Iterable<string>>> = {
+const folder = recordFolder()
+afterAll(() => folder.remove())
+
+/** The report of the demo as a person makes it. */
+async function renderDemo(): Promise<string[]> {
+  const run = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
+  await run('demo', '--simulations', '20')
+  return [(await run('report', '-o', '-')).stdout]
+}
+
+const pages: Readonly<Record<string, () => Iterable<string> | Promise<Iterable<string>>>> = {
+  demo: renderDemo,
   mixed: () => renderReport(reportOf(passOver(mixedEvents()))),
   failing: () => renderReport(reportOf(passOver(failingEvents()), { bad: 3 })),
   chain: () => renderReport(reportOfRun(boundedRuns.chain)),
@@ -27,6 +40,8 @@ const pages: Readonly<Record<string, () => Iterable<string>>> = {
     if (before === undefined || after === undefined) throw new Error('two runs are needed')
     return renderComparison(before, after)
   },
+  different: () =>
+    renderComparison(reportOf(passOver(mixedEvents())), reportOfRun(boundedRuns.straggler)),
 }
 
 /** A run that was killed: no end, and tasks that run. */
@@ -41,7 +56,7 @@ describe('reports in a browser', () => {
       `report: the page "${name}" has no error and no violation of axe`,
       async () => {
         if (browser === null) throw new Error('the browser did not start')
-        const seen = await look(browser, name, [...render()].join(''))
+        const seen = await look(browser, name, [...(await render())].join(''))
         expect(seen).toEqual({ problems: [], violations: [], overflow: 0, paper: [] })
         for (const kind of ['-light.png', '-dark.png', '-narrow.png', '.pdf']) {
           expect(existsSync(join(pictures, `${name}${kind}`))).toBe(true)

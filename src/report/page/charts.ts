@@ -60,7 +60,7 @@ export function histogram(counts: readonly number[], shortest: number): string {
   )
 }
 
-/** Percents over time. Gaps are not bridged. */
+/** Percents over time, from the first reading to the last. Gaps are not bridged. */
 export function percentLines(label: string, points: readonly SeriesPoint[], width: number): string {
   const [first, last] = [points[0]?.time ?? 0, points.at(-1)?.time ?? 0]
   const span = Math.max(1e-9, last - first)
@@ -80,8 +80,9 @@ export function percentLines(label: string, points: readonly SeriesPoint[], widt
     return path === '' ? '' : `<path class="line${line % 3}" d="${path}"/>`
   })
   return (
-    `<svg viewBox="0 0 1000 100" height="70" preserveAspectRatio="none" role="img" ` +
-    `aria-label="${escape(label)}">${lines.join('')}</svg>`
+    `<div class="percents"><svg viewBox="0 0 1000 100" height="70" preserveAspectRatio="none" ` +
+    `role="img" aria-label="${escape(label)}">${lines.join('')}</svg>` +
+    '<span aria-hidden="true"><b>100 %</b><b>0 %</b></span></div>'
   )
 }
 

@@ -38,7 +38,7 @@ export const number = (value: string | number): Cell => ({
   isNumber: true,
 })
 
-/** A table that scrolls sideways on a narrow page. */
+/** A table that scrolls sideways on a narrow page; what stands above it does not. */
 export function table(
   caption: string,
   heads: readonly string[],
@@ -55,8 +55,9 @@ export function table(
         .join('')}</tr>`,
   )
   return (
-    `<div class="scroll" tabindex="0" role="region" aria-label="${escape(caption)}"><table>` +
-    `<caption>${escape(caption)}</caption><thead><tr>${head.join('')}</tr></thead>` +
+    `<p class="caption">${escape(caption)}</p>` +
+    `<div class="scroll" tabindex="0" role="region" aria-label="${escape(caption)}">` +
+    `<table aria-label="${escape(caption)}"><thead><tr>${head.join('')}</tr></thead>` +
     `<tbody>${body.join('')}</tbody></table></div>`
   )
 }

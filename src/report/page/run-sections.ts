@@ -178,11 +178,13 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
       ({ node_id, points }) =>
         `<h3>${escape(node_id)}</h3>${percentLines(`usage of ${node_id} over time`, points, 3)}`,
     )
+  const drawn = (line: number): boolean =>
+    series.some(({ points }) => points.some(({ values }) => (values[line] ?? null) !== null))
   const lines = [
     { label: 'CPU', colour: 'c0', text: '' },
     { label: 'memory', colour: 'c2', text: '' },
     { label: 'GPU', colour: 'c1', text: '' },
-  ]
+  ].filter((_, line) => drawn(line))
   return section(
     'resources',
     'Resources and efficiency',

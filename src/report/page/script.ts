@@ -4,9 +4,15 @@
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);
-const seconds = (value) => value === null ? '-' : value === 0 ? '0 s'
-  : value < 0.9995 ? (value * 1000).toFixed(1) + ' ms'
-  : value < 100 ? value.toFixed(2) + ' s' : Math.round(value) + ' s';
+const two = (value) => String(value).padStart(2, '0');
+const seconds = (value) => {
+  if (value === null || value === 0) return value === 0 ? '0 s' : '-';
+  if (value < 0.9995) return (value * 1000).toFixed(value < 0.00995 ? 2 : 0) + ' ms';
+  if (value < 99.95) return value.toFixed(value < 9.995 ? 2 : 1) + ' s';
+  const all = Math.round(value), hours = Math.floor(all / 3600);
+  const minutes = Math.floor((all % 3600) / 60);
+  return hours > 0 ? hours + ' h ' + two(minutes) + ' m' : minutes + ' m ' + two(all % 60) + ' s';
+};
 
 const shortName = (name) => name.split('/').at(-1) || name || '(no name)';
 
@@ -62,7 +68,8 @@ if (body) {
       return row;
     }));
     const shown = Math.min(most, found.length);
-    byId('task-count').textContent = shown + ' of ' + found.length + ' shown';
+    byId('task-count').textContent = shown.toLocaleString('en') + ' of ' +
+      found.length.toLocaleString('en') + ' shown';
   };
   byId('task-filter').addEventListener('input', show);
   byId('task-state').addEventListener('change', show);

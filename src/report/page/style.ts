@@ -28,7 +28,7 @@ h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 4px;
 h2 { font-size: 1.2rem; margin: 40px 0 10px; padding-top: 12px; border-top: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 20px 0 6px; }
 p { margin: 0 0 10px; max-width: 75ch; } .lead { font-size: 1.08rem; font-weight: 600; }
-.muted, caption, .facts dt { color: var(--muted); }
+.muted, .caption, .facts dt { color: var(--muted); } .caption { margin: 0 0 4px; }
 .box { border: 1px solid var(--warning); border-radius: 8px; padding: 10px 14px; margin: 0 0 20px;
   background: var(--card); }
 .box ul { margin: 6px 0 0; padding-left: 20px; overflow-wrap: anywhere; }
@@ -41,15 +41,20 @@ p { margin: 0 0 10px; max-width: 75ch; } .lead { font-size: 1.08rem; font-weight
 .scroll { overflow-x: auto; margin: 0 0 14px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
   font-size: .92rem; }
-caption { text-align: left; padding: 0 0 6px; }
 th, td { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line);
   vertical-align: top; } th { white-space: nowrap; font-weight: 600; }
 td { overflow-wrap: anywhere; min-width: 9ch; } td:first-child { min-width: 12ch; }
-.n { min-width: 0; } .n { text-align: right; white-space: nowrap; }
+.n { min-width: 0; text-align: right; white-space: nowrap; }
+.n + :not(.n) { padding-left: 12px; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   padding: 10px 12px; overflow-x: auto; margin: 6px 0;
   font: 13px/1.45 ui-monospace, "SFMono-Regular", Menlo, monospace; }
 code { font-family: ui-monospace, Menlo, monospace; font-size: .92em; overflow-wrap: anywhere; }
+.percents { display: grid; grid-template-columns: 1fr max-content; gap: 0 8px; }
+.percents span { display: flex; flex-direction: column; justify-content: space-between;
+  font-size: 11px; line-height: 1; color: var(--muted); text-align: right; }
+.percents b { font-weight: 400; }
+.percents svg { border-block: 1px solid var(--line); overflow: visible; }
 svg { display: block; width: 100%; } svg text { fill: var(--muted); font-size: 12px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; list-style: none; margin: 8px 0 14px;
   padding: 0; font-size: .9rem; } .legend i { display: inline-block; width: 12px; height: 12px;
@@ -85,7 +90,8 @@ ${colourRules}
   .numbers { grid-template-columns: repeat(6, 1fr); } .lanes { break-inside: avoid;
   break-after: avoid; }
   .scroll { break-inside: avoid; overflow: visible; } #tasks .scroll { break-inside: auto; }
-  h2, h3, #tasks > p { break-after: avoid; } tr, svg, .numbers li, pre { break-inside: avoid; }
+  h2, h3, .caption, #tasks > p { break-after: avoid; }
+  tr, svg, .numbers li, pre { break-inside: avoid; }
   pre { white-space: pre-wrap; } * { print-color-adjust: exact;
   -webkit-print-color-adjust: exact; } }
 `

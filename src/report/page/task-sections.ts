@@ -56,7 +56,7 @@ export function waitsSection({ names }: ReportData): string {
     'waits',
     'Waiting against running',
     table(
-      'means; a task waits from the end of its dependencies to its start',
+      'mean times; a task waits from the end of its dependencies to its start',
       ['name', 'waited', 'ran', 'share of waiting (grey) and running'],
       rows,
     ),
@@ -216,7 +216,7 @@ export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
   const note =
     totalTasks > tasks.length
       ? `The first ${tasks.length.toLocaleString('en')} of ${totalTasks.toLocaleString('en')} ` +
-        `tasks; npx tutti tasks ${run.sessionId} lists all of them.`
+        `tasks; npx tutti tasks ${run.sessionId} --limit ${totalTasks} lists all of them.`
       : countText(totalTasks, 'task')
   return section(
     'tasks',

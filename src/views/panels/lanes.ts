@@ -17,10 +17,21 @@ import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../pane
 import { untoldSeconds, type ViewEvent } from '../panel.ts'
 import { addToLevels, type LaneCell, type LaneLevel, cellsIn, createLevels } from './lane-levels.ts'
 
-/** How an attempt ended; `retried` failed and was followed by another, `lost` has no end event. */
-export const outcomes = ['running', 'completed', 'failed', 'canceled', 'retried', 'lost'] as const
+/**
+ * How an attempt ended; `retried` failed and was followed by another, `lost` has no end event, and
+ * `repeated` is another attempt, told again by a later session, which nobody shows.
+ */
+export const outcomes = [
+  'running',
+  'completed',
+  'failed',
+  'canceled',
+  'retried',
+  'lost',
+  'repeated',
+] as const
 export type Outcome = (typeof outcomes)[number]
-const [running, completed, failed, canceled, retried, lost] = [0, 1, 2, 3, 4, 5] as const
+const [running, completed, failed, canceled, retried, lost, repeated] = [0, 1, 2, 3, 4, 5, 6]
 
 export interface LanesState {
   readonly lanes: TextIndex
@@ -184,6 +195,7 @@ function joinLost(state: LanesState, task: number): void {
   setValue(state.latestOfTask, task, lostSegment + 1)
   // What was told of it again counts for nothing.
   setValue(state.seconds, segment, 0)
+  setValue(state.outcome, segment, repeated)
   addToValue(state.segmentsOfLane, valueAt(state.lane, segment), -1)
   addToValue(state.failedOfLane, valueAt(state.lane, lostSegment), -1)
 }
@@ -314,7 +326,7 @@ function segmentsIn(
   const found: SegmentView[] = []
   for (let segment = state.first; segment < state.size; segment++) {
     const view = segmentAt(state, segment)
-    if (view.start > to || view.end < from) continue
+    if (view.start > to || view.end < from || view.outcome === 'repeated') continue
     if (found.length === limit) return null
     found.push(view)
   }

@@ -1,0 +1,43 @@
+import { describe, expect, it } from 'vitest'
+import { nameAndProgram, ownFrames, rateText } from '../../src/views/readable.ts'
+import { shortNames, spanText } from '../../src/views/readable.ts'
+
+describe('words for people', () => {
+  it.each([
+    ['from the sources', 'file:///x/src/backends/local/functions/job-runner.ts:183:43'],
+    ['from the bundled package', 'file:///x/node_modules/tutti/dist/chunks/worker.js:183:43'],
+    ['of a closure', 'file:///x/node_modules/tutti/dist/chunks/session.js:926:17'],
+  ])('stack: the frames of a function end where tutti called it, %s', (_, caller) => {
+    const own = 'Error: bad\n    at simulate (file:///x/sim.mjs:8:53)'
+    for (const frame of [`    at ${caller}`, `    at async #settle (${caller})`]) {
+      expect(ownFrames(`${own}\n${frame}\n    at other (node:internal:1:1)`)).toBe(own)
+    }
+    // A file of that name that is not in the package.
+    const user = `${own}\n    at run (file:///x/src/worker.js:1:1)`
+    expect(ownFrames(user)).toBe(user)
+  })
+
+  it('rates have three digits', () => {
+    expect([0, 0.254, 7.684, 10.72, 99.96, 12_300].map(rateText)).toEqual([
+      '0',
+      '0.25',
+      '7.68',
+      '10.7',
+      '100',
+      '12,300',
+    ])
+  })
+
+  it('names: the last part of a path, unless two would read alike', () => {
+    const short = shortNames(['sh', '/bin/sh', '/opt/sim'])
+    expect(['sh', '/bin/sh', '/opt/sim'].map(short)).toEqual(['sh', '/bin/sh', 'sim'])
+    expect(nameAndProgram('step', '/opt/sim')).toBe('step (sim)')
+    expect(nameAndProgram('/opt/sim', '/opt/sim')).toBe('sim')
+  })
+
+  it('times: one where the first and the last read alike', () => {
+    expect(spanText(100, 100)).not.toContain(' to ')
+    expect(spanText(100, 100.0001)).not.toContain(' to ')
+    expect(spanText(100, 101)).toMatch(/ to \d\d:\d\d:41\.000$/)
+  })
+})
