@@ -21,8 +21,8 @@ const mostSteps = 64
 /**
  * llama.cpp evaluates neighbouring slots in one pass; each gap between running ones costs a pass at
  * every step. So a slot with a common prefix is worth the tokens that it saves, less what its place
- * costs. Of equal ones, gaps are closed first; then the slot is taken that was used the longest ago,
- * whose tokens are the least likely to be asked for again.
+ * costs. Of equal ones, gaps are closed first; then the slot is taken that was used the longest
+ * ago, whose tokens are the least likely to be asked for again.
  */
 export function chooseSlot<Slot extends FreeSlot>(
   free: readonly Slot[],

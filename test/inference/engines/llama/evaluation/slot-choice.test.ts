@@ -3,7 +3,7 @@ import {
   chooseSlot,
   type FreeSlot,
   sharedLength,
-} from '../../../../src/inference/engines/llama/evaluation/slot-choice.ts'
+} from '../../../../../src/inference/engines/llama/evaluation/slot-choice.ts'
 
 const slot = (at: number, shared = 0, lastUsed = 0): FreeSlot => ({ at, shared, lastUsed })
 const choose = (free: readonly FreeSlot[], running: readonly number[], answerTokens = 64) =>

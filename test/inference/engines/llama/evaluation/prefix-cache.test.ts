@@ -3,14 +3,14 @@ import type {
   ChatMessage,
   GenerationInput,
   Sampling,
-} from '../../../../src/inference/generation/inference-engine.ts'
-import { RecordingGeneration, toRequest } from '../generation.ts'
-import { openEngine, storyModel, useEngine, useTinyModel } from './open-engine.ts'
+} from '../../../../../src/inference/generation/inference-engine.ts'
+import { RecordingGeneration, toRequest } from '../../generation.ts'
+import { openEngine, storyModel, useEngine, useTinyModel } from '../open-engine.ts'
 
 const tiny = useTinyModel()
 const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 8, ignoreEos: true }
 
-interface Answer {
+interface Outcome {
   readonly text: string
   readonly promptTokens: number
   readonly cached: unknown
@@ -20,7 +20,7 @@ async function ask(
   engine: { generate: (...given: never[]) => Promise<void> },
   input: GenerationInput,
   sampling: Partial<Sampling> = {},
-): Promise<Answer> {
+): Promise<Outcome> {
   const listener = new RecordingGeneration()
   const request = toRequest(input, { ...greedy, ...sampling })
   await engine.generate(...([[request], listener] as never[]))

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest'
 import type {
   Sampling,
   TokenLogprob,
-} from '../../../../src/inference/generation/inference-engine.ts'
-import { RecordingGeneration, toRequest } from '../generation.ts'
-import { storyModel, useEngine } from './open-engine.ts'
+} from '../../../../../src/inference/generation/inference-engine.ts'
+import { RecordingGeneration, toRequest } from '../../generation.ts'
+import { storyModel, useEngine } from '../open-engine.ts'
 
 const animal = { kind: 'text', text: 'The little' } as const
 const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 1 }

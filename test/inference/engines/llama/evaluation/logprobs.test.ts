@@ -4,9 +4,9 @@ import type {
   PromptReport,
   Sampling,
   TokenLogprob,
-} from '../../../../src/inference/generation/inference-engine.ts'
-import { RecordingGeneration, toRequest } from '../generation.ts'
-import { storyModel, useEngine } from './open-engine.ts'
+} from '../../../../../src/inference/generation/inference-engine.ts'
+import { RecordingGeneration, toRequest } from '../../generation.ts'
+import { storyModel, useEngine } from '../open-engine.ts'
 
 const once = { kind: 'text', text: 'Once upon a time' } as const
 const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 6, logprobs: 5 }
