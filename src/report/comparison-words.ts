@@ -135,7 +135,7 @@ function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
   if (other.otherNames > 0) return []
   const only = own.names.filter(({ name }) => !known.has(name))
   if (only.length === 0) return []
-  const shortOf = shortNames(own.names.map(({ name }) => name))
+  const shortOf = shortNames([...own.names, ...other.names].map(({ name }) => name))
   const names = only
     .slice(0, mostNamed)
     .map(({ name, total }) => `${shortOf(name)} (${countText(total, 'task')})`)

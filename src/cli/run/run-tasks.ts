@@ -37,6 +37,11 @@ export async function runTasks(
     keepCommand(record, command)
     const near = nearestPath(record)
     const resumeLine = `resume  ${resumeCommand(near, command)}`
+    let notStarted = 0
+    telemetry.subscribe((event) => {
+      const isUnbegun = event.attributes['incomplete_lifecycle'] === true
+      if (event.event_type === 'TaskCanceled' && isUnbegun) notStarted++
+    })
     const signal = await runLive({ session, telemetry, output, resumeLine }, async () => {
       await session.submitTasks(tasks)
       await session.waitTasks(tasks)
@@ -45,7 +50,10 @@ export async function runTasks(
     const { completed, failed, canceled } = summary.tasks
     const isDone = signal === null && failed + canceled === 0
     output.result({ ...summary, record: near, journal: near }, [
-      `${completed} done, ${failed} failed, ${canceled} canceled`,
+      signal === null
+        ? `${completed} done, ${failed} failed, ${canceled} canceled`
+        : `stopped cleanly by ${signal}: ${completed} done, ${failed} failed, ` +
+          `${canceled - notStarted} canceled, ${notStarted} not started`,
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
     ])

@@ -79,7 +79,8 @@ ${colourRules}
 .node { fill: var(--card); stroke: var(--muted); } svg text.dark { fill: var(--fg); }
 @media (max-width: 480px) { main { padding: 16px 12px 40px; } .verdict { font-size: 1.25rem; }
   .lanes { grid-template-columns: 56px 1fr; } .facts { grid-template-columns: 1fr; gap: 0; }
-  .facts dd { margin-bottom: 6px; } }
+  .facts dd { margin-bottom: 6px; } table { font-size: .85rem; }
+  th, td { padding-right: 7px; } td:first-child { min-width: 9ch; } }
 @page { margin: 14mm 12mm; }
 @media print { :root { font-size: 11px; --bg: #fff; --card: #fff; --fg: #000; --muted: #444;
   --line: #bbb; --idle: #ddd; --good: #17663a; --warning: #855000; --bad: #b3261e;

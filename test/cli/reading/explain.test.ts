@@ -151,7 +151,7 @@ describe('explain: what happened to a task beside its times', () => {
       waits: { queue: null },
       waiting_seconds: 8,
     })
-    expect(await read('explain', 'd', 's-2')).toContain('waited for 8.00 s so far')
+    expect(await read('explain', 'd', 's-2')).toContain('had waited for 8.00 s\n')
   })
 
   it('explain: a task that is in no queue yet was not routed', async () => {

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { basename, join, relative } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { isHeld } from '../../../src/checkpoint/lock.ts'
@@ -51,6 +52,26 @@ describe('how to go on with a run, as tutti status says it', () => {
     expect(stderr).toContain('nobody caught me')
     expect(stderr).toContain(`\nresume  npx tutti resume ${recordIn(folder)}\n`)
   })
+})
+
+it('row 26: a run that is stopped tells what was canceled and what never began', async () => {
+  const folder = workFolder()
+  // Each takes the whole machine: one runs, and the others wait.
+  const resources = { cores: availableParallelism() }
+  const task = JSON.stringify({ executable: 'sleep', arguments: ['600'], resources })
+  writeFileSync(join(folder, 'tasks.jsonl'), `${task}\n${task}\n${task}\n`)
+  const command = watch(spawn(process.execPath, [main, 'run', 'tasks.jsonl'], { cwd: folder }))
+  await eventually(() =>
+    expect(readFileSync(recordIn(folder), 'utf8')).toContain('"event_type":"TaskStarted"'),
+  )
+  command.child.kill('SIGINT')
+  const { code, stdout } = await command.ended
+  const record = relative(folder, recordIn(folder))
+  expect([code, stdout]).toEqual([
+    130,
+    'stopped cleanly by SIGINT: 0 done, 0 failed, 1 canceled, 2 not started\n' +
+      `record  ${record}\nresume  npx tutti resume ${record}\n`,
+  ])
 })
 
 it('run: --quiet is silent about what went well, and tells what failed', async () => {

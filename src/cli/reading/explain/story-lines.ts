@@ -132,7 +132,10 @@ export function waitingLines(record: OpenRecord, task: TaskExplanation): string[
   const isOver = state !== 'running'
   const waits = isOver ? 'waited' : 'waits'
   const seconds = waitingSeconds(record, task)
-  if (seconds !== null) lines.push(`  ${waits} for ${secondsText(seconds)} so far`)
+  if (seconds !== null) {
+    const waited = secondsText(seconds)
+    lines.push(isOver ? `  had waited for ${waited}` : `  has waited for ${waited} so far`)
+  }
   if (waitsFor.length > 0) {
     const others = waitsFor.length > 5 ? ` and ${waitsFor.length - 5} more` : ''
     lines.push(`  ${waits} for ${waitsFor.slice(0, 5).join(', ')}${others}`)
