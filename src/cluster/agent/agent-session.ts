@@ -188,7 +188,8 @@ export class AgentSession implements BackendListener {
     // Tasks that take long: those behind them may begin elsewhere, or are not to begin at all.
     if (this.held.isStalled) this.#withdraw()
     // What is more than the offer and a second's work goes back: another node may be free.
-    const excess = this.held.excess(2 * this.#options.offer(this).ahead + 8)
+    const most = this.driver.canPlaceMore ? 2 * this.#options.offer(this).ahead + 8 : Infinity
+    const excess = this.held.excess(most)
     this.#giveBack(excess)
     if (excess.length > 0) this.#options.onChange()
     return nowMs - this.driver.heardMs > this.#attach.ownerTtlSeconds * 1000

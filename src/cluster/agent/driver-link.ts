@@ -50,6 +50,7 @@ export class DriverLink {
   /** The server over which its last beat came; `null` if that does not have its stream. */
   #heardOver: string | null
   #hasWaiting = false
+  #hasIdle = true
 
   constructor(options: DriverLinkOptions, attach: Attach) {
     const { agent, broker, subjects } = options
@@ -99,6 +100,14 @@ export class DriverLink {
   /** Whether it has work that waits for a place. */
   get hasWaiting(): boolean {
     return this.#hasWaiting
+  }
+
+  /**
+   * Whether it could give jobs to another agent: all have work while there are jobs that wait and
+   * no idle cores. Agents that are slow would hand the same jobs round.
+   */
+  get canPlaceMore(): boolean {
+    return this.#hasIdle || !this.#hasWaiting
   }
 
   /**
@@ -196,6 +205,7 @@ export class DriverLink {
       // A driver that dies before it has created its stream again has not closed the session.
       this.#heardOver = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
+      this.#hasIdle = beat.hasIdle
       onBeat(beat)
     } catch (error) {
       // Of a driver that is gone: another one beats for a new run before it attaches here.

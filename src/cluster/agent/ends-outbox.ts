@@ -65,8 +65,8 @@ type Missing = Extract<DriverMessage, { kind: 'missing' }>
 const busyPerSecond = 2000
 const busyBatchMs = 2
 /** With many agents each of them has few ends: then they wait longer to share a message. */
-const batchMsPerAgent = 0.6
-const longestBatchMs = 40
+const batchMsPerAgent = 1.2
+const longestBatchMs = 80
 /** With jobs that wait at the agent an end is not urgent: its driver need not send others yet. */
 const backlogBatchMs = 20
 const appendMs = 5000

@@ -20,7 +20,7 @@ const largestFactor = 64
  * Attempts that are short, but end slowly because the machine is busy with something else, count as
  * if they ended faster: few at a time would cost more messages, and make it still slower.
  */
-const mostLift = 16
+const mostLift = 64
 const liftedPerSecond = 2000
 
 export class HeldAttempt extends TaggedJob implements Job {

@@ -330,10 +330,11 @@ export class DriverSession implements ClusterConnection {
 
   #beat(): void {
     const { beat: subject } = this.#subjects
-    const hasWaiting = this.#jobs.placement.waiting > 0
+    const { placement } = this.#jobs
+    const work = { hasWaiting: placement.waiting > 0, hasIdle: placement.freeCores > 0 }
     const { hasStream, lostStreams } = this.#agents.used
     const stream = { hasStream, lostStreams }
-    const beat: Beat = { kind: 'beat', hasWaiting, agents: this.#links.size, ...stream }
+    const beat: Beat = { kind: 'beat', ...work, agents: this.#links.size, ...stream }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
   }

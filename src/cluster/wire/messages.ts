@@ -149,6 +149,8 @@ export interface Beat {
   readonly kind: 'beat'
   /** Whether the driver has work that waits for a place. */
   readonly hasWaiting: boolean
+  /** Whether an agent of the session has idle cores. */
+  readonly hasIdle: boolean
   /** How many agents the session uses. */
   readonly agents: number
   /** Whether its stream is there, as far as it knows: a server may have lost it with its store. */

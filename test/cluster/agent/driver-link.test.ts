@@ -49,7 +49,12 @@ class Linked {
   }
 
   beat(hasStream: boolean): void {
-    const beat: Beat = { kind: 'beat', hasWaiting: false, agents: 1, hasStream, lostStreams: 0 }
+    this.tell({ hasStream })
+  }
+
+  tell(known: Partial<Beat>): void {
+    const work = { hasWaiting: false, hasIdle: false, agents: 1 }
+    const beat: Beat = { kind: 'beat', ...work, hasStream: true, lostStreams: 0, ...known }
     const header = { epoch: 1, number: ++this.#beats, acknowledged: 0 }
     this.#broker.publish(subjects.beat, seal(keys.toAgent, subjects.beat, header, beat))
   }
@@ -69,4 +74,17 @@ it('another run means a closed session, unless its server may have lost the stre
   // The same server has lost it.
   linked.beat(false)
   expect(linked.link.hasClosedBefore(next)).toBe(false)
+})
+
+it('a driver has no use for jobs that are handed back while all its agents are busy', () => {
+  const linked = new Linked()
+  const canPlace = [
+    { hasWaiting: true, hasIdle: false },
+    { hasWaiting: true, hasIdle: true },
+    { hasWaiting: false, hasIdle: false },
+  ].map((work) => {
+    linked.tell(work)
+    return linked.link.canPlaceMore
+  })
+  expect(canPlace).toEqual([false, true, true])
 })

@@ -92,6 +92,17 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 2])
   })
 
+  it('of one among many agents share larger messages', async () => {
+    const clock = new ManualClock()
+    const { outbox, sizes, end } = outboxOf(clock)
+    outbox.takeBeat({ agents: 64, lostStreams: 0 })
+    for (let count = 0; count < 160; count++) {
+      end(1, 1000)
+      await clock.advance(1)
+    }
+    expect(sizes).toEqual([1, 76, 77])
+  })
+
   it('are not sent into the stream of another run when the driver was not heard', async () => {
     const clock = new ManualClock()
     const { sizes, end, stream } = outboxOf(clock)

@@ -50,7 +50,7 @@ describe('the attempts that an agent holds', () => {
   })
 
   it.each([
-    ['short ones could end faster on a machine that has time for them', 0.1, 160],
+    ['short ones could end faster on a machine that has time for them', 0.1, 640],
     ['not faster than they could', 20, 50],
     ['long ones end as fast as they can', 100, 10],
   ])('tell a rate: %s', async (_, lastsMs, rate) => {

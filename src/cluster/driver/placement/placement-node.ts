@@ -127,6 +127,16 @@ export const freeCores = ({ offer, cores, isUsable }: Node): number =>
 /** How many jobs of one core it takes: those that it runs, and some that wait there. */
 export const roomOf = ({ offer, cores }: Node): number => offer.cores + offer.ahead - cores
 
+/** With fewer nodes messages are large by themselves. */
+const manyNodes = 8
+
+/**
+ * Of many nodes, one where jobs wait gets more when half of what may wait there is gone: each
+ * message costs as much as several jobs.
+ */
+export const leastRoomOf = ({ offer }: Node, nodes: number): number =>
+  nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
+
 /** Agents that do not allow a task. */
 export interface Exclusion {
   /** The same for the same agents. */

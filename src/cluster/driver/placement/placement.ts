@@ -17,6 +17,7 @@ import {
   hasRoom,
   isUnrestricted,
   jobsAt,
+  leastRoomOf,
   newNode,
   type Node,
   NodeRing,
@@ -364,7 +365,7 @@ export class Placement<T extends PlacedJob> {
 
   /** Into the ring where it belongs. */
   #sort(node: Node): void {
-    const isOpen = node.isUsable && roomOf(node) > 0
+    const isOpen = node.isUsable && roomOf(node) >= leastRoomOf(node, this.#nodes.size)
     const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
     if (node.ring === ring) return
     if (node.ring !== null) (node.ring === this.#idle ? this.#idle : this.#busy).delete(node)

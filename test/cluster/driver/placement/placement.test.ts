@@ -53,6 +53,24 @@ function assigned(placement: Placement<TestJob>): Record<string, number[]> {
 }
 
 describe('placement', () => {
+  it('gives many nodes more when half of what waits there is gone, few at once', () => {
+    const sizes = [2, 8].map((count) => {
+      const names = Array.from({ length: count }, (_, at) => `node-${at}`)
+      const placement = placementOf(Object.fromEntries(names.map((name) => [name, facts()])), 10)
+      for (let at = 0; at < 500; at++) placement.push(job())
+      const full = [...placement.assign()].map(([, jobs]) => jobs.length)
+      const refilled = [1, 2, 3, 4, 5].map(() => {
+        placement.release('node-0', job())
+        return Object.values(assigned(placement)).flat().length
+      })
+      return { full, refilled }
+    })
+    expect(sizes).toEqual([
+      { full: [11, 11], refilled: [1, 1, 1, 1, 1] },
+      { full: Array.from({ length: 8 }, () => 11), refilled: [0, 0, 0, 0, 5] },
+    ])
+  })
+
   it('gives a job what it asks for: cores, GPUs, memory and all labels', () => {
     const placement = placementOf({
       plain: facts({ cores: 2 }),
