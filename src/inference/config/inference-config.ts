@@ -128,6 +128,8 @@ export interface LlamaEngineConfig {
   readonly sequences: number
   /** Tokens of a prompt that are read in one step. Default 512. */
   readonly batchSize: number
+  /** Seconds without a sign of life while it works, until it is replaced. Default 60. */
+  readonly hungSeconds: number
   /** Folder of downloaded models; `null`: the engine's choice. */
   readonly cacheDir: string | null
 }

@@ -78,6 +78,7 @@ export function engineOf(engine: FileConfig['engine']): EngineConfig {
         gpu: engine.gpu,
         sequences: engine.sequences,
         batchSize: engine.batch_size,
+        hungSeconds: engine.hung_seconds,
         cacheDir: engine.cache_dir ?? null,
       }
     case 'openai':

@@ -22,6 +22,7 @@ import {
   Recipient,
   startLlamaProcess,
 } from './llama/llama-process.ts'
+import { SilenceWatch } from './llama/silence-watch.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './llama/protocol.ts'
 
 /** Which model to load, and how much of the machine it may use. */
@@ -42,6 +43,11 @@ export interface LlamaEngineOptions {
   readonly batchSize?: number
   /** Default `null`: what the model was trained with, up to 4096. More than it has is clipped. */
   readonly contextLength?: number | null
+  /**
+   * How long the process may give no sign of life while it has work to do; then it is replaced.
+   * Half of it, at most 10 s, is told by `problem`. Default 60.
+   */
+  readonly hungSeconds?: number
   /**
    * Default true: with a version of node-llama-cpp that is known, its native context is used, which
    * is faster. False keeps to its interface.
@@ -68,6 +74,7 @@ class LlamaEngine implements InferenceEngine {
   readonly #asks = new Map<number, PromiseWithResolvers<readonly number[]>>()
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
+  readonly #silence: SilenceWatch
   #process: LlamaProcess | null = null
   #isLoaded = false
   #closing: Promise<void> | null = null
@@ -80,6 +87,12 @@ class LlamaEngine implements InferenceEngine {
     this.capacity = { admits: 'step', slots: this.#order.sequences }
     if (options.hubToken !== null) registerSecret(options.hubToken)
     this.#started.promise.catch(() => {})
+    this.#silence = new SilenceWatch({
+      clock: options.clock,
+      hungMs: (options.hungSeconds ?? 60) * 1000,
+      isBusy: () => this.#isBusy(),
+      onHung: (silentMs) => this.#onHung(silentMs),
+    })
   }
 
   start(): Promise<ModelFacts> {
@@ -109,6 +122,7 @@ class LlamaEngine implements InferenceEngine {
     const ends = alive.map((request) => this.#expect(request, listener, process))
     const plain = alive.map(({ id, input, sampling }) => ({ id, input, sampling }))
     process.send({ kind: 'generate', requests: plain })
+    this.#silence.sign()
     await Promise.all(ends)
   }
 
@@ -122,7 +136,11 @@ class LlamaEngine implements InferenceEngine {
       const recipient = new Recipient({
         request,
         listener,
-        send: (message) => process.send(message),
+        send: (message) => {
+          process.send(message)
+          // A reader that was slow may have been the reason for the silence.
+          if (message.kind === 'resume') this.#silence.sign()
+        },
         onEnd: () => {
           this.#recipients.delete(request.id)
           resolve()
@@ -139,11 +157,16 @@ class LlamaEngine implements InferenceEngine {
     const answer = Promise.withResolvers<readonly number[]>()
     this.#asks.set(ask, answer)
     process.send({ kind: 'tokenize', ask, text })
+    this.#silence.sign()
     return answer.promise
   }
 
   lost(): Promise<string> {
     return this.#lost.promise
+  }
+
+  problem(): string | null {
+    return this.#silence.problem
   }
 
   close(): Promise<void> {
@@ -171,6 +194,8 @@ class LlamaEngine implements InferenceEngine {
   }
 
   #receive(message: FromLlama): void {
+    this.#silence.sign()
+    if (message.kind === 'alive') return
     if (message.kind === 'update') {
       this.#recipients.get(message.update.id)?.receive(message.update)
     } else if (message.kind === 'tokens') {
@@ -211,6 +236,21 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
+  /** Requests whose readers are slow wait for them, not for the process. */
+  #isBusy(): boolean {
+    if (this.#asks.size > 0) return true
+    for (const { isHeld } of this.#recipients.values()) if (!isHeld) return true
+    return false
+  }
+
+  #onHung(silentMs: number): void {
+    const seconds = Math.round(silentMs / 1000)
+    const reason = `the model's process gave no sign of life for ${seconds} s`
+    if (this.#failure === null) this.#lost.resolve(reason)
+    this.#fail(inferenceError('engine_lost', reason))
+    this.#process?.kill()
+  }
+
   #onExit(exit: ChildExit): void {
     const reason = describeExit(exit)
     const hint = hintForExit(exit)
@@ -222,6 +262,7 @@ class LlamaEngine implements InferenceEngine {
   #fail(error: InferenceError): void {
     if (this.#failure !== null) return
     this.#failure = error
+    this.#silence.stop()
     this.#started.reject(error)
     for (const recipient of this.#recipients.values()) recipient.lose(error)
     for (const { reject } of this.#asks.values()) reject(error)

@@ -69,7 +69,8 @@ export class EnginePool extends Service {
 
   /** Why no engine serves now; `null` if one does. */
   get unready(): string | null {
-    if (this.workers > 0) return null
+    const problems = this.#serving().map((worker) => worker.engineProblem)
+    if (problems.length > 0) return problems.includes(null) ? null : (problems[0] ?? null)
     if (this.#reason !== null) return this.#reason
     if (!this.#isRunning) return this.#stopped === null ? 'not started' : 'closed'
     const [first] = this.#workers.values()
@@ -190,6 +191,10 @@ export class EnginePool extends Service {
   async #closeAll(): Promise<void> {
     await Promise.all(Array.from(this.#workers.values(), (worker) => worker.close()))
     this.#workers.clear()
+  }
+
+  #serving(): SupervisedWorker[] {
+    return [...this.#workers.values()].filter(({ engine }) => engine !== null)
   }
 
   #engines(): InferenceEngine[] {

@@ -256,6 +256,8 @@ export interface InferenceEngine {
    * Called once, after `start`.
    */
   lost(): Promise<string>
+  /** Why it seems not to work, though it is not lost, for `/health`; `null` if it works. */
+  problem?(): string | null
   close(): Promise<void>
 }
 

@@ -63,6 +63,12 @@ export class SupervisedWorker {
     return this.#isRetiring
   }
 
+  /** Why the engine that serves seems not to work, for people; `null` if it works. */
+  get engineProblem(): string | null {
+    const problem = this.#serving?.engine.problem?.() ?? null
+    return problem === null ? null : `${this.#worker.workerId} ${problem}`
+  }
+
   /** Why it does not serve, for people. */
   get problem(): string {
     return `${this.#worker.workerId} ${this.#problem}`

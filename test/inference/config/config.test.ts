@@ -55,6 +55,7 @@ describe('a configuration', () => {
         gpu: 'auto',
         sequences: 16,
         batchSize: 512,
+        hungSeconds: 60,
         cacheDir: null,
       },
       server: { isStrict: false },

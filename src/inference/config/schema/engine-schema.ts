@@ -53,6 +53,9 @@ function llamaEngine(env: Environment) {
       .describe('Whether a GPU is used if there is one.'),
     sequences: integer(1, 256).default(16).describe('Requests at a time.'),
     batch_size: integer(1, 65_536).default(512).describe('Tokens of a prompt that one step reads.'),
+    hung_seconds: numberAbove(0, 86_400)
+      .default(60)
+      .describe('Silence after which the process is replaced.'),
     cache_dir: createTextSchema(env)().optional().describe('Folder of downloaded models.'),
   }).describe('The embedded engine; needs the package node-llama-cpp.')
 }

@@ -104,6 +104,11 @@ export class Recipient {
     options.request.signal.addEventListener('abort', this.#abort, { once: true })
   }
 
+  /** The reader is slow: the process pauses the request. */
+  get isHeld(): boolean {
+    return this.#late !== null
+  }
+
   receive(update: RequestUpdate): void {
     if (this.#late === null || this.#isAborted()) this.#pass(update)
     else this.#late.push(update)

@@ -1,5 +1,6 @@
 /** The program of a model's process: loads the model, answers its parent, ends with it. */
 
+import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { LoadError, loadRuntime } from './llama-cpp.ts'
@@ -52,11 +53,27 @@ function createProgress(): (progress: LoadProgress) => void {
   }
 }
 
+/** How long a process that works is silent, at most, besides the time of a step. */
+const aliveMs = 500
+
 function createLoop(runtime: LlamaRuntime): StepLoop {
+  let told = systemClock.monotonicMs()
   return new StepLoop({
     runtime,
-    report: (update) => parent.hold({ kind: 'update', update }),
-    stepped: (isLast) => parent.flush(isLast),
+    clock: systemClock,
+    report(update) {
+      told = systemClock.monotonicMs()
+      parent.hold({ kind: 'update', update })
+    },
+    stepped(isLast) {
+      const now = systemClock.monotonicMs()
+      // Steps that only read prompts have nothing else to tell.
+      if (now - told >= aliveMs) {
+        told = now
+        parent.hold({ kind: 'alive' })
+      }
+      return parent.flush(isLast)
+    },
   })
 }
 

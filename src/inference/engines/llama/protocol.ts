@@ -46,6 +46,8 @@ export type FromLlama =
       /** Why the model's chat template cannot be used; `null` if it can. */
       readonly templateProblem: string | null
     }
+  /** A sign of life: a step is done. */
+  | { readonly kind: 'alive' }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
   | { readonly kind: 'update'; readonly update: RequestUpdate }
   | { readonly kind: 'tokens'; readonly ask: number; readonly tokens: readonly number[] }

@@ -3,6 +3,7 @@
  * one pass only if they are requested in ascending order, so requests join and leave between steps.
  */
 
+import type { Clock } from '../../../foundation/clock.ts'
 import { chooseSlot } from './evaluation/slot-choice.ts'
 import { Generation } from './generation.ts'
 import { PromptPreparer } from './prepared-prompt.ts'
@@ -11,10 +12,16 @@ import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 
 export interface StepLoopOptions {
   readonly runtime: LlamaRuntime
+  readonly clock: Clock
   readonly report: (update: RequestUpdate) => void
   /** Called after every step, and before the loop pauses. The loop waits for its promise. */
   readonly stepped: (isLast: boolean) => Promise<void> | undefined
 }
+
+/** A pass with tokens of prompts takes no longer, once the speed of the model is known. */
+const longestPassMs = 2000
+/** Before it is known. */
+const firstPassTokens = 128
 
 export class StepLoop {
   readonly #options: StepLoopOptions
@@ -25,6 +32,8 @@ export class StepLoop {
   readonly #lastUsed: number[]
   #admitted = 0
   #waiting: Generation[] = []
+  /** Tokens of prompts that the next pass may have. */
+  #promptTokens: number
   #isRunning = false
   /** Something changed while the loop ran. */
   #hasWork = false
@@ -34,6 +43,7 @@ export class StepLoop {
     this.#preparer = new PromptPreparer(options.runtime)
     this.#running = options.runtime.slots.map(() => null)
     this.#lastUsed = options.runtime.slots.map(() => 0)
+    this.#promptTokens = Math.min(options.runtime.batchSize, firstPassTokens)
   }
 
   add(requests: readonly PlainRequest[]): void {
@@ -81,13 +91,26 @@ export class StepLoop {
       await this.#removeEnded()
       await this.#admit()
       const steps = this.#plan()
-      await Promise.all(steps.map(({ generation, most }) => generation.step(most)))
+      await this.#evaluate(steps)
       const isLast = steps.length === 0
       await this.#options.stepped(isLast)
       if (isLast && !this.#hasWork) break
     }
     this.#isRunning = false
     this.#preparer.forget()
+  }
+
+  /** Learns how many tokens of prompts a pass may have: a slow model would be silent for long. */
+  async #evaluate(steps: readonly Step[]): Promise<void> {
+    const { clock, runtime } = this.#options
+    const beganMs = clock.monotonicMs()
+    await Promise.all(steps.map(({ generation, most }) => generation.step(most)))
+    const tokens = steps.reduce((sum, { most }) => sum + most, 0)
+    const tookMs = Math.max(1, clock.monotonicMs() - beganMs)
+    if (tokens < this.#promptTokens / 2) return
+    const fitting = Math.floor((tokens * longestPassMs) / tookMs)
+    const most = Math.min(runtime.batchSize, 2 * this.#promptTokens)
+    this.#promptTokens = Math.max(1, Math.min(fitting, most))
   }
 
   async #removeEnded(): Promise<void> {
@@ -139,7 +162,7 @@ export class StepLoop {
    * threads: sorted twice, requests would get each other's tokens.
    */
   #plan(): readonly Step[] {
-    let left = this.#options.runtime.batchSize
+    let left = this.#promptTokens
     const steps: Step[] = []
     for (const generation of this.#running) {
       if (generation === null || generation.isHeld || generation.hasEnded) continue

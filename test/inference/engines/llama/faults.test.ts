@@ -40,6 +40,24 @@ describe('the llama engine', () => {
     await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'engine_lost' })
   })
 
+  it('a process that stands still is told, and given up after its limit', async () => {
+    const engine = await openEngine(tiny.path, { hungSeconds: 2 })
+    const listener = new RecordingGeneration()
+    const endless = toRequest({ kind: 'text', text: 'a' }, { ignoreEos: true, maxTokens: 500 })
+    expect(engine.problem?.()).toBeNull()
+    const generating = expect(engine.generate([endless], listener)).rejects.toMatchObject({
+      code: 'engine_lost',
+      message: expect.stringMatching(/^the model's process gave no sign of life for \d+ s$/),
+    })
+    await listener.begun
+    const [pid = 0] = modelProcesses(process.pid)
+    process.kill(pid, 'SIGSTOP')
+    await eventually(() => expect(engine.problem?.()).toMatch(/^has given no sign of life for/))
+    await generating
+    expect(await engine.lost()).toMatch(/no sign of life/)
+    await eventually(() => expect(isRunning(pid)).toBe(false))
+  })
+
   it('row 79: an abort while the model loads fails the start with the reason', async () => {
     const path = join(tiny.folder, 'repeated.gguf')
     writeGguf(path, repeatedTokens())

@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from 'vitest'
+import { systemClock } from '../../../../src/foundation/clock.ts'
 import { toRequest } from '../generation.ts'
 import type { OutputFormat } from '../../../../src/inference/generation/inference-engine.ts'
 import type { RequestUpdate } from '../../../../src/inference/engines/llama/protocol.ts'
@@ -19,6 +20,7 @@ class Stage {
     this.runtime = new FakeRuntime(options)
     this.loop = new StepLoop({
       runtime: this.runtime,
+      clock: systemClock,
       report: (update) => void this.updates.push(update),
       stepped: (isLast) => {
         this.between(++this.steps)

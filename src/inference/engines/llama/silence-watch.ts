@@ -1,0 +1,76 @@
+/** Notices that a process which has work to do gives no sign of life. */
+
+import type { Clock } from '../../../foundation/clock.ts'
+
+export interface SilenceWatchOptions {
+  readonly clock: Clock
+  /** Silence after which the process is taken for hung. */
+  readonly hungMs: number
+  /** Whether the process has something to do. */
+  readonly isBusy: () => boolean
+  /** Called once. */
+  readonly onHung: (silentMs: number) => void
+}
+
+/** Silence that `problem` tells, at most. */
+const longestSilenceMs = 10_000
+
+/** A timer runs only while the process is busy. Nothing is watched after `stop`. */
+export class SilenceWatch {
+  readonly #options: SilenceWatchOptions
+  readonly #toldMs: number
+  readonly #intervalMs: number
+  #signMs = 0
+  #checkMs = 0
+  #cancel: (() => void) | null = null
+  #isStopped = false
+
+  constructor(options: SilenceWatchOptions) {
+    this.#options = options
+    this.#toldMs = Math.min(longestSilenceMs, options.hungMs / 2)
+    this.#intervalMs = Math.min(1000, options.hungMs / 4)
+  }
+
+  /** The process said something, or got something to do. */
+  sign(): void {
+    this.#signMs = this.#options.clock.monotonicMs()
+    this.#arm()
+  }
+
+  /** What is wrong, for people; `null` if nothing is. */
+  get problem(): string | null {
+    const silentMs = this.#silentMs()
+    if (this.#cancel === null || silentMs < this.#toldMs) return null
+    return `has given no sign of life for ${Math.floor(silentMs / 1000)} s`
+  }
+
+  stop(): void {
+    this.#isStopped = true
+    this.#cancel?.()
+    this.#cancel = null
+  }
+
+  #silentMs(): number {
+    return this.#options.clock.monotonicMs() - this.#signMs
+  }
+
+  #arm(): void {
+    const { clock, isBusy } = this.#options
+    if (this.#cancel !== null || this.#isStopped || !isBusy()) return
+    this.#checkMs = clock.monotonicMs() + this.#intervalMs
+    this.#cancel = clock.after(this.#intervalMs, () => this.#check(), { background: true })
+  }
+
+  #check(): void {
+    const { clock, hungMs, isBusy, onHung } = this.#options
+    this.#cancel = null
+    // This process was stopped or too busy itself: signs may wait to be read.
+    const isLate = clock.monotonicMs() - this.#checkMs > this.#intervalMs
+    if (isLate) this.#signMs = Math.max(this.#signMs, clock.monotonicMs() - hungMs / 2)
+    if (isBusy() && this.#silentMs() >= hungMs) {
+      this.stop()
+      return onHung(this.#silentMs())
+    }
+    this.#arm()
+  }
+}
