@@ -183,7 +183,10 @@ export async function loadConfigOption(
     throw invalid('config', 'the path of a file, or an object with its sections', source)
   }
   if (!('modelName' in source)) return readInferenceConfig(source, overrides, options.log)
-  const [field] = Object.keys(overrides)
+  // Engines of one's own change nothing in the configuration.
+  const { engine, ...others } = overrides
+  const changes = typeof engine === 'function' ? others : overrides
+  const [field] = Object.keys(changes)
   if (field === undefined) return source
   throw new ValueError(`\`${field}\` comes too late for a configuration that was loaded`, {
     field,
@@ -204,7 +207,7 @@ function overridesOf(options: FromConfigOptions): InferenceOverrides {
     ...(offset === undefined ? {} : { offset }),
     ...(maxBatchSize === undefined ? {} : { maxBatchSize }),
     ...(maxBatchWaitMs === undefined ? {} : { maxBatchWaitMs }),
-    ...(engine === undefined || typeof engine === 'function' ? {} : { engine }),
+    ...(engine === undefined ? {} : { engine }),
   }
 }
 

@@ -75,6 +75,11 @@ describe('InferenceBackend.fromConfig', () => {
     }
   })
 
+  it('asks for no token where an own engine downloads nothing', async () => {
+    const own = await open({ required: { model_name: 'own' } }, { engine: createObedientEngine })
+    expect(await own.generate(['a'], 5)).toMatchObject([{ text: 're: a' }])
+  })
+
   it('refuses options that come too late for a configuration that was loaded', async () => {
     const config = await loadInferenceConfig(configWith())
     await expect(open(config, { maxBatchSize: 5 })).rejects.toMatchObject({

@@ -137,7 +137,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   return freezeDeeply(config)
 }
 
-/** A hub model needs a token only where we download it ourselves: with the llama engine. */
+/** A hub model needs a token only where we download it: with our llama engine. */
 function resolveRequired(
   section: FileConfig['required'],
   written: WrittenFile,
@@ -166,7 +166,8 @@ function resolveRequired(
   // Of a misspelt kind it is not known whether its engine downloads.
   const kind = overrides.engine === undefined ? written.valueAt('engine', 'kind') : undefined
   const isKindKnown = kind === undefined || kind === engine.kind
-  if (engine.kind === 'llama' && isKindKnown && isHub && !hasToken && !hasFile) {
+  const isOurs = engine.kind === 'llama' && typeof overrides.engine !== 'function'
+  if (isOurs && isKindKnown && isHub && !hasToken && !hasFile) {
     const ways = 'set it, or token_file, or name a local file'
     written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
   }

@@ -13,7 +13,8 @@ export interface InferenceOverrides {
   readonly maxBatchSize?: number
   readonly maxBatchWaitMs?: number
   /** A kind alone keeps the keys of a file that has the same kind. */
-  readonly engine?: EngineOption
+  /** A function creates engines of its own, which load what they like. */
+  readonly engine?: EngineOption | ((...args: never[]) => unknown)
 }
 
 /** A configuration as an object: the sections of a file, with the same keys. */

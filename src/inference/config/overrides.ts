@@ -40,11 +40,12 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
 
 /** The engine that the option asks for; without one, or of the same kind alone, the file's. */
 export function readEngineOption(
-  option: EngineOption | undefined,
+  option: InferenceOverrides['engine'],
   written: EngineConfig,
   env: Environment,
 ): EngineConfig {
-  if (option === undefined || option === written.kind) return written
+  if (option === undefined || typeof option === 'function') return written
+  if (option === written.kind) return written
   return readOption(option, env)
 }
 

@@ -1,0 +1,69 @@
+/** The terminal of a guide's reader: one shell that takes commands and tells what they print. */
+
+import { spawn } from 'node:child_process'
+
+const longestCommandMs = 240_000
+/** Printed by the shell after each command, with its exit code. */
+const mark = '\u0001end'
+
+/** The reader's environment: nothing of the `npm run` that started this script. */
+export function readerEnvironment(): NodeJS.ProcessEnv {
+  const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1' }
+  for (const name of Object.keys(env)) {
+    if (name.startsWith('npm_') || name.startsWith('TUTTI_')) delete env[name]
+  }
+  // npm's warnings are about the machine, not about what the guide does.
+  return { ...env, npm_config_loglevel: 'error' }
+}
+
+/** One shell for a guide, so that folders, variables and background jobs last as for its reader. */
+export class Shell {
+  readonly #process
+  #printed = ''
+  #onPrint = (): void => {}
+
+  constructor(cwd: string) {
+    this.#process = spawn('bash', ['--noprofile', '--norc'], {
+      cwd,
+      env: readerEnvironment(),
+      stdio: ['pipe', 'pipe', 'inherit'],
+      detached: true,
+    })
+    this.#process.stdin.write('exec 2>&1\n')
+    this.#process.stdout.setEncoding('utf8').on('data', (text: string) => {
+      this.#printed += text
+      this.#onPrint()
+    })
+  }
+
+  async type(command: string): Promise<{ output: string; exitCode: number }> {
+    this.#printed = ''
+    this.#process.stdin.write(`{ ${command}\n} < /dev/null\nprintf '\\n${mark} %d\\n' $?\n`)
+    const end = new RegExp(`\n${mark} (\\d+)\n`)
+    const exitCode = await new Promise<number>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        reject(new Error(`$ ${command}\ndid not end\n${this.#printed}`))
+      }, longestCommandMs)
+      this.#onPrint = () => {
+        const found = end.exec(this.#printed)
+        if (found === null) return
+        clearTimeout(timer)
+        resolve(Number(found[1]))
+      }
+      this.#process.once('exit', (code) => {
+        clearTimeout(timer)
+        reject(new Error(`$ ${command}\nended the shell with ${code}\n${this.#printed}`))
+      })
+    })
+    return { output: this.#printed.split(`\n${mark}`)[0] ?? '', exitCode }
+  }
+
+  /** Ends the shell with everything that the guide has left running in it. */
+  close(): void {
+    try {
+      if (this.#process.pid !== undefined) process.kill(-this.#process.pid, 'SIGKILL')
+    } catch {
+      // It has ended already.
+    }
+  }
+}

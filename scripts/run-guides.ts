@@ -1,0 +1,131 @@
+/**
+ * Does what the guides say, word for word: each in a folder of its own with the packed package, its
+ * files written and its commands typed into one shell, in their order. Takes names of guides
+ * (default: all) and `--show`, which prints what each command printed.
+ */
+
+import { execFileSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync } from 'node:fs'
+import { readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { readerEnvironment, Shell } from './guide-shell.ts'
+import { isShown, stepsOf, type GuideCommand, type GuideStep } from './guide-text.ts'
+
+/** Hundreds of megabytes, so that guides that install them get this project's copies. */
+const linkedPackages = new Set(['node-llama-cpp', 'koffi'])
+/** The port that guides name; a free one takes its place here. */
+const guidePort = '8123'
+/** The guide that installs the package. The others begin with what it has left. */
+const firstGuide = 'getting-started.md'
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const guides = join(root, 'docs', 'guide')
+const workshop = mkdtempSync(join(tmpdir(), 'tutti-guides-'))
+const installed = join(workshop, 'installed')
+/** Links stay relative, so that a copy's commands are its own. */
+const copying = { recursive: true, verbatimSymlinks: true }
+const showsOutput = process.argv.includes('--show')
+const wanted = process.argv.slice(2).filter((name) => name !== '--show')
+let passed = 0
+let failed = 0
+try {
+  await followGuides()
+} finally {
+  rmSync(workshop, { recursive: true, force: true })
+}
+process.stdout.write(`${passed} passed, ${failed} failed\n`)
+process.exitCode = failed === 0 && passed > 0 ? 0 : 1
+
+async function followGuides(): Promise<void> {
+  const all = readdirSync(guides).filter((name) => name.endsWith('.md') && name !== firstGuide)
+  const chosen = all.filter(
+    (name) => wanted.length === 0 || wanted.includes(name.replace('.md', '')),
+  )
+  mkdirSync(installed)
+  npmIn(root, ['pack', '--silent', '--pack-destination', installed])
+  if (!(await follow(firstGuide, installed))) return
+  for (const name of ['node_modules', 'package.json', 'package-lock.json', 'tsconfig.json']) {
+    cpSync(join(installed, name), join(workshop, 'base', name), copying)
+  }
+  for (const name of chosen) {
+    const folder = join(workshop, name.replace('.md', ''))
+    cpSync(join(workshop, 'base'), folder, copying)
+    await follow(name, folder)
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Whether everything happened as the guide says. */
+async function follow(name: string, folder: string): Promise<boolean> {
+  let problem: string | undefined
+  try {
+    const text = readFileSync(join(guides, name), 'utf8')
+    await takeSteps(stepsOf(text.replaceAll(guidePort, await freePort())), folder)
+  } catch (error) {
+    problem = error instanceof Error ? error.message : String(error)
+  }
+  if (problem === undefined) passed++
+  else failed++
+  const result = problem === undefined ? 'ok    ' : 'FAILED'
+  process.stdout.write(
+    `${result} docs/guide/${name}\n${problem === undefined ? '' : `${problem}\n`}`,
+  )
+  return problem === undefined
+}
+
+async function takeSteps(steps: readonly GuideStep[], folder: string): Promise<void> {
+  const shell = new Shell(folder)
+  try {
+    for (const step of steps) {
+      if (step.kind === 'file') {
+        mkdirSync(dirname(join(folder, step.path)), { recursive: true })
+        writeFileSync(join(folder, step.path), step.text)
+      } else if (!linkInstead(step.command, folder)) {
+        await checkCommand(shell, step)
+      }
+    }
+  } finally {
+    shell.close()
+  }
+}
+
+async function checkCommand(shell: Shell, step: GuideCommand): Promise<void> {
+  const { output, exitCode } = await shell.type(step.command)
+  if (showsOutput) process.stdout.write(`$ ${step.command}\n${output}\n`)
+  const where = `line ${step.line}: $ ${step.command}`
+  if (exitCode !== step.exitCode) {
+    throw new Error(`${where}\nexpected exit code ${step.exitCode}, got ${exitCode}\n${output}`)
+  }
+  if (step.output === undefined || isShown(step.output, output)) return
+  throw new Error(`${where}\nexpected\n${step.output}\ngot\n${output}`)
+}
+
+/** Whether the command installs nothing but packages that are linked. */
+function linkInstead(command: string, folder: string): boolean {
+  const names = /^npm install ((?:[\w@/-]+ ?)+)$/.exec(command)?.[1]?.trim().split(' ') ?? []
+  if (names.length === 0 || !names.every((name) => linkedPackages.has(name))) return false
+  for (const name of names) {
+    symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
+  }
+  return true
+}
+
+async function freePort(): Promise<string> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  return String(port)
+}
+
+function npmIn(cwd: string, args: readonly string[]): void {
+  execFileSync('npm', args, {
+    cwd,
+    env: readerEnvironment(),
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+}
