@@ -5,6 +5,7 @@ import type {
   GenerationEnd,
   GenerationListener,
   ToolCall,
+  ToolCallPiece,
 } from '../inference/generation/inference-engine.ts'
 import { Waiters } from './waiters.ts'
 
@@ -56,7 +57,12 @@ export class GenerationRecorder implements GenerationListener {
   }
 
   toolCallsOf(id: string): readonly ToolCall[] {
-    return this.of(id).deltas.flatMap(({ toolCalls = [] }) => toolCalls)
+    const { deltas } = this.of(id)
+    const pieces = deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
+    const calls = pieces.flatMap(({ index, id: call = '', name }) =>
+      name === undefined ? [] : [{ id: call, name, arguments: argumentsOf(pieces, index) }],
+    )
+    return [...deltas.flatMap(({ toolCalls = [] }) => toolCalls), ...calls]
   }
 
   hasEnded(id: string): boolean {
@@ -68,3 +74,6 @@ export class GenerationRecorder implements GenerationListener {
     return this.#waiters.until(isMet)
   }
 }
+
+const argumentsOf = (pieces: readonly ToolCallPiece[], index: number): string =>
+  pieces.flatMap((piece) => (piece.index === index ? piece.arguments : [])).join('')

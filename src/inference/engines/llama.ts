@@ -64,7 +64,15 @@ export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine 
   new LlamaEngine(options)
 
 /** What it supports besides the fields of `Sampling` and `GenerationInput`. */
-const llamaFields: SupportedFields = ['prompt.tokens', 'echo.logprobs']
+const llamaFields: SupportedFields = [
+  'prompt.tokens',
+  'echo.logprobs',
+  'parallel_tool_calls',
+  'chat_template_kwargs',
+  'reasoning_effort',
+  'messages.reasoning_content',
+  'messages.reasoning',
+]
 
 class LlamaEngine implements InferenceEngine {
   readonly capacity: EngineCapacity

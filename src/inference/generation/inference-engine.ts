@@ -12,6 +12,8 @@ export interface ChatMessage {
   /** The call whose outcome a `tool` message contains. */
   readonly toolCallId?: string
   readonly name?: string
+  /** What an assistant thought before it answered. */
+  readonly reasoning?: string
   /**
    * The message as the client wrote it, with parts that are not text, for an engine that supports
    * `all` fields. Of it, `content` and `toolCalls` may have been changed by guardrails and win.
@@ -66,6 +68,12 @@ export type GenerationInput =
       readonly messages: readonly ChatMessage[]
       readonly tools?: readonly ToolDefinition[]
       readonly toolChoice?: ToolChoice
+      /** `false`: one call at most. Default `true`. */
+      readonly parallelToolCalls?: boolean
+      /** Variables of the model's chat template, such as `enable_thinking`. */
+      readonly templateArguments?: WireFields
+      /** How much the model thinks, for templates that know it. */
+      readonly reasoningEffort?: string
       readonly fields?: WireFields
     }
   | {

@@ -74,7 +74,11 @@ class InputCheck {
     const fixed = [...fixedTexts(input), ...fieldTexts(input.fields)]
     const { messages, tools } = input
     const free = [
-      ...messages.flatMap((message) => [message.content, ...freeTexts(message)]),
+      ...messages.flatMap((message) => [
+        message.content,
+        message.reasoning ?? '',
+        ...freeTexts(message),
+      ]),
       ...(tools ?? []).map(descriptionOf),
     ]
     this.#checkLength([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
@@ -110,8 +114,9 @@ class InputCheck {
   }
 
   *#checkMessage(message: ChatMessage): Steps<ChatMessage> {
-    const { toolCalls, wire } = message
+    const { toolCalls, wire, reasoning } = message
     let judged: ChatMessage = { ...message, content: yield* this.#check(message.content) }
+    if (reasoning !== undefined) judged = { ...judged, reasoning: yield* this.#check(reasoning) }
     for (const [name, text] of freeEntries(wire)) {
       const passed = yield* this.#check(text)
       if (passed !== text) judged = { ...judged, wire: { ...judged.wire, [name]: passed } }
@@ -149,7 +154,10 @@ const descriptionOf = ({ description = '' }: ToolDefinition): string => descript
  * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and a
  * redacted schema is another schema. Arguments are among them because escapes may hide words.
  */
-function fixedTexts({ messages, tools = [] }: ChatInput): string[] {
+function fixedTexts(input: ChatInput): string[] {
+  const { messages, tools = [], templateArguments = {}, reasoningEffort } = input
+  const variables =
+    Object.keys(templateArguments).length > 0 ? [JSON.stringify(templateArguments)] : []
   const texts = messages.flatMap(({ name, toolCallId, toolCalls = [], wire }) =>
     wire === undefined
       ? [name, toolCallId, ...toolCalls.flatMap((call) => [call.id, call.name, call.arguments])]
@@ -160,7 +168,7 @@ function fixedTexts({ messages, tools = [] }: ChatInput): string[] {
       ? [name, JSON.stringify(parameters)]
       : [JSON.stringify({ ...wire, function: withoutDescription(wire['function']) })],
   )
-  return [...texts, ...defined].filter((text) => text !== undefined)
+  return [...texts, ...defined, ...variables, reasoningEffort].filter((text) => text !== undefined)
 }
 
 const withoutDescription = (described: unknown): unknown =>

@@ -8,21 +8,13 @@ import type {
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
 import { LogitBias } from './evaluation/logit-bias.ts'
+import { ResultText } from './formats/result-text.ts'
 import type { PreparedPrompt } from './prepared-prompt.ts'
 import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'
-import type {
-  ChosenToken,
-  LlamaRuntime,
-  Slot,
-  Token,
-  TokenChoice,
-  TokenStream,
-  Vocabulary,
-} from './runtime.ts'
+import type { ChosenToken, LlamaRuntime, Slot, Token, TokenChoice, TokenStream } from './runtime.ts'
 import { sharedLength } from './evaluation/slot-choice.ts'
 import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
-import { describeLogprobs, StopScanner, TokenText } from './token-text.ts'
-import { ToolCallHolder } from './tool-calls.ts'
+import { describeLogprobs } from './token-text.ts'
 
 /** Tokens; the default of llama.cpp. */
 const repetitionWindow = 64
@@ -60,7 +52,12 @@ export class Generation {
     this.#report = report
     this.#prompt = prepared.tokens
     this.#scores = PromptScores.open(request, prepared, runtime.vocabulary)
-    this.#output = new ResultText(runtime.vocabulary, request, prepared)
+    this.#output = new ResultText({
+      vocabulary: runtime.vocabulary,
+      prompt: prepared.tokens,
+      stop: request.sampling.stop,
+      reading: prepared.reading,
+    })
     this.#bias = new LogitBias(request.sampling)
     this.#choice = this.#toChoice(prepared)
     if (request.sampling.maxTokens <= 0) this.#finish('length')
@@ -158,11 +155,10 @@ export class Generation {
   }
 
   #finish(reason: FinishReason): void {
-    const rest = this.#output.end()
-    this.#send(rest)
+    this.#send(this.#output.end(reason === 'length'))
     this.#end({
       kind: 'done',
-      finishReason: (rest?.toolCalls?.length ?? 0) > 0 ? 'tool_calls' : reason,
+      finishReason: reason === 'stop' && this.#output.hasCalls ? 'tool_calls' : reason,
       usage: {
         promptTokens: this.#prompt.length,
         completionTokens: this.#generated.length,
@@ -217,56 +213,5 @@ export class Generation {
       grammar,
       logprobs,
     }
-  }
-}
-
-class ResultText {
-  readonly #characters: TokenText
-  readonly #stops: StopScanner
-  readonly #calls: ToolCallHolder | null
-  /** Of tokens whose text is held back. */
-  #logprobs: TokenLogprob[] = []
-
-  constructor(vocabulary: Vocabulary, request: PlainRequest, { tokens, tools }: PreparedPrompt) {
-    this.#characters = new TokenText(vocabulary, tokens)
-    this.#stops = new StopScanner(request.sampling.stop)
-    this.#calls = tools.length === 0 ? null : new ToolCallHolder(tools)
-  }
-
-  /** A stop text was found: nothing more is sent. */
-  get hasStopped(): boolean {
-    return this.#stops.hasStopped
-  }
-
-  /** What may be sent now; `null` if that is nothing. */
-  push(token: Token, logprob: TokenLogprob | null): GenerationDelta | null {
-    if (logprob !== null) this.#logprobs.push(logprob)
-    const scanned = this.#stops.push(this.#characters.push(token))
-    const text = this.#calls === null ? scanned : this.#calls.push(scanned)
-    const isHolding =
-      this.#characters.isHolding || this.#stops.isHolding || this.#calls?.isHolding === true
-    return this.#toDelta(text, isHolding || this.hasStopped ? [] : this.#takeLogprobs())
-  }
-
-  /** What was held back, without an incomplete character. */
-  end(): GenerationDelta | null {
-    const rest = this.#stops.flush()
-    const logprobs = this.hasStopped ? [] : this.#takeLogprobs()
-    if (this.#calls === null) return this.#toDelta(rest, logprobs)
-    const sent = this.#calls.push(rest)
-    const { text, toolCalls } = this.#calls.end()
-    const delta = this.#toDelta(sent + text, logprobs)
-    return toolCalls.length === 0 ? delta : { ...delta, text: sent, toolCalls }
-  }
-
-  #takeLogprobs(): readonly TokenLogprob[] {
-    const taken = this.#logprobs
-    this.#logprobs = []
-    return taken
-  }
-
-  #toDelta(text: string, logprobs: readonly TokenLogprob[]): GenerationDelta | null {
-    if (text === '' && logprobs.length === 0) return null
-    return logprobs.length === 0 ? { text } : { text, logprobs }
   }
 }

@@ -9,23 +9,25 @@ import type {
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 import type { Failure, PlainRequest } from './protocol.ts'
-import type { ChatTemplate, TemplateTraits, TemplateVariables } from './formats/chat-template.ts'
+import { templateArguments, UnknownArgument } from './templates/template-arguments.ts'
+import type { ChatTemplate, TemplateTraits, TemplateVariables } from './templates/chat-template.ts'
+import { prefixOfGrammar, readingOf, requiresCall } from './formats/output-reading.ts'
+import type { OutputReading } from './formats/result-text.ts'
 import {
   callableTools,
   emptyParameters,
   toPlainRole,
   toTemplateMessages,
   withDescribedTools,
-} from './formats/template-messages.ts'
+} from './templates/template-messages.ts'
 import { TemplateError } from './jinja/values.ts'
 import type { Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
-import { callSchema } from './tool-calls.ts'
+import { callSchema } from './formats/call-schema.ts'
 
 export interface PreparedPrompt {
   readonly tokens: readonly Token[]
   readonly grammar: Grammar | null
-  /** Calls of these are recognised in the output. */
-  readonly tools: readonly ToolDefinition[]
+  readonly reading: OutputReading
 }
 
 /**
@@ -71,7 +73,9 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     return { code: 'unsupported', message: 'the required tool is not among the tools' }
   }
   try {
-    const rendered = renderPrompt(input, template)
+    const format = requiresCall(input) ? formatOfCall(tools) : sampling.format
+    const hasGrammar = format.kind !== 'text'
+    const rendered = renderPrompt(input, template, hasGrammar)
     const fewest = minTokens(rendered, vocabulary)
     if (fewest >= contextLength) return tooLong(`at least ${fewest}`, contextLength)
     const ids = input.kind === 'text' ? input.tokens : undefined
@@ -80,9 +84,10 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     const tokens = ids ?? promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
     if (tokens.length >= contextLength) return tooLong(`${tokens.length}`, contextLength)
-    const format = requiresCall(input) ? formatOfCall(tools) : sampling.format
     const grammar = format.kind === 'text' ? null : runtime.createGrammar(format)
-    return { tokens, grammar, tools }
+    const prompt = rendered.pieces.at(-1) ?? ''
+    const reading = readingOf({ input, template, prompt, hasGrammar, vocabulary })
+    return { tokens, grammar, reading }
   } catch (error) {
     return toFailure(error, template)
   }
@@ -94,6 +99,7 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
  */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
+  if (error instanceof UnknownArgument) return { code: 'unsupported', message, param: error.param }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
   const problem = template?.problem ?? null
   if (error.isRaised && problem === null) return { code: 'unsupported', message }
@@ -107,12 +113,6 @@ const formatOfCall = (tools: readonly ToolDefinition[]): OutputFormat => ({
   kind: 'json_schema',
   schema: callSchema(tools),
 })
-
-/** Whether the output must be a tool call. */
-function requiresCall(input: GenerationInput): boolean {
-  if (input.kind === 'text') return false
-  return input.toolChoice === 'required' || typeof input.toolChoice === 'object'
-}
 
 const unknownToken = (id: number, { size }: Vocabulary): Failure => ({
   code: 'unsupported',
@@ -147,10 +147,13 @@ export interface RenderedPrompt {
 export function renderPrompt(
   input: GenerationInput,
   template: ChatTemplate | null,
+  hasGrammar = false,
 ): RenderedPrompt {
   if (input.kind === 'text') return { pieces: [input.text], special: false }
   if (template === null) return { pieces: [toPlainText(input)], special: false }
-  const pieces = template.render(templateInput(input, template)).split(splitMark)
+  const text = template.render(templateInput(input, template))
+  const all = hasGrammar ? text + prefixOfGrammar(template, text) : text
+  const pieces = all.split(splitMark)
   return { pieces, special: true }
 }
 
@@ -175,7 +178,7 @@ function toPlainText(chat: Chat): string {
 }
 
 /** The input that templates expect; texts of clients cannot become control tokens. */
-function templateInput(chat: Chat, { traits, controls }: ChatTemplate): TemplateVariables {
+function templateInput(chat: Chat, { traits, controls, source }: ChatTemplate): TemplateVariables {
   const tools = traits.knowsTools ? callableTools(chat).map(toTemplateTool) : []
   const messages = toTemplateMessages(chat, traits)
   return {
@@ -183,18 +186,20 @@ function templateInput(chat: Chat, { traits, controls }: ChatTemplate): Template
       role: message.role,
       ...(escapeAll(toTemplateMessage(message, traits), controls) as object),
     })),
+    ...templateArguments(chat, source),
     ...(tools.length > 0 ? { tools: escapeAll(tools, controls) as readonly object[] } : {}),
     add_generation_prompt: true,
   }
 }
 
 function toTemplateMessage(
-  { content, name, toolCalls, toolCallId }: ChatMessage,
+  { content, name, toolCalls, toolCallId, reasoning }: ChatMessage,
   { argumentsAs }: TemplateTraits,
 ): object {
   return {
     content,
     ...(name === undefined ? {} : { name }),
+    ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
     ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
     ...(toolCalls === undefined
       ? {}

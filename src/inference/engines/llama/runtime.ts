@@ -1,7 +1,7 @@
 /** The port between the step loop and the library that evaluates a model. Types only. */
 
 import type { OutputFormat } from '../../generation/inference-engine.ts'
-import type { ChatTemplate } from './formats/chat-template.ts'
+import type { ChatTemplate } from './templates/chat-template.ts'
 
 export type Token = number
 

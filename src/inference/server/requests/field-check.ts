@@ -53,6 +53,15 @@ export class FieldCheck {
     return ignored
   }
 
+  /** Throws for a top-level field that is not supported, also of a body that is wrong otherwise. */
+  expectSupported(body: unknown): void {
+    if (this.#passesAll || typeof body !== 'object' || body === null) return
+    for (const [name, value] of Object.entries(body)) {
+      const isOfEngine = Object.hasOwn(requestFields, name) && !this.#read.has(name)
+      if (isOfEngine) this.#check(requestFields, '', name, value, [])
+    }
+  }
+
   #isRead(name: string): boolean {
     const { reader } = requestFields[name] ?? { reader: 'server' }
     if (reader === 'engine') return basicFields.has(name) || this.#supported.has(name)

@@ -148,6 +148,7 @@ function readerOf<S extends z.ZodObject, Request>(
   const fields = new FieldCheck({ described: Object.keys(schema.shape), supported, isStrict })
   return (body) => {
     if (checker.isValid(body)) return convert(body, rules, fields.ignoredIn(body))
+    fields.expectSupported(body)
     const [first] = checker.problemsIn(body)
     if (first === undefined) throw new TypeError('the compiled check and the schema disagree')
     throw invalidRequest(first, body)
@@ -232,6 +233,7 @@ function toChatRequest(
         messages: body.messages.map(toMessage),
         ...(tools === undefined ? {} : { tools }),
         ...(toolChoice === undefined ? {} : { toolChoice }),
+        ...templateFields(body),
       },
     ],
     n: body.n ?? 1,
@@ -243,13 +245,24 @@ function toChatRequest(
   }
 }
 
+function templateFields(body: ChatBody): Partial<Extract<GenerationInput, { kind: 'chat' }>> {
+  const { parallel_tool_calls: parallel, chat_template_kwargs: given, reasoning_effort } = body
+  return {
+    ...(parallel === false ? { parallelToolCalls: false } : {}),
+    ...(isGiven(given) ? { templateArguments: given } : {}),
+    ...(isGiven(reasoning_effort) ? { reasoningEffort: reasoning_effort } : {}),
+  }
+}
+
 function toMessage(body: MessageBody): ChatMessage {
   const { role, content, name } = body
   const calls = role === 'assistant' ? body.tool_calls : undefined
+  const thought = role === 'assistant' ? (body.reasoning_content ?? body.reasoning) : undefined
   return {
     role: role === 'developer' ? 'system' : role,
     content: typeof content === 'string' ? content : textOf(content ?? []),
     ...(isGiven(name) ? { name } : {}),
+    ...(isGiven(thought) ? { reasoning: thought } : {}),
     ...(isGiven(calls) ? { toolCalls: calls.map(toToolCall) } : {}),
     ...(role === 'tool' ? { toolCallId: body.tool_call_id } : {}),
   }

@@ -26,6 +26,17 @@ export function createRequestSchemas(bounds: RequestBounds) {
       tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
       tool_choice: toolChoice.nullish(),
       response_format: responseFormat.nullish(),
+      parallel_tool_calls: z
+        .boolean()
+        .nullish()
+        .describe('Whether one answer may have several calls. Default true.'),
+      chat_template_kwargs: z
+        .looseObject({})
+        .nullish()
+        .describe('Variables of the model’s chat template, such as `enable_thinking`.'),
+      reasoning_effort: shortText
+        .nullish()
+        .describe('How much the model thinks, if its chat template knows it.'),
       user,
       n: n.describe('Number of answers. Default 1.'),
       logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
@@ -127,6 +138,8 @@ const assistantMessage = z
     content: content.nullish().describe('Required unless there are `tool_calls`.'),
     name,
     tool_calls: z.array(toolCall).min(1).max(128).nullish(),
+    reasoning_content: z.string().nullish().describe('What it thought before it answered.'),
+    reasoning: z.string().nullish().describe('The same as `reasoning_content`.'),
   })
   .superRefine((said, context) => {
     if (typeof said.content === 'string' || Array.isArray(said.content)) return

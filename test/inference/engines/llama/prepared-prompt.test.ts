@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { GenerationInput } from '../../../../src/inference/generation/inference-engine.ts'
-import type { ChatTemplate } from '../../../../src/inference/engines/llama/formats/chat-template.ts'
-import { callableTools } from '../../../../src/inference/engines/llama/formats/template-messages.ts'
+import type { ChatTemplate } from '../../../../src/inference/engines/llama/templates/chat-template.ts'
+import { callableTools } from '../../../../src/inference/engines/llama/templates/template-messages.ts'
 import {
   promptTokens,
   renderPrompt,
@@ -11,6 +11,7 @@ import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime
 const fullTraits = {
   hasSystemRole: true,
   knowsTools: true,
+  knowsCalls: true,
   argumentsAs: 'object',
   allowsParallelCalls: true,
   callIds: 'any',

@@ -1,7 +1,13 @@
+import { isDeepStrictEqual } from 'node:util'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { OutputParser } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
+import { reasoningMarksOf } from '../../../../../src/inference/engines/llama/formats/reasoning.ts'
+import { toolFormatOf } from '../../../../../src/inference/engines/llama/formats/tool-formats.ts'
+import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
 import { JinjaTemplate } from '../../../../../src/inference/engines/llama/jinja/template.ts'
 import { TemplateError } from '../../../../../src/inference/engines/llama/jinja/values.ts'
-import { templateOf } from '../formats/template-of.ts'
+import type { ToolCall } from '../../../../../src/inference/generation/inference-engine.ts'
+import { templateOf } from '../templates/template-of.ts'
 import { hasJinja, now, type Outcome, readTemplates, renderWithJinja } from './reference.ts'
 
 const weather = {
@@ -105,6 +111,94 @@ const variablesOf = (given: object): object => ({
   ...given,
 })
 
+/** docs/inference.md lists them. */
+const unsupported = [
+  'Apertus-8B-Instruct',
+  'GigaChat3-10B-A1.8B',
+  'GigaChat3.1-10B-A1.8B',
+  'Kimi-K3',
+  'MiniMax-M3',
+  'NVIDIA-Nemotron-Nano-v2',
+  'muse-glimmer',
+  'openbmb-MiniCPM5-1B',
+  'tencent-Hy3',
+  'upstage-Solar-Open-100B',
+]
+
+const definitions = [
+  {
+    name: 'get_weather',
+    description: 'Tells it.',
+    parameters: {
+      type: 'object',
+      properties: {
+        city: { type: 'string', description: 'Where.' },
+        days: { type: 'integer', description: 'How long.' },
+      },
+      required: ['city'],
+    },
+  },
+  { name: 'now', description: 'The time.' },
+]
+
+/** Renders two calls of an assistant, and reads what stands between the messages around them. */
+function isReadAgain(source: string): boolean {
+  const template = templateOf(source)
+  const { traits } = template
+  if (!traits.knowsTools || !traits.knowsCalls) return true
+  const wanted = [
+    { id: 'abcdefgh1', name: 'get_weather', arguments: '{"city": "Rome", "days": 2}' },
+    { id: 'abcdefgh2', name: 'now', arguments: '{}' },
+  ]
+  const toolCalls = traits.allowsParallelCalls ? wanted : wanted.slice(0, 1)
+  const messages = [
+    { role: 'user', content: 'first-mark' },
+    { role: 'assistant', content: '', toolCalls },
+  ] as const
+  const textOf = (count: number): string => {
+    const input = { kind: 'chat', messages: messages.slice(0, count), tools: definitions } as const
+    return renderPrompt(input, template).pieces.join('')
+  }
+  const whole = textOf(2)
+  // The second loses marks that begin like what the template writes for an answer.
+  const outputs = [whole.split('first-mark')[1] ?? '', afterCommon(textOf(1), whole)]
+  return outputs.some((output) => isRead(output, source, toolCalls))
+}
+
+function isRead(output: string, source: string, toolCalls: readonly ToolCall[]): boolean {
+  const parser = new OutputParser({
+    format: toolFormatOf(source),
+    tools: definitions,
+    reasoning: reasoningMarksOf(source),
+  })
+  const told = [parser.push(output), parser.end(false)].flatMap(({ calls }) => calls)
+  const calls = toolCalls.map((_, index) => ({
+    name: told.find((piece) => piece.index === index)?.name,
+    arguments: parse(
+      told.flatMap((piece) => (piece.index === index ? piece.arguments : '')).join(''),
+    ),
+  }))
+  return isDeepStrictEqual(
+    calls,
+    toolCalls.map(({ name, arguments: text }) => ({ name, arguments: parse(text) })),
+  )
+}
+
+/** What the second text has after the beginning that both have in common. */
+function afterCommon(one: string, other: string): string {
+  let at = 0
+  while (at < one.length && one[at] === other[at]) at++
+  return other.slice(at)
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
 const ends = { bos_token: '<s>', eos_token: '</s>', add_generation_prompt: true }
 
 function renderHere(source: string, variables: object): Outcome {
@@ -143,6 +237,11 @@ describe.runIf(hasJinja)('chat templates of llama.cpp (needs python3-jinja2)', (
     const template = templateOf(source)
     expect(template.problem).toBeNull()
     expect(template.traits).toMatchObject(traits)
+  })
+
+  it('what templates write as calls is read as calls, except for families not supported', () => {
+    const unread = [...templates].filter(([, source]) => !isReadAgain(source)).map(([name]) => name)
+    expect(unread.map((name) => name.replace(/\.jinja$/, ''))).toEqual(unsupported)
   })
 
   it('every template can render a message, and says so when it is loaded', () => {

@@ -9,8 +9,10 @@ import { JinjaTemplate } from '../jinja/template.ts'
 export interface TemplateTraits {
   /** Without it, the text of a system message belongs into the first user message. */
   readonly hasSystemRole: boolean
-  /** The template renders tools, calls and their outcomes itself. */
+  /** The template renders tools. Without it, they are described in words, and calls are text. */
   readonly knowsTools: boolean
+  /** It renders the calls of an assistant; without it, they are text of the assistant. */
+  readonly knowsCalls: boolean
   /** The arguments of calls: as an object, or as JSON text. */
   readonly argumentsAs: 'object' | 'text'
   /** One message may have several calls. */
@@ -131,15 +133,21 @@ function probeTraits(render: Render): TemplateTraits {
     }
   }
   const loop = (form: CallForm): boolean =>
-    contains({ messages: toolLoop(form), tools }, argumentMark, outcomeMark)
+    contains(
+      { messages: toolLoop(form), tools },
+      ...Array.from({ length: form.calls }, (_, at) => argumentMark + at),
+      outcomeMark,
+    )
   const forms = (['object', 'text'] as const).flatMap((argumentsAs) =>
     (['any', 'nine'] as const).map((callIds) => ({ argumentsAs, callIds, calls: 1 })),
   )
   const form = forms.find(loop)
   const system = { role: 'system', content: systemMark }
+  const knowsOutcomes = form !== undefined || contains({ messages: textLoop, tools }, outcomeMark)
   return {
     hasSystemRole: contains({ messages: [system, user] }, systemMark, userMark),
-    knowsTools: form !== undefined && contains({ messages: [user], tools }, toolMark),
+    knowsTools: knowsOutcomes && contains({ messages: [user], tools }, toolMark),
+    knowsCalls: form !== undefined,
     argumentsAs: form?.argumentsAs ?? 'object',
     callIds: form?.callIds ?? 'any',
     allowsParallelCalls: form !== undefined && loop({ ...form, calls: 2 }),
@@ -152,8 +160,15 @@ interface CallForm {
   readonly calls: number
 }
 
+/** A call that is text of the assistant. */
+const textLoop = [
+  user,
+  { role: 'assistant', content: argumentMark },
+  { role: 'tool', content: outcomeMark, tool_call_id: 'abcdefgh1', name: toolMark },
+]
+
 function toolLoop({ argumentsAs, callIds, calls }: CallForm): readonly object[] {
-  const args = { probe: argumentMark }
+  const argumentsOf = (at: number): object => ({ probe: argumentMark + at })
   const ids = Array.from({ length: calls }, (_, at) =>
     callIds === 'nine' ? `abcdefgh${at}` : `call_probe_of_any_form_${at}`,
   )
@@ -162,12 +177,12 @@ function toolLoop({ argumentsAs, callIds, calls }: CallForm): readonly object[] 
     {
       role: 'assistant',
       content: '',
-      tool_calls: ids.map((id) => ({
+      tool_calls: ids.map((id, at) => ({
         id,
         type: 'function',
         function: {
           name: toolMark,
-          arguments: argumentsAs === 'object' ? args : JSON.stringify(args),
+          arguments: argumentsAs === 'object' ? argumentsOf(at) : JSON.stringify(argumentsOf(at)),
         },
       })),
     },

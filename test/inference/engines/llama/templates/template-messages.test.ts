@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import {
   toNineLetters,
   toTemplateMessages,
-} from '../../../../../src/inference/engines/llama/formats/template-messages.ts'
+} from '../../../../../src/inference/engines/llama/templates/template-messages.ts'
 import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
 import type { ChatMessage } from '../../../../../src/inference/generation/inference-engine.ts'
 import { templateOf } from './template-of.ts'
@@ -19,6 +19,7 @@ const tools = [{ name: 'weather' }]
 const all = {
   hasSystemRole: true,
   knowsTools: true,
+  knowsCalls: true,
   argumentsAs: 'object',
   allowsParallelCalls: true,
   callIds: 'any',

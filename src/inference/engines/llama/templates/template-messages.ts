@@ -24,6 +24,7 @@ export function callableTools(input: GenerationInput): readonly ToolDefinition[]
 export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly ChatMessage[] {
   let { messages } = chat
   if (!traits.knowsTools) messages = joinNeighbours(withDescribedTools(chat).map(toPlainRole))
+  else if (!traits.knowsCalls) messages = messages.map(withWrittenCalls)
   else if (!traits.allowsParallelCalls) messages = messages.flatMap(separateCalls(messages))
   if (!traits.hasSystemRole) messages = joinNeighbours(withoutSystem(messages))
   return traits.callIds === 'nine' ? messages.map(withNineLetterIds) : messages
@@ -51,11 +52,16 @@ export const emptyParameters = { type: 'object', properties: {} } as const
 
 /** Calls and their outcomes as text of the assistant and the user. */
 export function toPlainRole(message: ChatMessage): ChatMessage {
-  const { role, content, toolCalls } = message
+  const { role, content } = message
   if (role === 'tool') {
     const { name, toolCallId } = message
     return { role: 'user', content: `Outcome of ${name ?? toolCallId ?? 'the call'}:\n${content}` }
   }
+  return withWrittenCalls(message)
+}
+
+function withWrittenCalls(message: ChatMessage): ChatMessage {
+  const { role, content, toolCalls } = message
   if (toolCalls === undefined) return message
   const calls = toolCalls.map((call) => `{"name": "${call.name}", "arguments": ${call.arguments}}`)
   return { role, content: [content, ...calls].filter((text) => text !== '').join('\n') }

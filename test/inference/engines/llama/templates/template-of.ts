@@ -3,7 +3,7 @@
 import {
   type ChatTemplate,
   createChatTemplate,
-} from '../../../../../src/inference/engines/llama/formats/chat-template.ts'
+} from '../../../../../src/inference/engines/llama/templates/chat-template.ts'
 
 export const templateOf = (source: string, controls: readonly string[] = []): ChatTemplate =>
   createChatTemplate({ source, bos: '<s>', eos: '</s>', controls })

@@ -1,0 +1,106 @@
+/** Calls as objects of JSON with a name and arguments, alone, in a list, or between marks. */
+
+import type { CallSink, ToolCallFormat } from './output-parser.ts'
+import type { ParserInput, Step } from './parser-input.ts'
+
+export interface JsonCallsOptions {
+  readonly name: string
+  readonly openings: readonly string[]
+  /** Read after the calls of one opening, if it comes. */
+  readonly closing?: string
+  readonly marks?: readonly string[]
+  /** What may stand between calls besides commas and white space. */
+  readonly separators?: readonly string[]
+  readonly toId?: () => string
+}
+
+const nameKeys: ReadonlySet<string> = new Set(['name', 'tool_name', 'function'])
+const argumentKeys: ReadonlySet<string> = new Set(['arguments', 'parameters'])
+
+export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
+  const { name, openings, closing, marks = [], separators = [], toId } = options
+  return {
+    name,
+    openings,
+    marks,
+    ...(toId === undefined ? {} : { toId }),
+    *parse(input, sink) {
+      let count = 0
+      yield* input.space()
+      const isList = (yield* input.accept('[')) !== null
+      for (;;) {
+        yield* input.space()
+        if (count > 0)
+          while ((yield* input.accept(',', ...separators)) !== null) yield* input.space()
+        if (!(yield* input.nextIs('{'))) break
+        const isCall = yield* input.attempt(() => callObject(input, sink))
+        if (!isCall) break
+        count++
+      }
+      if (count === 0) return false
+      if (isList) yield* input.accept(']')
+      yield* input.space()
+      if (closing !== undefined) yield* input.accept(closing)
+      return true
+    },
+  }
+}
+
+/** Reads one call; nothing is told before its name is known. */
+export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
+  yield* input.accept('{')
+  let hasName = false
+  let early: string | null = null
+  for (;;) {
+    yield* input.space()
+    if ((yield* input.accept('}')) !== null) break
+    if ((yield* input.accept(',')) !== null) continue
+    if (!(yield* input.nextIs('"'))) break
+    const key = yield* jsonText(input)
+    if (key === null) break
+    yield* input.space()
+    if ((yield* input.accept(':')) === null) break
+    yield* input.space()
+    if (nameKeys.has(key) && !hasName) {
+      const name = yield* jsonText(input)
+      if (name === null || !sink.call(name)) return false
+      hasName = true
+      if (early !== null) sink.argument(early)
+    } else if (argumentKeys.has(key)) {
+      const text = yield* argumentsValue(input, hasName ? sink : null)
+      if (!hasName) early = text
+    } else yield* input.json(() => {})
+  }
+  return hasName
+}
+
+/** Passes arguments on while they come, if the name is known; else returns them. */
+function* argumentsValue(input: ParserInput, sink: CallSink | null): Step<string> {
+  // Some models write the arguments as a text that contains JSON.
+  if (yield* input.nextIs('"')) {
+    const text = (yield* jsonText(input)) ?? ''
+    sink?.argument(text)
+    return text
+  }
+  let all = ''
+  yield* input.json((piece) => {
+    all += piece
+    sink?.argument(piece)
+  })
+  return all
+}
+
+/** A text of JSON; `null` if there is none, or it has no end. */
+function* jsonText(input: ParserInput): Step<string | null> {
+  let text = ''
+  const isWhole = yield* input.json((piece) => {
+    text += piece
+  })
+  if (!isWhole) return null
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'string' ? value : null
+  } catch {
+    return null
+  }
+}

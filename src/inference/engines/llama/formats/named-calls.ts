@@ -1,0 +1,141 @@
+/** Calls whose name stands before the arguments, which are JSON. */
+
+import type { CallSink, ToolCallFormat } from './output-parser.ts'
+import type { ParserInput, Step } from './parser-input.ts'
+
+/** Passes the arguments on; a call without any has none. */
+export function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
+  yield* input.space()
+  if (yield* input.nextIs('{')) yield* input.json((text) => sink.argument(text))
+  else if (!input.isCut) sink.argument('{}')
+}
+
+const isName = (name: string): boolean => /^[\w.-]+$/.test(name)
+
+/** `<function=name>{…}</function>`: functionary 3.1, and Llama 3.1 with tools of one's own. */
+export const functionTagCalls: ToolCallFormat = {
+  name: 'functionary 3.1',
+  openings: ['<function='],
+  marks: [],
+  *parse(input, sink) {
+    const { text, mark } = yield* input.textUntil('>')
+    if (mark === null || !sink.call(text.trim())) return false
+    yield* jsonArguments(input, sink)
+    yield* input.space()
+    yield* input.accept('</function>')
+    yield* input.space()
+    return true
+  },
+}
+
+/** `>>>name` and a line break, then JSON; `>>>all` for text. The prompt ends with `>>>`. */
+export const arrowCalls: ToolCallFormat = {
+  name: 'functionary 3.2',
+  openings: ['>>>'],
+  marks: [],
+  answerStart: 'all\n',
+  parse: arrowSection,
+  *parseAll(input, sink) {
+    // The template has written the first mark.
+    if (!(yield* input.attempt(() => arrowSection(input, sink)))) {
+      yield* input.until(['>>>'], (text) => sink.text(text))
+    }
+    while (!input.hasEnded || input.rest !== '') {
+      if (yield* input.attempt(() => arrowSection(input, sink))) continue
+      sink.text('>>>')
+      if ((yield* input.until(['>>>'], (text) => sink.text(text))) === null) return
+    }
+  },
+}
+
+function* arrowSection(input: ParserInput, sink: CallSink): Step<boolean> {
+  yield* input.accept('>>>')
+  const name = yield* input.word(/[\w.-]/)
+  if ((yield* input.accept('\n')) === null && !input.hasEnded) return false
+  if (name === 'all') {
+    yield* input.until(['>>>'], (text) => sink.text(text))
+    return true
+  }
+  if (!isName(name) || !sink.call(name)) return false
+  yield* jsonArguments(input, sink)
+  yield* input.space()
+  yield* input.accept('>>>')
+  return true
+}
+
+/** Kimi K2: ids such as `functions.name:0` carry the name. */
+export const kimiCalls: ToolCallFormat = {
+  name: 'Kimi K2',
+  openings: ['<|tool_calls_section_begin|>', '<|tool_call_begin|>'],
+  marks: [
+    '<|tool_calls_section_begin|>',
+    '<|tool_calls_section_end|>',
+    '<|tool_call_begin|>',
+    '<|tool_call_argument_begin|>',
+    '<|tool_call_end|>',
+  ],
+  toId: (name, index) => `functions.${name}:${index}`,
+  *parse(input, sink, opening) {
+    if (opening === '<|tool_calls_section_begin|>') {
+      yield* input.space()
+      if ((yield* input.accept('<|tool_call_begin|>')) === null) return false
+    }
+    const { text, mark } = yield* input.textUntil('<|tool_call_argument_begin|>')
+    const id = text.trim()
+    const name = id.replace(/^functions\./, '').replace(/:\d+$/, '')
+    if (mark === null || !sink.call(name, id)) return false
+    yield* jsonArguments(input, sink)
+    yield* closings(input, '<|tool_call_end|>', '<|tool_calls_section_end|>')
+    return true
+  },
+}
+
+function* closings(input: ParserInput, ...marks: readonly string[]): Step<void> {
+  for (;;) {
+    yield* input.space()
+    if ((yield* input.accept(...marks)) === null) return
+  }
+}
+
+const deepseekCall = '<｜tool▁call▁begin｜>'
+
+/** DeepSeek V3.1: name and JSON. V3 and R1: `function`, then the name and JSON in a code block. */
+export const deepseekCalls: ToolCallFormat = {
+  name: 'DeepSeek V3, R1 and V3.1',
+  openings: ['<｜tool▁calls▁begin｜>', deepseekCall],
+  marks: [
+    '<｜tool▁calls▁begin｜>',
+    '<｜tool▁calls▁end｜>',
+    deepseekCall,
+    '<｜tool▁call▁end｜>',
+    '<｜tool▁sep｜>',
+  ],
+  *parse(input, sink, opening) {
+    if (opening !== deepseekCall) {
+      yield* input.space()
+      if ((yield* input.accept(deepseekCall)) === null) return false
+    }
+    const { text, mark } = yield* input.textUntil('<｜tool▁sep｜>')
+    if (mark === null) return false
+    const first = text.trim()
+    const name = first === 'function' ? (yield* input.textUntil('\n')).text.trim() : first
+    if (!sink.call(name)) return false
+    yield* input.space()
+    yield* input.accept('```json', '```')
+    yield* jsonArguments(input, sink)
+    yield* closings(input, '```', '<｜tool▁call▁end｜>', '<｜tool▁calls▁end｜>')
+    return true
+  },
+}
+
+/** Mistral Small 3.2 and later: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`, the id not always. */
+export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> {
+  const first = yield* input.textUntil('[ARGS]', '[CALL_ID]', '{')
+  if (first.mark === null || first.mark === '{') return false
+  const hasId = first.mark === '[CALL_ID]'
+  const id = hasId ? (yield* input.textUntil('[ARGS]')).text.trim() : undefined
+  if (!sink.call(first.text.trim(), id)) return false
+  yield* jsonArguments(input, sink)
+  yield* input.space()
+  return true
+}

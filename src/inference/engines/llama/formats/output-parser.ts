@@ -1,0 +1,220 @@
+/** Turns the text that a model generates into content, reasoning and tool calls, piece by piece. */
+
+import { newUuid } from '../../../../foundation/ids.ts'
+import type { ToolCallPiece, ToolDefinition } from '../../../generation/inference-engine.ts'
+import { ParserInput, type Step } from './parser-input.ts'
+import type { ReasoningMarks } from './reasoning.ts'
+
+/** What a parser of a family's calls tells. */
+export interface CallSink {
+  readonly tools: readonly ToolDefinition[]
+  text(text: string): void
+  reasoning(text: string): void
+  /** Begins a call; `false` if there is no such tool, and the text is no call. */
+  call(name: string, id?: string): boolean
+  /** More of the arguments of the latest call: JSON text. */
+  argument(text: string): void
+}
+
+/** How a family of models writes calls. */
+export interface ToolCallFormat {
+  readonly name: string
+  /** Texts that are control tokens in its vocabularies, and have to be read nevertheless. */
+  readonly marks: readonly string[]
+  /** Texts that begin a call, or a list of calls. */
+  readonly openings: readonly string[]
+  /** The output may begin with a call, without any opening. */
+  readonly isBare?: boolean
+  /**
+   * Reads calls after one of the openings, or at the beginning of the output. `false` if it is
+   * something else, before anything was told: then it is text.
+   */
+  parse(input: ParserInput, sink: CallSink, opening: string): Step<boolean>
+  /** Reads the whole output, for formats that are more than text with calls in it. */
+  parseAll?(input: ParserInput, sink: CallSink): Step<void>
+  /** What an answer begins with that has no calls and no reasoning. Default: nothing. */
+  readonly answerStart?: string
+  /** How ids of calls look. Default: `call_` and a random text. */
+  toId?(name: string, index: number): string
+}
+
+/** What of the output is known now. */
+export interface OutputPiece {
+  readonly text: string
+  readonly reasoning: string
+  readonly calls: readonly ToolCallPiece[]
+}
+
+export interface OutputParserOptions {
+  /** `null` for answers without calls. */
+  readonly format: ToolCallFormat | null
+  readonly tools: readonly ToolDefinition[]
+  /** `null` where nothing is reasoning. */
+  readonly reasoning: ReasoningMarks | null
+  /** The prompt has opened the reasoning already. */
+  readonly isReasoning?: boolean
+  readonly toId?: (name: string, index: number) => string
+  /** Further calls are left out. Default: all are told. */
+  readonly maxCalls?: number
+}
+
+export class OutputParser {
+  readonly #input = new ParserInput()
+  readonly #pieces: PieceCollector
+  readonly #steps: Step<void>
+
+  constructor(options: OutputParserOptions) {
+    this.#pieces = new PieceCollector(options)
+    this.#steps = parseOutput(this.#input, this.#pieces, options)
+    this.#steps.next()
+  }
+
+  /** How many calls have begun. */
+  get callCount(): number {
+    return this.#pieces.callCount
+  }
+
+  /** More calls have begun than were asked for. */
+  get isFull(): boolean {
+    return this.#pieces.isFull
+  }
+
+  /** Whether text is held back that may become something else. */
+  get isHolding(): boolean {
+    return this.#input.rest !== '' || this.#pieces.isHolding
+  }
+
+  push(text: string): OutputPiece {
+    this.#input.push(text)
+    this.#steps.next()
+    return this.#pieces.take()
+  }
+
+  /** `isCut`: the output did not end by itself. */
+  end(isCut: boolean): OutputPiece {
+    this.#input.end(isCut)
+    this.#steps.next()
+    this.#pieces.end()
+    return this.#pieces.take()
+  }
+}
+
+function* parseOutput(
+  input: ParserInput,
+  sink: PieceCollector,
+  { format, reasoning, isReasoning = false }: OutputParserOptions,
+): Step<void> {
+  if (format?.parseAll !== undefined) return yield* format.parseAll(input, sink)
+  if (isReasoning && reasoning !== null) yield* readReasoning(input, sink, reasoning)
+  yield* bareCalls(input, sink, format)
+  const opens = reasoning === null ? [] : [reasoning.open]
+  const marks = [...opens, ...(format?.openings ?? [])]
+  for (;;) {
+    const mark = yield* input.until(marks, (text) => sink.text(text))
+    if (mark === null) return
+    if (reasoning !== null && mark === reasoning.open && !sink.hasText) {
+      yield* readReasoning(input, sink, reasoning)
+      yield* bareCalls(input, sink, format)
+    } else if (format === null || mark === reasoning?.open) sink.text(mark)
+    else if (!(yield* input.attempt(() => format.parse(input, sink, mark)))) sink.text(mark)
+  }
+}
+
+/** Calls without any opening, which some formats allow at the beginning of an answer. */
+function* bareCalls(input: ParserInput, sink: CallSink, format: ToolCallFormat | null): Step<void> {
+  if (format?.isBare === true) yield* input.attempt(() => format.parse(input, sink, ''))
+}
+
+function* readReasoning(input: ParserInput, sink: CallSink, { close }: ReasoningMarks): Step<void> {
+  yield* input.space()
+  yield* input.until([close], (text) => sink.reasoning(text))
+}
+
+/** Collects what parsers tell; white space around calls and reasoning is left out. */
+class PieceCollector implements CallSink {
+  readonly tools: readonly ToolDefinition[]
+  readonly #names: ReadonlySet<string>
+  readonly #toId: (name: string, index: number) => string
+  readonly #trims: boolean
+  readonly #maxCalls: number
+  isFull = false
+  #text = ''
+  #reasoning = ''
+  #calls: ToolCallPiece[] = []
+  #heldText = ''
+  #heldReasoning = ''
+  callCount = 0
+  /** Content was told that is more than white space. */
+  hasText = false
+  #hasReasoning = false
+
+  constructor({ tools, format, toId, maxCalls = Infinity }: OutputParserOptions) {
+    this.#maxCalls = maxCalls
+    this.tools = tools
+    this.#names = new Set(tools.map(({ name }) => name))
+    this.#toId = toId ?? format?.toId?.bind(format) ?? newCallId
+    this.#trims = format !== null
+  }
+
+  get isHolding(): boolean {
+    return this.#heldText !== '' || this.#heldReasoning !== ''
+  }
+
+  text(text: string): void {
+    if (this.isFull) return
+    const all = this.#heldText + text
+    const kept = this.#trims || !this.hasText ? all.trimEnd() : all
+    this.#heldText = all.slice(kept.length)
+    if (kept === '') return
+    const isAfter = !this.hasText && (this.#hasReasoning || this.callCount > 0)
+    this.#text += isAfter ? kept.trimStart() : kept
+    this.hasText = true
+  }
+
+  reasoning(text: string): void {
+    const all = this.#heldReasoning + text
+    const kept = all.trimEnd()
+    this.#heldReasoning = all.slice(kept.length)
+    this.#reasoning += kept
+    this.#hasReasoning ||= kept !== ''
+    this.#heldText = ''
+  }
+
+  call(name: string, id?: string): boolean {
+    if (!this.#names.has(name)) return false
+    this.#heldText = ''
+    this.isFull ||= this.callCount >= this.#maxCalls
+    if (this.isFull) return true
+    const index = this.callCount++
+    this.#calls.push({ index, id: id ?? this.#toId(name, index), name, arguments: '' })
+    return true
+  }
+
+  argument(text: string): void {
+    if (text === '' || this.isFull) return
+    const index = this.callCount - 1
+    const last = this.#calls.at(-1)
+    if (last?.index !== index) this.#calls.push({ index, arguments: text })
+    else this.#calls[this.#calls.length - 1] = { ...last, arguments: last.arguments + text }
+  }
+
+  /** White space at the end of an answer without calls is a part of it. */
+  end(): void {
+    if (this.callCount === 0 && (this.hasText || !this.#hasReasoning)) this.#text += this.#heldText
+    this.#heldText = ''
+    this.#heldReasoning = ''
+  }
+
+  take(): OutputPiece {
+    const piece = { text: this.#text, reasoning: this.#reasoning, calls: this.#calls }
+    this.#text = ''
+    this.#reasoning = ''
+    this.#calls = []
+    return piece
+  }
+}
+
+export const newCallId = (): string => `call_${newUuid().replaceAll('-', '').slice(0, 24)}`
+
+/** Letters and digits, as Mistral's templates want them. */
+export const newNineLetterId = (): string => newUuid().replaceAll('-', '').slice(-9)

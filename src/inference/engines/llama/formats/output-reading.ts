@@ -1,0 +1,93 @@
+/** Decides how the output of a request is read: by its tools, its format and the template. */
+
+import type { GenerationInput } from '../../../generation/inference-engine.ts'
+import type { Token, Vocabulary } from '../runtime.ts'
+import type { ChatTemplate } from '../templates/chat-template.ts'
+import { newNineLetterId, type OutputParserOptions, type ToolCallFormat } from './output-parser.ts'
+import { opensReasoning, type ReasoningMarks, reasoningMarksOf } from './reasoning.ts'
+import type { OutputReading } from './result-text.ts'
+import { callableTools } from '../templates/template-messages.ts'
+import { forcedFormat, plainFormat, toolFormatOf } from './tool-formats.ts'
+
+export interface ReadingOptions {
+  readonly input: GenerationInput
+  readonly template: ChatTemplate | null
+  /** The rendered prompt. */
+  readonly prompt: string
+  /** A grammar decides what the output looks like. */
+  readonly hasGrammar: boolean
+  readonly vocabulary: Vocabulary
+}
+
+const plainReading: OutputReading = { parser: null, marks: new Map() }
+
+export function readingOf(options: ReadingOptions): OutputReading {
+  const { input, hasGrammar, vocabulary } = options
+  if (input.kind === 'text') return plainReading
+  const parser = hasGrammar ? grammarParser(input) : chatParser(options, input)
+  if (parser === null) return plainReading
+  const texts = [...(parser.format?.marks ?? []), ...marksOf(parser.reasoning)]
+  return { parser, marks: markTokens(texts, vocabulary) }
+}
+
+type Chat = Extract<GenerationInput, { kind: 'chat' }>
+
+/** Whether the output must be a tool call. */
+export const requiresCall = (input: GenerationInput): boolean =>
+  input.kind === 'chat' && (input.toolChoice === 'required' || typeof input.toolChoice === 'object')
+
+/** The output has the form that the grammar allows, and no reasoning. */
+function grammarParser(input: Chat): OutputParserOptions | null {
+  if (!requiresCall(input)) return null
+  const tools = callableTools(input)
+  return { format: forcedFormat(tools), tools, reasoning: null }
+}
+
+function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputParserOptions {
+  const tools = callableTools(input)
+  const maxCalls = input.parallelToolCalls === false ? { maxCalls: 1 } : {}
+  if (template === null) {
+    return { format: tools.length === 0 ? null : plainFormat, tools, reasoning: null, ...maxCalls }
+  }
+  const reasoning = reasoningMarksOf(template.source)
+  return {
+    format: formatOf(template, tools.length > 0),
+    tools,
+    reasoning,
+    isReasoning: opensReasoning(prompt, reasoning),
+    ...maxCalls,
+    ...(template.traits.callIds === 'nine' ? { toId: newNineLetterId } : {}),
+  }
+}
+
+/** `null` where the output is text, without calls. */
+function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCallFormat | null {
+  const format = toolFormatOf(source)
+  if (format.parseAll !== undefined) return format
+  if (!hasTools) return null
+  return traits.knowsTools ? format : plainFormat
+}
+
+/**
+ * What stands between the prompt and an output that a grammar decides: the end of reasoning that
+ * the template has opened, or what a format begins an answer with.
+ */
+export function prefixOfGrammar(template: ChatTemplate | null, prompt: string): string {
+  if (template === null) return ''
+  const reasoning = reasoningMarksOf(template.source)
+  if (opensReasoning(prompt, reasoning)) return `\n${reasoning.close}\n\n`
+  return toolFormatOf(template.source).answerStart ?? ''
+}
+
+const marksOf = (reasoning: ReasoningMarks | null): readonly string[] =>
+  reasoning === null ? [] : [reasoning.open, reasoning.close, ...(reasoning.marks ?? [])]
+
+/** Only texts that are one token: others are written by tokens that have a text. */
+function markTokens(texts: readonly string[], vocabulary: Vocabulary): ReadonlyMap<Token, string> {
+  return new Map(
+    texts.flatMap((text) => {
+      const [token, ...others] = vocabulary.tokenize(text, { special: true, inner: true })
+      return token === undefined || others.length > 0 ? [] : [[token, text] as const]
+    }),
+  )
+}

@@ -1,0 +1,98 @@
+/** Turns the tokens of an answer into its text, reasoning and calls, and finds stop texts. */
+
+import type { GenerationDelta, TokenLogprob } from '../../../generation/inference-engine.ts'
+import type { Token, Vocabulary } from '../runtime.ts'
+import { StopScanner, TokenText } from '../token-text.ts'
+import { OutputParser, type OutputParserOptions, type OutputPiece } from './output-parser.ts'
+
+/** How the output of a request is read. */
+export interface OutputReading {
+  /** `null` if all of it is text. */
+  readonly parser: OutputParserOptions | null
+  /** Control tokens that the parser has to see, with their texts. */
+  readonly marks: ReadonlyMap<Token, string>
+}
+
+export interface ResultTextOptions {
+  readonly vocabulary: Vocabulary
+  /** Precedes the first token. */
+  readonly prompt: readonly Token[]
+  readonly stop: readonly string[]
+  readonly reading: OutputReading
+}
+
+export class ResultText {
+  readonly #characters: TokenText
+  readonly #stops: StopScanner
+  readonly #parser: OutputParser | null
+  readonly #marks: ReadonlyMap<Token, string>
+  /** Of tokens whose text is held back. */
+  #logprobs: TokenLogprob[] = []
+
+  constructor({ vocabulary, prompt, stop, reading }: ResultTextOptions) {
+    this.#characters = new TokenText(vocabulary, prompt)
+    this.#stops = new StopScanner(stop)
+    this.#parser = reading.parser === null ? null : new OutputParser(reading.parser)
+    this.#marks = reading.marks
+  }
+
+  /** A stop text was found, or there are as many calls as were asked for: nothing more is sent. */
+  get hasStopped(): boolean {
+    return this.#stops.hasStopped || this.#parser?.isFull === true
+  }
+
+  get hasCalls(): boolean {
+    return this.#parser !== null && this.#parser.callCount > 0
+  }
+
+  /** What may be sent now; `null` if that is nothing. */
+  push(token: Token, logprob: TokenLogprob | null): GenerationDelta | null {
+    if (logprob !== null) this.#logprobs.push(logprob)
+    const scanned = this.#stops.push(this.#textOf(token))
+    const piece = this.#parser === null ? toPiece(scanned) : this.#parser.push(scanned)
+    const isHolding =
+      this.#characters.isHolding || this.#stops.isHolding || this.#parser?.isHolding === true
+    return toDelta(piece, isHolding || this.hasStopped ? [] : this.#takeLogprobs())
+  }
+
+  /** What was held back, without an incomplete character. `isCut`: it did not end by itself. */
+  end(isCut: boolean): GenerationDelta | null {
+    const rest = this.#stops.flush()
+    const logprobs = this.hasStopped ? [] : this.#takeLogprobs()
+    if (this.#parser === null) return toDelta(toPiece(rest), logprobs)
+    return toDelta(join(this.#parser.push(rest), this.#parser.end(isCut)), logprobs)
+  }
+
+  #textOf(token: Token): string {
+    const text = this.#characters.push(token)
+    const mark = this.#marks.get(token)
+    return mark === undefined || text.endsWith(mark) ? text : text + mark
+  }
+
+  #takeLogprobs(): readonly TokenLogprob[] {
+    const taken = this.#logprobs
+    this.#logprobs = []
+    return taken
+  }
+}
+
+const toPiece = (text: string): OutputPiece => ({ text, reasoning: '', calls: [] })
+
+const join = (one: OutputPiece, other: OutputPiece): OutputPiece => ({
+  text: one.text + other.text,
+  reasoning: one.reasoning + other.reasoning,
+  calls: [...one.calls, ...other.calls],
+})
+
+function toDelta(
+  { text, reasoning, calls }: OutputPiece,
+  logprobs: readonly TokenLogprob[],
+): GenerationDelta | null {
+  if (text === '' && reasoning === '' && calls.length === 0 && logprobs.length === 0) return null
+  return {
+    text,
+    ...(logprobs.length === 0 ? {} : { logprobs }),
+    ...(calls.length === 0 ? {} : { toolCallPieces: calls }),
+    ...(reasoning === '' ? {} : { fields: { message: { reasoning_content: reasoning } } }),
+  }
+}

@@ -1,0 +1,167 @@
+/** The formats of the families of models, and which of them a template belongs to. */
+
+import type { ToolDefinition } from '../../../generation/inference-engine.ts'
+import { gemmaCalls } from './gemma-calls.ts'
+import { harmonyFormat } from './harmony.ts'
+import { callObject, jsonCalls } from './json-calls.ts'
+import {
+  arrowCalls,
+  deepseekCalls,
+  functionTagCalls,
+  kimiCalls,
+  mistralCall,
+} from './named-calls.ts'
+import { newNineLetterId, type ToolCallFormat } from './output-parser.ts'
+import { pythonCalls, pythonList } from './python-calls.ts'
+import { glmCalls, invokeCalls, parameterTagCalls } from './tagged-calls.ts'
+
+const hermes = jsonCalls({
+  name: 'Hermes and Qwen 2.5',
+  openings: ['<tool_call>'],
+  closing: '</tool_call>',
+  marks: ['<tool_call>', '</tool_call>'],
+})
+
+const listed = jsonCalls({
+  name: 'MiniMax M1',
+  openings: ['<tool_calls>'],
+  closing: '</tool_calls>',
+})
+
+const mistralList = jsonCalls({ name: 'Mistral Nemo', openings: ['[TOOL_CALLS]'] })
+
+/** Mistral Nemo writes a list of JSON after the mark, later models the name. */
+const mistral: ToolCallFormat = {
+  name: 'Mistral',
+  openings: ['[TOOL_CALLS]'],
+  marks: ['[TOOL_CALLS]', '[CALL_ID]', '[ARGS]'],
+  toId: newNineLetterId,
+  *parse(input, sink, opening) {
+    yield* input.space()
+    if (yield* input.nextIs('[{')) return yield* mistralList.parse(input, sink, opening)
+    return yield* mistralCall(input, sink)
+  },
+}
+
+const commandR = jsonCalls({
+  name: 'Command R7B',
+  openings: ['<|START_ACTION|>'],
+  closing: '<|END_ACTION|>',
+  marks: ['<|START_ACTION|>', '<|END_ACTION|>'],
+})
+
+const granite = jsonCalls({
+  name: 'Granite 3',
+  openings: ['<|tool_call|>', '<tool_call>'],
+  closing: '</tool_call>',
+  marks: ['<|tool_call|>'],
+})
+
+const phi = jsonCalls({
+  name: 'Phi-4',
+  openings: ['<|tool_call|>', 'functools'],
+  closing: '<|/tool_call|>',
+  marks: ['<|tool_call|>', '<|/tool_call|>'],
+})
+
+const llamaJson = jsonCalls({ name: '', openings: [], separators: [';'], closing: '<|eom_id|>' })
+
+/** Llama 3.x: JSON that is the whole answer, perhaps after a mark; or calls of Python in a list. */
+const llama: ToolCallFormat = {
+  name: 'Llama 3',
+  openings: ['<|python_tag|>'],
+  marks: ['<|python_tag|>'],
+  isBare: true,
+  *parse(input, sink, opening) {
+    if (yield* input.attempt(() => llamaJson.parse(input, sink, opening))) return true
+    return yield* pythonList(input, sink)
+  },
+}
+
+const bareJson = jsonCalls({ name: '', openings: [], closing: '```' })
+
+/** For models that are told in words how to call tools: JSON, between marks or in a code block. */
+export const plainFormat: ToolCallFormat = {
+  name: 'JSON',
+  openings: ['<tool_call>', '```json\n', '```tool_code\n'],
+  marks: ['<tool_call>', '</tool_call>'],
+  isBare: true,
+  *parse(input, sink, opening) {
+    if (opening === '<tool_call>') return yield* hermes.parse(input, sink, opening)
+    if (yield* input.attempt(() => bareJson.parse(input, sink, opening))) return true
+    if (opening === '' || !(yield* pythonList(input, sink))) return false
+    yield* input.space()
+    yield* input.accept('```')
+    return true
+  },
+}
+
+const dsml = '｜DSML｜'
+
+/** In order: the first whose texts a template contains. */
+const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
+  [['<|channel|>', '<|start|>'], harmonyFormat],
+  [['<|tool_call_begin|>'], kimiCalls],
+  [['<｜tool▁call▁begin｜>'], deepseekCalls],
+  [[dsml], invokeCalls({ name: 'DeepSeek V3.2', wrapper: `${dsml}function_calls`, prefix: dsml })],
+  [['<seed:tool_call>'], parameterTagCalls('Seed-OSS', 'seed:tool_call')],
+  [['<function=', '<parameter='], parameterTagCalls('Qwen3-Coder', 'tool_call')],
+  [['<function='], functionTagCalls],
+  [['>>>'], arrowCalls],
+  [['<arg_key>'], glmCalls],
+  [['minimax:tool_call'], invokeCalls({ name: 'MiniMax M2', wrapper: 'minimax:tool_call' })],
+  [['[TOOL_CALLS]'], mistral],
+  [['<|START_ACTION|>'], commandR],
+  [['<|tool_call_start|>'], pythonCalls],
+  [['<|tool_list_start|>'], pythonCalls],
+  [
+    ['<|tool_call>'],
+    gemmaCalls({
+      name: 'Gemma 4',
+      opening: '<|tool_call>',
+      closing: '<tool_call|>',
+      quote: '<|"|>',
+    }),
+  ],
+  [
+    ['<start_function_call>'],
+    gemmaCalls({
+      name: 'FunctionGemma',
+      opening: '<start_function_call>',
+      closing: '<end_function_call>',
+      quote: '<escape>',
+    }),
+  ],
+  [['<|/tool_call|>'], phi],
+  [['functools'], phi],
+  [['<|tool_call|>'], granite],
+  [['<tool_calls>'], listed],
+  [['<tool_call>'], hermes],
+  [['<|python_tag|>'], llama],
+  [['ipython'], llama],
+]
+
+/** The format of a template's family; JSON where it tells nothing. */
+export const toolFormatOf = (template: string): ToolCallFormat =>
+  families.find(([texts]) => texts.every((text) => template.includes(text)))?.[1] ?? plainFormat
+
+/**
+ * For a call that a grammar forces: the output is a call and nothing else, also if it is cut off.
+ * A single tool is known before its name was written.
+ */
+export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
+  return {
+    name: 'forced',
+    openings: [],
+    marks: [],
+    *parse() {
+      return false
+    },
+    *parseAll(input, sink) {
+      yield* input.space()
+      const isCall = yield* callObject(input, sink)
+      const [only, ...others] = tools
+      if (!isCall && only !== undefined && others.length === 0) sink.call(only.name)
+    },
+  }
+}
