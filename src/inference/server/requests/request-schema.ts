@@ -26,17 +26,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
       tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
       tool_choice: toolChoice.nullish(),
       response_format: responseFormat.nullish(),
-      parallel_tool_calls: z
-        .boolean()
-        .nullish()
-        .describe('Whether one answer may have several calls. Default true.'),
-      chat_template_kwargs: z
-        .looseObject({})
-        .nullish()
-        .describe('Variables of the model’s chat template, such as `enable_thinking`.'),
-      reasoning_effort: shortText
-        .nullish()
-        .describe('How much the model thinks, if its chat template knows it.'),
+      ...templateFields,
       user,
       n: n.describe('Number of answers. Default 1.'),
       logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
@@ -188,6 +178,21 @@ const toolChoice = annotate(
   ]),
   { expected: "one of 'none', 'auto', 'required' or an object" },
 ).describe('Whether the model calls a tool, or which one. Needs `tools`, except for `none`.')
+
+/** What the model's chat template and its format of calls are told. */
+const templateFields = {
+  parallel_tool_calls: z
+    .boolean()
+    .nullish()
+    .describe('Whether one answer may have several calls. Default true.'),
+  chat_template_kwargs: z
+    .looseObject({})
+    .nullish()
+    .describe('Variables of the model’s chat template, such as `enable_thinking`.'),
+  reasoning_effort: shortText
+    .nullish()
+    .describe('How much the model thinks, if its chat template knows it.'),
+}
 
 const responseFormat = z
   .discriminatedUnion('type', [

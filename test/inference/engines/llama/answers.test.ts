@@ -180,7 +180,7 @@ describe('llama engine: a model with a template', () => {
     expect(pieces.map((piece) => piece.arguments).join('')).toMatch(/^\{\s*"level":\s*[12]\s*\}$/)
   })
 
-  it('a forced call that is cut off is a partial call, and a tool without parameters takes {}', async () => {
+  it('a forced call that is cut off is partial; a tool without parameters takes {}', async () => {
     const messages = [{ role: 'user', content: 'louder' }] as const
     const tools: ToolDefinition[] = [{ name: 'stop_all' }]
     const input = { kind: 'chat', messages, tools, toolChoice: 'required' } as const
@@ -191,8 +191,8 @@ describe('llama engine: a model with a template', () => {
       expect(listener.textOf()).toBe('')
       const pieces = listener.deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
       expect(pieces.flatMap(({ name }) => name ?? [])).toEqual(['stop_all'])
-      const text = pieces.map((piece) => piece.arguments).join('')
-      if (maxTokens === 200) expect(JSON.parse(text)).toEqual({})
+      const given = pieces.map((piece) => piece.arguments).join('')
+      if (maxTokens === 200) expect(JSON.parse(given)).toEqual({})
     }
   })
 

@@ -1,21 +1,23 @@
 import { describe, expect, it } from 'vitest'
 import type { GenerationInput } from '../../../../src/inference/generation/inference-engine.ts'
-import type { ChatTemplate } from '../../../../src/inference/engines/llama/templates/chat-template.ts'
-import { callableTools } from '../../../../src/inference/engines/llama/templates/template-messages.ts'
+import type {
+  ChatTemplate,
+  TemplateTraits,
+} from '../../../../src/inference/engines/llama/templates/chat-template.ts'
 import {
   promptTokens,
   renderPrompt,
 } from '../../../../src/inference/engines/llama/prepared-prompt.ts'
 import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
 
-const fullTraits = {
+const fullTraits: TemplateTraits = {
   hasSystemRole: true,
   knowsTools: true,
   knowsCalls: true,
   argumentsAs: 'object',
   allowsParallelCalls: true,
   callIds: 'any',
-} as const
+}
 
 /** Keeps the pieces of text that it is given instead of tokens. */
 function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, first = false) {
@@ -138,17 +140,5 @@ describe('renderPrompt', () => {
     }
     const chat = { kind: 'chat', messages: [user('hi')] } as const
     expect(() => spell(chat, { render })).toThrow('roles must alternate')
-  })
-
-  it.each([
-    ['auto', ['weather', 'other']],
-    ['required', ['weather', 'other']],
-    ['none', []],
-    [{ name: 'other' }, ['other']],
-    [{ name: 'unknown' }, []],
-  ] as const)('the tools that %j lets be called', (toolChoice, names) => {
-    const tools = [weather, { name: 'other' }]
-    const input = { kind: 'chat', messages: [], tools, toolChoice } as const
-    expect(callableTools(input).map(({ name }) => name)).toEqual(names)
   })
 })

@@ -11,66 +11,83 @@ interface GemmaOptions {
   readonly quote: string
 }
 
-export function gemmaCalls({ name, opening, closing, quote }: GemmaOptions): ToolCallFormat {
-  return {
-    name,
-    openings: [opening],
-    marks: [opening, closing, quote],
-    *parse(input, sink) {
-      yield* input.space()
-      if ((yield* input.accept('call:')) === null) return false
-      const tool = yield* input.word(/[\w.-]/)
-      if (!(yield* input.nextIs('{')) || !sink.call(tool)) return false
-      yield* value(input, sink)
-      yield* input.space()
-      yield* input.accept(closing)
-      yield* input.space()
-      return true
-    },
+export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): ToolCallFormat => ({
+  name,
+  openings: [opening],
+  marks: [opening, closing, quote],
+  *parse(input, sink) {
+    yield* input.space()
+    if ((yield* input.accept('call:')) === null) return false
+    const tool = yield* input.word(/[\w.-]/)
+    if (!(yield* input.nextIs('{')) || !sink.call(tool)) return false
+    yield* new GemmaReader(input, sink, quote).value()
+    yield* input.space()
+    yield* input.accept(closing)
+    yield* input.space()
+    return true
+  },
+})
+
+/** Passes values on as JSON while they come; each part returns `false` if it is cut off. */
+class GemmaReader {
+  readonly #input: ParserInput
+  readonly #sink: CallSink
+  readonly #quote: string
+
+  constructor(input: ParserInput, sink: CallSink, quote: string) {
+    this.#input = input
+    this.#sink = sink
+    this.#quote = quote
   }
 
-  /** Passes a value on as JSON while it comes; `false` if it is cut off. */
-  function* value(input: ParserInput, sink: CallSink): Step<boolean> {
+  *value(): Step<boolean> {
+    const input = this.#input
     yield* input.space()
-    const found = yield* input.accept(quote, '{', '[')
-    if (found === quote) return yield* text(input, sink)
-    if (found === '{' || found === '[') return yield* items(input, sink, found)
+    const found = yield* input.accept(this.#quote, '{', '[')
+    if (found === this.#quote) return yield* this.#text()
+    if (found === '{' || found === '[') return yield* this.#items(found)
     const word = yield* input.word(/[^,}\]\s<]/)
     if (input.isCut) return false
-    sink.argument(toJson(word))
+    this.#sink.argument(toJson(word))
     return word !== ''
   }
 
-  function* text(input: ParserInput, sink: CallSink): Step<boolean> {
-    sink.argument('"')
-    const mark = yield* input.partUntil([quote], (piece) =>
-      sink.argument(JSON.stringify(piece).slice(1, -1)),
+  *#text(): Step<boolean> {
+    this.#sink.argument('"')
+    const mark = yield* this.#input.partUntil([this.#quote], (piece) =>
+      this.#sink.argument(JSON.stringify(piece).slice(1, -1)),
     )
-    if (mark !== null) sink.argument('"')
+    if (mark !== null) this.#sink.argument('"')
     return mark !== null
   }
 
-  function* items(input: ParserInput, sink: CallSink, bracket: '{' | '['): Step<boolean> {
+  *#items(bracket: '{' | '['): Step<boolean> {
+    const input = this.#input
     const end = bracket === '{' ? '}' : ']'
-    sink.argument(bracket)
+    this.#sink.argument(bracket)
     for (let count = 0; ; count++) {
       yield* input.space()
       if ((yield* input.accept(end)) !== null) break
       if (count > 0) {
         if ((yield* input.accept(',')) === null) return false
-        sink.argument(', ')
+        this.#sink.argument(', ')
       }
-      if (bracket === '{') {
-        yield* input.space()
-        const isQuoted = (yield* input.accept(quote)) !== null
-        const key = isQuoted ? (yield* input.textUntil(quote)).text : yield* input.word(/[^:\s]/)
-        yield* input.space()
-        if ((yield* input.accept(':')) === null) return false
-        sink.argument(`${JSON.stringify(key)}: `)
-      }
-      if (!(yield* value(input, sink))) return false
+      if (bracket === '{' && !(yield* this.#key())) return false
+      if (!(yield* this.value())) return false
     }
-    sink.argument(end)
+    this.#sink.argument(end)
+    return true
+  }
+
+  *#key(): Step<boolean> {
+    const input = this.#input
+    yield* input.space()
+    const isQuoted = (yield* input.accept(this.#quote)) !== null
+    const quoted = isQuoted ? (yield* input.textUntil(this.#quote)).text : null
+    const key = quoted ?? (yield* input.word(/[^:\s]/))
+    yield* input.space()
+    if ((yield* input.accept(':')) === null) return false
+    this.#sink.argument(`${JSON.stringify(key)}: `)
     return true
   }
 }

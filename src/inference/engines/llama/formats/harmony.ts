@@ -1,6 +1,6 @@
 /** Harmony, the format of gpt-oss: messages in channels for reasoning, calls and answers. */
 
-import type { CallSink, ToolCallFormat } from './output-parser.ts'
+import { type CallSink, parseNothing, type ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
 const start = '<|start|>'
@@ -13,9 +13,7 @@ export const harmonyFormat: ToolCallFormat = {
   marks: [start, channel, message, '<|constrain|>', ...ends],
   openings: [],
   answerStart: `${channel}final${message}`,
-  *parse() {
-    return false
-  },
+  parse: parseNothing,
   *parseAll(input, sink) {
     // The prompt ends with the role, so the first message may begin with its channel.
     while (!input.hasEnded || input.rest !== '') yield* readMessage(input, sink)

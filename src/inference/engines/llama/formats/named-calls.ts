@@ -4,7 +4,7 @@ import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
 /** Passes the arguments on; a call without any has none. */
-export function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
+function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
   yield* input.space()
   if (yield* input.nextIs('{')) yield* input.json((text) => sink.argument(text))
   else if (!input.isCut) sink.argument('{}')

@@ -104,7 +104,10 @@ function* parseOutput(
   sink: PieceCollector,
   { format, reasoning, isReasoning = false }: OutputParserOptions,
 ): Step<void> {
-  if (format?.parseAll !== undefined) return yield* format.parseAll(input, sink)
+  if (format?.parseAll !== undefined) {
+    yield* format.parseAll(input, sink)
+    return
+  }
   if (isReasoning && reasoning !== null) yield* readReasoning(input, sink, reasoning)
   yield* bareCalls(input, sink, format)
   const opens = reasoning === null ? [] : [reasoning.open]
@@ -214,7 +217,13 @@ class PieceCollector implements CallSink {
   }
 }
 
-export const newCallId = (): string => `call_${newUuid().replaceAll('-', '').slice(0, 24)}`
+/** The `parse` of formats that read the whole output. */
+export function* parseNothing(): Step<boolean> {
+  yield* []
+  return false
+}
+
+const newCallId = (): string => `call_${newUuid().replaceAll('-', '').slice(0, 24)}`
 
 /** Letters and digits, as Mistral's templates want them. */
 export const newNineLetterId = (): string => newUuid().replaceAll('-', '').slice(-9)

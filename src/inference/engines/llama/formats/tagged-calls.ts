@@ -23,7 +23,10 @@ class ArgumentWriter {
   /** Reads a value up to its closing tag; a text is passed on while it comes. */
   *value(input: ParserInput, key: string, closing: string, isText = this.#isText(key)): Step<void> {
     this.#sink.argument(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(key)}: `)
-    if (isText) return yield* this.#text(input, closing)
+    if (isText) {
+      yield* this.#text(input, closing)
+      return
+    }
     const { text, mark } = yield* input.textUntil(closing)
     if (mark !== null) this.#sink.argument(toJson(text.trim(), this.#typeOf(key)))
   }
@@ -76,7 +79,7 @@ function* skip(input: ParserInput, ...marks: readonly string[]): Step<void> {
   }
 }
 
-/** `<function=name><parameter=key>value</parameter></function>`: Qwen3-Coder, Seed-OSS, Nemotron. */
+/** `<function=name><parameter=key>value</parameter>`: Qwen3-Coder, Seed-OSS, Nemotron 3. */
 export const parameterTagCalls = (name: string, wrapper: string): ToolCallFormat => ({
   name,
   openings: [`<${wrapper}>`, '<function='],

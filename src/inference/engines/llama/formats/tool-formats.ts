@@ -11,7 +11,7 @@ import {
   kimiCalls,
   mistralCall,
 } from './named-calls.ts'
-import { newNineLetterId, type ToolCallFormat } from './output-parser.ts'
+import { newNineLetterId, parseNothing, type ToolCallFormat } from './output-parser.ts'
 import { pythonCalls, pythonList } from './python-calls.ts'
 import { glmCalls, invokeCalls, parameterTagCalls } from './tagged-calls.ts'
 
@@ -154,9 +154,7 @@ export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
     name: 'forced',
     openings: [],
     marks: [],
-    *parse() {
-      return false
-    },
+    parse: parseNothing,
     *parseAll(input, sink) {
       yield* input.space()
       const isCall = yield* callObject(input, sink)

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
+  callableTools,
   toNineLetters,
   toTemplateMessages,
 } from '../../../../../src/inference/engines/llama/templates/template-messages.ts'
@@ -70,6 +71,20 @@ describe('toTemplateMessages', () => {
     const line = '{"name": "weather", "arguments": {"city":"Rome"}}'
     expect(found[1]).toEqual({ role: 'assistant', content: `I look.\n${line}\n${line}` })
     expect(found[2]?.content).toBe('Outcome of weather:\nx\n\nOutcome of weather:\ny')
+  })
+})
+
+describe('callableTools', () => {
+  it.each([
+    ['auto', ['weather', 'other']],
+    ['required', ['weather', 'other']],
+    ['none', []],
+    [{ name: 'other' }, ['other']],
+    [{ name: 'unknown' }, []],
+  ] as const)('the tools that %j lets be called', (toolChoice, names) => {
+    const both = [{ name: 'weather' }, { name: 'other' }]
+    const input = { kind: 'chat', messages: [], tools: both, toolChoice } as const
+    expect(callableTools(input).map(({ name }) => name)).toEqual(names)
   })
 })
 
