@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect } from 'vitest'
+import { describe, expect, onTestFinished } from 'vitest'
 import { needs } from '../require.ts'
 import { createLauncher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
@@ -73,6 +73,40 @@ describe('allocations that the backend asks for', () => {
       })
       expect(end.code).toBe(0)
       expect(end.stderr).not.toContain('AllocationFailed')
+    },
+  )
+
+  needs(...slurmNeeds)(
+    'a request that was not answered leaves no job that nobody has',
+    async () => {
+      const { daemonOf, run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const goFile = join(folder, 'go')
+      const launch = start(...elastic, 'single', goFile)
+      await launch.seen('created')
+      const controller = daemonOf('ctl') ?? 0
+      process.kill(controller, 'SIGSTOP')
+      onTestFinished(() => void process.kill(controller, 'SIGCONT'))
+      writeFileSync(goFile, '')
+      await launch.seen('SchedulerSilent')
+      process.kill(controller, 'SIGCONT')
+      // Those that the controller makes of requests that it had not answered.
+      let most = 0
+      const over = launch.ended.then(() => true)
+      const pause = (): Promise<boolean> => new Promise((done) => setTimeout(done, 100, false))
+      while (!(await Promise.race([over, pause()]))) {
+        const lines = await run('squeue', '-h', '-o', '%i %T')
+        most = Math.max(
+          most,
+          lines.split('\n').filter((line) => /PENDING|RUNNING/.test(line)).length,
+        )
+      }
+      const end = await launch.ended
+      expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({
+        ends: ['DONE'],
+        joined: 1,
+      })
+      expect(most).toBe(1)
     },
   )
 

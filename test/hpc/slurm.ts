@@ -1,7 +1,7 @@
 /** A Slurm cluster of four nodes for a test file: `scripts/slurm.mjs`, as a person uses it. */
 
 import { execFile, spawn } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -50,9 +50,20 @@ export async function startSlurm(parent = process.pid): Promise<TestSlurm> {
     env,
     pidOf,
     daemonOf(host) {
-      const isDaemon = (pid: number): boolean =>
-        /^slurm(?:ctl)?d$/.test(readFileSync(`/proc/${pid}/comm`, 'utf8').trim())
-      return childrenOf(shellOf(host)).find(isDaemon) ?? null
+      const place = readlinkSync(`/proc/${shellOf(host)}/ns/pid`)
+      // One that was started again is no child of the host's shell.
+      const isDaemon = (pid: string): boolean => {
+        try {
+          const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim()
+          return /^slurm(?:ctl)?d$/.test(name) && readlinkSync(`/proc/${pid}/ns/pid`) === place
+        } catch {
+          return false
+        }
+      }
+      const pid = readdirSync('/proc')
+        .filter((name) => /^\d+$/.test(name))
+        .find(isDaemon)
+      return pid === undefined ? null : Number(pid)
     },
     restart(host) {
       const daemon = host === 'ctl' ? ['slurmctld', '-D'] : ['slurmd', '-D', '-N', host]

@@ -139,7 +139,8 @@ class Trial {
       await this.#commands.submit(...asked, '--test-only', folder.file('script'))
       this.#checks.push(toCheck('request', 'Slurm takes it'))
       // A node that does not see the folder could not open a file there.
-      const jobId = await submitBatch(this.#commands, [...one, '--output=/dev/null'], folder)
+      const options = [...one, '--output=/dev/null']
+      const jobId = await submitBatch(this.#commands, options, folder, systemClock)
       return await this.#follow(jobId)
     } catch (error) {
       this.#checks.push(toProblem('request', error))

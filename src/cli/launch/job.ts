@@ -77,7 +77,7 @@ export async function submitJobs(
     const script = { words, cwd: command.folder, variables, ...programs }
     folder.write('script', toBatchScript(script, folder))
   }
-  const links = await submitChain(new SlurmCommands(), folders, optionsOf)
+  const links = await submitChain(new SlurmCommands(), folders, optionsOf, systemClock)
   if (options.detach !== true) return follow(links, options, output)
   const [job_id = '', ...later] = links.map(({ jobId }) => jobId)
   output.result({ job_id, ...(later.length === 0 ? {} : { later_job_ids: later }) }, [job_id])

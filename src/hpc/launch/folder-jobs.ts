@@ -5,6 +5,7 @@
  */
 
 import { spawn } from 'node:child_process'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { SchedulerError, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
@@ -30,10 +31,45 @@ export function parseJobsOf(path: string, output: string): string[] {
 }
 
 /** Whether `sbatch` may have submitted a job although it has failed. */
-export function mayHaveSubmitted(error: unknown): boolean {
+export function mayHaveSubmitted(error: unknown): error is SchedulerError {
   if (!(error instanceof SchedulerError)) return false
   const isSilent = error.code === 'SchedulerTimeoutError' || error.code === 'SchedulerOutputError'
   return isSilent || /timed out/i.test(error.stderr)
+}
+
+/** Between two looks for a job that may have been submitted. */
+const lookMs = 5000
+
+export interface WithdrawOptions {
+  readonly clock: Clock
+  /** How long a scheduler that does not answer is asked. */
+  readonly longestMs: number
+  /** Ends the tries. */
+  readonly signal?: AbortSignal
+}
+
+/**
+ * After `mayHaveSubmitted`: a controller that did not answer takes the request, when it goes on,
+ * and makes a job that nobody follows. It is canceled, by a second look also if the controller has
+ * answered a first question before that request. Resolves with whether none is left.
+ */
+export async function withdrawRequest(
+  folder: LaunchFolder,
+  commands: SlurmCommands,
+  { clock, longestMs, signal }: WithdrawOptions,
+): Promise<boolean> {
+  const startMs = clock.monotonicMs()
+  for (let answers = 0; ;) {
+    const hasAnswered = await cancelJobsOf(folder, commands).then(
+      () => true,
+      () => false,
+    )
+    if (hasAnswered && ++answers === 2) return true
+    const isOver = clock.monotonicMs() - startMs >= longestMs
+    if (isOver && !hasAnswered) return false
+    if (signal?.aborted === true) return false
+    await sleep(clock, lookMs, signal === undefined ? {} : { signal }).catch(() => {})
+  }
 }
 
 /** A second look finds what an `sbatch` of the script has submitted while that was killed. */

@@ -26,6 +26,8 @@ export interface HeldNodesOptions {
   readonly folder: LaunchFolder
   readonly commands: SlurmCommands
   readonly clock: Clock
+  /** How long a request without an answer is looked for; with 0 that is the caller's. */
+  readonly withdrawMs?: number
   /** Slurm has taken the job. */
   readonly onSubmitted?: (jobId: string) => void
   readonly onStatus: (line: string | null) => void
@@ -50,10 +52,11 @@ export class HeldNodes {
 
   /** Resolves when the job runs, with `null` when the signal came first. Otherwise none is left. */
   static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
-    const { batch, folder, commands, clock, onSubmitted } = options
+    const { batch, folder, commands, clock, withdrawMs, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
     folder.write('script', toHoldScript(mark, folder))
-    const jobId = await submitBatch(commands, batch, folder).catch((error: unknown) => {
+    const submitting = submitBatch(commands, batch, folder, clock, withdrawMs)
+    const jobId = await submitting.catch((error: unknown) => {
       folder.remove()
       throw error
     })

@@ -4,9 +4,17 @@
  * canceled: the script has ended by itself, or somebody has canceled a job of the chain.
  */
 
+import type { Clock } from '../../foundation/clock.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { isForgotten, type SlurmCommands } from '../slurm/slurm-commands.ts'
-import { followJob, isRefusal, type FollowOptions, type LaunchEnd, submitBatch } from './launch.ts'
+import {
+  followJob,
+  isRefusal,
+  type FollowOptions,
+  type LaunchEnd,
+  mayBeLeft,
+  submitBatch,
+} from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
 /** A job of a chain, and its folder. */
@@ -23,19 +31,24 @@ export async function submitChain(
   commands: SlurmCommands,
   folders: readonly LaunchFolder[],
   optionsOf: (folder: LaunchFolder, after?: string) => readonly string[],
+  clock: Clock,
 ): Promise<readonly ChainLink[]> {
   const links: ChainLink[] = []
   try {
     for (const folder of folders) {
-      const jobId = await submitBatch(commands, optionsOf(folder, links.at(-1)?.jobId), folder)
+      const options = optionsOf(folder, links.at(-1)?.jobId)
+      const jobId = await submitBatch(commands, options, folder, clock)
       links.push({ jobId, folder })
       folder.write('facts', JSON.stringify({ ...folder.facts(), jobId }))
     }
     return links
   } catch (error) {
-    await cancelLinks(commands, links).catch(() => {})
+    const isCanceled = await cancelLinks(commands, links).then(
+      () => true,
+      () => false,
+    )
     for (const folder of folders) folder.remove()
-    throw error
+    throw isCanceled ? error : mayBeLeft(error)
   }
 }
 

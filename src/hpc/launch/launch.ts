@@ -3,9 +3,9 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
-import { type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
+import { SchedulerError, type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { cancelJobsOf, mayHaveSubmitted } from './folder-jobs.ts'
+import { mayHaveSubmitted, withdrawRequest } from './folder-jobs.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
 
 /** What a follower shows. */
@@ -34,18 +34,35 @@ const longestEndMs = 60_000
 /** States of a job that the script did not end. */
 const lostStates = /^(?:CANCELLED|TIMEOUT|DEADLINE|PREEMPTED|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)$/
 
-/** Resolves with the job's id. If it rejects, no job is left. */
+/** How long a scheduler that did not answer is asked what became of the request. */
+const withdrawMs = 60_000
+
+/**
+ * Resolves with the job's id. If it rejects, no job is left, or the error says that one may come.
+ * `longestMs`: how long that is looked for; with 0 it is the caller's.
+ */
 export async function submitBatch(
   commands: SlurmCommands,
   options: readonly string[],
   folder: LaunchFolder,
+  clock: Clock,
+  longestMs = withdrawMs,
 ): Promise<string> {
   try {
     return await submit(commands, options, folder)
   } catch (error) {
-    if (mayHaveSubmitted(error)) await cancelJobsOf(folder, commands).catch(() => {})
-    throw error
+    if (!mayHaveSubmitted(error) || longestMs === 0) throw error
+    if (await withdrawRequest(folder, commands, { clock, longestMs })) throw error
+    throw mayBeLeft(error)
   }
+}
+
+/** The folder is removed, so such a job ends as soon as it begins. */
+export function mayBeLeft(error: unknown): unknown {
+  if (!(error instanceof SchedulerError)) return error
+  const { message, code, command, stderr } = error
+  const hint = 'Slurm may have taken the job nevertheless: look with squeue, and cancel it.'
+  return new SchedulerError(message, { code, command, stderr, hint })
 }
 
 async function submit(

@@ -8,7 +8,9 @@ import { boundedWait } from '../../foundation/promises.ts'
 import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { AllocationWatch } from '../allocation-watch.ts'
+import { mayHaveSubmitted, withdrawRequest } from '../launch/folder-jobs.ts'
 import { HeldNodes, type HeldNodesOptions } from '../launch/held-nodes.ts'
+import type { LaunchFolder } from '../launch/launch-folder.ts'
 import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { judgeEnd, type PilotEnd } from './pilot-history.ts'
 
@@ -32,6 +34,8 @@ export interface PilotJobOptions {
   /** Slurm has taken the request, its nodes are there, or it is about to end. */
   readonly onChange: () => void
   readonly onEnding: (secondsLeft: number) => void
+  /** The scheduler did not answer. */
+  readonly onSilent: (reason: string) => void
 }
 
 /** What agents have for their own end before the allocation's. */
@@ -50,8 +54,11 @@ export class PilotJob {
   readonly ended: Promise<PilotEnd>
   readonly #options: PilotJobOptions
   readonly #abort = new AbortController()
+  /** Ends tries to reach a scheduler that does not answer. */
+  readonly #closing = new AbortController()
   readonly #over = Promise.withResolvers<string | null>()
   #phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
+  #folder: LaunchFolder | null = null
   /** `null` while Slurm has not taken it. */
   #jobId: string | null = null
   #allocation: Allocation | null = null
@@ -136,6 +143,13 @@ export class PilotJob {
     this.#over.resolve(null)
   }
 
+  /** The same for the last time: a scheduler that does not answer is not waited for. */
+  close(): Promise<PilotEnd> {
+    this.#closing.abort()
+    this.giveBack()
+    return this.ended
+  }
+
   async #run(): Promise<PilotEnd> {
     try {
       const reason = await this.#hold()
@@ -144,21 +158,31 @@ export class PilotJob {
       return this.#endOf(judgeEnd(age, this.#cause, this.hasRun), reason)
     } catch (error) {
       if (!isSilence(error)) return this.#endOf('failed', messageOf(error))
-      this.#cancelLater()
+      this.#options.onSilent(messageOf(error))
+      await this.#withdraw(error)
       const kind = this.#jobId === null ? 'unanswered' : 'given back'
       return this.#endOf(kind, messageOf(error))
     }
   }
 
-  /** A job that nobody could cancel must not stay in the queue. */
-  #cancelLater(): void {
+  /** A job that nobody could cancel, or that nobody knows, must not stay in the queue. */
+  async #withdraw(error: unknown): Promise<void> {
     const { commands, clock } = this.#options
+    const { signal } = this.#closing
     const jobId = this.#jobId
-    if (jobId === null) return
-    const retry = (error: unknown): void => {
-      if (isSilence(error)) clock.after(cancelMs, () => this.#cancelLater(), { background: true })
+    if (jobId === null) {
+      if (this.#folder === null || !mayHaveSubmitted(error)) return
+      await withdrawRequest(this.#folder, commands, { clock, longestMs: Infinity, signal })
+      return
     }
-    commands.run('scancel', '--quiet', jobId).catch(retry)
+    const cancel = (): Promise<boolean> =>
+      commands.run('scancel', '--quiet', jobId).then(
+        () => true,
+        (told: unknown) => !isSilence(told),
+      )
+    while (!(await cancel()) && !signal.aborted) {
+      await sleep(clock, cancelMs, { signal }).catch(() => {})
+    }
   }
 
   #endOf(kind: PilotEnd['kind'], reason: string): PilotEnd {
@@ -177,10 +201,13 @@ export class PilotJob {
   /** Resolves with why the scheduler has ended it; with `null` if it was given back. */
   async #hold(): Promise<string | null> {
     const { prepare, commands, clock, onChange } = this.#options
+    const prepared = prepare()
+    this.#folder = prepared.folder
     const held = await HeldNodes.open({
-      ...prepare(),
+      ...prepared,
       commands,
       clock,
+      withdrawMs: 0,
       signal: this.#abort.signal,
       onSubmitted: (jobId) => {
         this.#jobId = jobId

@@ -128,9 +128,7 @@ export class Pilots {
   async close(): Promise<void> {
     this.#isClosed = true
     this.#cancelPlan()
-    const jobs = [...this.#jobs.values()]
-    for (const job of jobs) job.giveBack()
-    await Promise.all(jobs.map(({ ended }) => ended))
+    await Promise.all(Array.from(this.#jobs.values(), (job) => job.close()))
   }
 
   /** Whether there is one, or may still be. */
@@ -223,6 +221,7 @@ export class Pilots {
         return addAgents(allocation, { ...options.labels, partition, [allocationLabel]: jobId })
       },
       onChange: () => this.#plan(),
+      onSilent: (reason) => this.#tellSilence(reason),
     })
     this.#jobs.set(id, job)
     void this.#followEnd(job)
@@ -234,8 +233,7 @@ export class Pilots {
     const history = noteEnd(this.#historyOf(kind), end)
     this.#histories[kind] = history
     if (this.#isClosed) return
-    if (end.kind === 'unanswered') this.#tellSilence(end.reason)
-    else this.#isSilent = false
+    if (end.kind !== 'unanswered') this.#isSilent = false
     if (end.kind === 'failed') this.#tellFailure(end.reason, kind)
     else if (end.missed.length > 0) this.#tellMissed(end.missed, history)
     this.#plan()
@@ -244,7 +242,7 @@ export class Pilots {
   /** Once for as long as it lasts. */
   #tellSilence(reason: string): void {
     const text = `${reason}; allocations are asked for when Slurm answers again`
-    if (!this.#isSilent) this.#options.log.warn('SchedulerSilent', text)
+    if (!this.#isSilent && !this.#isClosed) this.#options.log.warn('SchedulerSilent', text)
     this.#isSilent = true
   }
 
