@@ -111,6 +111,8 @@ export interface EventNotice {
   readonly fields: object
   readonly taskId: string | null
   readonly nodeId: string | null
+  /** Of the event, besides the fields of its class. */
+  readonly attributes?: JsonObject
 }
 
 /**
@@ -120,7 +122,10 @@ export interface EventNotice {
 export function toEventNotice<Fields extends object>(
   eventClass: EventClass<string, Fields>,
   fields: Fields,
-  about: { readonly taskId?: string; readonly nodeId?: string } = {},
+  about: Partial<Pick<EventNotice, 'attributes'>> & {
+    readonly taskId?: string
+    readonly nodeId?: string
+  } = {},
 ): EventNotice {
   return {
     kind: 'event',
@@ -128,6 +133,7 @@ export function toEventNotice<Fields extends object>(
     fields,
     taskId: about.taskId ?? null,
     nodeId: about.nodeId ?? null,
+    ...(about.attributes === undefined ? {} : { attributes: about.attributes }),
   }
 }
 

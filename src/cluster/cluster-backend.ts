@@ -157,9 +157,9 @@ export class ClusterBackend implements Backend {
     return gone?.reason ?? null
   }
 
-  /** For the parent of an agent: its process has ended. */
-  noteExit(nodeId: string): void {
-    this.#directory.noteExit(nodeId)
+  /** For the parent of an agent: its process has ended, perhaps because it was told to. */
+  noteExit(nodeId: string, isExpected = false): void {
+    this.#directory.noteExit(nodeId, isExpected)
   }
 
   /** `mayGrow`: whether other nodes may come than are there. */

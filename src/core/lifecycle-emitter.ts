@@ -150,12 +150,13 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (notice.kind === 'measurement') {
       return sink.recordMeasurement(this.#originOf(backend).addTo(notice.measurement))
     }
-    const { kind, type, fields, taskId: task_id, nodeId: node_id } = notice
+    const { kind, type, fields, taskId: task_id, nodeId: node_id, attributes } = notice
     if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
     // Only the ledger writes the lifecycle: a backend could record a second end of a task.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
-    sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...common }))
+    const more = attributes === undefined ? {} : { attributes: maskSecretsIn(attributes) }
+    sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...more, ...common }))
   }
 
   lateResult(): void {

@@ -16,7 +16,7 @@ import { describeLack, describeRequest } from '../cluster/wire/resource-words.ts
 import { AllocationEnding } from '../events/library-events.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
-import type { JsonObject } from '../foundation/json-value.ts'
+import type { JsonObject, JsonValue } from '../foundation/json-value.ts'
 import type { Log } from '../foundation/log.ts'
 import type {
   NodeServers,
@@ -37,6 +37,7 @@ import {
 } from './hpc-options.ts'
 import { newAllocationFolder } from './launch/launch-folder.ts'
 import { LossReports } from './loss-reports.ts'
+import { toAllocationFacts } from './pilots/pilot-options.ts'
 import { Pilots } from './pilots/pilots.ts'
 import { refuseRanks } from './ranks/rank-refusal.ts'
 import { hasRanks, RankTasks } from './ranks/rank-tasks.ts'
@@ -121,7 +122,7 @@ export class HpcBackend implements Backend, NodeServers {
   /** The job, its partition, nodes, time limit and wait, as far as there is a scheduler. */
   get runFacts(): JsonObject {
     const { allocation, sources } = this.#given
-    const asked = sources.map(({ options }) => ({ ...options.request, max: options.max }))
+    const asked = sources.map(({ options }) => toAllocationFacts(options))
     return {
       ...allocation?.facts,
       ...(asked.length === 0 ? {} : { allocations: asked }),
@@ -249,7 +250,7 @@ export class HpcBackend implements Backend, NodeServers {
       addAgents: (allocation, labels) => addSeeing(cluster, allocation, labels),
       removeAgents: (agents) => cluster.remove(agents),
       load: () => backend.load,
-      onEnding: (secondsLeft) => this.#tellEnding(secondsLeft),
+      onEnding: (secondsLeft, jobId) => this.#tellEnding(secondsLeft, jobId),
     })
   }
 
@@ -264,7 +265,7 @@ export class HpcBackend implements Backend, NodeServers {
       graceSeconds,
       clock,
       log,
-      onEnding: (secondsLeft) => this.#tellEnding(secondsLeft),
+      onEnding: (secondsLeft) => this.#tellEnding(secondsLeft, allocation.facts['job_id']),
       onSignal: () => cluster.expectEnd(),
       onEnd: (reason) => {
         if (this.#pilots === null) return this.#end(reason)
@@ -274,8 +275,10 @@ export class HpcBackend implements Backend, NodeServers {
     })
   }
 
-  #tellEnding(seconds_left: number): void {
-    const notice = toEventNotice(AllocationEnding, { seconds_left })
+  /** There may be several: `allocation` is the label of its nodes as well. */
+  #tellEnding(seconds_left: number, jobId: JsonValue | undefined): void {
+    const attributes = jobId === undefined ? {} : { allocation: String(jobId) }
+    const notice = toEventNotice(AllocationEnding, { seconds_left }, { attributes })
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 

@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished } from 'vitest'
+import { eventually } from '../eventually.ts'
 import { needs } from '../require.ts'
 import { createLauncher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
@@ -17,6 +18,12 @@ describe('allocations that the backend asks for', () => {
     expect([end.code, end.stderr]).toEqual([0, ''])
     const told = JSON.parse(end.stdout) as Record<string, unknown>
     expect(told).toMatchObject({ before: 0, joined: 3, most: 3, after: 0, ends: ['DONE'] })
+    // They were idle, and given back: nothing was lost.
+    expect(told['left']).toEqual(Array(3).fill('tutti.NodeDrained'))
+    expect(told['facts']).toEqual([
+      expect.objectContaining({ backlog: 2, idle_seconds: 1, time_seconds: 600, max: 2 }),
+      expect.objectContaining({ gpus_per_node: 2, labels: { kind: 'gpu' }, sbatch: ['-wn4'] }),
+    ])
     expect(told['refusal']).toMatch(
       /no agent has 5 cores; an allocation .* has a node with 4 cores/,
     )
@@ -76,45 +83,48 @@ describe('allocations that the backend asks for', () => {
     },
   )
 
-  needs(...slurmNeeds)(
-    'a request that was not answered leaves no job that nobody has',
-    async () => {
-      const { daemonOf, run } = await slurm()
-      const { folder, start } = createLauncher(await slurm())
-      const goFile = join(folder, 'go')
-      const launch = start(...elastic, 'single', goFile)
-      await launch.seen('created')
-      const controller = daemonOf('ctl') ?? 0
-      process.kill(controller, 'SIGSTOP')
-      onTestFinished(() => void process.kill(controller, 'SIGCONT'))
-      writeFileSync(goFile, '')
-      await launch.seen('SchedulerSilent')
-      process.kill(controller, 'SIGCONT')
-      // Those that the controller makes of requests that it had not answered.
-      let most = 0
-      const over = launch.ended.then(() => true)
-      const pause = (): Promise<boolean> => new Promise((done) => setTimeout(done, 100, false))
-      while (!(await Promise.race([over, pause()]))) {
-        const lines = await run('squeue', '-h', '-o', '%i %T')
-        most = Math.max(
-          most,
-          lines.split('\n').filter((line) => /PENDING|RUNNING/.test(line)).length,
-        )
-      }
-      const end = await launch.ended
-      expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({
-        ends: ['DONE'],
-        joined: 1,
-      })
-      expect(most).toBe(1)
-    },
-  )
+  needs(...slurmNeeds)('a request without an answer leaves no job that nobody has', async () => {
+    const { daemonOf, run } = await slurm()
+    const { folder, start } = createLauncher(await slurm())
+    const goFile = join(folder, 'go')
+    const launch = start(...elastic, 'single', goFile)
+    await launch.seen('created')
+    await run('sbatch', '-J', 'busy', '-p', 'small', '-N2', '--exclusive', '--wrap', 'sleep 10000')
+    onTestFinished(async () => void (await run('scancel', '--name=busy')))
+    // 0 would be this process group.
+    const controller = daemonOf('ctl') ?? NaN
+    expect(controller).toBeGreaterThan(1)
+    process.kill(controller, 'SIGSTOP')
+    onTestFinished(() => void process.kill(controller, 'SIGCONT'))
+    writeFileSync(goFile, '')
+    await launch.seen('SchedulerSilent')
+    process.kill(controller, 'SIGCONT')
+    // The one that the controller makes of the request that it had not answered, and the next.
+    const seen = new Set<string>()
+    let most = 0
+    await eventually(async () => {
+      const lines = await run('squeue', '-h', '-o', '%i %j')
+      const pilots = lines.split('\n').filter((line) => line.includes('tutti-pilot'))
+      for (const line of pilots) seen.add(line)
+      most = Math.max(most, pilots.length)
+      expect(seen.size).toBe(2)
+    })
+    expect(most).toBe(1)
+    await run('scancel', '--name=busy')
+    const end = await launch.ended
+    expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'], joined: 1 })
+  })
 
   needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {
     const { start } = createLauncher(await slurm())
     const end = await start(...elastic, 'short').ended
     expect([end.code, end.stderr]).toEqual([0, ''])
-    expect(JSON.parse(end.stdout)).toMatchObject({ joined: 2, most: 1, ends: ['DONE'], retried: 0 })
+    const told = JSON.parse(end.stdout) as Record<string, unknown>
+    expect(told).toMatchObject({ joined: 2, most: 1, ends: ['DONE'], retried: 0 })
+    // Twice of the first one, by its job; of the second one perhaps.
+    const [first, second, ...others] = told['endings'] as string[]
+    expect([first, second]).toEqual([expect.stringMatching(/^\d+$/), first])
+    expect(others).not.toContain(first)
     expect(await queue()).toBe('')
   })
 

@@ -73,7 +73,7 @@ export class AgentCluster {
       command: { command, input: toInput(this.#starting, start) },
       present: () => new Set(this.#backend?.nodes.map(({ nodeId }) => nodeId)),
       whyGone: (node) => this.#backend?.whyGone(node) ?? null,
-      onEnded: (node) => this.#backend?.noteExit(node),
+      onEnded: (node, isExpected) => this.#backend?.noteExit(node, isExpected),
       clock,
       log,
     })

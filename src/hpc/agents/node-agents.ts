@@ -17,8 +17,8 @@ export interface NodeAgentsOptions {
   readonly present: () => ReadonlySet<string>
   /** Why the agent of a node is not there any more. */
   readonly whyGone: (name: string) => string | null
-  /** The process of a node's agent has ended. */
-  readonly onEnded: (name: string) => void
+  /** The process of a node's agent has ended; expected if all were told to end. */
+  readonly onEnded: (name: string, isExpected: boolean) => void
   readonly clock: Clock
   readonly log: Log
 }
@@ -72,6 +72,8 @@ export class NodeAgents {
   #onChange: () => void = () => {}
   readonly #restarts = new Map<string, Restarts>()
   #isWatching = true
+  /** They were told to end. */
+  #isEndExpected = false
   #cancelWatch: () => void = () => {}
   #closing: Promise<void> | null = null
 
@@ -132,9 +134,13 @@ export class NodeAgents {
     if (ended !== null) {
       this.#ended.add(ended)
       // A later one may be there already.
-      if ((this.#restarts.get(ended)?.process ?? null) === null) this.#options.onEnded(ended)
+      if ((this.#restarts.get(ended)?.process ?? null) === null) this.#tellEnded(ended)
     }
     this.#onChange()
+  }
+
+  #tellEnded(name: string): void {
+    this.#options.onEnded(name, this.#isEndExpected)
   }
 
   /** Names the nodes whose agents have ended, where that is known; else all that are missing. */
@@ -169,6 +175,7 @@ export class NodeAgents {
   /** They finish what runs, take nothing new, and leave. */
   drain(): void {
     this.stopWatching()
+    this.#isEndExpected = true
     for (const one of this.#processes) one.write(`${drainLine}\n`)
   }
 
@@ -180,6 +187,7 @@ export class NodeAgents {
   /** Ends all. Idempotent, same promise. */
   close(): Promise<void> {
     this.stopWatching()
+    this.#isEndExpected = true
     this.#closing ??= this.#closeOnce()
     return this.#closing
   }
@@ -227,7 +235,7 @@ export class NodeAgents {
   async #start(node: AllocatedNode, restarts: Restarts, why: string): Promise<void> {
     const { allocation, command, clock, log } = this.#options
     const onOutput = byLine((line) => {
-      if (parseEnded(line) === node.name) this.#options.onEnded(node.name)
+      if (parseEnded(line) === node.name) this.#tellEnded(node.name)
       if (line !== startedLine || restarts.hasStarted) return
       restarts.state = 'started'
       restarts.end = null

@@ -33,7 +33,7 @@ export interface PilotJobOptions {
   readonly waiting: () => ReadonlySet<string>
   /** Slurm has taken the request, its nodes are there, or it is about to end. */
   readonly onChange: () => void
-  readonly onEnding: (secondsLeft: number) => void
+  readonly onEnding: (secondsLeft: number, jobId: string) => void
   /** The scheduler did not answer. */
   readonly onSilent: (reason: string) => void
 }
@@ -229,7 +229,7 @@ export class PilotJob {
     // Before any agent is there: the first one may get tasks while others start.
     this.#startedAt = clock.now()
     this.#allocation = allocation
-    this.#watch = this.#watchEnd(allocation)
+    this.#watch = this.#watchEnd(allocation, jobId)
     const agents = await addAgents(allocation, jobId).catch((error: unknown) => {
       this.#watch?.close()
       throw error
@@ -258,8 +258,9 @@ export class PilotJob {
     }
   }
 
-  #watchEnd(allocation: Allocation): AllocationWatch {
-    const { clock, log, graceSeconds, onEnding } = this.#options
+  #watchEnd(allocation: Allocation, jobId: string): AllocationWatch {
+    const { clock, log, graceSeconds } = this.#options
+    const onEnding = (secondsLeft: number): void => this.#options.onEnding(secondsLeft, jobId)
     const onEnd = (reason: string, cause: 'limit' | 'loss'): void => {
       this.#cause = cause
       this.#over.resolve(reason)

@@ -10,6 +10,7 @@ import {
   expectString,
   invalid,
 } from '../../foundation/options.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
 import { expectLabels } from '../../tasks/resources.ts'
 import { type BatchRequest, expectFurther, expectLine, isOneOf } from '../launch/batch-job.ts'
 
@@ -148,6 +149,26 @@ function resolveMore(field: string, given: unknown): readonly string[] {
     const text = `${name}: ${option} is not for sbatch: allocations have a field for it`
     throw new ValueError(text, { field: name, got: option, expected: 'another option' })
   })
+}
+
+/** What may be asked for, for SessionStarted; what was not given is left out. */
+export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
+  const { nodes, min, max, backlog, idleSeconds, timeSeconds, maxTotal, labels } = options
+  const { gpusPerNode, more, ...request } = options.request
+  const texts = textKeys.flatMap((key) => (request[key] === undefined ? [] : [[key, request[key]]]))
+  return {
+    nodes,
+    min,
+    max,
+    backlog,
+    idle_seconds: idleSeconds,
+    ...(timeSeconds === null ? {} : { time_seconds: timeSeconds }),
+    ...(maxTotal === Infinity ? {} : { max_total: maxTotal }),
+    ...(gpusPerNode === undefined ? {} : { gpus_per_node: gpusPerNode }),
+    ...(Object.fromEntries(texts) as JsonObject),
+    labels,
+    sbatch: more,
+  }
 }
 
 /** Labels that nodes get anyway. */

@@ -39,7 +39,7 @@ export interface PilotsOptions {
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
   /** What waits, and the nodes that run something. */
   readonly load: () => ClusterLoad
-  readonly onEnding: (secondsLeft: number) => void
+  readonly onEnding: (secondsLeft: number, jobId: string) => void
 }
 
 const planMs = 1000

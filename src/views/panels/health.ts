@@ -222,7 +222,10 @@ const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) =
   'tutti.LoopBlocked'(_state, { executable, seconds }) {
     return [executable, `held the event loop for ${(numberOf(seconds) ?? 0).toFixed(1)} s`]
   },
-  'tutti.AllocationEnding': (_state, { backend }) => [backend, 'the allocation ends soon'],
+  'tutti.AllocationEnding'(_state, { backend, attributes }) {
+    const id = textOf(attributes['allocation'])
+    return [backend, `${id === '' ? 'the allocation' : `allocation ${id}`} ends soon`]
+  },
 }
 
 function addWarning(state: HealthState, event: ViewEvent, [subject, text]: Told): void {

@@ -1,10 +1,10 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
-import type {
+import {
   AgentDirectory,
-  KnownAgent,
+  type KnownAgent,
 } from '../../../src/cluster/driver/directory/agent-directory.ts'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
@@ -13,11 +13,16 @@ import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
 import { nothingNoted } from '../../../src/cluster/driver/used-agents.ts'
-import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
+import { deriveKeys, noHeader, open, seal } from '../../../src/cluster/wire/envelope.ts'
 import type { AgentNote } from '../../../src/cluster/wire/messages.ts'
-import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import {
+  agentSubject,
+  announcementSubject,
+  sessionSubjects,
+} from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
+import { MemoryBroker } from '../memory-broker.ts'
 import { agentOf } from './links.ts'
 import { runOf, token, useOf } from '../test-token.ts'
 
@@ -35,6 +40,7 @@ class OneAgent {
   onFail: (job: Job) => void = () => {}
   onDetach: () => Promise<void> = () => Promise.resolve()
   readonly left: string[] = []
+  readonly reasons: string[] = []
   readonly joined: string[] = []
   readonly lost: (string | null)[] = []
   readonly earlier = new EarlierRun()
@@ -111,8 +117,10 @@ class OneAgent {
       listener: {
         report() {},
         notice: (notice) => {
-          if (notice.kind === 'node-left') this.left.push(notice.nodeId)
-          else if (notice.kind === 'node-joined') this.joined.push(notice.node.nodeId)
+          if (notice.kind === 'node-left') {
+            this.left.push(notice.nodeId)
+            this.reasons.push(notice.lost?.reason ?? 'drained')
+          } else if (notice.kind === 'node-joined') this.joined.push(notice.node.nodeId)
           else if (notice.kind === 'event') this.lost.push(notice.nodeId)
         },
       },
@@ -173,6 +181,39 @@ describe('the agent of a session', () => {
     one.streamRead.resolve()
     await one.clock.advance(0)
     expect([one.left, one.joined]).toEqual([['only'], ['only']])
+  })
+
+  it.each([
+    [true, 'drained'],
+    [false, 'its process is gone'],
+  ])('whose process has ended, as it was told to (%s), is %s', async (isExpected, reason) => {
+    const one = new OneAgent()
+    const broker = new MemoryBroker()
+    const options = { broker, keys, clock: one.clock, log: { warn() {} }, lossSeconds: 10 }
+    const directory = new AgentDirectory(options)
+    onTestFinished(() => directory.close())
+    broker.subscribe(agentSubject('only'), (message) => {
+      const { subject, data } = message
+      const { epoch } = open(keys.toAgent, subject, data)
+      const pong = { kind: 'pong', epoch: 1, receivedMs: 0, sentMs: 0 }
+      message.respond(seal(keys.toDriver, subject, { ...noHeader, epoch }, pong))
+    })
+    const header = { ...noHeader, epoch: 1, number: 1 }
+    const { announcement } = agentOf('only')
+    broker.publish(
+      announcementSubject,
+      seal(keys.toDriver, announcementSubject, header, announcement),
+    )
+    await one.clock.advance(0)
+    one.known = [...directory.agents]
+    one.attached.resolve()
+    one.streamRead.resolve()
+    await one.agents.attachAll()
+    directory.listen(one.agents)
+    // That it has left may be heard later than the end of its process.
+    directory.noteExit('only', isExpected)
+    await one.clock.advance(0)
+    expect(one.reasons).toEqual([reason])
   })
 
   it('that was told of is told to be lost, although the session did not use it', () => {

@@ -134,7 +134,7 @@ function oneStep(names: readonly string[], program: string) {
     command: { command: toAgentCommand(['sh', '-c', program]), input: '\n' },
     present: () => new Set(names),
     whyGone: () => null,
-    onEnded: (name) => void ended.push(name),
+    onEnded: (name, isExpected) => void ended.push(isExpected ? `${name}, as told` : name),
     clock,
     log: { warn() {} },
   })
@@ -161,6 +161,6 @@ describe('agents that one step has started', () => {
     )
     await eventually(() => expect(ended).toEqual(['n2']))
     await agents.close()
-    expect(ended.toSorted()).toEqual(['n1', 'n2', 'n3'])
+    expect(ended.toSorted()).toEqual(['n1, as told', 'n2', 'n3, as told'])
   })
 })

@@ -185,10 +185,16 @@ export class AgentDirectory {
     return this.#agents.get(name) ?? null
   }
 
-  /** For the parent of an agent: its process has ended. */
-  noteExit(name: string): void {
+  /**
+   * For the parent of an agent: its process has ended. `isExpected`: as it was told to; that it has
+   * left may be known later than that.
+   */
+  noteExit(name: string, isExpected = false): void {
     const agent = this.#agents.get(name)
-    if (agent !== undefined) this.#lose(agent, processGone)
+    if (agent !== undefined) {
+      if (isExpected) agent.announcement = { ...agent.announcement, state: 'gone' }
+      this.#lose(agent, processGone)
+    }
     for (const { announcement } of this.#candidates.values()) {
       if (announcement.name === name) this.#noteEnd(announcement.epoch)
     }
