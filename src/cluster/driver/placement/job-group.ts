@@ -120,12 +120,19 @@ export function toRunning(
   return { request, seconds: Math.max(0, left) }
 }
 
+/** Nodes that are kept free for what waits. */
+export interface Reservation<Shape> {
+  readonly shape: Shape
+  /** With how many of its jobs each will get. */
+  readonly nodes: ReadonlyMap<Node, number>
+}
+
 const noNodes: ReadonlyMap<Node, number> = new Map()
 
 /** Reserved nodes that a job may not use: it would not have ended when they are needed. */
 export function keptFrom(
   seconds: number | undefined,
-  reserved: { readonly shape: Wanted; readonly nodes: ReadonlyMap<Node, number> } | null,
+  reserved: Reservation<Wanted> | null,
   running: (node: string) => readonly RunningRequest[],
 ): ReadonlyMap<Node, number> {
   if (reserved === null) return noNodes

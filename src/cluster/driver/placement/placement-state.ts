@@ -48,9 +48,12 @@ export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   nodes: new Map(nodes.map(({ name, cores, taken }) => [name, { isBusy: cores > 0, taken }])),
 })
 
-/** Only tasks of one core are sent ahead. */
+/** Only tasks of one core are sent ahead. A node that is leaving offers nothing, and runs them. */
 function toSent(nodes: readonly Node[]): readonly WaitingWork[] {
-  const count = nodes.reduce((sum, { cores, offer }) => sum + Math.max(0, cores - offer.cores), 0)
+  const count = nodes.reduce((sum, { cores, offer, facts, isUsable }) => {
+    const isLeaving = !isUsable || offer.cores === 0
+    return sum + Math.max(0, cores - (isLeaving ? facts.cores : offer.cores))
+  }, 0)
   return count === 0 ? [] : [{ resources: defaultResources, count, isSent: true }]
 }
 

@@ -7,7 +7,7 @@
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
-import { chooseNodes, couldHold, keptFrom, mostFree } from './job-group.ts'
+import { chooseNodes, couldHold, keptFrom, mostFree, type Reservation } from './job-group.ts'
 import type { GroupShape } from './job-group.ts'
 import { type HeldView, noneHeld } from './held-nodes.ts'
 import { lastsFor, LateJobs, type PlacementTimes, timeless } from './late-jobs.ts'
@@ -27,12 +27,6 @@ import {
 } from './placement-node.ts'
 import { allOf, isBefore, isLed, type PlacedJob, type Shape, Shapes } from './shapes.ts'
 
-interface Reservation<T extends PlacedJob> {
-  readonly shape: Shape<T>
-  /** With how many of its jobs each will get. */
-  readonly nodes: ReadonlyMap<Node, number>
-}
-
 /** The most jobs that one node gets before the next one's turn. */
 const largestShare = 256
 
@@ -47,7 +41,7 @@ export class Placement<T extends PlacedJob> {
   /** Those of them for which no node had room. */
   readonly #stuck = new Set<Shape<T>>()
   /** Nodes that are kept free for the first that did not fit: small ones cannot starve it. */
-  #reserved: Reservation<T> | null = null
+  #reserved: Reservation<Shape<T>> | null = null
   /** Jobs that need longer than is left. */
   readonly #late: LateJobs<T>
   readonly #times: PlacementTimes
@@ -82,7 +76,7 @@ export class Placement<T extends PlacedJob> {
     this.removeNode(name)
     const node = newNode({ name, whole: facts, rules, offer }, this.#held)
     this.#nodes.set(name, node)
-    this.#gained(node)
+    this.#joined(node)
   }
 
   /** What was placed there has to be put back, or has ended. */
@@ -119,7 +113,7 @@ export class Placement<T extends PlacedJob> {
     const node = this.#nodes.get(name)
     if (node === undefined || node.isUsable === isUsable) return
     node.isUsable = isUsable
-    if (isUsable) this.#gained(node)
+    if (isUsable) this.#joined(node)
     else this.#lostOne(node)
   }
 
@@ -168,7 +162,7 @@ export class Placement<T extends PlacedJob> {
     if (this.#late.size > 0) this.putBack(this.#late.takeTimely())
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
     const done = new Set<Shape<T>>()
-    let reserved: Reservation<T> | null = null
+    let reserved: Reservation<Shape<T>> | null = null
     for (;;) {
       const first = this.#shapes.first(done)
       if (first === null) break
@@ -245,7 +239,7 @@ export class Placement<T extends PlacedJob> {
   #placeNext(
     shape: Shape<T>,
     rival: T | undefined,
-    reserved: Reservation<T> | null,
+    reserved: Reservation<Shape<T>> | null,
     placed: Map<string, T[]>,
   ): boolean {
     const node = this.#findNode(shape, this.#keptFrom(shape, reserved))
@@ -258,7 +252,7 @@ export class Placement<T extends PlacedJob> {
   #placeGroup(
     shape: Shape<T>,
     group: GroupShape,
-    reserved: Reservation<T> | null,
+    reserved: Reservation<Shape<T>> | null,
     placed: Map<string, T[]>,
   ): boolean {
     if (shape.changed?.size === 0) return false
@@ -286,7 +280,7 @@ export class Placement<T extends PlacedJob> {
     return true
   }
 
-  #keptFrom(shape: Shape<T>, reserved: Reservation<T> | null): ReadonlyMap<Node, number> {
+  #keptFrom(shape: Shape<T>, reserved: Reservation<Shape<T>> | null): ReadonlyMap<Node, number> {
     const seconds = shape.queue.peek()?.spec.resources.seconds
     return keptFrom(seconds, reserved, this.#times.running)
   }
@@ -356,6 +350,13 @@ export class Placement<T extends PlacedJob> {
     if (node.ring !== null) for (const { changed } of this.#stuck) changed?.add(node)
   }
 
+  /** What is reserved, perhaps nothing, was chosen without it. */
+  #joined(node: Node): void {
+    this.#gained(node)
+    if (this.#reserved !== null) this.#lookAgain()
+    this.#reserved = null
+  }
+
   /** It takes nothing: whoever avoids another node, or waits for this one, looks again. */
   #lostOne(node: Node): void {
     this.#sort(node)
@@ -377,7 +378,7 @@ export class Placement<T extends PlacedJob> {
     this.#stuck.clear()
   }
 
-  #reserveFor(shape: Shape<T>): Reservation<T> {
+  #reserveFor(shape: Shape<T>): Reservation<Shape<T>> {
     if (this.#reserved?.shape === shape) return this.#reserved
     const nodes = this.nodes.filter(lastsFor(shape.queue.peek(), this.#times))
     const reserved = { shape, nodes: mostFree(nodes, shape) }
@@ -385,7 +386,7 @@ export class Placement<T extends PlacedJob> {
     return reserved
   }
 
-  #changeReservation(reserved: Reservation<T> | null): void {
+  #changeReservation(reserved: Reservation<Shape<T>> | null): void {
     const hadNodes = this.#reserved !== null && this.#reserved.nodes.size > 0
     this.#reserved = reserved
     if (!hadNodes) return

@@ -153,6 +153,20 @@ describe('jobs that begin together', () => {
   })
 })
 
+describe('jobs that begin together on nodes that come later', () => {
+  it('are not passed by smaller ones from then on', () => {
+    const placement = placementOf({ a: facts(4) })
+    push(placement, ...groupOf('r', 2, { resources: { cores: 2 }, perNode: 1 }))
+    push(placement, job('small0', { cores: 3 }), job('small1', { cores: 3 }))
+    // They cannot begin on one node, and keep nothing from others.
+    expect(assigned(placement)).toEqual({ a: ['small0'] })
+    placement.addNode('b', facts(4), { ...facts(4), ahead: 0 })
+    expect(assigned(placement)).toEqual({})
+    placement.release('a', job('small0', { cores: 3 }))
+    expect(assigned(placement)).toEqual({ a: ['r0'], b: ['r1'] })
+  })
+})
+
 describe('what is asked about waiting jobs', () => {
   it('tells jobs apart that do not wait for the same nodes', () => {
     const times = { secondsLeft: () => Infinity, running: () => [], horizons: [100, 1000] }
@@ -181,6 +195,17 @@ describe('what is asked about waiting jobs', () => {
       [2, true],
     ])
     expect([...nodes]).toEqual([['a', { isBusy: true, taken: 4 }]])
+  })
+
+  it('does not count what runs on a node that is leaving', () => {
+    const placement = placementOf({ a: facts(2) })
+    push(placement, job('x'), job('y'))
+    expect(assigned(placement)['a']).toHaveLength(2)
+    const nothing = { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
+    placement.setOffer('a', nothing)
+    expect(toLoad(placement).waiting).toEqual([])
+    placement.setUsable('a', false)
+    expect(toLoad(placement).waiting).toEqual([])
   })
 
   it('names no node as refusing that has too few cores for a group', () => {
