@@ -1,6 +1,15 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect } from 'vitest'
+import { describe, expect, onTestFinished } from 'vitest'
+import { eventually } from '../eventually.ts'
 import { needs, requireCommand } from '../require.ts'
 import { createLauncher, type Launcher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
@@ -93,6 +102,69 @@ describe('tutti launch --driver here, outside of an allocation', () => {
     expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('cannot be written')])
     await expect.poll(queue).toBe('')
   })
+
+  needs(...slurmNeeds)(
+    'a job that is canceled while its first step starts is told so',
+    async () => {
+      const cancel = 'case "$word" in --jobid=*) scancel "${word#--jobid=}" ;; esac'
+      const { start } = await launcherWith('srun', [`for word in "$@"; do ${cancel}; done`, 'REAL'])
+      const end = await start(...options, scriptFile('waiting-script'), 'go').ended
+      expect([end.code, end.stderr]).toEqual([
+        3,
+        expect.stringMatching(/AllocationLostError.*CANCELLED/),
+      ])
+      await expect.poll(queue).toBe('')
+    },
+  )
+
+  needs(...slurmNeeds)('marks that killed jobs have left are removed by the next', async () => {
+    const { start } = createLauncher(await slurm())
+    const [old, fresh] = ['old', 'fresh'].map((name) => {
+      const mark = mkdtempSync(`/tmp/tutti-held-${name}`)
+      onTestFinished(() => rmSync(mark, { recursive: true, force: true }))
+      return mark
+    }) as [string, string]
+    const longAgo = Date.now() / 1000 - 3600
+    utimesSync(old, longAgo, longAgo)
+    expect((await start(...options, scriptFile('launched-script'), '7').ended).code).toBe(0)
+    await expect.poll(queue).toBe('')
+    expect([old, fresh].map((mark) => existsSync(mark))).toEqual([false, true])
+  })
+
+  needs(...slurmNeeds)(
+    'nodes of the launch that end are some among others to a script that asks for its own',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const goFile = join(folder, 'go')
+      const launch = start(...options, scriptFile('elastic-script'), 'spare', goFile)
+      await launch.seen('created')
+      await run('scancel', '--name=elastic-script.ts')
+      writeFileSync(goFile, '')
+      const end = await launch.ended
+      expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'] })
+      expect([end.code, end.stderr]).toEqual([
+        0,
+        expect.not.stringContaining('AllocationLostError'),
+      ])
+    },
+  )
+
+  needs(...slurmNeeds)(
+    'signals while jobs are submitted are for all of them, also the later ones',
+    async () => {
+      const { folder, start } = await launcherWith('sbatch', ['touch began; sleep 2', 'REAL'])
+      const launch = start('--chain', '2', '--cancel-on-signal', scriptFile('waiting-script'), 'go')
+      await eventually(() => expect(existsSync(join(folder, 'began'))).toBe(true))
+      launch.child.kill('SIGTERM')
+      const end = await launch.ended
+      expect([end.code, end.stderr]).toEqual([
+        143,
+        expect.stringMatching(/^jobs .* are canceled$/m),
+      ])
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)(
     "row 101: a scheduler that is silent in the end does not change the script's exit code",

@@ -51,6 +51,35 @@ describe('the jobs of a launch', () => {
     ])
   })
 
+  it.each([
+    ['', 'CANCELLED'],
+    [' DUE TO TIME LIMIT', 'TIMEOUT'],
+    [' DUE TO PREEMPTION', 'PREEMPTED'],
+    [null, ''],
+  ])('have ended as they did when Slurm has forgotten them (%s)', async (reason, state) => {
+    const parent = temporaryFolder()
+    const forgotten = 'slurm_load_jobs error: Invalid job id specified'
+    const squeue = `#!/bin/sh\necho '${forgotten}' >&2; exit 1\n`
+    writeFileSync(join(parent, 'squeue'), squeue, { mode: 0o755 })
+    const folder = LaunchFolder.of(parent, 's')
+    folder.write('started', 'run\n')
+    folder.write('exit', '143\n')
+    const when = '2026-01-01T00:00:00'
+    const said = `slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ${when}${reason} ***\n`
+    const earlier = said.replace(String(reason), ' DUE TO NODE FAILURE')
+    const begin = 'tutti launch: the script begins\n'
+    folder.write('log', `${begin}${earlier}${begin}${reason === null ? '' : said}`)
+    const following = followChain([{ folder, jobId: '7' }], {
+      commands: new SlurmCommands({ env: { PATH: `${parent}:/bin:/usr/bin` } }),
+      clock: systemClock,
+      view: { stdout() {}, stderr() {}, status() {}, notice() {} },
+      signal: new AbortController().signal,
+      onLink() {},
+    })
+    if (reason === null) return expect(await following).toBe(143)
+    await expect(following).rejects.toThrow(`job 7 is ${state}`)
+  })
+
   it('are found by the path of their batch script', () => {
     const lines = [
       "7 /work a/b/telemetry/s'1.launch/batch.sh",

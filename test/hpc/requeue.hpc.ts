@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs } from '../require.ts'
-import { createLauncher, scriptFile } from './launcher.ts'
+import { createLauncher, scriptFile, toldRecord } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
 
 const script = scriptFile('long-script')
@@ -65,6 +65,22 @@ describe('a launched job that Slurm puts back into the queue', () => {
     expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
     expect(end.stderr).toContain('goes on with')
     expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('and is canceled there: the launcher says how to go on', async () => {
+    const { run } = await slurm()
+    const { folder, start } = createLauncher(await slurm())
+    const launch = start('--time', '10', script, folder)
+    await launch.seen('waits')
+    const job = await jobId()
+    await run('scontrol', 'requeue', job)
+    await launch.seen('was put back into the queue, and will go on there')
+    await run('scancel', job)
+    const end = await launch.ended
+    expect([end.code, end.stderr]).toEqual([3, expect.stringMatching(/AllocationLost.*CANCELLED/)])
+    expect(toldRecord(end.stderr)).toMatch(/\.jsonl$/)
+    expect(end.stderr.match(/^resume {2}/gm)).toHaveLength(1)
     await expect.poll(queue).toBe('')
   })
 

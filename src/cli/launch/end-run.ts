@@ -23,11 +23,14 @@ if (isOver) await cancelLinks(commands, later).catch(() => {})
 const isDone = code === '0' && !folder.hasEnded
 if (!isDone && (isOver || !((await isPutBack()) || (await isFollowed())))) tellResume()
 
-/** Slurm counts a restart when it ends the job for it. */
+/**
+ * Slurm counts a restart when it ends the job for it. Without an answer it may be one: whoever
+ * follows the job tells how to go on, if it does not go on by itself.
+ */
 async function isPutBack(): Promise<boolean> {
   const { SLURM_JOB_ID: id = '', SLURM_RESTART_COUNT: count = '0' } = process.env
-  const text = await commands.ask('scontrol', 'show', 'job', id).catch(() => '')
-  return Number(parseFields(text).get('Restarts') ?? 0) > Number(count)
+  const text = await commands.ask('scontrol', 'show', 'job', id).catch(() => null)
+  return text === null || Number(parseFields(text).get('Restarts') ?? 0) > Number(count)
 }
 
 /** Whether the next job of the chain waits. */

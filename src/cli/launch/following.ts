@@ -70,7 +70,8 @@ export class Interruption {
 
   async #ask(): Promise<void> {
     this.#isAsking = true
-    this.#output.problem(`job ${this.jobId}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
+    const what = this.jobId === '' ? 'the job' : `job ${this.jobId}`
+    this.#output.problem(`${what}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
     const lines = createInterface({ input: process.stdin })
     const { promise, resolve: answer } = Promise.withResolvers<string>()
     lines.once('line', answer)

@@ -10,7 +10,7 @@ import {
   writeRequest,
 } from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
-import { ValueError } from '../../foundation/errors.ts'
+import { BackendError, ValueError } from '../../foundation/errors.ts'
 import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
 import { FolderGuard } from '../../hpc/launch/folder-jobs.ts'
 import { endAllocations, HeldNodes, lifeMinutes } from '../../hpc/launch/held-nodes.ts'
@@ -48,6 +48,7 @@ interface JobLaunch {
 /** Runs the script on this machine, and tells its process id. */
 type RunScript = (onStart: (pid: number) => void) => Promise<number>
 
+const longestTail = 65_536
 const variables = { facts: launchVariable, request: runVariable }
 
 /** The script runs on the first node of a new job; each folder is that of one job. */
@@ -77,8 +78,16 @@ export async function submitJobs(
     const script = { words, cwd: command.folder, variables, ...programs }
     folder.write('script', toBatchScript(script, folder))
   }
-  const links = await submitChain(new SlurmCommands(), folders, optionsOf, systemClock)
-  if (options.detach !== true) return follow(links, options, output)
+  // A signal meanwhile is for all of the jobs, also those that are not submitted yet.
+  const interruption = new Interruption('', options, output)
+  const submitting = submitChain(new SlurmCommands(), folders, optionsOf, systemClock)
+  const links = await submitting.catch((error: unknown) => {
+    interruption.release()
+    throw error
+  })
+  const isFollowed = options.detach !== true || interruption.signal.aborted
+  if (isFollowed) return follow(links, interruption, output)
+  interruption.release()
   const [job_id = '', ...later] = links.map(({ jobId }) => jobId)
   output.result({ job_id, ...(later.length === 0 ? {} : { later_job_ids: later }) }, [job_id])
   return 0
@@ -113,7 +122,9 @@ export async function holdAndRun(
         held.allocation.nodes.map(({ name }) => name),
       )
       const code = await run((pid) => guard.scriptStarted(pid))
-      await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
+      // To a script with allocations of its own, these nodes were some among others.
+      const isOnly = folder.allocations().length === 0
+      if (isOnly) await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
       return code
     } finally {
       await held.close()
@@ -166,22 +177,31 @@ export async function attachToJob(
     const text = `--attach: no launch of job ${jobId} in ${launchParent}`
     throw new ValueError(text, { field: '--attach' })
   }
-  return follow(linksOf(folder), options, output)
+  const links = linksOf(folder)
+  return follow(links, new Interruption(links[0]?.jobId ?? '', options, output), output)
 }
 
 async function follow(
   links: readonly ChainLink[],
-  options: JobCommandOptions,
+  interruption: Interruption,
   output: Output,
 ): Promise<number> {
   const commands = new SlurmCommands()
-  const interruption = new Interruption(links[0]?.jobId ?? '', options, output)
   const { signal } = interruption
+  interruption.jobId = links[0]?.jobId ?? ''
+  /** The end of what the job has printed as errors: the batch script tells there how to go on. */
+  let tail = ''
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),
-    stderr: (chunk: Buffer) => void process.stderr.write(chunk),
+    stderr: (chunk: Buffer) => {
+      tail = (tail + chunk.toString()).slice(-longestTail)
+      process.stderr.write(chunk)
+    },
     status: createStatusLine(output),
     notice: (line: string) => output.problem(line),
+    putBack: () => {
+      tail = ''
+    },
     begun: createBeginLine(output),
   }
   const onLink = ({ jobId }: ChainLink): void => {
@@ -200,6 +220,10 @@ async function follow(
     output.problem(interruption.isCancel ? canceled : left)
     if (interruption.isCancel) tellResume(links, output)
     return interruption.exitCode
+  } catch (error) {
+    const isLost = BackendError.isInstance(error) && error.code === 'AllocationLostError'
+    if (isLost && !/^resume {2}/m.test(tail)) tellResume(links, output)
+    throw error
   } finally {
     interruption.release()
   }

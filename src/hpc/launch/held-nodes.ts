@@ -39,6 +39,8 @@ const pollMs = 100
 const beatMs = 10_000
 /** How long the first step may take. */
 const keeperMs = 30_000
+/** How long a job that ends may take to say how. */
+const longestEndMs = 5000
 /** Without a sign of life for that long the job ends. */
 export const lifeMinutes = 2
 
@@ -67,7 +69,10 @@ export class HeldNodes {
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
       if (await isStarted(job, options)) {
         const allocation = await SlurmAllocation.open(jobId, commands, clock)
-        const keeper = await startKeeper(allocation, mark, clock)
+        const starting = startKeeper(allocation, mark, clock)
+        const keeper = await starting.catch(async (error: unknown) => {
+          throw (await whyLost(job, clock)) ?? error
+        })
         return new HeldNodes(job, allocation, keeper, clock)
       }
     } catch (error) {
@@ -125,10 +130,31 @@ function unlessSilent(error: unknown): undefined {
   if (!isSilence(error)) throw error
 }
 
-/** The batch script. The mark is on the first node, where both run. */
+/** A job that is over explains why no step of it begins; `null` if it is not over. */
+async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null> {
+  const untilMs = clock.monotonicMs() + longestEndMs
+  for (;;) {
+    const report = await job.report({ isChanged: true }).catch(() => undefined)
+    if (report === undefined) return null
+    if (report === null || phaseOf(report) !== 'running') return lostError(job.id, report)
+    // How it ends is told a little later.
+    const isEnding = report.state === 'COMPLETING'
+    if (!isEnding || clock.monotonicMs() >= untilMs) return null
+    await sleep(clock, pollMs)
+  }
+}
+
+/**
+ * The batch script. The mark is on the first node, where both run. A job that is killed whole
+ * leaves it there: it is removed by the next one, when nobody has touched it for long.
+ */
 function toHoldScript(mark: string, folder: LaunchFolder): string {
   return `#!/bin/sh
 # Written by tutti launch --driver here: holds the nodes while the launcher lives.
+trap 'rmdir ${mark} 2> /dev/null' EXIT
+trap 'exit 0' TERM
+find /tmp -maxdepth 1 -name 'tutti-held-*' -user "$(id -u)" -mmin +${5 * lifeMinutes} \\
+  -exec rmdir {} + 2> /dev/null
 ( : > ${quoteForShell('a path', folder.file('started'))} ) 2> /dev/null
 for _ in $(seq ${lifeMinutes * 60}); do [ -d ${mark} ] && break; sleep 1; done
 while [ -n "$(find ${mark} -maxdepth 0 -mmin -${lifeMinutes} 2> /dev/null)" ]; do sleep 1; done

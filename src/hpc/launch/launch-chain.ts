@@ -43,12 +43,12 @@ export async function submitChain(
     }
     return links
   } catch (error) {
-    const isCanceled = await cancelLinks(commands, links).then(
+    const isGone = await cancelLinks(commands, links).then(
       () => true,
       () => false,
     )
     for (const folder of folders) folder.remove()
-    throw isCanceled ? error : mayBeLeft(error)
+    throw isGone ? error : mayBeLeft(error)
   }
 }
 

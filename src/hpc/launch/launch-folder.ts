@@ -144,6 +144,18 @@ export class LaunchFolder {
     return code === null || reason === 'other' || this.hasEnded ? 'allocation' : 'own'
   }
 
+  /**
+   * The state in which Slurm has ended the last run, by what it has said there: minutes later it
+   * does not know the job any more. `null` if the run has ended by itself.
+   */
+  get lostState(): string | null {
+    const log = this.#log()
+    const reason = endReason(log)
+    if (reason === 'canceled') return 'CANCELLED'
+    const [, state] = lostStates.find(([words]) => words.test(log)) ?? []
+    return state ?? (reason === null ? null : 'CANCELLED')
+  }
+
   /** What Slurm has said since the last beginning. */
   #log(): string {
     try {
@@ -164,6 +176,14 @@ export class LaunchFolder {
     }
   }
 }
+
+/** Slurm's words to the batch script, and the state of its job. */
+const lostStates = [
+  [/ DUE TO TIME LIMIT \*\*\*/i, 'TIMEOUT'],
+  [/ DUE TO PREEMPTION \*\*\*/i, 'PREEMPTED'],
+  [/ DUE TO NODE FAIL\w*/i, 'NODE_FAIL'],
+  [/\boom[-_]kill event/i, 'OUT_OF_MEMORY'],
+] as const
 
 /** What the batch script adds to `started` for each run. */
 export const runLine = 'run\n'

@@ -17,6 +17,8 @@ export interface LaunchView {
   readonly status: (line: string | null) => void
   /** What has become of it, for people. */
   readonly notice: (line: string) => void
+  /** What the run before has printed last does not hold any more. */
+  readonly putBack?: (() => void) | undefined
   /** A run of the job has begun on these nodes. Slurm is asked for them only if it is given. */
   readonly begun?: ((jobId: string, nodes: readonly string[]) => void) | undefined
 }
@@ -134,7 +136,10 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
       const phase = report === null ? 'ended' : phaseOf(report)
       if (phase === 'ended') {
         endedMs ??= clock.monotonicMs()
-        if (clock.monotonicMs() - endedMs >= settleMs) return lostEnd(options, report, null)
+        const { lostState: state } = folder
+        const byFiles = state === null ? null : { state, reason: 'None' }
+        const isSettled = clock.monotonicMs() - endedMs >= settleMs
+        if (isSettled) return lostEnd(options, report ?? byFiles, null)
       }
     }
     await sleep(clock, pollMs)
@@ -150,13 +155,15 @@ const ownEnd = (code: number, state: string | null = null): LaunchEnd => ({
 
 const lostEnd = (
   { jobId, folder }: Pick<FollowOptions, 'jobId' | 'folder'>,
-  report: JobReport | null,
+  report: EndReport | null,
   code: number | null,
 ): LaunchEnd => ({
   code,
   lost: lostError(jobId, report, folder),
   state: report?.state ?? null,
 })
+
+type EndReport = Pick<JobReport, 'state' | 'reason'>
 
 /** Tells the runs of one job apart: Slurm may put it back into the queue, and begin it again. */
 class RunWatch {
@@ -215,7 +222,7 @@ class RunWatch {
     const untilMs = clock.monotonicMs() + longestEndMs
     while (clock.monotonicMs() < untilMs) {
       const report = await this.#job.report({ isChanged: true }).catch(() => null)
-      if (report === null) return ownEnd(code)
+      if (report === null) return this.#judgeByFiles(code)
       this.#latest = { report, runs }
       if (lostStates.test(report.state)) {
         return lostEnd({ jobId: this.#job.id, folder: this.#folder }, report, code)
@@ -234,8 +241,17 @@ class RunWatch {
     return ownEnd(code)
   }
 
+  /** Slurm has forgotten the job, or does not answer. */
+  #judgeByFiles(code: number): LaunchEnd {
+    const state = this.#folder.lostState
+    if (state === null) return ownEnd(code)
+    const report = { state, reason: 'None' }
+    return lostEnd({ jobId: this.#job.id, folder: this.#folder }, report, code)
+  }
+
   #putBack(runs: number): void {
     this.#oldRuns = runs
+    this.#view.putBack?.()
     this.#view.notice(`job ${this.#job.id} was put back into the queue, and will go on there`)
   }
 }
@@ -267,7 +283,7 @@ export const isRefusal = (error: unknown): boolean =>
 /** `null`: Slurm does not know the job any more. With the folder that its first node must see. */
 export function lostError(
   jobId: string,
-  report: JobReport | null,
+  report: EndReport | null,
   folder?: LaunchFolder,
 ): BackendError {
   const code = 'AllocationLostError'
