@@ -86,11 +86,20 @@ export class HpcBackend implements Backend, NodeServers {
     const { name, clock, log } = resolved
     const { allocation, sources } = given
     const near = [...(allocation?.nodes ?? []), ...sources.map((source) => source.near)]
-    const cluster = new AgentCluster({ name, near, clock, log })
+    let onGivenUp = (_node: string, _why: string): void => {}
+    const cluster = new AgentCluster({
+      name,
+      near,
+      clock,
+      log,
+      onGivenUp: (node, why) => onGivenUp(node, why),
+    })
     try {
       const agents = allocation === null ? null : await cluster.add(allocation)
       const backend = await cluster.backend()
-      return new HpcBackend(resolved, { ...given, cluster, backend, agents })
+      const hpc = new HpcBackend(resolved, { ...given, cluster, backend, agents })
+      onGivenUp = (node, why) => hpc.#services.loseNode(node, why)
+      return hpc
     } catch (error) {
       await cluster.close()
       await given.held?.close()
@@ -140,14 +149,16 @@ export class HpcBackend implements Backend, NodeServers {
     if (isPlain && (pilots === null || isDefaultRequest(resources))) {
       return this.#backend.refuse(spec, { mayGrow: false })
     }
-    const free = this.#freeNodes(pilots === null ? undefined : resources.seconds)
     const mayCome = pilots?.mayRun(resources) ?? false
-    const coming = pilots?.describeComing(resources) ?? []
-    const words = [...this.#backend.held.describe(), ...coming]
-    if (!isPlain) return refuseRanks(spec, free, { words, mayCome })
     // Resources are judged by what may come as well.
-    const refusal = this.#backend.refuse({ ...spec, resources: defaultResources })
-    if (refusal !== null || mayCome || free.some((one) => couldRun(one, resources))) return refusal
+    const refusal = isPlain
+      ? this.#backend.refuse({ ...spec, resources: defaultResources })
+      : refuseRanks(spec, [], { mayCome: true })
+    if (refusal !== null || mayCome) return refusal
+    const free = this.#freeNodes(pilots === null ? undefined : resources.seconds)
+    const words = [...this.#backend.held.describe(), ...(pilots?.describeComing(resources) ?? [])]
+    if (!isPlain) return refuseRanks(spec, free, { words })
+    if (free.some((one) => couldRun(one, resources))) return null
     const { seconds } = resources
     const agents = free.map((facts) => ({ name: facts.name, facts }))
     const lack =

@@ -115,6 +115,26 @@ describe('allocations that the backend asks for', () => {
     expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'], joined: 1 })
   })
 
+  needs(...slurmNeeds)('one whose agents are given up is replaced, though it runs', async () => {
+    const { runAt, run } = await slurm()
+    const { folder, start } = createLauncher(await slurm())
+    const goFile = join(folder, 'go')
+    const launch = start(...elastic, 'spare', goFile)
+    await launch.seen('created')
+    let told = ''
+    void launch.seen('AgentGivenUp').then(() => (told = 'given up'))
+    await eventually(async () => {
+      const node = (await run('squeue', '-h', '-t', 'RUNNING', '-o', '%N')).trim()
+      if (told === '' && node !== '') {
+        await runAt(node, 'pkill', '-KILL', '-f', 'node-agent.ts n').catch(() => {})
+      }
+      expect(told).toBe('given up')
+    })
+    writeFileSync(goFile, '')
+    const end = await launch.ended
+    expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'] })
+  })
+
   needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {
     const { start } = createLauncher(await slurm())
     const end = await start(...elastic, 'short').ended

@@ -25,6 +25,8 @@ export interface AgentClusterOptions {
   readonly near: readonly AllocatedNode[]
   readonly clock: Clock
   readonly log: Log
+  /** A node is not used any more. */
+  readonly onGivenUp: (node: string, why: string) => void
 }
 
 /** Starts its server at once. */
@@ -63,7 +65,7 @@ export class AgentCluster {
     allocation: Allocation,
     labels: Readonly<Record<string, string>> = {},
   ): Promise<NodeAgents> {
-    const { clock, log } = this.#options
+    const { clock, log, onGivenUp } = this.#options
     const moduleCache = allocation.nodes.length > mostWriters ? null : launchedCache()
     const command = toAgentCommand([process.execPath, nodeAgent()], moduleCache)
     const sharedFile = writeSharedFile()
@@ -74,6 +76,7 @@ export class AgentCluster {
       present: () => new Set(this.#backend?.nodes.map(({ nodeId }) => nodeId)),
       whyGone: (node) => this.#backend?.whyGone(node) ?? null,
       onEnded: (node, isExpected) => this.#backend?.noteExit(node, isExpected),
+      onGivenUp,
       clock,
       log,
     })

@@ -19,6 +19,8 @@ export interface NodeAgentsOptions {
   readonly whyGone: (name: string) => string | null
   /** The process of a node's agent has ended; expected if all were told to end. */
   readonly onEnded: (name: string, isExpected: boolean) => void
+  /** No agent is started on a node any more. */
+  readonly onGivenUp: (name: string, why: string) => void
   readonly clock: Clock
   readonly log: Log
 }
@@ -69,6 +71,7 @@ export class NodeAgents {
   readonly #arrived = new Set<string>()
   /** Nodes whose first agents have ended. */
   readonly #ended = new Set<string>()
+  readonly #givenUp = Promise.withResolvers<string>()
   #onChange: () => void = () => {}
   readonly #restarts = new Map<string, Restarts>()
   #isWatching = true
@@ -177,6 +180,11 @@ export class NodeAgents {
     this.stopWatching()
     this.#isEndExpected = true
     for (const one of this.#processes) one.write(`${drainLine}\n`)
+  }
+
+  /** Resolves with the reason when none is started on any of the nodes any more. */
+  get givenUp(): Promise<string> {
+    return this.#givenUp.promise
   }
 
   /** Resolves when all have ended. */
@@ -289,7 +297,13 @@ export class NodeAgents {
     restarts.told = 'given up'
     const count = `its agent was started again ${mostRestarts} times, and is gone`
     const text = `node ${name} is not used any more: ${count}: ${why}`
-    this.#options.log.warn('AgentGivenUp', text)
+    const { log, allocation, onGivenUp } = this.#options
+    log.warn('AgentGivenUp', text)
+    onGivenUp(name, text)
+    const isUseless = allocation.nodes.every(
+      (one) => this.#restarts.get(one.name)?.told === 'given up',
+    )
+    if (isUseless) this.#givenUp.resolve(text)
   }
 
   #restartsOf({ name }: AllocatedNode): Restarts {

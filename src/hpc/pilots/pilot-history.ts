@@ -59,9 +59,15 @@ export interface PilotEnd {
  * How one has ended that the scheduler has ended. One whose time is over at once is of no use: the
  * next would follow it in the same second.
  */
-export function judgeEnd(age: number, cause: 'limit' | 'loss', hasRun: boolean): PilotEnd['kind'] {
+export function judgeEnd(
+  age: number,
+  cause: 'limit' | 'loss',
+  { hasRun, work }: { readonly hasRun: boolean; readonly work: readonly string[] },
+): PilotEnd['kind'] {
   if (age >= youngSeconds) return 'lived'
-  return cause === 'limit' && hasRun ? 'lived' : 'failed'
+  // One of `min` is asked for without work, and has done what it could.
+  const isSpare = work.length === 0 && age >= firstDelaySeconds
+  return cause === 'limit' && (hasRun || isSpare) ? 'lived' : 'failed'
 }
 
 /** Those that fail together count once: all had been asked for before the first of them failed. */
@@ -123,14 +129,18 @@ export function mayAskFor(history: PilotHistory, key: string, now: number): bool
   return known.count < mostFailures && now >= known.at + delaySeconds(known.count)
 }
 
+/** That of what is sent to busy nodes: those may keep it. */
+export const sentKey = 'sent'
+
 /**
- * The same for work that the same allocations can run; times count by their magnitude. What is sent
- * to busy nodes is apart: those may keep it.
+ * The same for work that the same allocations can run. Amounts of memory count by classes and times
+ * by their magnitude, so that there are few keys, whatever tasks ask for.
  */
 export function workKey({ resources, isSent = false }: Omit<WaitingWork, 'count'>): string {
-  if (isSent) return 'sent'
-  const { cores, gpus, memoryMb, ranks, ranksPerNode, labels = {}, seconds } = resources
+  if (isSent) return sentKey
+  const { cores, gpus, ranks, ranksPerNode, labels = {}, seconds } = resources
   const magnitude = seconds === undefined ? null : Math.ceil(Math.log2(seconds))
+  const memory = resources.memoryMb === 0 ? null : Math.ceil(8 * Math.log2(resources.memoryMb))
   const sorted = Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : 1))
-  return JSON.stringify([cores, gpus, memoryMb, ranks, ranksPerNode ?? null, sorted, magnitude])
+  return JSON.stringify([cores, gpus, memory, ranks, ranksPerNode ?? null, sorted, magnitude])
 }

@@ -155,7 +155,7 @@ export class PilotJob {
       const reason = await this.#hold()
       if (reason === null) return this.#endOf('given back', '')
       const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
-      return this.#endOf(judgeEnd(age, this.#cause, this.hasRun), reason)
+      return this.#endOf(judgeEnd(age, this.#cause, this), reason)
     } catch (error) {
       if (!isSilence(error)) return this.#endOf('failed', messageOf(error))
       this.#options.onSilent(messageOf(error))
@@ -166,22 +166,26 @@ export class PilotJob {
   }
 
   /** A job that nobody could cancel, or that nobody knows, must not stay in the queue. */
-  async #withdraw(error: unknown): Promise<void> {
+  async #withdraw(cause: unknown): Promise<void> {
     const { commands, clock } = this.#options
     const { signal } = this.#closing
     const jobId = this.#jobId
     if (jobId === null) {
-      if (this.#folder === null || !mayHaveSubmitted(error)) return
+      if (this.#folder === null || !mayHaveSubmitted(cause)) return
       await withdrawRequest(this.#folder, commands, { clock, longestMs: Infinity, signal })
       return
     }
-    const cancel = (): Promise<boolean> =>
-      commands.run('scancel', '--quiet', jobId).then(
-        () => true,
-        (told: unknown) => !isSilence(told),
-      )
-    while (!(await cancel()) && !signal.aborted) {
+    while (!(await this.#isCanceled(jobId)) && !signal.aborted) {
       await sleep(clock, cancelMs, { signal }).catch(() => {})
+    }
+  }
+
+  async #isCanceled(jobId: string): Promise<boolean> {
+    try {
+      await this.#options.commands.run('scancel', '--quiet', jobId)
+      return true
+    } catch (error) {
+      return !isSilence(error)
     }
   }
 
@@ -239,6 +243,7 @@ export class PilotJob {
       if (this.#phase !== 'ending') this.#phase = 'running'
       onChange()
       void this.#askWhenAgentsEnd(allocation, agents)
+      void agents.givenUp.then((why) => this.#over.resolve(why))
       const reason = await this.#over.promise
       this.#phase = 'ending'
       await this.#drain(agents)

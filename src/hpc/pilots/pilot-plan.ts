@@ -11,6 +11,7 @@ import {
   mayAskFor,
   nextTryAt,
   noHistory,
+  sentKey,
   type PilotHistory,
   workKey,
   youngSeconds,
@@ -82,6 +83,8 @@ export interface PilotOrder {
   readonly work: readonly string[]
   /** What its nodes need at least, where some of that kind have less; `null` for any node. */
   readonly leastCores: number | null
+  /** The same of memory. */
+  readonly leastMemoryMb: number | null
 }
 
 export interface PilotPlan {
@@ -105,7 +108,7 @@ export function planPilots(situation: PilotSituation): PilotPlan {
   const end: string[] = []
   for (const [at, kind] of kinds.entries()) {
     const { queued, running, settled } = states[at] as KindState
-    const { allocations, useful, work, cores } = shares[at] as Share
+    const { allocations, useful, work, cores, memoryMb } = shares[at] as Share
     const wanted = roundUp(allocations)
     const missing = Math.max(0, kind.min - running.length)
     const needed = Math.max(wanted, missing)
@@ -116,7 +119,8 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     const fresh = Math.min(running.length - settled.length, wanted)
     const isMissing = needed > queued.length + fresh
     if (isMissing && mayAskNow(situation, at, states)) {
-      submit.push({ kind: at, work: [...work], leastCores: leastOf(kind, cores) })
+      const leastMemoryMb = leastMemoryOf(kind, memoryMb)
+      submit.push({ kind: at, work: [...work], leastCores: leastOf(kind, cores), leastMemoryMb })
     }
     const spare = running.length - kind.min
     end.push(...idleOnes(kind, settled, now).slice(0, Math.max(0, spare)))
@@ -152,7 +156,9 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
     queued: alive.filter(({ startedAt }) => startedAt === null),
     running,
     settled,
-    more: hasStopped(history, isProven) ? 0 : Math.max(0, most),
+    more: hasStopped(history, isProven)
+      ? 0
+      : Math.max(0, Math.min(most, mayTry(history, own, now))),
     missed: new Set(settled.flatMap(({ hasRun, work }) => (hasRun ? [] : work))),
   }
 }
@@ -166,6 +172,7 @@ interface Share {
   readonly work: Set<string>
   /** The most that one of its tasks, or its ranks on a node, need. */
   cores: number
+  memoryMb: number
 }
 
 /**
@@ -173,20 +180,16 @@ interface Share {
  * next one. What has fewer kinds to choose from comes first.
  */
 function shareOut(situation: PilotSituation, states: readonly KindState[]): readonly Share[] {
-  const { kinds, work, histories } = situation
-  const shares = kinds.map((): Share => ({ allocations: 0, useful: 0, work: new Set(), cores: 0 }))
-  const choices = work.map((one) => {
-    const { resources, count } = one
-    const key = workKey(one)
-    const able = kinds.flatMap((kind, at) => {
-      const room = isInVain(situation, states, at, key) ? 0 : roomOf(kind, resources)
-      return room > 0 ? [{ at, room }] : []
-    })
-    return { key, count, able, cores: resources.cores * (resources.ranksPerNode ?? 1) }
-  })
-  for (const { key, count, able, cores } of choices.toSorted(
-    (a, b) => a.able.length - b.able.length,
-  )) {
+  const { kinds, histories } = situation
+  const shares = kinds.map((): Share => ({ ...nothing, work: new Set() }))
+  const choices = groupWork(situation).map((group) => ({
+    ...group,
+    able: group.rooms.flatMap((room, at) =>
+      room > 0 && !isInVain(situation, states, at, group.key) ? [{ at, room }] : [],
+    ),
+  }))
+  for (const choice of choices.toSorted((a, b) => a.able.length - b.able.length)) {
+    const { key, count, able } = choice
     let left = count
     for (const { at, room } of able) {
       const { queued, running, settled, more } = states[at] as KindState
@@ -199,11 +202,77 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
       if (taken <= 0) continue
       share.allocations += taken / room
       share.work.add(key)
-      share.cores = Math.max(share.cores, cores)
+      share.cores = Math.max(share.cores, choice.cores)
+      share.memoryMb = Math.max(share.memoryMb, choice.memoryMb)
       left -= taken
     }
   }
   return shares
+}
+
+const nothing = { allocations: 0, useful: 0, cores: 0, memoryMb: 0 }
+
+/** Work that a plan does not tell apart. */
+interface WorkGroup {
+  readonly key: string
+  /** In an allocation of each kind. */
+  readonly rooms: readonly number[]
+  /** The most that one of its tasks, or its ranks on a node, need. */
+  readonly cores: number
+  memoryMb: number
+  count: number
+}
+
+/** Tasks may ask for as many amounts as there are tasks; there are few groups of them. */
+function groupWork({ kinds, work }: PilotSituation): readonly WorkGroup[] {
+  const groups = new Map<string, WorkGroup>()
+  for (const { resources, count, isSent = false } of work) {
+    const judged = judge(kinds, resources)
+    const key = isSent ? sentKey : judged.key
+    const id = isSent ? sentKey : judged.id
+    const known = groups.get(id)
+    if (known === undefined) {
+      const { rooms, cores, memoryMb } = judged
+      groups.set(id, { key, rooms, cores, memoryMb, count })
+      continue
+    }
+    known.count += count
+    known.memoryMb = Math.max(known.memoryMb, judged.memoryMb)
+  }
+  return [...groups.values()]
+}
+
+interface JudgedRequest extends Omit<WorkGroup, 'count'> {
+  /** The same for requests of one group. */
+  readonly id: string
+}
+
+/** What is known of a request does not change, and it may wait for thousands of plans. */
+const judgedRequests = new WeakMap<readonly PilotKind[], WeakMap<ResourceRequest, JudgedRequest>>()
+
+function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedRequest {
+  const all = judgedRequests.get(kinds) ?? new WeakMap<ResourceRequest, JudgedRequest>()
+  judgedRequests.set(kinds, all)
+  const known = all.get(resources)
+  if (known !== undefined) return known
+  const { cores, memoryMb, ranksPerNode = 1 } = resources
+  const key = workKey({ resources })
+  const rooms = kinds.map((kind) => roomOf(kind, resources))
+  const most = { cores: cores * ranksPerNode, memoryMb: memoryMb * ranksPerNode }
+  const judged = { key, id: `${key} ${rooms.join()}`, rooms, ...most }
+  all.set(resources, judged)
+  return judged
+}
+
+/**
+ * As many tasks of that size as are planned for the smallest node that has enough, so that the
+ * scheduler gives no smaller one. Not all that such a node has: a part of it may be the system's.
+ */
+function leastMemoryOf({ candidates }: PilotKind, memoryMb: number): number | null {
+  const sizes = candidates.map((node) => node.memoryMb)
+  const enough = sizes.filter((size) => size >= memoryMb)
+  if (memoryMb === 0 || enough.length === 0 || enough.length === sizes.length) return null
+  return Math.ceil(Math.floor(Math.min(...enough) / memoryMb) * memoryMb)
 }
 
 /** Where nodes differ, the scheduler must know what is needed. */
@@ -221,19 +290,21 @@ function isInVain(
   return !mayAskFor(histories[at] ?? noHistory, key, now)
 }
 
-function mayAskNow(situation: PilotSituation, at: number, states: readonly KindState[]): boolean {
-  const { kinds, histories, now } = situation
-  const { own, queued, more } = states[at] as KindState
-  const history = histories[at] ?? noHistory
-  if (more === 0 || queued.length >= (kinds[at]?.backlog ?? 0)) return false
-  if (now < nextTryAt(history)) return false
-  if (history.failures === 0) return true
+function mayAskNow({ kinds }: PilotSituation, at: number, states: readonly KindState[]): boolean {
+  const { queued, more } = states[at] as KindState
+  return more > 0 && queued.length < (kinds[at]?.backlog ?? 0)
+}
+
+/** How many more may be asked for by what became of earlier ones; others get the work meanwhile. */
+function mayTry(history: PilotHistory, own: readonly Pilot[], now: number): number {
+  if (now < nextTryAt(history)) return 0
+  if (history.failures === 0) return Infinity
   // After a failure one is tried, and no other before that one has proved good.
   const isTried = own.some(
     (pilot) =>
       pilot.submittedAt >= history.failedAt && !pilot.hasRun && now - startOf(pilot) < youngSeconds,
   )
-  return !isTried
+  return isTried ? 0 : 1
 }
 
 /** Whether it shows that its kind is good. */

@@ -197,7 +197,7 @@ export class Pilots {
     if (!wasGood && isGood(job, now)) this.#histories[kind] = noteGood(this.#historyOf(kind))
   }
 
-  #submit({ kind: at, work, leastCores }: PilotOrder): void {
+  #submit({ kind: at, work, ...order }: PilotOrder): void {
     const { sources, folders, addAgents, load, ...common } = this.#options
     const { options } = sources[at] as PilotSource
     const history = this.#historyOf(at)
@@ -211,7 +211,7 @@ export class Pilots {
       waiting: () => new Set(load().waiting.map(workKey)),
       prepare: () => {
         const folder = folders()
-        const least = leastCores === null ? [] : [`--mincpus=${leastCores}`]
+        const least = toLeast(order)
         const request = { ...options.request, more: [...options.request.more, ...least] }
         return { folder, batch: toBatchOptions(request, `tutti-pilot-${id}`, folder) }
       },
@@ -259,6 +259,15 @@ export class Pilots {
     this.#options.log.warn('AllocationFailed', `${text}; ${next}`)
   }
 }
+
+/** The last of several options of sbatch counts. */
+const toLeast = ({
+  leastCores,
+  leastMemoryMb,
+}: Pick<PilotOrder, 'leastCores' | 'leastMemoryMb'>): readonly string[] => [
+  ...(leastCores === null ? [] : [`--mincpus=${leastCores}`]),
+  ...(leastMemoryMb === null ? [] : [`--mem=${leastMemoryMb}`]),
+]
 
 function describeNodes({ candidates, nodes, usableSeconds }: PilotKind): string[] {
   const count = nodes === 1 ? 'a node' : `${nodes} nodes`

@@ -40,6 +40,8 @@ export class ServiceNodes implements NodeServers {
   readonly #reservations = new Set<ServiceReservation>()
   /** Of every node that was there; one whose agent is being started again has it, too. */
   readonly #capacities = new Map<string, NodeCapacity>()
+  /** Nodes that are not used any more, and why. */
+  readonly #lost = new Map<string, string>()
   #connection: ClusterConnection | null = null
   #driverAddress: Promise<string> | null = null
   #servers = 0
@@ -61,6 +63,10 @@ export class ServiceNodes implements NodeServers {
     }))
     expectRoomFor(request, claimed)
     const { service, nodeOffset, nodes: wanted } = request
+    for (const { name } of all.slice(nodeOffset, nodeOffset + wanted.length)) {
+      const reason = this.#lost.get(name)
+      if (reason !== undefined) throw new StateError(reason)
+    }
     const own = wanted.map((amounts, at) => {
       const name = all[nodeOffset + at]?.name ?? ''
       const isUsed = amounts.cores > 0 || amounts.gpus > 0
@@ -78,6 +84,12 @@ export class ServiceNodes implements NodeServers {
   /** Whether any has not been closed. */
   get hasServices(): boolean {
     return this.#reservations.size > 0
+  }
+
+  /** No server can run there any more: a service without another node has ended. */
+  loseNode(name: string, reason: string): void {
+    this.#lost.set(name, reason)
+    for (const one of this.#reservations) one.loseNode(name, reason)
   }
 
   /** Ends all servers with this reason; none begins any more. */
@@ -128,7 +140,10 @@ interface ReservationParts {
 class ServiceReservation implements ServerReservation {
   readonly #nodes: readonly ReservedNode[]
   readonly #parts: ReservationParts
-  readonly #servers = new Set<ServerProcess>()
+  /** By the name of their node. */
+  readonly #servers = new Map<ServerProcess, string>()
+  /** Why its nodes cannot be used any more. */
+  readonly #lost = new Map<string, string>()
   readonly #over = Promise.withResolvers<string>()
   #closing: Promise<void> | null = null
 
@@ -143,11 +158,23 @@ class ServiceReservation implements ServerReservation {
 
   start(order: ServerOrder): ServerProcess {
     const node = this.#nodes[order.node]
-    if (this.#closing !== null || node === undefined) return neverStarted(order.node)
+    if (this.#closing !== null || node === undefined) {
+      return neverStarted(`nothing is reserved for a server on node ${order.node} any more`)
+    }
+    const lost = this.#lost.get(node.name)
+    if (lost !== undefined) return neverStarted(lost)
     const server = this.#parts.start(node.name, order)
-    this.#servers.add(server)
+    this.#servers.set(server, node.name)
     void server.ended.then(() => this.#servers.delete(server))
     return server
+  }
+
+  /** What waits to be started there is stopped. Without another node, the service has ended. */
+  loseNode(name: string, reason: string): void {
+    if (!this.#nodes.some((node) => node.name === name)) return
+    this.#lost.set(name, reason)
+    if (this.#nodes.every((node) => this.#lost.has(node.name))) void this.end(reason)
+    else for (const [server, node] of this.#servers) if (node === name) void server.stop()
   }
 
   /** Its service learns the reason before its servers end. */
@@ -162,14 +189,14 @@ class ServiceReservation implements ServerReservation {
   }
 
   async #closeOnce(): Promise<void> {
-    await Promise.all([...this.#servers].map((server) => server.stop()))
+    await Promise.all(Array.from(this.#servers.keys(), (server) => server.stop()))
     for (const { release } of this.#nodes) release()
     this.#parts.onClose()
   }
 }
 
-function neverStarted(node: number): ServerProcess {
-  const error = new StateError(`nothing is reserved for a server on node ${node} any more`)
+function neverStarted(why: string): ServerProcess {
+  const error = new StateError(why)
   const launched = Promise.reject(error)
   launched.catch(() => {})
   const ended = Promise.resolve(error.message)

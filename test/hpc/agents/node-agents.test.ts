@@ -35,12 +35,14 @@ async function oneAgent() {
   const clock = new ManualClock()
   const present = new Set(['here'])
   const warnings: string[] = []
+  const givenUp: string[] = []
   const agents = new NodeAgents({
     allocation: new HostListAllocation({ hosts: ['here'], remoteShell: [shell ?? ''], clock }),
     command: { command: ['sh', start ?? ''], input: '\n' },
     present: () => present,
     whyGone: () => 'it was silent for 10 s',
     onEnded: () => {},
+    onGivenUp: (name) => void givenUp.push(name),
     clock,
     log: { warn: (code, text) => void warnings.push(`${code}: ${text}`) },
   })
@@ -61,7 +63,7 @@ async function oneAgent() {
   await until(() => expect(isReady).toBe(true), 20)
   const count = (): number =>
     existsSync(noted ?? '') ? readFileSync(noted ?? '', 'utf8').split('\n').length - 1 : 0
-  return { set, present, warnings, until, count }
+  return { set, present, warnings, until, count, agents, givenUp }
 }
 
 describe('the agent of a node that is not there', () => {
@@ -102,7 +104,7 @@ describe('the agent of a node that is not there', () => {
   })
 
   it('is given up after three starts that failed, each with its reason', async () => {
-    const { set, present, warnings, until, count } = await oneAgent()
+    const { set, present, warnings, until, count, agents, givenUp } = await oneAgent()
     set('fails')
     present.delete('here')
     await until(() => expect(warnings).toHaveLength(4))
@@ -112,6 +114,9 @@ describe('the agent of a node that is not there', () => {
     expect(warnings[3]).toMatch(/^AgentGivenUp: node here is not used any more.*: no room$/)
     await until(() => expect(count()).toBe(4))
     expect(warnings).toHaveLength(4)
+    // Whoever has servers there, or asked for the allocation, is told.
+    expect(givenUp).toEqual(['here'])
+    expect(await agents.givenUp).toMatch(/^node here is not used any more/)
   })
 })
 
@@ -135,6 +140,7 @@ function oneStep(names: readonly string[], program: string) {
     present: () => new Set(names),
     whyGone: () => null,
     onEnded: (name, isExpected) => void ended.push(isExpected ? `${name}, as told` : name),
+    onGivenUp() {},
     clock,
     log: { warn() {} },
   })

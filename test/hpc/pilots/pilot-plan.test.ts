@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { countInVain, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
 import { type PilotKind, planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
-import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
+import { resolveResources } from '../../../src/tasks/resources.ts'
 import { assertProperty } from '../../property.ts'
 import { type QueueAnswer, Simulation } from './simulated-queue.ts'
 
@@ -123,7 +123,7 @@ describe('allocations by waiting work', () => {
     }
   })
 
-  it('asks the first kind that can run the work, and the next when that one has stopped', () => {
+  it('asks the first kind that can run the work, and the next after a failure of that one', () => {
     const gpu = { ...kind, candidates: [{ ...node, gpus: 2 }] }
     const resources = [resolveResources({ gpus: 1 })]
     const needing = new Simulation([kind, gpu], [willing], { resources })
@@ -131,11 +131,13 @@ describe('allocations by waiting work', () => {
     needing.run(10)
     expect(needing.pilots.map((one) => one.kind)).toEqual([1, 1])
     const refused = { ...willing, isRefused: true }
-    const answers = [refused, refused, refused, willing]
-    const plain = new Simulation([{ ...kind, backlog: 1 }, gpu], answers)
+    const plain = new Simulation([{ ...kind, backlog: 1 }, gpu], [refused, willing])
     plain.left = 4
-    plain.run(200)
-    expect(plain.histories[0]).toMatchObject({ submitted: 3, failures: 3 })
+    // The first one is not tried again so soon.
+    plain.run(8)
+    expect(plain.orders.map((one) => one.kind)).toEqual([0, 1])
+    plain.run(100)
+    expect(plain.histories[0]).toMatchObject({ submitted: 1, failures: 1 })
     expect(plain.done).toBe(4)
   })
 
@@ -184,25 +186,17 @@ describe('allocations by waiting work', () => {
     const common = { kinds: [kind, kind], histories: [], pilots: [waiting], now: 10 }
     const plan = planPilots({ ...common, work })
     expect(plan).toEqual({
-      submit: [{ kind: 0, work: [workKey({ resources: resolveResources({}) })], leastCores: null }],
+      submit: [
+        {
+          kind: 0,
+          work: [workKey({ resources: resolveResources({}) })],
+          leastCores: null,
+          leastMemoryMb: null,
+        },
+      ],
       end: [],
     })
     expect(planPilots({ ...common, work: [] })).toEqual({ submit: [], end: ['job-1'] })
-  })
-
-  it('asks for large nodes where a kind has smaller ones, if the work needs them', () => {
-    const mixed = { ...kind, candidates: [node, { ...node, cores: 8 }] }
-    const leastOf = (request: Partial<ResourceRequest>): unknown => {
-      const work = [{ resources: resolveResources(request), count: 1 }]
-      return planPilots({ kinds: [mixed], histories: [], pilots: [], now: 10, work }).submit.map(
-        ({ leastCores }) => leastCores,
-      )
-    }
-    expect(leastOf({})).toEqual([null])
-    expect(leastOf({ cores: 4 })).toEqual([null])
-    expect(leastOf({ cores: 8 })).toEqual([8])
-    expect(leastOf({ ranks: 6, ranksPerNode: 6 })).toEqual([6])
-    expect(leastOf({ cores: 9 })).toEqual([])
   })
 
   it('asks three times for work that none that came could run, each time later', () => {

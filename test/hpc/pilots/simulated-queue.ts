@@ -161,7 +161,7 @@ export class Simulation {
     // What ran there is tried again.
     for (const { of } of pilot.tasks) of.left++
     const { cause = 'loss' } = pilot.answer
-    this.#remove(pilot.id, judgeEnd(age, cause, pilot.hasRun), 'NODE_FAIL')
+    this.#remove(pilot.id, judgeEnd(age, cause, pilot), 'NODE_FAIL')
   }
 
   /** Each task has a share of the allocation. */

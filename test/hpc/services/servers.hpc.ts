@@ -214,6 +214,23 @@ describe('model servers on the nodes of an allocation', () => {
     },
   )
 
+  needs(...slurmNeeds)('prompts end when the only node of their service is given up', async () => {
+    const warnings: string[] = []
+    const hpc = await create({ log: { warn: (code) => void warnings.push(code) } })
+    onTestFinished(() => hpc.close())
+    const alone = await open(hpc, 'alone', { offset: 1 })
+    const { runAt } = await slurm()
+    await eventually(async () => {
+      await runAt('n2', 'pkill', '-KILL', '-f', 'node-agent.ts n2').catch(() => {})
+      expect(warnings).toContain('AgentGivenUp')
+    })
+    const message = expect.stringContaining('node n2 is not used any more') as unknown
+    expect(await alone.generate(['question'], 86_400)).toEqual([
+      { error: { code: 'engine_lost', message } },
+    ])
+    await expect(open(hpc, 'next', { offset: 1 })).rejects.toThrow('node n2 is not used any more')
+  })
+
   needs(...slurmNeeds)('a service waits for tasks that have its GPUs', async () => {
     const hpc = await create({ log: { warn: () => {} } })
     await using session = new Session([hpc])
