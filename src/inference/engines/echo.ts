@@ -216,7 +216,7 @@ function lastUserText(input: GenerationInput): string {
 function formatted(prompt: string, format: OutputFormat): string {
   if (format.kind === 'text') return prompt
   if (format.kind === 'json_object') return JSON.stringify({ echo: prompt })
-  return JSON.stringify(sampleJson(format.schema, prompt))
+  return format.kind === 'json_schema' ? JSON.stringify(sampleJson(format.schema, prompt)) : prompt
 }
 
 /** For `ignoreEos`: repeats the tokens up to the length. */

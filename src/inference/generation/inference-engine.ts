@@ -84,11 +84,18 @@ export type GenerationInput =
       readonly fields?: WireFields
     }
 
-/** The required format of the output: any text, a JSON object, or JSON that matches a schema. */
+/**
+ * The required format of the output: any text, a JSON object, JSON that matches a schema, or a text
+ * by a regular expression, a list of choices or a grammar of llama.cpp (GBNF). `field` is the field
+ * of the request that says so. Engines need not support the last three.
+ */
 export type OutputFormat =
   | { readonly kind: 'text' }
   | { readonly kind: 'json_object' }
-  | { readonly kind: 'json_schema'; readonly schema: object }
+  | { readonly kind: 'json_schema'; readonly schema: object; readonly field?: string }
+  | { readonly kind: 'regex'; readonly pattern: string; readonly field?: string }
+  | { readonly kind: 'choice'; readonly choices: readonly string[]; readonly field?: string }
+  | { readonly kind: 'grammar'; readonly grammar: string; readonly field?: string }
 
 /** How tokens are sampled; defaults have been filled in. */
 export interface Sampling {

@@ -12,7 +12,7 @@ import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
-import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
+import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
 import { bytesOfSpelling, longestSpelling } from './token-text.ts'
@@ -54,7 +54,7 @@ export async function loadRuntime(
     template: createTemplate(model),
     createGrammar: (format) => ({
       ofRuntime: new library.LlamaGrammar(llama, {
-        grammar: format.kind === 'json_object' ? objectGrammar : toJsonGrammar(format.schema),
+        grammar: grammarOf(format),
       }),
     }),
   }

@@ -84,7 +84,8 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     const tokens = ids ?? promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
     if (tokens.length >= contextLength) return tooLong(`${tokens.length}`, contextLength)
-    const grammar = format.kind === 'text' ? null : runtime.createGrammar(format)
+    const grammar = createGrammar(format, input, runtime)
+    if (grammar !== null && 'code' in grammar) return grammar
     const prompt = rendered.pieces.at(-1) ?? ''
     const reading = readingOf({ input, template, prompt, hasGrammar, vocabulary })
     return { tokens, grammar, reading }
@@ -106,6 +107,23 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   return {
     code: 'engine_error',
     message: `the chat template of the model cannot be rendered: ${problem ?? message}`,
+  }
+}
+
+/** What cannot be enforced is a failure that names the field. */
+function createGrammar(
+  format: OutputFormat,
+  input: GenerationInput,
+  runtime: LlamaRuntime,
+): Grammar | Failure | null {
+  if (format.kind === 'text') return null
+  try {
+    return runtime.createGrammar(format)
+  } catch (error) {
+    const field = 'field' in format ? format.field : undefined
+    const param = requiresCall(input) ? 'tools' : (field ?? 'response_format')
+    const message = `Invalid '${param}': ${messageOf(error)}`
+    return { code: 'unsupported', message, param }
   }
 }
 

@@ -115,6 +115,9 @@ function samplingFields(sampling: Sampling): WireFields {
 function formatFields(format: OutputFormat): Record<string, unknown> {
   if (format.kind === 'text') return {}
   if (format.kind === 'json_object') return { response_format: { type: 'json_object' } }
+  if (format.kind === 'regex') return { guided_regex: format.pattern }
+  if (format.kind === 'choice') return { guided_choice: format.choices }
+  if (format.kind === 'grammar') return { guided_grammar: format.grammar }
   const json_schema = { name: 'answer', strict: true, schema: format.schema }
   return { response_format: { type: 'json_schema', json_schema } }
 }

@@ -5,7 +5,6 @@ import type { z } from '../../../schema/schema.ts'
 import type {
   ChatMessage,
   GenerationInput,
-  OutputFormat,
   Sampling,
   SupportedFields,
   ToolChoice,
@@ -14,6 +13,7 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { FieldCheck } from './field-check.ts'
+import { outputFormatOf } from './output-format.ts'
 import { isGiven, logprobsOf, samplingOf } from './sampling-of.ts'
 import {
   createPassedSchemas,
@@ -224,7 +224,8 @@ function toChatRequest(
   const toolChoice = toolChoiceOf(body, tools)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = logprobsOf(body)
-  if (isGiven(body.response_format)) sampling.format = toFormat(body.response_format)
+  const format = outputFormatOf(body)
+  if (format !== undefined) sampling.format = format
   return {
     model,
     inputs: [
@@ -309,11 +310,6 @@ function toolChoiceOf(
   )
 }
 
-function toFormat(format: NonNullable<ChatBody['response_format']>): OutputFormat {
-  if (format.type !== 'json_schema') return { kind: format.type }
-  return { kind: 'json_schema', schema: format.json_schema.schema }
-}
-
 /** A completion request; with `isEcho` each answer begins with its prompt. */
 interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
@@ -332,6 +328,8 @@ function toCompletionRequest(
   expectAnswers(n, prompts.length, rules)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = body.logprobs ?? null
+  const format = outputFormatOf(body)
+  if (format !== undefined) sampling.format = format
   const isEcho = body.echo ?? false
   const hasTokens = prompts.some((prompt) => typeof prompt !== 'string')
   if (isEcho && (hasTokens || sampling.logprobs !== null)) sampling.echo = true

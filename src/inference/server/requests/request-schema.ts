@@ -27,6 +27,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
       tool_choice: toolChoice.nullish(),
       response_format: responseFormat.nullish(),
       ...templateFields,
+      ...guideFields,
       user,
       n: n.describe('Number of answers. Default 1.'),
       logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
@@ -53,6 +54,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
         .max(5)
         .nullish()
         .describe('Returns log probabilities, with this many alternatives for each token.'),
+      ...guideFields,
       ...samplingFields(bounds),
       ...streamFields,
     }),
@@ -197,13 +199,27 @@ const templateFields = {
 const responseFormat = z
   .discriminatedUnion('type', [
     z.object({ type: z.literal('text') }),
-    z.object({ type: z.literal('json_object') }),
+    z.object({ type: z.literal('json_object'), schema: jsonSchema.nullish() }),
     z.object({
       type: z.literal('json_schema'),
       json_schema: z.object({ name: z.string().max(64).nullish(), schema: jsonSchema }),
     }),
   ])
   .describe('Plain text, any JSON object, or JSON that fits a schema.')
+
+const jsonSchemaOrText = annotate(z.union([jsonSchema, z.string().max(262_144)]), {
+  expected: 'an object or a string',
+})
+
+/** What an answer must look like, by the names of vLLM and llama-server. */
+const guideFields = {
+  guided_json: jsonSchemaOrText.nullish().describe('JSON that fits a schema.'),
+  json_schema: jsonSchema.nullish().describe('The same as `guided_json`.'),
+  guided_regex: z.string().max(1024).nullish().describe('A text that matches the expression.'),
+  guided_choice: z.array(z.string().max(1024)).min(1).max(256).nullish().describe('One of these.'),
+  guided_grammar: z.string().max(65_536).nullish().describe('A grammar of llama.cpp (GBNF).'),
+  grammar: z.string().max(65_536).nullish().describe('The same as `guided_grammar`.'),
+}
 
 const stopText = z.string().min(1).max(1024)
 

@@ -1,7 +1,8 @@
-/**
- * Translates a JSON schema into a grammar (GBNF) for llama.cpp. Enforces the structure, but not
- * bounds of numbers, patterns and formats of strings.
- */
+/** Translates a JSON schema into a grammar (GBNF) for llama.cpp; refuses what it cannot enforce. */
+
+import { integerGrammar, type NumberBounds, numberGrammar } from './number-grammar.ts'
+import { patternGrammar } from './pattern-grammar.ts'
+import { freeFormats, stringFormats } from './string-formats.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 
@@ -10,7 +11,6 @@ const inexpressible = [
   'not',
   'if',
   'patternProperties',
-  'propertyNames',
   'dependentSchemas',
   'contains',
   'multipleOf',
@@ -121,7 +121,9 @@ class GrammarWriter {
     if (type === 'object') return this.#object(schema, depth)
     if (type === 'array') return this.#array(schema, depth)
     if (type === 'string') return stringOf(schema)
-    if (['number', 'integer', 'boolean', 'null', 'value'].includes(type)) return type
+    if (type === 'integer') return integerGrammar(boundsOf(schema))
+    if (type === 'number') return numberGrammar(boundsOf(schema))
+    if (['boolean', 'null', 'value'].includes(type)) return type
     throw new Error(`there is no type \`${type}\``)
   }
 
@@ -152,13 +154,18 @@ class GrammarWriter {
   #otherMember(schema: Schema, depth: number): string | null {
     const others = othersOf(schema)
     if (others === false) return null
-    return this.#named(`string ":" ws ${this.expression(others, depth + 1)} ws`)
+    const names = schema['propertyNames'] ?? true
+    const name = names === true ? 'string' : this.expression(toTextSchema(names), depth + 1)
+    return this.#named(`${name} ":" ws ${this.expression(others, depth + 1)} ws`)
   }
 
   #array(schema: Schema, depth: number): string {
     if (Array.isArray(schema['prefixItems'])) {
       const items = schema['prefixItems'].map((item) => this.expression(item, depth + 1))
       return `"[" ws ${items.join(' ws "," ws ')} ws "]"`
+    }
+    if (schema['uniqueItems'] === true && numberIn(schema, 'maxItems') !== 1) {
+      return uniqueArray(schema)
     }
     const item = this.#named(this.expression(schema['items'] ?? true, depth + 1))
     const least = numberIn(schema, 'minItems') ?? 0
@@ -221,9 +228,82 @@ function typesOf(schema: Schema): readonly string[] {
   return 'items' in schema || 'prefixItems' in schema ? ['array'] : ['value']
 }
 
+/** A schema of the names of members: they are texts. */
+function toTextSchema(names: unknown): Schema {
+  if (typeof names !== 'object' || names === null) throw unenforceable('propertyNames')
+  return { type: 'string', ...names }
+}
+
+/** The most lists that are written out for a list without repetitions. */
+const maxUniqueLists = 400
+
+/** Every list of different values is written out: that is possible for a few values only. */
+function uniqueArray(schema: Schema): string {
+  const values = valuesOf(schema['items'])
+  const least = numberIn(schema, 'minItems') ?? 0
+  const most = Math.min(numberIn(schema, 'maxItems') ?? Infinity, values.length)
+  const lists: string[] = []
+  const extend = (chosen: readonly string[]): void => {
+    if (chosen.length >= least) lists.push(chosen.join(' ws "," ws '))
+    if (lists.length > maxUniqueLists) throw unenforceable('uniqueItems')
+    if (chosen.length >= most) return
+    for (const value of values) if (!chosen.includes(value)) extend([...chosen, value])
+  }
+  extend([])
+  return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : list)))} ws "]"`
+}
+
+/** The literals of a schema that has few values. */
+function valuesOf(items: unknown): readonly string[] {
+  const { enum: given, type, const: only } = (items ?? {}) as Schema
+  if (Array.isArray(given)) return [...new Set(given.map(literal))]
+  if (only !== undefined) return [literal(only)]
+  if (type === 'boolean') return [literal(true), literal(false)]
+  throw unenforceable('uniqueItems')
+}
+
+function boundsOf(schema: Schema): NumberBounds {
+  const bound = (key: string): number | null => {
+    const value = schema[key]
+    return typeof value === 'number' && Number.isFinite(value) ? value : null
+  }
+  const [min, over] = [bound('minimum'), bound('exclusiveMinimum')]
+  const [max, under] = [bound('maximum'), bound('exclusiveMaximum')]
+  const isMinExclusive = over !== null && (min === null || over >= min)
+  const isMaxExclusive = under !== null && (max === null || under <= max)
+  return toBounds({
+    min: isMinExclusive ? over : min,
+    max: isMaxExclusive ? under : max,
+    isMinExclusive,
+    isMaxExclusive,
+  })
+}
+
+/** Bounds beyond what a grammar can count are none: zod writes those of safe integers. */
+function toBounds(bounds: NumberBounds): NumberBounds {
+  const limit = (value: number | null): number | null =>
+    value === null || Math.abs(value) >= Number.MAX_SAFE_INTEGER ? null : value
+  return { ...bounds, min: limit(bounds.min), max: limit(bounds.max) }
+}
+
+/** The pattern of a text, its own or that of its format. */
+function patternOf({ pattern, format }: Schema): string | null {
+  if (typeof pattern === 'string') return pattern
+  if (typeof format !== 'string' || freeFormats.has(format)) return null
+  const known = Object.hasOwn(stringFormats, format) ? stringFormats[format] : undefined
+  if (known === undefined) throw new Error(`\`format\`: \`${format}\` cannot be enforced`)
+  return known
+}
+
 function stringOf(schema: Schema): string {
   const least = numberIn(schema, 'minLength') ?? 0
   const most = numberIn(schema, 'maxLength')
+  const pattern = patternOf(schema)
+  if (pattern !== null) {
+    const isLimited = most !== null || least > 1
+    if (isLimited) throw new Error('`pattern` with `minLength` or `maxLength` cannot be enforced')
+    return String.raw`"\"" ${patternGrammar(pattern, 'json')} "\""`
+  }
   if (least === 0 && most === null) return 'string'
   return String.raw`"\"" char{${least},${most ?? ''}} "\""`
 }

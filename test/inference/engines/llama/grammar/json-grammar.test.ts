@@ -1,10 +1,84 @@
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { assertProperty } from '../../../../property.ts'
 import {
   objectGrammar,
   toJsonGrammar,
-} from '../../../../src/inference/engines/llama/json-grammar.ts'
+} from '../../../../../src/inference/engines/llama/grammar/json-grammar.ts'
 
 const rootOf = (schema: object): string => toJsonGrammar(schema).split('\n')[0] ?? ''
+
+/** For each keyword that clients send: a schema, values that fit it, and values that do not. */
+const keywords: readonly (readonly [object, readonly unknown[], readonly unknown[]])[] = [
+  [{ type: 'integer', minimum: 3, maximum: 120 }, [3, 9, 10, 99, 100, 120], [2, 121, 1000, -5]],
+  [{ type: 'integer', minimum: -12, maximum: 7 }, [-12, -9, -1, 0, 7], [-13, 8, 12]],
+  [{ type: 'integer', minimum: 0 }, [0, 5, 123456789], [-1]],
+  [{ type: 'integer', maximum: -1 }, [-1, -99], [0, 1]],
+  [{ type: 'integer', exclusiveMinimum: 0, exclusiveMaximum: 10 }, [1, 9], [0, 10]],
+  [{ type: 'number', minimum: 0, maximum: 1 }, [0, 0.25, 1], [1.5, 2, -0.5]],
+  [{ type: 'number', exclusiveMinimum: 0 }, [0.1, 3, 12.5], [0, -1]],
+  [{ type: 'number', minimum: 0.5, maximum: 2.75 }, [0.5, 0.75, 1, 2.75], [0.4, 2.8, 3]],
+  [{ type: 'number', maximum: -1.5 }, [-1.5, -2, -30.25], [-1, 0, 2]],
+  [{ type: 'string', pattern: '^[A-Z]{2}-\\d{3,4}$' }, ['AB-123', 'XY-9999'], ['ab-123', 'AB-12']],
+  [{ type: 'string', pattern: 'cat|dog' }, ['cat', 'a dog!'], ['bird']],
+  [{ type: 'string', pattern: '^(?:a|b)+c?$' }, ['abab', 'ac'], ['c', 'abcc']],
+  [{ type: 'string', pattern: '^"x\\\\$' }, ['"x\\'], ['x']],
+  [{ type: 'string', pattern: '^[^a-c]$' }, ['d', 'é'], ['a', 'dd']],
+  [{ type: 'string', pattern: '^\\w+@\\S*$' }, ['me@x'], ['me @x', '@']],
+  [{ type: 'string', format: 'date' }, ['2026-11-16'], ['2026-13-01', 'today']],
+  [{ type: 'string', format: 'time' }, ['23:59:59Z'], ['25:00:00Z']],
+  [{ type: 'string', format: 'date-time' }, ['2026-11-16T20:00:00+01:00'], ['2026-11-16']],
+  [{ type: 'string', format: 'duration' }, ['P3DT4H', 'PT5M'], ['3 days']],
+  [{ type: 'string', format: 'email' }, ['ada@example.org'], ['ada', 'a@b']],
+  [{ type: 'string', format: 'uuid' }, ['123e4567-e89b-42d3-a456-426614174000'], ['123']],
+  [{ type: 'string', format: 'hostname' }, ['www.example.org'], ['-a.b']],
+  [{ type: 'string', format: 'ipv4' }, ['192.168.0.1'], ['256.1.1.1']],
+  [{ type: 'string', format: 'ipv6' }, ['2001:db8:0:0:0:0:0:1'], ['::g']],
+  [{ type: 'string', format: 'uri' }, ['https://example.org/a/b'], ['example']],
+  [{ type: 'string', format: 'password' }, ['anything'], []],
+  [{ type: 'string', minLength: 2, maxLength: 3 }, ['ab', 'abc'], ['a', 'abcd']],
+  [
+    { type: 'array', items: { enum: ['a', 'b', 'c'] }, uniqueItems: true, minItems: 1 },
+    [['a'], ['c', 'a'], ['b', 'a', 'c']],
+    [[], ['a', 'a'], ['a', 'b', 'a']],
+  ],
+  [
+    { type: 'array', items: { type: 'boolean' }, uniqueItems: true },
+    [[], [true, false]],
+    [[true, true]],
+  ],
+  [{ type: 'array', items: {}, uniqueItems: true, maxItems: 1 }, [[], [1]], [[1, 1]]],
+  [
+    {
+      type: 'object',
+      propertyNames: { type: 'string' },
+      additionalProperties: { type: 'integer' },
+    },
+    [{}, { a: 1, b: 2 }],
+    [{ a: 'x' }],
+  ],
+  [
+    { type: 'object', propertyNames: { pattern: '^[a-z]+$' }, additionalProperties: true },
+    [{ abc: 1 }],
+    [{ A: 1 }],
+  ],
+  [{ enum: ['x', 2] }, ['x', 2], ['y', 3]],
+  [{ const: 'x' }, ['x'], ['y']],
+  [{ anyOf: [{ type: 'integer' }, { type: 'null' }] }, [1, null], ['a']],
+  [{ oneOf: [{ const: 1 }, { const: 2 }] }, [1, 2], [3]],
+  [{ allOf: [{ type: 'boolean' }] }, [true], [1]],
+  [{ $defs: { a: { const: 1 } }, $ref: '#/$defs/a' }, [1], [2]],
+  [{ prefixItems: [{ const: 1 }], minItems: 1, items: false, type: 'array' }, [[1]], [[2]]],
+  [{ type: ['string', 'null'], title: 't', description: 'd', default: null }, ['a', null], [1]],
+]
+
+/** Not checked by the validator here: what grammars allow is narrower. */
+const formats = Object.fromEntries(
+  ['date', 'time', 'date-time', 'duration', 'email', 'uuid', 'hostname', 'ipv4', 'ipv6']
+    .concat('uri', 'password')
+    .map((name) => [name, true as const]),
+)
 
 describe('toJsonGrammar', () => {
   it.each([
@@ -134,12 +208,42 @@ describe('toJsonGrammar', () => {
     expect(rootOf({ type: 'object', minProperties: 0 })).toBe(rootOf({ type: 'object' }))
   })
 
-  it.each([
-    [{ type: 'number', minimum: 1, maximum: 2 }, 'number'],
-    [{ type: 'integer', exclusiveMinimum: 1, exclusiveMaximum: 2 }, 'integer'],
-    [{ type: 'string', pattern: '^a$', format: 'email' }, 'string'],
-  ])('ignores what it cannot enforce in %j', (schema, root) => {
-    expect(rootOf(schema)).toBe(`root ::= ${root}`)
+  it.each(keywords)('enforces %j', (schema, allowed, refused) => {
+    const pattern = toPattern(toJsonGrammar(schema))
+    const isValid = new Ajv2020({ formats }).compile(schema)
+    for (const value of allowed) {
+      expect(JSON.stringify(value)).toMatch(pattern)
+      expect(isValid(value), JSON.stringify(value)).toBe(true)
+    }
+    for (const value of refused) expect(JSON.stringify(value)).not.toMatch(pattern)
+  })
+
+  it('integers between random bounds are those that the grammar accepts', () => {
+    const bound = fc.integer({ min: -1200, max: 1200 })
+    assertProperty(
+      fc.property(bound, fc.nat(1500), bound, (min, size, value) => {
+        const max = min + size
+        const pattern = toPattern(toJsonGrammar({ type: 'integer', minimum: min, maximum: max }))
+        for (const one of [min, max, min - 1, max + 1, value]) {
+          expect(pattern.test(String(one)), `${min} ${one} ${max}`).toBe(one >= min && one <= max)
+        }
+      }),
+    )
+  })
+
+  it('numbers between random bounds: what the grammar accepts is between them', () => {
+    const number = fc.integer({ min: -3000, max: 3000 }).map((hundredths) => hundredths / 100)
+    assertProperty(
+      fc.property(number, fc.integer({ min: 100, max: 2000 }), number, (min, size, value) => {
+        const max = Math.round(min * 100 + size) / 100
+        const pattern = toPattern(toJsonGrammar({ type: 'number', minimum: min, maximum: max }))
+        for (const one of [min, max, value, min - 0.01, max + 0.01, (min + max) / 2]) {
+          const rounded = Math.round(one * 100) / 100
+          const isBetween = rounded >= min && rounded <= max
+          expect(pattern.test(String(rounded)), `${min} ${rounded} ${max}`).toBe(isBetween)
+        }
+      }),
+    )
   })
 
   it.each([
@@ -147,6 +251,16 @@ describe('toJsonGrammar', () => {
     [{ allOf: [{}, {}] }, '`allOf` cannot be enforced'],
     [{ type: 'array', contains: {} }, '`contains` cannot be enforced'],
     [{ type: 'number', multipleOf: 0.5 }, '`multipleOf` cannot be enforced'],
+    [{ type: 'string', pattern: '(?=a)b' }, '`(?=` in a `pattern` cannot be enforced'],
+    [{ type: 'string', pattern: '(a)\\1' }, '`\\1` in a `pattern` cannot be enforced'],
+    [{ type: 'string', pattern: '\\bword' }, '`\\b` in a `pattern` cannot be enforced'],
+    [{ type: 'string', pattern: 'a', maxLength: 3 }, '`pattern` with `minLength` or `maxLength`'],
+    [{ type: 'string', format: 'semver' }, '`format`: `semver` cannot be enforced'],
+    [{ type: 'array', uniqueItems: true }, '`uniqueItems` cannot be enforced'],
+    [{ type: 'integer', minimum: 2, maximum: 1 }, 'no integer is between the bounds'],
+    [{ type: 'object', patternProperties: {} }, '`patternProperties` cannot be enforced'],
+    [{ if: {} }, '`if` cannot be enforced'],
+    [{ dependentSchemas: {} }, '`dependentSchemas` cannot be enforced'],
     [{ type: 'object', minProperties: 1 }, '`minProperties` cannot be enforced'],
     [{ minProperties: 1 }, '`minProperties` cannot be enforced'],
     [{ ...two, minProperties: 2 }, '`minProperties` cannot be enforced'],

@@ -1,0 +1,20 @@
+/** The grammar (GBNF) of a required format of the output. Pure. */
+
+import type { OutputFormat } from '../../../generation/inference-engine.ts'
+import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
+import { patternGrammar } from './pattern-grammar.ts'
+
+/** Throws an `Error` that names what cannot be enforced. */
+export function grammarOf(format: Exclude<OutputFormat, { kind: 'text' }>): string {
+  if (format.kind === 'json_object') return objectGrammar
+  if (format.kind === 'json_schema') return toJsonGrammar(format.schema)
+  if (format.kind === 'regex') return `root ::= ${patternGrammar(format.pattern, 'plain')}`
+  if (format.kind === 'choice') return `root ::= ${format.choices.map(quoted).join(' | ')}`
+  return format.grammar
+}
+
+const quoted = (text: string): string =>
+  `"${text
+    .replaceAll('\\', String.raw`\\`)
+    .replaceAll('"', String.raw`\"`)
+    .replaceAll('\n', String.raw`\n`)}"`

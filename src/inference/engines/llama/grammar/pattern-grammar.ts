@@ -1,0 +1,246 @@
+/** Translates regular expressions into expressions of GBNF. Pure. */
+
+/** What the text is a part of: a text of JSON, where some letters are escaped, or nothing. */
+export type PatternPlace = 'json' | 'plain'
+
+/**
+ * An expression for texts that match; a pattern that is not anchored may have text around it.
+ * Throws for look-around, back references and other things that a grammar cannot say.
+ */
+export function patternGrammar(pattern: string, place: PatternPlace): string {
+  const parser = new PatternParser(pattern, place)
+  return parser.parse()
+}
+
+/** The longest pattern that is translated. */
+const maxPattern = 1024
+const maxRepeats = 256
+
+type Range = readonly [number, number]
+
+const classes: Readonly<Record<string, readonly Range[]>> = {
+  d: [[0x30, 0x39]],
+  w: [
+    [0x30, 0x39],
+    [0x41, 0x5a],
+    [0x5f, 0x5f],
+    [0x61, 0x7a],
+  ],
+  s: [
+    [0x20, 0x20],
+    [0x09, 0x0a],
+    [0x0d, 0x0d],
+  ],
+}
+
+const escapes: Readonly<Record<string, number>> = { n: 0x0a, r: 0x0d, t: 0x09, f: 0x0c, v: 0x0b }
+
+class PatternParser {
+  readonly #pattern: readonly string[]
+  readonly #place: PatternPlace
+  #at = 0
+
+  constructor(pattern: string, place: PatternPlace) {
+    if (pattern.length > maxPattern) {
+      throw new Error(`a pattern may have ${maxPattern} characters`)
+    }
+    this.#pattern = Array.from(pattern)
+    this.#place = place
+  }
+
+  parse(): string {
+    const choices = this.#choices(true)
+    if (this.#at < this.#pattern.length) throw this.#unsupported(this.#pattern[this.#at] ?? '')
+    return choices
+  }
+
+  #choices(isTop: boolean): string {
+    const choices = [this.#sequence(isTop)]
+    while (this.#skip('|')) choices.push(this.#sequence(isTop))
+    return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
+  }
+
+  /** At the top, what is not anchored may have any text before and after it. */
+  #sequence(isTop: boolean): string {
+    const items: string[] = []
+    const isStart = this.#skip('^')
+    if (isStart && !isTop) throw this.#unsupported('^')
+    let isEnd = false
+    for (;;) {
+      const next = this.#pattern[this.#at]
+      if (next === undefined || next === '|' || next === ')') break
+      if (next === '$' && isTop) {
+        this.#at++
+        isEnd = true
+        break
+      }
+      items.push(this.#quantified())
+    }
+    const any = this.#place === 'json' ? 'char*' : '[^\\x00]*'
+    const body = items.length === 0 ? '""' : items.join(' ')
+    if (!isTop) return body
+    return [...(isStart ? [] : [any]), body, ...(isEnd ? [] : [any])].join(' ')
+  }
+
+  #quantified(): string {
+    const atom = this.#atom()
+    const range = this.#quantifier()
+    if (range === null) return atom
+    this.#skip('?')
+    const isOne = /^\[(?:[^\]\\]|\\.)*\]$|^"(?:[^"\\]|\\.)"$/.test(atom)
+    return `${isOne ? atom : `( ${atom} )`}${range}`
+  }
+
+  #quantifier(): string | null {
+    if (this.#skip('*')) return '*'
+    if (this.#skip('+')) return '+'
+    if (this.#skip('?')) return '?'
+    const rest = this.#pattern.slice(this.#at).join('')
+    const match = /^\{(\d+)(,(\d*))?\}/.exec(rest)
+    if (match === null) return null
+    const [whole, least = '0', comma, most = ''] = match
+    if (Math.max(Number(least), Number(most)) > maxRepeats) {
+      throw new Error(`a pattern may repeat up to ${maxRepeats} times`)
+    }
+    this.#at += whole.length
+    return comma === undefined ? `{${least}}` : `{${least},${most}}`
+  }
+
+  #atom(): string {
+    const letter = this.#pattern[this.#at++] ?? ''
+    if (letter === '(') return this.#group()
+    if (letter === '[') return this.#class()
+    if (letter === '.') return this.#ranges([[0x0a, 0x0a]], true)
+    if (letter === '\\') {
+      const found = this.#escape()
+      return this.#ranges(found.ranges, found.isNegated)
+    }
+    if ('^$*+?{}'.includes(letter) && letter !== '}' && letter !== '{') {
+      throw this.#unsupported(letter)
+    }
+    const code = letter.codePointAt(0) ?? 0
+    return this.#ranges([[code, code]], false)
+  }
+
+  #group(): string {
+    if (this.#skip('?')) {
+      const kind = this.#pattern[this.#at++]
+      const isNamed = kind === '<' && /[^=!]/.test(this.#pattern[this.#at] ?? '=')
+      if (isNamed) while (this.#pattern[this.#at++] !== '>') this.#expectMore()
+      else if (kind !== ':') throw this.#unsupported(`(?${kind ?? ''}`)
+    }
+    const inner = this.#choices(false)
+    if (!this.#skip(')')) throw new Error('a bracket of the pattern is not closed')
+    return `( ${inner} )`
+  }
+
+  #class(): string {
+    const isNegated = this.#skip('^')
+    const ranges: Range[] = []
+    while (!this.#skip(']')) {
+      this.#expectMore()
+      const first = this.#classItem()
+      const isRange = this.#pattern[this.#at] === '-' && this.#pattern[this.#at + 1] !== ']'
+      const [from] = first
+      if (!isRange || first.length !== 1 || from === undefined) ranges.push(...first)
+      else {
+        this.#at++
+        const [to] = this.#classItem()
+        if (to === undefined) throw this.#unsupported('-')
+        ranges.push([from[0], to[1]])
+      }
+    }
+    return this.#ranges(ranges, isNegated)
+  }
+
+  #classItem(): readonly Range[] {
+    const letter = this.#pattern[this.#at++] ?? ''
+    if (letter !== '\\') {
+      const code = letter.codePointAt(0) ?? 0
+      return [[code, code]]
+    }
+    const { ranges, isNegated } = this.#escape()
+    if (isNegated) throw this.#unsupported('a negated class in a class')
+    return ranges
+  }
+
+  #escape(): { readonly ranges: readonly Range[]; readonly isNegated: boolean } {
+    const letter = this.#pattern[this.#at++] ?? ''
+    const known = classes[letter.toLowerCase()]
+    if (known !== undefined) return { ranges: known, isNegated: letter !== letter.toLowerCase() }
+    const code = this.#codeOf(letter)
+    return { ranges: [[code, code]], isNegated: false }
+  }
+
+  #codeOf(letter: string): number {
+    const rest = this.#pattern.slice(this.#at).join('')
+    const hex = { x: /^[\da-fA-F]{2}/, u: /^[\da-fA-F]{4}/ }[letter]?.exec(rest)?.[0]
+    if (hex !== undefined) {
+      this.#at += hex.length
+      return Number.parseInt(hex, 16)
+    }
+    const known = escapes[letter]
+    if (known !== undefined) return known
+    if (/[A-Za-z0-9]/.test(letter)) throw this.#unsupported(`\\${letter}`)
+    return letter.codePointAt(0) ?? 0
+  }
+
+  /** A set of letters; inside of JSON, those that have to be escaped are written so. */
+  #ranges(ranges: readonly Range[], isNegated: boolean): string {
+    const inside = ranges.map(([from, to]) => rangeText(from, to)).join('')
+    if (this.#place === 'plain') return `[${isNegated ? '^' : ''}${inside}]`
+    if (isNegated) return String.raw`[^"\\\x7F\x00-\x1F${inside}]`
+    const has = (code: number): boolean => ranges.some(([from, to]) => from <= code && code <= to)
+    const plain = ranges.flatMap(([from, to]) => withoutEscaped(from, to))
+    const escaped = jsonEscapes.filter(([code]) => has(code)).map(([, text]) => text)
+    const set = plain.map(([from, to]) => rangeText(from, to)).join('')
+    const choices = [...(set === '' ? [] : [`[${set}]`]), ...escaped]
+    return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
+  }
+
+  #skip(letter: string): boolean {
+    const isIt = this.#pattern[this.#at] === letter
+    if (isIt) this.#at++
+    return isIt
+  }
+
+  #expectMore(): void {
+    if (this.#at >= this.#pattern.length) throw new Error('a bracket of the pattern is not closed')
+  }
+
+  #unsupported(what: string): Error {
+    return new Error(`\`${what}\` in a \`pattern\` cannot be enforced`)
+  }
+}
+
+/** Letters that stand escaped in a text of JSON, as GBNF writes them. */
+const jsonEscapes: readonly (readonly [number, string])[] = [
+  [0x22, String.raw`"\\\""`],
+  [0x5c, String.raw`"\\\\"`],
+  [0x0a, String.raw`"\\n"`],
+  [0x0d, String.raw`"\\r"`],
+  [0x09, String.raw`"\\t"`],
+]
+
+function withoutEscaped(from: number, to: number): readonly Range[] {
+  const kept: Range[] = []
+  let start = Math.max(from, 0x20)
+  for (const code of [0x22, 0x5c, 0x7f]) {
+    if (code < start || code > to) continue
+    if (code > start) kept.push([start, code - 1])
+    start = code + 1
+  }
+  if (start <= to) kept.push([start, to])
+  return kept
+}
+
+const rangeText = (from: number, to: number): string =>
+  from === to ? codeText(from) : `${codeText(from)}-${codeText(to)}`
+
+function codeText(code: number): string {
+  const letter = String.fromCodePoint(code)
+  if (/[A-Za-z0-9 ]/.test(letter)) return letter
+  if (code <= 0xff) return `\\x${code.toString(16).padStart(2, '0').toUpperCase()}`
+  if (code <= 0xffff) return `\\u${code.toString(16).padStart(4, '0').toUpperCase()}`
+  return `\\U${code.toString(16).padStart(8, '0').toUpperCase()}`
+}

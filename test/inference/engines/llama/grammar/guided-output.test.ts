@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest'
+import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
+import { RecordingGeneration, toRequest } from '../../generation.ts'
+import { useEngine, useTinyModel } from '../open-engine.ts'
+
+const tiny = useTinyModel()
+const engine = useEngine(() => tiny.path, { sequences: 4, batchSize: 16 })
+
+async function generate(format: OutputFormat, seed = 1) {
+  const listener = new RecordingGeneration()
+  const sampling = { temperature: 1, seed, maxTokens: 200, format }
+  await engine().generate([toRequest({ kind: 'text', text: 'abc' }, sampling)], listener)
+  return { text: listener.textOf(), end: listener.ends[0] }
+}
+
+const schema = (properties: Record<string, object>): OutputFormat => ({
+  kind: 'json_schema',
+  schema: { type: 'object', properties, required: Object.keys(properties) },
+})
+
+describe('llama engine: an output that must match', () => {
+  it.each<[OutputFormat, RegExp]>([
+    [{ kind: 'regex', pattern: '^[a-f]{3}-\\d{2}$' }, /^[a-f]{3}-\d{2}$/],
+    [{ kind: 'choice', choices: ['yes', 'no "or"', 'a\\b'] }, /^(?:yes|no "or"|a\\b)$/],
+    [{ kind: 'grammar', grammar: 'root ::= "x" [0-9]{2} | "y"' }, /^(?:x\d{2}|y)$/],
+    [schema({ age: { type: 'integer', minimum: 18, maximum: 21 } }), /:\s*(?:18|19|20|21)\s*\}$/],
+    [
+      schema({ part: { type: 'number', minimum: 0, maximum: 1 } }),
+      /:\s*(?:0(?:\.\d+)?|1(?:\.0+)?)\s*\}$/,
+    ],
+    [schema({ code: { type: 'string', pattern: '^[A-Z]{2}$' } }), /"[A-Z]{2}"\s*\}$/],
+    [schema({ day: { type: 'string', format: 'date' } }), /"\d{4}-[01]\d-[0-2]\d"\s*\}$/],
+  ])('%j', async (format, wanted) => {
+    for (const seed of [1, 2, 3]) {
+      const { text, end } = await generate(format, seed)
+      expect(end).toMatchObject({ kind: 'done', finishReason: 'stop' })
+      expect(text).toMatch(wanted)
+    }
+  })
+
+  it.each<[OutputFormat, string]>([
+    [{ kind: 'grammar', grammar: 'root ::= (', field: 'grammar' }, 'grammar'],
+    [{ kind: 'grammar', grammar: 'root ::= root "a"', field: 'guided_grammar' }, 'guided_grammar'],
+    [{ kind: 'regex', pattern: '(?=a)', field: 'guided_regex' }, 'guided_regex'],
+    [{ kind: 'json_schema', schema: { not: {} }, field: 'guided_json' }, 'guided_json'],
+    [{ kind: 'json_schema', schema: { not: {} } }, 'response_format'],
+  ])('%j is refused with the name of the field', async (format, param) => {
+    const { end } = await generate(format)
+    expect(end).toMatchObject({
+      kind: 'failed',
+      error: { code: 'unsupported', refusal: { status: 400, param } },
+    })
+  })
+})
