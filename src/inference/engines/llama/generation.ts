@@ -211,6 +211,7 @@ export class Generation {
           : { penalty: repetitionPenalty, window: repetitionWindow, recent },
       bias: this.#bias.isNeutral ? null : this.#bias,
       grammar,
+      isEnd: (token) => this.#runtime.vocabulary.isEnd(token),
       logprobs,
     }
   }

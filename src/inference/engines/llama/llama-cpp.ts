@@ -9,6 +9,7 @@ import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } fr
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
+import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
@@ -46,11 +47,12 @@ export async function loadRuntime(
   })
   const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
   const context = await createContext(model, order, { contextLength, threads })
+  const vocabulary = createVocabulary(model)
   return {
     contextLength,
     batchSize: order.batchSize,
-    slots: await createSlots(library, model, context, order),
-    vocabulary: createVocabulary(model),
+    slots: await createSlots(library, { model, context, vocabulary }, order),
+    vocabulary,
     template: createTemplate(model),
     createGrammar: (format) => ({
       ofRuntime: new library.LlamaGrammar(llama, {
@@ -164,10 +166,15 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
   })
 }
 
+interface LoadedParts {
+  readonly model: LlamaModel
+  readonly context: LlamaContext
+  readonly vocabulary: Vocabulary
+}
+
 async function createSlots(
   library: Library,
-  model: LlamaModel,
-  context: LlamaContext,
+  { model, context, vocabulary }: LoadedParts,
   { sequences: count, usesNativeContext }: LoadOrder,
 ): Promise<Slot[]> {
   const openGrammar = ({ grammar }: TokenChoice) => {
@@ -177,9 +184,11 @@ async function createSlots(
   }
   const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
   if (native === null) return createLibrarySlots({ library, model, context, count, openGrammar })
+  let groups: TokenGroups | undefined
   return createDirectSlots({
     context: native,
     count,
+    groups: () => (groups ??= new TokenGroups(vocabulary)),
     openGrammar(choice) {
       const state = openGrammar(choice)
       return state === undefined ? undefined : nativeGrammarState(state)

@@ -91,6 +91,7 @@ export interface TokenChoice {
     readonly biases: ReadonlyMap<Token, number>
   } | null
   readonly grammar: Grammar | null
+  readonly isEnd: (token: Token) => boolean
   /** How many of the most likely tokens are told with each token; `null` for no logprobs. */
   readonly logprobs: number | null
 }

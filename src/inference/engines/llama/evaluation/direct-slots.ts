@@ -1,19 +1,24 @@
 /** Slots that evaluate with the native context: one pass for all that are stepped together. */
 
-import type { Slot, Token, TokenChoice, TokenStream, ChosenToken } from '../runtime.ts'
-import type { NativeContext, NativeSampler, PassPart, SamplerConfig } from './native-context.ts'
+import type { Slot, Token, TokenChoice, TokenStream } from '../runtime.ts'
+import { ChoiceSampler } from './choice-sampler.ts'
+import type { TokenGroups } from './grammar-filter.ts'
+import type { NativeContext, PassPart } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
 export interface DirectSlotOptions {
   readonly context: NativeContext
   readonly count: number
-  /** The native state of a grammar, for one answer. */
+  /** The native state of a grammar, for one answer; `undefined` without a grammar. */
   readonly openGrammar: (choice: TokenChoice) => unknown
+  /** Created when the first grammar needs it. */
+  readonly groups: () => TokenGroups
 }
 
-export function createDirectSlots({ context, count, openGrammar }: DirectSlotOptions): Slot[] {
-  const passes = new PassQueue(context)
-  return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, openGrammar))
+export function createDirectSlots(options: DirectSlotOptions): Slot[] {
+  const passes = new PassQueue(options.context)
+  const { count } = options
+  return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, options))
 }
 
 type ReadLogits<T> = (indexes: Uint32Array) => Promise<T>
@@ -66,15 +71,15 @@ const none = new Uint32Array()
 class DirectSlot implements Slot {
   readonly #sequence: number
   readonly #passes: PassQueue
-  readonly #openGrammar: DirectSlotOptions['openGrammar']
+  readonly #options: DirectSlotOptions
   #tokens: Token[] = []
   /** A pass failed: what the sequence holds is not known. */
   #isUnknown = false
 
-  constructor(sequence: number, passes: PassQueue, openGrammar: DirectSlotOptions['openGrammar']) {
+  constructor(sequence: number, passes: PassQueue, options: DirectSlotOptions) {
     this.#sequence = sequence
     this.#passes = passes
-    this.#openGrammar = openGrammar
+    this.#options = options
   }
 
   get tokens(): readonly Token[] {
@@ -113,8 +118,10 @@ class DirectSlot implements Slot {
   }
 
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream {
-    const { context } = this.#passes
-    const sampler = new ChoiceSampler(context, choice, this.#openGrammar(choice))
+    const { context, openGrammar, groups } = this.#options
+    const state = openGrammar(choice)
+    const grammar = state === undefined ? null : { state, groups: groups() }
+    const sampler = new ChoiceSampler(context, choice, grammar)
     let next = tokens
     return {
       next: async () => {
@@ -139,72 +146,5 @@ class DirectSlot implements Slot {
     for (const token of tokens) this.#tokens.push(token)
     this.#isUnknown = false
     return result
-  }
-}
-
-/** Chooses the tokens of one answer. */
-class ChoiceSampler {
-  readonly #context: NativeContext
-  readonly #choice: TokenChoice
-  readonly #sampler: NativeSampler
-  readonly #scorer: TokenScorer | null
-  readonly #grammar: unknown
-  #isConfigured = false
-
-  constructor(context: NativeContext, choice: TokenChoice, grammar: unknown) {
-    this.#context = context
-    this.#choice = choice
-    this.#grammar = grammar
-    this.#sampler = context.createSampler()
-    const { logprobs } = choice
-    this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
-  }
-
-  async choose(index: number): Promise<ChosenToken> {
-    this.#configure()
-    const token = await this.#context.choose(index, this.#sampler)
-    if (this.#scorer === null) return { token }
-    return { token, logprobs: await this.#scorer.score(index, token) }
-  }
-
-  dispose(): void {
-    this.#sampler.dispose()
-    this.#scorer?.dispose()
-  }
-
-  #configure(): void {
-    const { repetition, bias } = this.#choice
-    if (this.#isConfigured && repetition === null && bias?.isChanging !== true) return
-    this.#isConfigured = true
-    this.#sampler.applyConfig(this.#toConfig())
-  }
-
-  #toConfig(): SamplerConfig {
-    const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
-    return {
-      temperature,
-      seed,
-      topP,
-      minP,
-      ...(topK === 0 ? {} : { topK }),
-      ...(repetition === null ? {} : repetitionOf(repetition)),
-      ...(bias === null ? {} : biasOf(bias.biases)),
-      ...(this.#grammar === undefined ? {} : { grammarEvaluationState: this.#grammar }),
-    }
-  }
-}
-
-function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Partial<SamplerConfig> {
-  return {
-    repeatPenalty: repetition.penalty,
-    repeatPenaltyMaxTokens: repetition.window,
-    repeatPenaltyTokens: Uint32Array.from(repetition.recent()),
-  }
-}
-
-function biasOf(biases: ReadonlyMap<Token, number>): Partial<SamplerConfig> {
-  return {
-    tokenBiasKeys: Uint32Array.from(biases.keys()),
-    tokenBiasValues: Float32Array.from(biases.values()),
   }
 }

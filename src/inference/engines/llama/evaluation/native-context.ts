@@ -7,6 +7,7 @@
 import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import type { Token } from '../runtime.ts'
+import type { GrammarState } from './grammar-filter.ts'
 
 type Library = typeof LlamaLibrary
 
@@ -64,11 +65,13 @@ export interface PassPart {
 
 export class NativeContext {
   readonly #addon: AddonContext
-  readonly #createSampler: () => NativeSampler
+  readonly #bindings: Bindings
+  readonly #model: unknown
 
-  private constructor(addon: AddonContext, createSampler: () => NativeSampler) {
+  private constructor(addon: AddonContext, bindings: Bindings, model: unknown) {
     this.#addon = addon
-    this.#createSampler = createSampler
+    this.#bindings = bindings
+    this.#model = model
   }
 
   /** `null` for a version that is not known. */
@@ -81,12 +84,27 @@ export class NativeContext {
     const { _ctx: addon } = context as unknown as { _ctx: AddonContext }
     const { _model: native, _llama: llama } = model as unknown as HiddenModel
     const { _bindings: bindings } = llama
-    const { AddonSampler } = bindings
-    return new NativeContext(addon, () => new AddonSampler(native))
+    return new NativeContext(addon, bindings, native)
   }
 
   createSampler(): NativeSampler {
-    return this.#createSampler()
+    const { AddonSampler } = this.#bindings
+    return new AddonSampler(this.#model)
+  }
+
+  cloneGrammar(native: unknown): unknown {
+    const { AddonGrammarEvaluationState: State } = this.#bindings
+    return new State(native)
+  }
+
+  grammarState(native: unknown): GrammarState {
+    const { AddonSampler } = this.#bindings
+    return {
+      isNext: (token) => AddonSampler.canBeNextTokenForGrammarEvaluationState(native, token),
+      accept: (token) => AddonSampler.acceptGrammarEvaluationStateToken(native, token),
+      clone: () => this.grammarState(this.cloneGrammar(native)),
+      isInCharacter: false,
+    }
   }
 
   /** Evaluates all parts together; tells the indexes of the logits that are to be sampled. */
@@ -128,9 +146,16 @@ export class NativeContext {
 
 interface HiddenModel {
   readonly _model: unknown
-  readonly _llama: {
-    readonly _bindings: { readonly AddonSampler: new (model: unknown) => NativeSampler }
+  readonly _llama: { readonly _bindings: Bindings }
+}
+
+interface Bindings {
+  readonly AddonSampler: {
+    new (model: unknown): NativeSampler
+    canBeNextTokenForGrammarEvaluationState(state: unknown, token: Token): boolean
+    acceptGrammarEvaluationStateToken(state: unknown, token: Token): void
   }
+  readonly AddonGrammarEvaluationState: new (state: unknown) => unknown
 }
 
 /** The native state of a grammar. */

@@ -1,0 +1,153 @@
+/** Chooses the tokens of one answer with the native context. */
+
+import type { ChosenToken, Token, TokenChoice } from '../runtime.ts'
+import type { GrammarState, TokenGroups } from './grammar-filter.ts'
+import type { NativeContext, NativeSampler, SamplerConfig } from './native-context.ts'
+import { TokenScorer } from './token-scorer.ts'
+
+/** Lifts tokens above all others, whatever the model thinks of them. */
+const lift = 200
+/** Tokens of the groups that a grammar allows are tried so often, then all that it allows. */
+const mostTries = 2
+
+export interface NativeGrammar {
+  readonly state: unknown
+  readonly groups: TokenGroups
+}
+
+export class ChoiceSampler {
+  readonly #context: NativeContext
+  readonly #choice: TokenChoice
+  readonly #sampler: NativeSampler
+  readonly #scorer: TokenScorer | null
+  readonly #grammar: NativeGrammar | null
+  readonly #state: GrammarState | null
+  #isConfigured = false
+
+  constructor(context: NativeContext, choice: TokenChoice, grammar: NativeGrammar | null) {
+    this.#context = context
+    this.#choice = choice
+    this.#grammar = grammar
+    this.#state = grammar?.groups.strict(context.grammarState(grammar.state)) ?? null
+    this.#sampler = context.createSampler()
+    const { logprobs } = choice
+    this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
+  }
+
+  async choose(index: number): Promise<ChosenToken> {
+    this.#configure()
+    const token = await this.#chooseAllowed(index)
+    if (this.#scorer === null) return { token }
+    return { token, logprobs: await this.#scorer.score(index, token) }
+  }
+
+  dispose(): void {
+    this.#sampler.dispose()
+    this.#scorer?.dispose()
+  }
+
+  /** First any token: a model that knows what is expected of it chooses an allowed one. */
+  async #chooseAllowed(index: number): Promise<Token> {
+    const token = await this.#context.choose(index, this.#sampler)
+    const state = this.#state
+    if (state === null) return token
+    if (state.isNext(token)) return this.#accept(token, state)
+    this.#isConfigured = false
+    // Where almost everything is allowed, as in a text, another choice is all that it takes.
+    this.#sampler.applyConfig(this.#toConfig([], token))
+    const other = await this.#context.choose(index, this.#sampler)
+    if (state.isNext(other)) return this.#accept(other, state)
+    return this.#chooseAmong(index, state)
+  }
+
+  async #chooseAmong(index: number, state: GrammarState): Promise<Token> {
+    const groups = this.#grammar?.groups
+    if (groups?.isComplete !== true) return this.#chooseByGrammar(index, state)
+    let candidates = groups.candidates(state)
+    for (let tries = 0; tries <= mostTries; tries++) {
+      if (tries === mostTries) {
+        if (candidates.length > mostFiltered) break
+        candidates = candidates.filter((one) => state.isNext(one))
+      }
+      if (candidates.length === 0) break
+      this.#sampler.applyConfig(this.#toConfig(candidates))
+      const token = await this.#context.choose(index, this.#sampler)
+      if (state.isNext(token)) return this.#accept(token, state)
+      candidates = candidates.filter((one) => one !== token)
+    }
+    return this.#chooseByGrammar(index, state)
+  }
+
+  /** Applies the grammar to all tokens. */
+  async #chooseByGrammar(index: number, state: GrammarState): Promise<Token> {
+    this.#sampler.applyConfig({
+      ...this.#toConfig(),
+      // The sampler tells a copy which token it chose.
+      grammarEvaluationState: this.#context.cloneGrammar(this.#grammar?.state),
+    })
+    return this.#accept(await this.#context.choose(index, this.#sampler), state)
+  }
+
+  #accept(token: Token, state: GrammarState): Token {
+    if (!this.#choice.isEnd(token)) state.accept(token)
+    return token
+  }
+
+  #configure(): void {
+    const { repetition, bias } = this.#choice
+    if (this.#isConfigured && repetition === null && bias?.isChanging !== true) return
+    this.#isConfigured = true
+    this.#sampler.applyConfig(this.#toConfig())
+  }
+
+  /**
+   * Only the tokens of `among` are possible, where it is given. What a grammar requires may be
+   * repeated: a penalty would divide what lifts a token as well.
+   */
+  #toConfig(among: readonly Token[] = [], banned?: Token): SamplerConfig {
+    const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
+    return {
+      temperature,
+      seed,
+      topP,
+      minP,
+      ...(topK === 0 ? {} : { topK }),
+      ...(repetition === null || among.length > 0 ? {} : repetitionOf(repetition)),
+      ...this.#biasOf(withBan(bias?.biases ?? none, banned), among),
+    }
+  }
+
+  #biasOf(biases: ReadonlyMap<Token, number>, among: readonly Token[]): Partial<SamplerConfig> {
+    if (among.length === 0) return biases.size === 0 ? {} : biasOf(biases)
+    return liftOf(among, biases)
+  }
+}
+
+/** For more tokens than these it is quicker to apply the grammar to all. */
+const mostFiltered = 1000
+
+const withBan = (biases: ReadonlyMap<Token, number>, banned?: Token): typeof biases =>
+  banned === undefined ? biases : new Map([...biases, [banned, -Infinity]])
+
+const none: ReadonlyMap<Token, number> = new Map()
+
+function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Partial<SamplerConfig> {
+  return {
+    repeatPenalty: repetition.penalty,
+    repeatPenaltyMaxTokens: repetition.window,
+    repeatPenaltyTokens: Uint32Array.from(repetition.recent()),
+  }
+}
+
+const biasOf = (biases: ReadonlyMap<Token, number>): Partial<SamplerConfig> => ({
+  tokenBiasKeys: Uint32Array.from(biases.keys()),
+  tokenBiasValues: Float32Array.from(biases.values()),
+})
+
+const liftOf = (
+  among: readonly Token[],
+  biases: ReadonlyMap<Token, number>,
+): Partial<SamplerConfig> => ({
+  tokenBiasKeys: Uint32Array.from(among),
+  tokenBiasValues: Float32Array.from(among, (token) => lift + (biases.get(token) ?? 0)),
+})
