@@ -84,21 +84,18 @@ describe('allocations that the backend asks for', () => {
   )
 
   needs(...slurmNeeds)('a request without an answer leaves no job that nobody has', async () => {
-    const { daemonOf, run } = await slurm()
+    const { freeze, run } = await slurm()
     const { folder, start } = createLauncher(await slurm())
     const goFile = join(folder, 'go')
     const launch = start(...elastic, 'single', goFile)
     await launch.seen('created')
     await run('sbatch', '-J', 'busy', '-p', 'small', '-N2', '--exclusive', '--wrap', 'sleep 10000')
     onTestFinished(async () => void (await run('scancel', '--name=busy')))
-    // 0 would be this process group.
-    const controller = daemonOf('ctl') ?? NaN
-    expect(controller).toBeGreaterThan(1)
-    process.kill(controller, 'SIGSTOP')
-    onTestFinished(() => void process.kill(controller, 'SIGCONT'))
+    const thaw = freeze('ctl')
+    onTestFinished(thaw)
     writeFileSync(goFile, '')
     await launch.seen('SchedulerSilent')
-    process.kill(controller, 'SIGCONT')
+    thaw()
     // The one that the controller makes of the request that it had not answered, and the next.
     const seen = new Set<string>()
     let most = 0

@@ -26,6 +26,8 @@ export interface TestSlurm {
   pidOf(host: string): number
   /** The process of its slurmd or slurmctld; `null` when that was killed. */
   readonly daemonOf: (host: string) => number | null
+  /** Stops that until the returned function is called. */
+  readonly freeze: (host: string) => () => void
   /** Starts that again. It ends with the host. */
   readonly restart: (host: string) => void
   /** Runs a command with the files and the network of a host. */
@@ -45,25 +47,38 @@ export async function startSlurm(parent = process.pid): Promise<TestSlurm> {
   const pidOf = (host: string): number => Number(readFileSync(join(folder, `${host}.pid`), 'utf8'))
   /** The first process in the host's own process namespace: a shell. */
   const shellOf = (host: string): number => childrenOf(pidOf(host))[0] ?? 0
+  const daemonOf = (host: string): number | null => {
+    const place = readlinkSync(`/proc/${shellOf(host)}/ns/pid`)
+    // One that was started again is no child of the host's shell.
+    const isDaemon = (pid: string): boolean => {
+      try {
+        const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim()
+        return /^slurm(?:ctl)?d$/.test(name) && readlinkSync(`/proc/${pid}/ns/pid`) === place
+      } catch {
+        return false
+      }
+    }
+    const pid = readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .find(isDaemon)
+    return pid === undefined ? null : Number(pid)
+  }
   return {
     conf,
     env,
     pidOf,
-    daemonOf(host) {
-      const place = readlinkSync(`/proc/${shellOf(host)}/ns/pid`)
-      // One that was started again is no child of the host's shell.
-      const isDaemon = (pid: string): boolean => {
-        try {
-          const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim()
-          return /^slurm(?:ctl)?d$/.test(name) && readlinkSync(`/proc/${pid}/ns/pid`) === place
-        } catch {
-          return false
-        }
+    daemonOf,
+    freeze(host) {
+      const pid = daemonOf(host) ?? 0
+      // 0 would be this process group.
+      if (pid <= 1) throw new Error(`no daemon runs on ${host}`)
+      const [, , , parent] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')
+      process.kill(pid, 'SIGSTOP')
+      return () => {
+        process.kill(pid, 'SIGCONT')
+        // An `nsenter` that has started it stops with it.
+        process.kill(Number(parent), 'SIGCONT')
       }
-      const pid = readdirSync('/proc')
-        .filter((name) => /^\d+$/.test(name))
-        .find(isDaemon)
-      return pid === undefined ? null : Number(pid)
     },
     restart(host) {
       const daemon = host === 'ctl' ? ['slurmctld', '-D'] : ['slurmd', '-D', '-N', host]
