@@ -89,7 +89,8 @@ describe('allocations that the backend asks for', () => {
     const goFile = join(folder, 'go')
     const launch = start(...elastic, 'single', goFile)
     await launch.seen('created')
-    await run('sbatch', '-J', 'busy', '-p', 'small', '-N2', '--exclusive', '--wrap', 'sleep 10000')
+    const both = ['-p', 'small', '-N2', '--exclusive', '-o', '/dev/null']
+    await run('sbatch', '-J', 'busy', ...both, '--wrap', 'sleep 10000')
     onTestFinished(async () => void (await run('scancel', '--name=busy')))
     const thaw = freeze('ctl')
     onTestFinished(thaw)

@@ -72,12 +72,12 @@ export async function startSlurm(parent = process.pid): Promise<TestSlurm> {
       const pid = daemonOf(host) ?? 0
       // 0 would be this process group.
       if (pid <= 1) throw new Error(`no daemon runs on ${host}`)
-      const [, , , parent] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')
+      const [, , , starter] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')
       process.kill(pid, 'SIGSTOP')
       return () => {
         process.kill(pid, 'SIGCONT')
         // An `nsenter` that has started it stops with it.
-        process.kill(Number(parent), 'SIGCONT')
+        process.kill(Number(starter), 'SIGCONT')
       }
     },
     restart(host) {
