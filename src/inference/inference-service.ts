@@ -181,7 +181,8 @@ export class InferenceService {
     const { host, port, apiKey, limits, drainMs, clock, log } = options
     return new InferenceServer({
       generator: this.generator,
-      model: config.modelName,
+      models: config.servedNames,
+      hiddenModels: [config.modelName],
       contextLength: null,
       host,
       port,

@@ -1,3 +1,4 @@
+import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import { lookup } from 'node:dns/promises'
@@ -73,4 +74,32 @@ describe('the server of an inference backend', () => {
     await expect(initializing).rejects.toThrow('no memory')
     expect((await openBackend({ port })).endpoint).toContain(`:${port}`)
   })
+
+  it.each([
+    ['./models/Tiny-Chat.Q8_0.gguf', '', ['Tiny-Chat.Q8_0']],
+    ['/data/tiny.gguf', '  served_name: small\n', ['small']],
+    ['org/tiny', '  served_name: [small, other]\n', ['small', 'other']],
+    ['org/tiny', '', ['org/tiny']],
+  ])('%s is served by its names, and never by a path', async (modelName, served, names) => {
+    const file = configWith()
+    writeFileSync(file, `required:\n  model_name: tiny\n${served}engine:\n  kind: echo\n`)
+    const options = { configFile: file, modelName, port: 0, engine: createObedientEngine }
+    const { endpoint } = await openBackend(options)
+    const listed = (await (await fetch(`${endpoint}/v1/models`)).json()) as ModelList
+    expect(listed.data.map(({ id }) => id)).toEqual(names)
+    for (const [model, status] of [...names.map((name) => [name, 200]), [modelName, 200]]) {
+      const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'hi' }] })
+      const headers = { 'content-type': 'application/json' }
+      const url = `${endpoint}/v1/chat/completions`
+      const response = await fetch(url, { method: 'POST', headers, body })
+      expect([model, response.status]).toEqual([model, status])
+    }
+    const missing = await fetch(`${endpoint}/v1/models/unknown`)
+    expect(missing.status).toBe(404)
+    expect(await missing.text()).not.toMatch(/gguf|data/)
+  })
 })
+
+interface ModelList {
+  readonly data: readonly { readonly id: string }[]
+}

@@ -143,7 +143,7 @@ function resolveRequired(
   written: WrittenFile,
   engine: EngineConfig,
   { overrides, files }: ResolveContext,
-): Pick<InferenceConfig, 'modelName' | 'modelPath' | 'hubToken' | 'tpSize'> {
+): Pick<InferenceConfig, 'modelName' | 'modelPath' | 'servedNames' | 'hubToken' | 'tpSize'> {
   const modelName = overrides.modelName ?? section.model_name ?? ''
   if (overrides.modelName === undefined && !written.has('required', 'model_name')) {
     written.refuse(['required', 'model_name'], 'missing; set it, or the option modelName')
@@ -171,7 +171,9 @@ function resolveRequired(
     const ways = 'set it, or token_file, or name a local file'
     written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
   }
-  return { modelName, modelPath, hubToken, tpSize: overrides.tpSize ?? section.tp_size }
+  const servedNames = section.served_name ?? [servedNameOf(modelName)]
+  const tpSize = overrides.tpSize ?? section.tp_size
+  return { modelName, modelPath, servedNames, hubToken, tpSize }
 }
 
 function readToken(files: ConfigFiles, path: string): { token?: string; reason?: string } {
@@ -183,6 +185,10 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
     return { reason: /^E[A-Z]+$/.test(errno) ? errno : messageOf(error) }
   }
 }
+
+/** Clients are never shown a path. */
+const servedNameOf = (name: string): string =>
+  looksLocal(name) && !isRemote(name) ? basename(name).replace(/\.gguf$/i, '') || name : name
 
 const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
 

@@ -35,6 +35,8 @@ export interface InferenceConfig {
   readonly modelName: string
   /** What an engine loads: the absolute path of a local model, else its name. */
   readonly modelPath: string
+  /** The names by which clients know the model. Default: its name, without folder and `.gguf`. */
+  readonly servedNames: readonly string[]
   /** Passed only to the downloader of hub models. */
   readonly hubToken: Secret | null
   /** GPUs that share one model. Default 1. */

@@ -32,10 +32,10 @@ import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 export interface InferenceServerOptions {
   /** Generates the texts. */
   readonly generator: TextGenerator
-  /** The name of the served model. */
-  readonly model: string
-  /** Other names of the same model. */
-  readonly aliases?: readonly string[]
+  /** The names of the served model, the first for requests that name none. */
+  readonly models: readonly string[]
+  /** Names that are understood, but not shown: a path, for one. */
+  readonly hiddenModels?: readonly string[]
   /** Tokens of prompt and answer together; `null` until `modelLoaded` tells it. */
   readonly contextLength: number | null
   /** What the engine supports besides the basic fields; `modelLoaded` tells it too. */
@@ -227,13 +227,14 @@ export class InferenceServer extends Service {
   }
 
   #routeContext({ contextLength, fields = [], paths = [] }: LoadedModel): RouteContext {
-    const { clock, model, aliases = [], metrics } = this.#options
+    const { clock, models, hiddenModels = [], metrics } = this.#options
     return {
       ...this.#healthContext(),
       clock,
       limits: this.#limits,
       requests: createRequestReader({
-        models: [model, ...aliases],
+        models,
+        hiddenModels,
         contextLength,
         maxPrompts: this.#limits.maxPrompts,
         takesTokens: fields.includes('prompt.tokens'),

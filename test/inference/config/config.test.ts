@@ -15,6 +15,7 @@ describe('a configuration', () => {
     expect(parse(local)).toEqual({
       modelName: './tiny.gguf',
       modelPath: './tiny.gguf',
+      servedNames: ['tiny'],
       hubToken: null,
       tpSize: 1,
       hardware: { numNodes: 1, numGpus: 1, nodeOffset: 0, numInfWorkers: 1, queueLimit: 10_000 },

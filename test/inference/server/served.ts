@@ -32,8 +32,7 @@ export async function serve(
   const generator = options.generator ?? new FakeGenerator()
   const log = new RecordingLog()
   const server = new InferenceServer({
-    model: 'tiny',
-    aliases: ['tiny-alias'],
+    models: ['tiny', 'tiny-alias'],
     contextLength: 8192,
     host: '127.0.0.1',
     port: 0,

@@ -125,7 +125,7 @@ describe('the inference server', () => {
   })
 
   it('lists models, counts tokens and exports metrics', async () => {
-    await using served = await serve({ model: 'org/tiny' })
+    await using served = await serve({ models: ['org/tiny', 'tiny-alias'] })
     const { json } = await ask(`${served.url}/v1/models`)
     const model = { object: 'model', created: expect.any(Number), owned_by: 'tutti' }
     expect(json).toEqual({

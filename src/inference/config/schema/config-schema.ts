@@ -37,6 +37,8 @@ export function createConfigSchema(env: Environment) {
 /** A file as its schema reads it, with defaults. */
 export type FileConfig = z.output<ReturnType<typeof createConfigSchema>>
 
+const servedNames = 'a name without blanks, or a list of them'
+
 const shared = (name: keyof typeof sharedRanges) =>
   integer(sharedRanges[name].min, sharedRanges[name].max)
 
@@ -46,6 +48,12 @@ function requiredSection(env: Environment) {
     model_name: text({ maxLength: 4096 })
       .optional()
       .describe('Name of the model on a hub, or the path of a local file.'),
+    served_name: listOf(text({ maxLength: 256, pattern: /^\S+$/, expected: servedNames }), {
+      max: 16,
+      expected: servedNames,
+    })
+      .optional()
+      .describe('The names by which clients know the model. Default: its name, never a path.'),
     hf_token: text({ isPrivate: true, pattern: /^\S+$/, expected: 'a token without blanks' })
       .transform((token) => new Secret(token))
       .optional()

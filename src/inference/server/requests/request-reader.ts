@@ -185,6 +185,8 @@ export interface TextRequest {
 interface RequestRules extends RequestBounds {
   /** The served names; the first is the default. */
   readonly models: readonly string[]
+  /** Names that are understood, but not shown. */
+  readonly hiddenModels: readonly string[]
   readonly defaultMaxTokens: number
   /** What the engine supports besides the basic fields. */
   readonly fields: SupportedFields
@@ -195,7 +197,7 @@ interface RequestRules extends RequestBounds {
 /** The served model that is asked for, or an error with status 404. */
 function servedModel(asked: string | null | undefined, rules: RequestRules): string {
   if (asked === undefined || asked === null) return rules.models[0] ?? ''
-  if (rules.models.includes(asked)) return asked
+  if (rules.models.includes(asked) || rules.hiddenModels.includes(asked)) return asked
   throw unknownModel(asked, rules.models)
 }
 
