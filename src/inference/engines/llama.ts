@@ -33,7 +33,7 @@ export interface LlamaEngineOptions {
   readonly hubToken: string | null
   /** Where models from the hub are kept. */
   readonly cacheDir: string
-  /** Default `null`: the cores that are free at the start. */
+  /** Default `null`: the fastest number up to the cores that are free, as measured at the start. */
   readonly threads?: number | null
   /** Default `auto`. */
   readonly gpu?: 'auto' | false
@@ -221,6 +221,8 @@ class LlamaEngine implements InferenceEngine {
       this.#isLoaded = true
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
+      const { threadProblem } = message
+      if (threadProblem !== null) this.#options.log.warn('ThreadsStall', threadProblem)
       this.#started.resolve({ ...message.facts, fields: llamaFields })
     } else {
       const { code, message: text, hint } = message.failure

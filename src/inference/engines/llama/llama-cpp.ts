@@ -6,12 +6,14 @@ import { availableParallelism, cpus, homedir, loadavg } from 'node:os'
 import { join } from 'node:path'
 import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } from 'node-llama-cpp'
+import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
+import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
@@ -48,10 +50,14 @@ export async function loadRuntime(
   const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
   const context = await createContext(model, order, { contextLength, threads })
   const vocabulary = createVocabulary(model)
+  const { usesNativeContext } = order
+  const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
+  const isTried = native !== null && llama.gpu === false && threads > 1
   return {
+    threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
     contextLength,
     batchSize: order.batchSize,
-    slots: await createSlots(library, { model, context, vocabulary }, order),
+    slots: createSlots(library, { model, context, vocabulary, native }, order.sequences),
     vocabulary,
     template: createTemplate(model),
     createGrammar: (format) => ({
@@ -166,23 +172,34 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
   })
 }
 
+/** Uses the fastest number unless one is given; tells why that one is not good. */
+async function tryThreads(
+  native: NativeContext,
+  given: number | null,
+  most: number,
+): Promise<string | null> {
+  const times = await measureThreads(native, most, { clock: systemClock, token: 0 })
+  native.setThreads(given ?? fastest(times))
+  return given === null ? null : stallOf(times, given)
+}
+
 interface LoadedParts {
   readonly model: LlamaModel
   readonly context: LlamaContext
   readonly vocabulary: Vocabulary
+  readonly native: NativeContext | null
 }
 
-async function createSlots(
+function createSlots(
   library: Library,
-  { model, context, vocabulary }: LoadedParts,
-  { sequences: count, usesNativeContext }: LoadOrder,
-): Promise<Slot[]> {
+  { model, context, vocabulary, native }: LoadedParts,
+  count: number,
+): Slot[] {
   const openGrammar = ({ grammar }: TokenChoice) => {
     if (grammar === null) return undefined
     const { LlamaGrammarEvaluationState: State } = library
     return new State({ model, grammar: grammar.ofRuntime as LlamaGrammar })
   }
-  const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
   if (native === null) return createLibrarySlots({ library, model, context, count, openGrammar })
   let groups: TokenGroups | undefined
   return createDirectSlots({

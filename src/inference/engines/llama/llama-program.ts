@@ -33,9 +33,10 @@ async function load(order: LoadOrder): Promise<void> {
   try {
     model = await loadRuntime(order, createProgress())
     loop = createLoop(model)
-    const { contextLength, template } = model
+    const { contextLength, template, threadProblem } = model
     const facts = { name: order.modelName, contextLength, hasChatTemplate: template !== null }
-    parent.send({ kind: 'loaded', facts, templateProblem: template?.problem ?? null })
+    const templateProblem = template?.problem ?? null
+    parent.send({ kind: 'loaded', facts, templateProblem, threadProblem })
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }

@@ -45,6 +45,7 @@ export type FromLlama =
       readonly facts: ModelFacts
       /** Why the model's chat template cannot be used; `null` if it can. */
       readonly templateProblem: string | null
+      readonly threadProblem: string | null
     }
   /** A sign of life: a step is done. */
   | { readonly kind: 'alive' }

@@ -7,6 +7,8 @@ export type Token = number
 
 /** A loaded model. */
 export interface LlamaRuntime {
+  /** Why the number of threads is not good, as measured; `null` if it is. */
+  readonly threadProblem: string | null
   /** Tokens of prompt and answer together. */
   readonly contextLength: number
   /** Tokens that are evaluated together. */

@@ -32,6 +32,7 @@ export interface FakeRuntimeOptions {
 
 export class FakeRuntime implements LlamaRuntime {
   readonly contextLength = 64
+  readonly threadProblem = null
   readonly batchSize: number
   /** The prompts that were tokenised. */
   readonly tokenized: string[] = []

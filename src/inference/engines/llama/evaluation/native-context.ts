@@ -51,6 +51,7 @@ interface AddonContext {
   disposeSequence(sequence: number): void
   removeTokenCellsFromSequence(sequence: number, start: number, end: number): boolean
   getSequenceKvCacheMinPosition(sequence: number): number
+  setThreads(threads: number): void
 }
 
 /** Tokens of one sequence in a pass. */
@@ -85,6 +86,10 @@ export class NativeContext {
     const { _model: native, _llama: llama } = model as unknown as HiddenModel
     const { _bindings: bindings } = llama
     return new NativeContext(addon, bindings, native)
+  }
+
+  setThreads(threads: number): void {
+    this.#addon.setThreads(threads)
   }
 
   createSampler(): NativeSampler {

@@ -1,0 +1,66 @@
+/**
+ * Chooses the number of threads by a short measurement: on some machines llama.cpp is several times
+ * slower with as many threads as there are cores than with one less.
+ */
+
+import type { Clock } from '../../../../foundation/clock.ts'
+import type { NativeContext } from './native-context.ts'
+
+/** The shortest time of a token, by the number of threads. */
+export type TokenTimes = ReadonlyMap<number, number>
+
+/** Passes with each number: the shortest counts, because other programs only make it longer. */
+const passes = 4
+/** No more numbers are tried after that. */
+const longestMs = 2000
+/** More threads must be faster by this factor: they take the cores of others. */
+const leastGain = 1.05
+/** A number of threads stalls if another one is faster by this factor. */
+const stallFactor = 1.5
+
+/** Leaves the first sequence empty. */
+export async function measureThreads(
+  context: NativeContext,
+  most: number,
+  { clock, token }: { readonly clock: Clock; readonly token: number },
+): Promise<TokenTimes> {
+  const times = new Map<number, number>()
+  const beganMs = clock.monotonicMs()
+  for (const threads of candidates(most)) {
+    if (clock.monotonicMs() - beganMs > longestMs) break
+    context.setThreads(threads)
+    const taken: number[] = []
+    for (let first = 0; first < passes; first++) {
+      const startMs = clock.monotonicMs()
+      await context.evaluate([{ sequence: 0, first, tokens: [token], sampled: [0] }])
+      taken.push(clock.monotonicMs() - startMs)
+    }
+    context.truncate(0, 0, passes)
+    times.set(threads, Math.min(...taken))
+  }
+  return times
+}
+
+/** The most, one less, half of them, and one. */
+export const candidates = (most: number): number[] =>
+  [...new Set([most, most - 1, Math.ceil(most / 2), 1])].filter((threads) => threads > 0)
+
+/** The fastest number; of nearly equal ones the smallest. */
+export function fastest(times: TokenTimes): number {
+  const best = Math.min(...times.values())
+  const good = [...times].filter(([, ms]) => ms <= best * leastGain)
+  return Math.min(...good.map(([threads]) => threads))
+}
+
+/** What to tell about a number that somebody chose; `null` if it does not stall. */
+export function stallOf(times: TokenTimes, chosen: number): string | null {
+  const better = fastest(times)
+  const [own = 0, other = 0] = [times.get(chosen), times.get(better)]
+  if (own < other * stallFactor) return null
+  const rate = (ms: number): string => `${Math.round(1000 / Math.max(ms, 0.001))} tokens/s`
+  return (
+    `with ${chosen} threads the model makes ${rate(own)}, ` +
+    `with ${better} it makes ${rate(other)}; ` +
+    `set engine.threads to ${better}, or leave it out`
+  )
+}

@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest'
+import {
+  candidates,
+  fastest,
+  stallOf,
+} from '../../../../../src/inference/engines/llama/evaluation/thread-choice.ts'
+import { openEngine, useTinyModel } from '../open-engine.ts'
+
+const tiny = useTinyModel()
+
+describe('the number of threads', () => {
+  it.each([
+    [1, [1]],
+    [2, [2, 1]],
+    [16, [16, 15, 8, 1]],
+  ])('of at most %d, these are tried: %j', (most, expected) => {
+    expect(candidates(most)).toEqual(expected)
+  })
+
+  it.each<[readonly (readonly [number, number])[], number]>([
+    [[[1, 5]], 1],
+    [
+      [
+        [2, 9],
+        [1, 2],
+      ],
+      1,
+    ],
+    [
+      [
+        [2, 1.2],
+        [1, 2],
+      ],
+      2,
+    ],
+    [
+      [
+        [8, 1.98],
+        [7, 2.01],
+        [4, 2],
+        [1, 6],
+      ],
+      4,
+    ],
+  ])('of %j the fastest is %d', (times, expected) => {
+    expect(fastest(new Map(times))).toBe(expected)
+  })
+
+  it('a number that stalls is told with what was measured', () => {
+    const times = new Map([
+      [2, 10],
+      [1, 2],
+    ])
+    expect(stallOf(times, 1)).toBeNull()
+    expect(stallOf(times, 2)).toBe(
+      'with 2 threads the model makes 100 tokens/s, with 1 it makes 500 tokens/s; ' +
+        'set engine.threads to 1, or leave it out',
+    )
+    expect(
+      stallOf(
+        new Map([
+          [2, 2.5],
+          [1, 2],
+        ]),
+        2,
+      ),
+    ).toBeNull()
+  })
+
+  it('an engine without a number of threads measures, and works', async () => {
+    const engine = await openEngine(tiny.path, { threads: null, sequences: 2 })
+    expect(await engine.tokenize('a')).not.toEqual([])
+  })
+})
