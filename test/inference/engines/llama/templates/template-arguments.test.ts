@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest'
+import type { GenerationInput } from '../../../../../src/inference/generation/inference-engine.ts'
+import { RecordingGeneration, toRequest } from '../../generation.ts'
+import { useEngine, useTinyModel } from '../open-engine.ts'
+
+/** Opens the reasoning itself, unless it is told not to. */
+const tiny = useTinyModel(
+  '{{ messages[0].content }}{% if enable_thinking is not defined or enable_thinking %}<think>\n' +
+    '{% else %}<think></think>{% endif %}',
+)
+const engine = useEngine(() => tiny.path, { sequences: 2 })
+
+async function ask(more: Partial<Extract<GenerationInput, { kind: 'chat' }>>, sampling = {}) {
+  const listener = new RecordingGeneration()
+  const messages = [{ role: 'user', content: 'hi' }] as const
+  const input = { kind: 'chat', messages, ...more } as const
+  const few = { maxTokens: 6, ignoreEos: true, seed: 1, ...sampling }
+  await engine().generate([toRequest(input, few)], listener)
+  const thoughts = listener.deltas.map(({ fields }) => fields?.message?.['reasoning_content'] ?? '')
+  return { text: listener.textOf(), reasoning: thoughts.join(''), end: listener.ends[0] }
+}
+
+describe('llama engine: a template that opens the reasoning', () => {
+  it('the answer begins with reasoning', async () => {
+    const { text, reasoning } = await ask({})
+    expect(text).toBe('')
+    expect(reasoning).not.toBe('')
+  })
+
+  it.each([{ templateArguments: { enable_thinking: false } }, { reasoningEffort: 'none' }])(
+    '%j switches it off',
+    async (more) => {
+      const { text, reasoning } = await ask(more)
+      expect(reasoning).toBe('')
+      expect(text).not.toBe('')
+    },
+  )
+
+  it('an answer by a schema has none', async () => {
+    const format = { kind: 'json_schema', schema: { const: 'x' } } as const
+    const found = await ask({}, { format, maxTokens: 20, ignoreEos: false })
+    expect(found).toMatchObject({ text: '"x"', reasoning: '', end: { finishReason: 'stop' } })
+  })
+
+  it('a variable that the template does not read is refused by its name', async () => {
+    const { end } = await ask({ templateArguments: { think_harder: true } })
+    expect(end).toMatchObject({
+      kind: 'failed',
+      error: { refusal: { status: 400, param: 'chat_template_kwargs.think_harder' } },
+    })
+    const reserved = await ask({ templateArguments: { messages: [] } })
+    expect(reserved.end).toMatchObject({ kind: 'failed' })
+  })
+})
