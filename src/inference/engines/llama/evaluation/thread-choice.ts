@@ -6,11 +6,11 @@
 import type { Clock } from '../../../../foundation/clock.ts'
 import type { NativeContext } from './native-context.ts'
 
-/** The shortest time of a token, by the number of threads. */
+/** The usual time of a token, by the number of threads. */
 export type TokenTimes = ReadonlyMap<number, number>
 
-/** Passes with each number: the shortest counts, because other programs only make it longer. */
-const passes = 4
+/** Passes with each number. Their mean counts: where threads wait for each other, some are quick. */
+const passes = 12
 /** No more numbers are tried after that. */
 const longestMs = 2000
 /** More threads must be faster by this factor: they take the cores of others. */
@@ -29,14 +29,14 @@ export async function measureThreads(
   for (const threads of candidates(most)) {
     if (clock.monotonicMs() - beganMs > longestMs) break
     context.setThreads(threads)
-    const taken: number[] = []
-    for (let first = 0; first < passes; first++) {
-      const startMs = clock.monotonicMs()
+    const startMs = clock.monotonicMs()
+    let first = 0
+    while (first < passes && (first === 0 || clock.monotonicMs() - startMs < longestMs / 4)) {
       await context.evaluate([{ sequence: 0, first, tokens: [token], sampled: [0] }])
-      taken.push(clock.monotonicMs() - startMs)
+      first++
     }
-    context.truncate(0, 0, passes)
-    times.set(threads, Math.min(...taken))
+    times.set(threads, (clock.monotonicMs() - startMs) / first)
+    context.truncate(0, 0, first)
   }
   return times
 }
