@@ -31,9 +31,10 @@ export type { ConcurrentBackendOptions } from './backends/local/concurrent-backe
 export { NoopBackend } from './backends/noop-backend.ts'
 export type { NoopBackendOptions } from './backends/noop-backend.ts'
 export { BaseEvent } from './events/event.ts'
-export type { BaseFields, EventClass, FieldType } from './events/event.ts'
+export type { BaseFields, EventClass, EventSchema, FieldSpec, FieldType } from './events/event.ts'
 export { defineEvent } from './events/define-event.ts'
 export type { DeclaredFields, FieldDeclaration, FieldDeclarations } from './events/define-event.ts'
+export type { Clock, TimerOptions } from './foundation/clock.ts'
 export type { JsonObject, JsonValue } from './foundation/json-value.ts'
 export {
   AttemptStarted,
@@ -60,8 +61,8 @@ export {
 } from './events/library-events.ts'
 export { makeEvent } from './events/make-event.ts'
 export type { EventInput } from './events/make-event.ts'
-export type { Measurement } from './events/measurement.ts'
-export type { WorkSpan } from './events/sink.ts'
+export type { HistogramInstrument, Labels, Measurement } from './events/measurement.ts'
+export type { EventSink, WorkSink, WorkSpan } from './events/sink.ts'
 export { ResourceUpdate } from './events/resource-update.ts'
 export type { ResourceReadings } from './events/resource-update.ts'
 export {
@@ -82,6 +83,14 @@ export type {
   TaskEvent,
   TelemetryEvent,
 } from './events/vocabulary.ts'
+export type { Log } from './foundation/log.ts'
+export type {
+  CheckpointErrorDetails,
+  ErrorDetails,
+  InferenceErrorDetails,
+  ValueErrorDetails,
+} from './foundation/errors.ts'
+export type { ExecutableFailedDetails, TaskErrorDetails } from './foundation/task-errors.ts'
 export {
   BackendError,
   CheckpointError,
@@ -121,6 +130,9 @@ export type {
 } from './session/session.ts'
 export { AITask } from './tasks/ai-task.ts'
 export type { AIOptions, SamplingOptions } from './tasks/ai-task.ts'
+export type { ArgsOption, ComputeOptions, ComputeSpec } from './tasks/compute-options.ts'
+export type { TaskOptions } from './tasks/task-fields.ts'
+export type { ProgramOutput } from './tasks/task-record.ts'
 export { ComputeTask } from './tasks/compute-task.ts'
 export type { ExecutableOptions, ExecutableResult, FunctionOptions } from './tasks/compute-task.ts'
 export { defineTask } from './tasks/define-task.ts'
@@ -144,4 +156,6 @@ export type {
   PrometheusOptions,
 } from './telemetry/metrics/prometheus-endpoint.ts'
 export type { TelemetryOptions } from './telemetry/options.ts'
+export type { NodeSummary, UtilizationSummary } from './views/panels/resources.ts'
+export type { DurationStats } from './views/stats.ts'
 export type { TelemetrySummary } from './views/summary.ts'

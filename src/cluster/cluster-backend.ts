@@ -61,7 +61,7 @@ const heardWithinMs = 1000
  */
 export class ClusterBackend implements Backend {
   readonly name: string
-  /** What is kept from tasks. */
+  /** What is kept from tasks. @internal */
   readonly held = new HeldNodes()
   readonly #options: ResolvedClusterOptions
   readonly #broker: Broker
@@ -113,7 +113,7 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** Use `ClusterBackend.create` or `ClusterBackend.local`. */
+  /** Use `ClusterBackend.create` or `ClusterBackend.local`. @internal */
   constructor(parts: ClusterParts) {
     const { options, broker, directory, local, onJoined } = parts
     this.name = options.name
@@ -146,7 +146,7 @@ export class ClusterBackend implements Backend {
     return this.#directory.agents.map((agent) => this.#toNode(agent))
   }
 
-  /** Of all sessions. */
+  /** Of all sessions. @internal */
   get load(): ClusterLoad {
     return joinLoads(Array.from(this.#sessions, ({ load }) => load))
   }

@@ -2,6 +2,8 @@
 
 import '../foundation/require-node.ts'
 
+export type { NatsTls } from './broker/nats.ts'
+export type { NodeFacts } from './wire/messages.ts'
 export { ClusterBackend } from './cluster-backend.ts'
 export type { BrokerOptions, ClusterBackendOptions } from './cluster-options.ts'
 export type { LocalClusterOptions } from './local-cluster.ts'

@@ -85,6 +85,7 @@ export interface FieldSpec {
   readonly max?: number
 }
 
+/** The fields of an event's class, by their names. */
 export type EventSchema = { readonly [field: string]: FieldSpec }
 
 /**

@@ -9,6 +9,7 @@ export interface HistogramInstrument {
   readonly boundaries: readonly number[]
 }
 
+/** The labels of a series of a metric. */
 export type Labels = Readonly<Record<string, string>>
 
 /** One value of a metric, as a backend reports it with a notice. */

@@ -18,6 +18,7 @@ export interface Clock {
 /** The methods of a clock, for checks of options. */
 export const clockMethods = ['now', 'monotonicMs', 'after', 'nextTurn'] as const
 
+/** Options of a timer. */
 export interface TimerOptions {
   /** Housekeeping: does not keep the process alive. Default `false`. */
   readonly background?: boolean

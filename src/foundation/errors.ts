@@ -3,6 +3,7 @@
 /** Identifies the library's errors across copies of the package, where `instanceof` fails. */
 const lineage = Symbol.for('tutti.error.lineage')
 
+/** What every error of tutti may say besides its message. */
 export interface ErrorDetails {
   /** Stable and more precise than the class; defaults to the class name. */
   readonly code?: string
@@ -89,6 +90,7 @@ export function reviveError(
   return error as TuttiError
 }
 
+/** What a `ValueError` says besides its message. */
 export interface ValueErrorDetails extends ErrorDetails {
   /** The path of the wrong value, such as `tasks[417].backend`. */
   readonly field?: string
@@ -148,6 +150,7 @@ export interface FailedPrompt {
   readonly usage?: undefined
 }
 
+/** What an `InferenceError` says besides its message. */
 export interface InferenceErrorDetails extends ErrorDetails {
   readonly results?: readonly GenerateResult[]
   readonly refusal?: RequestRefusal
@@ -177,6 +180,7 @@ export class InferenceError extends TuttiError {
   }
 }
 
+/** What a `CheckpointError` says besides its message. */
 export interface CheckpointErrorDetails extends ErrorDetails {
   readonly path?: string
   readonly errno?: string

@@ -2,6 +2,7 @@
 
 import { type ErrorDetails, TuttiError, ValueError } from './errors.ts'
 
+/** What a `TaskFailedError` says besides its message. */
 export interface TaskErrorDetails extends ErrorDetails {
   readonly uid: string
 }
@@ -16,6 +17,7 @@ export class TaskFailedError extends TuttiError {
   }
 }
 
+/** What an `ExecutableFailedError` says besides its message. */
 export interface ExecutableFailedDetails extends TaskErrorDetails {
   readonly exitCode: number | null
   readonly signal: string | null

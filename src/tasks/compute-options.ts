@@ -23,7 +23,8 @@ import {
 
 export type AnyFunction = (...args: never[]) => unknown
 
-interface ComputeOptions extends TaskOptions {
+/** Options that functions and programs share. */
+export interface ComputeOptions extends TaskOptions {
   readonly resources?: Partial<ResourceRequest>
 }
 
@@ -57,7 +58,7 @@ export type FunctionOptions<T, A extends readonly unknown[]> = ComputeOptions & 
 } & ArgsOption<A>
 
 /** Only a function that can be called without arguments may do without them. */
-type ArgsOption<A extends readonly unknown[]> = [] extends A
+export type ArgsOption<A extends readonly unknown[]> = [] extends A
   ? { readonly args?: Readonly<NoInfer<A>> }
   : { readonly args: Readonly<NoInfer<A>> }
 

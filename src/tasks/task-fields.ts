@@ -5,6 +5,7 @@ import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundat
 import { resolveRetries, type RetryOptions, type RetryPolicy } from './retries.ts'
 import { expectOwnUid } from './uid.ts'
 
+/** Options of every task. */
 export interface TaskOptions {
   /** Unique in the session. Default: generated. */
   readonly uid?: string

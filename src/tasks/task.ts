@@ -102,6 +102,8 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   /**
    * Claims the task: gives the record through which `owner`, and nobody else, writes its state.
    * `null` when the task was claimed before, unless that claim was withdrawn.
+   *
+   * @internal
    */
   [claimFor](owner: TaskHolder): TaskRecord | null {
     if (this.#record !== null && !this.#record.isWithdrawn) return null
@@ -109,7 +111,11 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#record
   }
 
-  /** The record of a task that `owner` has claimed and that has not ended; `null` otherwise. */
+  /**
+   * The record of a task that `owner` has claimed and that has not ended; `null` otherwise.
+   *
+   * @internal
+   */
   [recordFor](owner: object): TaskRecord | null {
     return this.#record?.holder?.ledger === owner ? this.#record : null
   }

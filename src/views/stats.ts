@@ -1,5 +1,6 @@
 /** Exact statistics of durations. */
 
+/** In seconds. */
 export interface DurationStats {
   readonly mean: number
   readonly p50: number

@@ -48,14 +48,17 @@ export interface WorkflowEngineOptions extends SessionOptions {
   readonly cacheDir?: string
 }
 
-type Prompt = string | readonly string[]
-type PromptCall =
+/** One prompt, or several that are answered together. */
+export type Prompt = string | readonly string[]
+/** What the function of a prompt task returns. */
+export type PromptCall =
   | Prompt
   | ({ readonly prompt: Prompt } & Pick<
       PromptTaskOptions,
       'model' | 'backend' | keyof SamplingOptions
     >)
-type PromptResult<R> = R extends readonly string[] | { readonly prompt: readonly string[] }
+/** The result of a prompt task: a text, or a list for a list of prompts. */
+export type PromptResult<R> = R extends readonly string[] | { readonly prompt: readonly string[] }
   ? string[]
   : string
 

@@ -50,11 +50,13 @@ export interface InferenceConfig {
   readonly server: ServerConfig
 }
 
+/** The section `server`. */
 export interface ServerConfig {
   /** Refuses fields of a request that nobody reads. Default `false`. */
   readonly isStrict: boolean
 }
 
+/** The section `hardware`. */
 export interface HardwareConfig {
   readonly numNodes: number
   /** Per node; 0 for CPU only. */
@@ -67,6 +69,7 @@ export interface HardwareConfig {
   readonly queueLimit: number
 }
 
+/** The section `llm`. */
 export interface LlmConfig {
   readonly dtype: string
   /** Default 100, or `maxModelLen` where that is less. */
@@ -84,6 +87,7 @@ export interface LlmConfig {
   readonly gpuMemoryUtilization: number
 }
 
+/** The section `input_batching`. */
 export interface BatchingConfig {
   readonly isOn: boolean
   readonly maxBatchSize: number
@@ -92,6 +96,7 @@ export interface BatchingConfig {
   readonly type: 'adaptive' | 'fixed'
 }
 
+/** The section `dynamic_workers`. */
 export interface DynamicWorkersConfig {
   readonly isOn: boolean
   readonly minWorkers: number
@@ -106,6 +111,7 @@ export interface DynamicWorkersConfig {
   readonly spinDownSeconds: number
 }
 
+/** The section `engine`, by its kind. */
 export type EngineConfig =
   | LlamaEngineConfig
   | OpenAiEngineConfig
@@ -122,6 +128,7 @@ export type EngineOption =
       Partial<Omit<ProcessEngineConfig, 'kind' | 'command'>>)
   | ({ readonly kind: 'echo' } & Partial<Omit<EchoEngineConfig, 'kind'>>)
 
+/** The engine that runs llama.cpp. */
 export interface LlamaEngineConfig {
   readonly kind: 'llama'
   /** `null`: the engine's choice. */
@@ -137,6 +144,7 @@ export interface LlamaEngineConfig {
   readonly cacheDir: string | null
 }
 
+/** The engine in front of a server that runs already. */
 export interface OpenAiEngineConfig {
   readonly kind: 'openai'
   /** Without a `/` at its end. */
@@ -148,6 +156,7 @@ export interface OpenAiEngineConfig {
   readonly paths: readonly string[]
 }
 
+/** The engine that starts servers. */
 export interface ProcessEngineConfig {
   readonly kind: 'process'
   /**
@@ -167,6 +176,7 @@ export interface ProcessEngineConfig {
   readonly paths: readonly string[]
 }
 
+/** The engine for tests. */
 export interface EchoEngineConfig {
   readonly kind: 'echo'
   /** Per batch. */

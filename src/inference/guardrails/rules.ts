@@ -2,6 +2,7 @@
 
 import type { Steps } from '../../runtime/turn-budget.ts'
 
+/** Whether a rule reads prompts, answers or both. */
 export type GuardStage = 'input' | 'output' | 'both'
 
 /** What follows from a match: the text is rejected, the match is replaced, or it is reported. */
@@ -37,8 +38,10 @@ export interface PatternRule extends RuleBase {
   readonly unless: readonly string[]
 }
 
+/** A rule of the section `guardrails`. */
 export type GuardRule = NamedRule | KeywordRule | PatternRule
 
+/** The section `guardrails`. */
 export interface GuardrailConfig {
   readonly isOn: boolean
   /** Of the injection rule, 0 to 1: at 0 everything passes, at 1 the weakest sign is enough. */

@@ -1,5 +1,6 @@
 /** What server programs inherit of the environment of the process that starts them. Pure. */
 
+/** Names and values of environment variables. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
 const inherited = new Set(

@@ -41,7 +41,7 @@ const plainRedrawMs = 10_000
  * @example
  * const telemetry = await session.startTelemetry()
  * const stop = followProgress(telemetry)
- * await session.waitTasks(tasks)
+ * await Promise.allSettled(tasks)
  * await session.close()
  * stop()
  */

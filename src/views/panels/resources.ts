@@ -45,6 +45,7 @@ export interface UtilizationSummary {
   readonly max: number | null
 }
 
+/** How busy a node was. */
 export interface NodeSummary {
   readonly backend: string
   readonly node_id: string

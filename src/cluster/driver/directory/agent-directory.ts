@@ -62,8 +62,7 @@ const leastPingMs = 50
 /** One that is lost with a connection must not keep the next one from being sent. */
 const mostPongMs = 5000
 const locateMs = 100
-/** How long answers to the first question are waited for, and announcements without one. */
-const leastAnswersMs = 250
+/** By then every agent has announced itself, which they do every two seconds. */
 const announcedMs = 2500
 const processGone = 'its process is gone'
 const startedAgain = 'it was started again'
@@ -97,8 +96,6 @@ export class AgentDirectory {
   #discovery = 0
   /** When the connection was lost or came back last. */
   #connectedSinceMs: number
-  /** How long the slowest of those that have joined since took. */
-  #slowestMs = 0
   /** When a tick came late last. */
   #stalledMs = -Infinity
   #tickedMs: number
@@ -118,7 +115,6 @@ export class AgentDirectory {
       broker.subscribe(watcherSubject, ({ subject, data }) => this.#takeReport(subject, data)),
       broker.onConnection((isConnected) => {
         this.#connectedSinceMs = clock.monotonicMs()
-        this.#slowestMs = 0
         if (isConnected) this.discover()
       }),
     ]
@@ -146,13 +142,11 @@ export class AgentDirectory {
   }
 
   /**
-   * By then all agents have been heard that were there when the connection was made. They are asked
-   * at once, so that others answer about as fast as those that have; whoever does not hear the
-   * question announces itself every two seconds.
+   * By then all agents have been heard that were there when the connection was made. Not earlier:
+   * a slow agent would be taken for one that is not there, and tasks fail for good by that.
    */
   get allHeardMs(): number {
-    const answersMs = this.#candidates.size > 0 ? Infinity : leastAnswersMs + 4 * this.#slowestMs
-    return this.#connectedSinceMs + Math.min(announcedMs, answersMs)
+    return this.#connectedSinceMs + announcedMs
   }
 
   /** Since when the broker can be reached and this process was neither stopped nor busy. */
@@ -301,7 +295,6 @@ export class AgentDirectory {
     const last = this.#agents.get(name)
     if (last !== undefined) this.#lose(last, startedAgain)
     this.#agents.set(name, agent)
-    this.#slowestMs = Math.max(this.#slowestMs, agent.heardMs - this.#connectedSinceMs)
     this.#gone.delete(name)
     for (const listener of this.#listeners) listener.agentJoined(agent)
     // It may have begun to leave while it was asked.
