@@ -9,7 +9,7 @@ import type { NativeContext } from './native-context.ts'
 /** The usual time of a token, by the number of threads. */
 export type TokenTimes = ReadonlyMap<number, number>
 
-/** Passes with each number. Their mean counts: where threads wait for each other, some are quick. */
+/** Passes with each number. Their mean counts: where threads wait for each other, some are fast. */
 const passes = 12
 /** No more numbers are tried after that. */
 const longestMs = 2000
