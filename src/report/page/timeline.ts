@@ -8,15 +8,15 @@ import { colourOf, legend } from './charts.ts'
 import { escape, rounded } from './html.ts'
 
 const laneHeight = 16
-const mostLanes = 64
+const mostRows = 64
 const width = 1000
 
 /** Segments up to 5,000; of larger runs blocks that sum many of them. */
 export function timeline(data: ReportData): string {
   const { lanes } = data
-  const shown = lanes.lanes.slice(0, mostLanes)
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
-  if (shown.length === 0 || blocks.length === 0) return ''
+  if (lanes.lanes.length === 0 || blocks.length === 0) return ''
+  const rows = placeInRows(data)
   const { pauses } = data.bounds
   const range = rangeOf(data)
   const [from, to] = [activeTime(pauses, range.from), activeTime(pauses, range.to)]
@@ -25,10 +25,12 @@ export function timeline(data: ReportData): string {
   const colours = nameColours(data)
   const rects =
     lanes.level === 0
-      ? lanes.segments.map((segment) => segmentRect(segment, data, toX, colours))
+      ? lanes.segments.map((segment, at) =>
+          segmentRect(segment, rows.ofSegment[at] ?? mostRows, data, toX, colours),
+        )
       : lanes.cells.map((cell) => cellRect(cell, toX))
-  const height = shown.length * laneHeight
-  const labels = shown.map(({ id }) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
+  const height = rows.labels.length * laneHeight
+  const labels = rows.labels.map((id) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
   const ticks = [0, 0.25, 0.5, 0.75, 1].map(
     (share) => `<span>${share === 0 ? '0 s' : escape(secondsText(share * (to - from)))}</span>`,
   )
@@ -44,8 +46,41 @@ export function timeline(data: ReportData): string {
     `aria-label="what each worker did when">${rects.join('')}</svg>` +
     `<div class="axis" id="axis">${ticks.join('')}</div></div>` +
     legendOf(data, colours) +
-    notesOf(data, shown.length)
+    notesOf(data, rows.shownLanes)
   )
+}
+
+interface Rows {
+  /** The worker of each row. */
+  readonly labels: readonly string[]
+  readonly ofSegment: readonly number[]
+  readonly shownLanes: number
+}
+
+/** A worker that runs several tasks at a time, as a launcher of programs does, has several rows. */
+function placeInRows({ lanes: { lanes, level, segments } }: ReportData): Rows {
+  const ends: number[][] = lanes.map(() => [-Infinity])
+  const withinLane: number[] = []
+  const order = segments.map((_, at) => at)
+  order.sort((a, b) => (segments[a]?.start ?? 0) - (segments[b]?.start ?? 0))
+  for (const at of level === 0 ? order : []) {
+    const segment = segments[at]
+    const ofLane = ends[segment?.lane ?? -1]
+    if (segment === undefined || ofLane === undefined) continue
+    const free = ofLane.findIndex((end) => end <= segment.start)
+    const row = free === -1 ? ofLane.length : free
+    ofLane[row] = segment.end
+    withinLane[at] = row
+  }
+  const firstRow: number[] = []
+  const labels: string[] = []
+  for (const [lane, { id }] of lanes.entries()) {
+    firstRow.push(labels.length)
+    for (const _ of ends[lane] ?? []) labels.push(id)
+  }
+  const ofSegment = segments.map(({ lane }, at) => (firstRow[lane] ?? 0) + (withinLane[at] ?? 0))
+  const shownLanes = firstRow.filter((row) => row < mostRows).length
+  return { labels: labels.slice(0, mostRows), ofSegment, shownLanes }
 }
 
 function rangeOf({ lanes, run, bounds }: ReportData): { from: number; to: number } {
@@ -67,17 +102,18 @@ const outcomeColours: Readonly<Partial<Record<Outcome, string>>> = {
 
 function segmentRect(
   segment: SegmentView,
+  row: number,
   { uidOf, nameOf }: ReportData,
   toX: (time: number) => number,
   colours: ReadonlyMap<string, string>,
 ): string {
-  const { lane, task, start, end, outcome } = segment
-  if (lane >= mostLanes) return ''
+  const { task, start, end, outcome } = segment
+  if (row >= mostRows) return ''
   const name = nameOf(task)
   const colour = outcomeColours[outcome] ?? colours.get(name) ?? 'c7'
   const told = `${uidOf(task)} ${shortName(name)}: ${outcome}, ${secondsText(end - start)}`
   return (
-    `<rect class="${colour}" x="${rounded(toX(start))}" y="${lane * laneHeight + 2}" ` +
+    `<rect class="${colour}" x="${rounded(toX(start))}" y="${row * laneHeight + 2}" ` +
     `width="${rounded(Math.max(0.4, toX(end) - toX(start)))}" height="12">` +
     `<title>${escape(told)}</title></rect>`
   )
@@ -89,7 +125,7 @@ function cellRect(
   toX: (time: number) => number,
 ): string {
   const { lane, start, end, busySeconds, segments, failed } = cell
-  if (lane >= mostLanes) return ''
+  if (lane >= mostRows) return ''
   const share = end > start ? Math.min(1, busySeconds / (end - start)) : 1
   const height = Math.max(1, 13 * share)
   const foot = failed === 0 ? 0 : Math.max(1.5, (height * failed) / segments)

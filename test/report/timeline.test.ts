@@ -1,0 +1,38 @@
+import { expect, it } from 'vitest'
+import { timeline } from '../../src/report/page/timeline.ts'
+import { reportOfRun } from './synthetic-reports.ts'
+
+/** The rows of the timeline by task, and the worker of each row. */
+function rowsOf(html: string): { rows: Record<string, number>; labels: string[] } {
+  const rects = html.matchAll(/y="([\d.]+)"[^>]*><title>(\w+) /g)
+  const rows = Object.fromEntries(Array.from(rects, ([, y, uid]) => [uid, (Number(y) - 2) / 16]))
+  return { rows, labels: Array.from(html.matchAll(/<div title="([^"]+)"/g), ([, id]) => id ?? '') }
+}
+
+it('tasks that one worker ran at the same time are drawn in rows of their own', () => {
+  const data = reportOfRun({
+    nodes: [{ nodeId: 'n1', cores: 4 }],
+    tasks: [
+      { uid: 'a', start: 0, end: 4, worker: 'n1/local/p1' },
+      { uid: 'b', start: 1, end: 2, worker: 'n1/local/p1' },
+      { uid: 'c', start: 2, end: 3, worker: 'n1/local/p1' },
+      { uid: 'd', start: 0, end: 4, worker: 'n1/local/p2' },
+    ],
+    end: 4,
+  })
+  const { rows, labels } = rowsOf(timeline(data))
+  expect(labels).toEqual(['n1/local/p1', 'n1/local/p1', 'n1/local/p2'])
+  expect(rows).toEqual({ a: 0, b: 1, c: 1, d: 2 })
+})
+
+it('workers beyond the rows that fit are told', () => {
+  const tasks = Array.from({ length: 70 }, (_, at) => ({
+    uid: `t${at}`,
+    start: 0,
+    end: 1,
+    worker: `n1/local/w${at}`,
+  }))
+  const html = timeline(reportOfRun({ nodes: [{ nodeId: 'n1', cores: 70 }], tasks, end: 1 }))
+  expect(rowsOf(html).labels).toHaveLength(64)
+  expect(html).toContain('Not shown: 6 more workers.')
+})
