@@ -232,3 +232,30 @@ it('graph: tasks by name with the dependencies between names, the most frequent 
   const few = graph.show(states.graph, { names: states.names, limit: 2 })
   expect(few).toMatchObject({ otherNodes: 1, edges: [{ from: 0, to: 1, count: 3 }] })
 })
+
+describe('the order of the queue', () => {
+  const large = { cores: 1, gpus: 0, memory_mb: 1500, ranks: 1 }
+  const wide = { cores: 3, gpus: 0, memory_mb: 0, ranks: 1 }
+  const nodes = [{ nodeId: 'n1', cores: 3, memoryMb: 2000 }]
+  const queue = (from: number): SyntheticTask[] => [
+    ...bag(20, 1).map((task, at) => ({
+      ...task,
+      start: from + at,
+      end: from + at + 1,
+      resources: large,
+    })),
+    { uid: 'last', start: from + 20, end: from + 20.1, resources: wide },
+  ]
+
+  it('bounds: idle slots lack what the first task of the queue lacks', () => {
+    const shown = boundsOfRun({ nodes, tasks: queue(0), end: 20.1 })
+    expect(shown.slotSeconds.noSlotFitted).toMatchObject({ memory: 38, cores: 2 })
+  })
+
+  it('bounds: which kind of request was told first does not matter', () => {
+    const first = { uid: 'first', start: 0, end: 0.1, resources: wide }
+    const shown = boundsOfRun({ nodes, tasks: [first, ...queue(0.1)], end: 20.2 })
+    expect(shown.slotSeconds.noSlotFitted.memory).toBeCloseTo(38, 5)
+    expect(shown.slotSeconds.noSlotFitted.cores).toBeCloseTo(2, 5)
+  })
+})

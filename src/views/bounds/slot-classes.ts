@@ -15,6 +15,7 @@ import type {
   SlotUse,
 } from './slots.ts'
 import { oneCore } from './slots.ts'
+import { IdleTimes } from './idle-times.ts'
 import { earliestOf, TimeStream } from './time-streams.ts'
 import { WaitQueues } from './wait-queues.ts'
 
@@ -149,22 +150,33 @@ class Slots {
   readonly #capacity: Readonly<Record<HeldResource, number>>
   readonly #busy = createHeld()
   readonly #held = createHeld()
+  readonly #idle: IdleTimes
+  readonly #lastReady: number
+  #notYetReady = 0
   #coresHere = 0
   #fullSeconds = 0
   #now: number
 
-  constructor({ requests, nodes, waits, from }: SlotRun, sums: SlotSeconds) {
+  constructor({ requests, nodes, waits, lastReady, from }: SlotRun, sums: SlotSeconds) {
     this.#requests = requests.map(withOwnLimit)
     this.#queues = new WaitQueues(waits, requests.length)
     this.#rooms = requests.map(() => ({ ...noRoom }))
     this.#nodes = nodes.map((node) => toFreeNode(node, requests))
     this.#capacity = capacityOf(nodes)
     this.#sums = sums
+    this.#idle = new IdleTimes(sums)
+    this.#lastReady = lastReady
     this.#now = from
   }
 
   toUse(): SlotUse {
-    return { capacity: this.#capacity, held: this.#held, fullSeconds: this.#fullSeconds }
+    return {
+      capacity: this.#capacity,
+      held: this.#held,
+      fullSeconds: this.#fullSeconds,
+      idleSeconds: this.#idle.seconds,
+      notYetReady: this.#notYetReady,
+    }
   }
 
   /** Counts the time until then with the state of now. */
@@ -248,7 +260,8 @@ class Slots {
     const ran = Math.min(cores, this.#busy.cores)
     const away = Math.min(cores - ran, cores - this.#coresHere)
     sums.ran += ran * seconds
-    sums.nodeAway += away * seconds
+    this.#idle.begin(seconds)
+    this.#idle.add('nodeAway', away)
     this.#countHeld(seconds)
     if (this.#isFull()) this.#fullSeconds += seconds
     const idle = cores - ran - away
@@ -279,31 +292,46 @@ class Slots {
     return false
   }
 
+  /** First those of tasks that fit, then of those that do not; each in the order of the queue. */
   #countIdle(idle: number, seconds: number): void {
-    const sums = this.#sums
-    let rest = idle
-    let blocker: Blocker | null | undefined
+    const blocker = this.#findBlocker()
+    let [rest, behind] = [idle, 0]
+    const ahead: Lack[] = []
     for (let at = 0; at < this.#rooms.length; at++) {
-      const { ready, fits } = this.#rooms[at] ?? noRoom
-      const { cores, ranks } = this.#requests[at] ?? oneCore
-      const fitted = Math.min(Math.max(0, ready), Math.floor(fits / ranks))
-      if (fitted === 0) continue
-      const held = Math.min(rest, fitted * cores * ranks)
-      blocker = blocker === undefined ? this.#findBlocker() : blocker
-      if (blocker !== null && this.#queues.isBefore(blocker.request, at)) {
-        sums.noSlotFitted[blocker.resource] += held * seconds
-      } else sums.heldBack += held * seconds
-      rest -= held
-    }
-    for (let at = 0; at < this.#rooms.length && rest > 0; at++) {
       const room = this.#rooms[at] ?? noRoom
+      if (room.ready <= 0) continue
       const { cores, ranks, limit } = this.#requests[at] ?? oneCore
-      const lacking = Math.max(0, room.ready - Math.floor(room.fits / ranks))
-      const part = Math.min(rest, lacking * cores * ranks)
-      if (part > 0) sums.noSlotFitted[scarcestOf(room, limit)] += part * seconds
+      const fitted = Math.min(room.ready, Math.floor(room.fits / ranks))
+      const held = Math.min(rest, fitted * cores * ranks)
+      const lacking = (room.ready - fitted) * cores * ranks
+      rest -= held
+      const isBehind = blocker !== null && !this.#queues.isBefore(at, blocker.request)
+      if (isBehind) this.#idle.add(blocker.resource, held)
+      else this.#idle.add('heldBack', held)
+      if (isBehind) behind += lacking
+      else if (lacking > 0) {
+        ahead.push({ request: at, resource: scarcestOf(room, limit), cores: lacking })
+      }
+    }
+    for (const { resource, cores } of this.#inOrder(ahead)) {
+      const part = Math.min(rest, cores)
+      this.#idle.add(resource, part)
       rest -= part
     }
-    sums.noTaskReady += rest * seconds
+    if (blocker !== null) {
+      const part = Math.min(rest, behind)
+      this.#idle.add(blocker.resource, part)
+      rest -= part
+    }
+    this.#idle.add('noTaskReady', rest)
+    if (this.#now < this.#lastReady) this.#notYetReady += rest * seconds
+  }
+
+  /** Where all lack the same their order does not matter, and there may be very many. */
+  #inOrder(lacks: Lack[]): readonly Lack[] {
+    const first = lacks[0]?.resource
+    if (lacks.every(({ resource }) => resource === first)) return lacks
+    return lacks.toSorted((a, b) => (this.#queues.isBefore(a.request, b.request) ? -1 : 1))
   }
 
   /** Backends keep the order of tasks: the first that fits nowhere holds up those behind it. */
@@ -327,6 +355,11 @@ class Slots {
 interface Blocker {
   readonly request: number
   readonly resource: SlotResource
+}
+
+/** What the tasks of a request lack that fit nowhere, and how many cores they want. */
+interface Lack extends Blocker {
+  readonly cores: number
 }
 
 /** Tasks that lack a worker, or a label, hold up none that need something else. */

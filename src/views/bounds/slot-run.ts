@@ -8,7 +8,7 @@ import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bo
 import { type LanesState, outcomes } from '../panels/lanes.ts'
 import { classifySlots } from './slot-classes.ts'
 import { createSlotSeconds, type Intervals, oneCore, type SlotNode } from './slots.ts'
-import type { SlotSeconds, SlotUse } from './slots.ts'
+import type { SlotRun, SlotSeconds, SlotUse } from './slots.ts'
 import { storyOf } from './task-times.ts'
 
 interface Range {
@@ -47,7 +47,7 @@ export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Ran
       nodes: own,
       requests,
       uses: used,
-      waits: waitsOf(state, query, isOwn),
+      ...waitsOf(state, query, isOwn),
       ...range,
     }
     uses.push({ backend, ...classifySlots(run, slotSeconds) })
@@ -110,11 +110,15 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
  * The times in which tasks of these requests could run and did not: from being ready to the first
  * start, and from the end of a retry's delay to the next one.
  */
-function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint8Array): Intervals {
+function waitsOf(
+  state: BoundsState,
+  { counts, lanes }: BoundsQuery,
+  isOwn: Uint8Array,
+): Pick<SlotRun, 'waits' | 'lastReady'> {
   const tasks = counts.index.names.size
   const retries = retriesIn(lanes)
   const waits = createIntervals(tasks + retries + waitingIn(state.attended))
-  let count = 0
+  let [count, lastReady] = [0, -Infinity]
   const addRequest = (request: number, from: number, to: number): void => {
     if (isOwn[request] !== 1 || to <= from) return
     waits.from[count] = activeTime(state.pauses, from)
@@ -127,6 +131,8 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
     const passed = stagesOf(counts, task)
     if ((passed & stages.submitted) === 0) continue
     const { ready, started, ended } = storyOf(state.times, task, passed)
+    const isOwnTask = isOwn[valueAt(state.requestOfTask, task)] === 1
+    if (isOwnTask && ready !== null && ready > lastReady) lastReady = ready
     const isLeft = isInterrupted(counts, task) && started === null && ended === null
     if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity)
   }
@@ -134,7 +140,7 @@ function waitsOf(state: BoundsState, { counts, lanes }: BoundsQuery, isOwn: Uint
   for (const { from, to, waiting, request } of state.attended) {
     for (let one = 0; one < Math.min(waiting, mostWaiting); one++) addRequest(request, from, to)
   }
-  return cutIntervals(waits, count)
+  return { waits: cutIntervals(waits, count), lastReady: activeTime(state.pauses, lastReady) }
 }
 
 /** More than the slots of a run. */

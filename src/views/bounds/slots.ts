@@ -42,6 +42,9 @@ export type SlotLimit = 'workers' | 'processes'
 export type HeldResource = 'cores' | 'gpus' | 'memory' | SlotLimit
 export type SlotResource = HeldResource | 'labels'
 
+/** Why a slot is idle. */
+export type IdleReason = 'noTaskReady' | 'heldBack' | 'nodeAway' | SlotResource
+
 /** Core-seconds by class; together they are all cores times the length of the run. */
 export interface SlotSeconds {
   ran: number
@@ -63,6 +66,8 @@ export interface SlotRun {
   readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
   /** Tasks that could run and did not. */
   readonly waits: Intervals
+  /** When the last task became ready; -Infinity for none. */
+  readonly lastReady: number
   readonly from: number
   readonly to: number
 }
@@ -75,6 +80,10 @@ export interface SlotUse {
   readonly held: Readonly<Record<HeldResource, number>>
   /** In which a task was ready, and all slots that it fits were in use. */
   readonly fullSeconds: number
+  /** By class: how long at least one slot was idle for that reason. */
+  readonly idleSeconds: Readonly<Record<IdleReason, number>>
+  /** Slot seconds without a ready task, up to when the last task became ready. */
+  readonly notYetReady: number
 }
 
 export const createSlotSeconds = (): SlotSeconds => ({
