@@ -5,7 +5,7 @@ import { messageOf, TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json-value.ts'
 import { toWholeJson } from '../foundation/json-value.ts'
 import { findSecretArguments, maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
-import { errorTypeOf, type TaskCanceledError } from '../foundation/task-errors.ts'
+import { errorTypeOf, type TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
 
@@ -133,6 +133,17 @@ export function describeStack(error: unknown): { error_stack?: string } {
   try {
     const { stack } = error as { stack?: unknown }
     return error instanceof Error && typeof stack === 'string' ? { error_stack: toText(stack) } : {}
+  } catch {
+    return {}
+  }
+}
+
+/** Of a task that never ran: the one whose failure is the reason. Reading a property may throw. */
+export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
+  try {
+    const isDependent = TaskFailedError.isInstance(error) && 'rootUid' in error
+    const root = isDependent ? error.rootUid : undefined
+    return typeof root === 'string' ? { 'tutti.root_task': toText(root) } : {}
   } catch {
     return {}
   }

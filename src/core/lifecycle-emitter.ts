@@ -27,6 +27,7 @@ import {
   describeReason,
   describeRegistration,
   describeResult,
+  describeRoot,
   describeStack,
   describeSubmission,
   describeTask,
@@ -231,7 +232,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskFailed') {
       const { error } = ending
       Object.assign(extras, describeFailure(error), describeStack(error), describeHint(error))
-      Object.assign(extras, describeArguments(entry))
+      Object.assign(extras, describeRoot(error), describeArguments(entry))
     }
     if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
       Object.assign(extras, describeReason(ending.error))

@@ -66,7 +66,10 @@ export interface TaskStep {
    * that runs anew. `before` is 0 then. Else 0.
    */
   readonly earlier: number
-  /** On TaskCreated: the numbers of the tasks that it waits for, as far as they are known. */
+  /**
+   * On TaskCreated: the numbers of the tasks that it waits for, as far as they are known. On
+   * TaskFailed: that of the task whose failure is the reason, if it is not this one.
+   */
   readonly dependencies: readonly number[]
 }
 

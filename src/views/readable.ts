@@ -88,8 +88,17 @@ const callerFrame = new RegExp(
     String.raw`dist/chunks/(?:worker|session|pipeline|cluster|hpc|workflow)[\w-]*\.js):\d`,
 )
 
-/** The stack of a failed function down to where tutti called it. */
+const frame = /\n\s+at [^\n]*/g
+/** Of tutti as it is installed, or of Node.js. */
+const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:/
+
+/**
+ * The stack of a failed function down to where tutti called it. Where no frame is the user's, as in
+ * an error that tutti has made itself, it has none.
+ */
 export function ownFrames(stack: string): string {
   const { index } = callerFrame.exec(stack) ?? { index: stack.length }
-  return stack.slice(0, index)
+  const own = stack.slice(0, index)
+  const frames = own.match(frame) ?? []
+  return frames.every((one) => foreignFrame.test(one)) ? own.replaceAll(frame, '') : own
 }

@@ -20,10 +20,9 @@ export class DependencyFailedError extends TaskFailedError {
     const what = `${errorTypeOf(root.cause)}: ${messageOf(root.cause)}`
     const steps = stepsOf(dependency, mostInMessage)
     const way = [...steps, ...(steps.length < mostInMessage ? [] : ['…'])].toReversed()
-    super(`task ${uid} cannot run: ${[...way, uid].join(' -> ')}: ${root.uid} failed: ${what}`, {
-      uid,
-      cause: root.cause,
-    })
+    const through = way.length > 1 ? ` (${way.join(' -> ')})` : ''
+    const message = `task ${uid} cannot run${through}: ${root.uid} failed: ${what}`
+    super(message, { uid, cause: root.cause })
     this.rootUid = root.uid
     this.rootCause = root.cause
     this.#via = dependency

@@ -114,6 +114,7 @@ function* lifeOfTask(task: number, time: number, scale: number): Generator<ViewE
     error_type: 'RangeError',
     error_message: `bad seed ${task} <script>alert(1)</script>`,
     error_stack: `RangeError: bad seed ${task}\n    at simulate (simulate.ts:12:9)`,
+    error_hint: `PATH is ${'/opt/a-folder/of/programs/bin:'.repeat(8)}/bin; see \`delaySeconds\`.`,
     'tutti.arguments': ['--seed', String(task), '--out', 'run 1'],
   }
   const more = { worker_id: worker, ...(task % 30 === 7 ? failure : {}) }

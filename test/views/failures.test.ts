@@ -97,6 +97,70 @@ describe('failures', () => {
     else expect(groups).toMatchObject([{ message: shown, count, example: { task: 't0' } }])
   })
 
+  it('failures: programs that ended with different exit codes have different causes', () => {
+    const ended = (uid: string, exit_code: number, program = 'sh'): ViewEvent =>
+      viewEvent('TaskFailed', uid, {
+        attributes: {
+          error_type: 'ExecutableFailedError',
+          error_message: `${program} exited with code ${exit_code}`,
+          exit_code,
+        },
+      })
+    const events = [ended('a', 5), ended('b', 4, 'sh1'), ended('c', 4, 'sh2')]
+    expect(failuresOf(events).groups).toMatchObject([
+      { count: 2, message: 'sh<n> exited with code 4', example: { exitCode: 4 } },
+      { count: 1, message: 'sh exited with code 5', example: { exitCode: 5 } },
+    ])
+  })
+
+  it('failures: tasks that never ran stand behind the causes, grouped by them', () => {
+    const never = (uid: string, root: string, why: string): ViewEvent =>
+      viewEvent('TaskFailed', uid, {
+        attributes: {
+          executable: 'reduce',
+          error_type: 'DependencyFailedError',
+          error_message: `task ${uid} cannot run (${root} -> x): ${root} failed: ${why}`,
+          'tutti.root_task': root,
+        },
+      })
+    const { groups, otherGroups } = failuresOf([
+      failed('a', 'bad seed 1'),
+      failed('b', 'no space'),
+      never('c', 'a', 'bad seed 1'),
+      never('d', 'a', 'bad seed 1'),
+      never('e', 'b', 'no space'),
+    ])
+    expect([groups.map(({ message }) => message), otherGroups]).toEqual([
+      ['bad seed 1', 'no space'],
+      2,
+    ])
+    const pass = new Pass({ names, failures })
+    for (const seed of [1, 2]) {
+      pass.take(failed(`a${seed}`, `bad seed ${seed}`))
+      for (const uid of ['c', 'd']) {
+        pass.take(never(`${uid}${seed}`, `a${seed}`, `bad seed ${seed}`))
+      }
+    }
+    expect(failures.show(pass.states.failures, { limit: 9 }).groups).toMatchObject([
+      { count: 2, message: 'bad seed <n>', isConsequence: false },
+      { count: 4, message: 'a<n> failed: bad seed <n>', isConsequence: true },
+    ])
+  })
+
+  it('failures: of one root the cause is told as it was', () => {
+    const told = (uid: string): ViewEvent =>
+      viewEvent('TaskFailed', uid, {
+        attributes: {
+          error_type: 'DependencyFailedError',
+          error_message: `task ${uid} cannot run: sim-3 failed: RangeError: bad seed 3`,
+          'tutti.root_task': 'sim-3',
+        },
+      })
+    expect(failuresOf([told('a-1'), told('a-2')]).groups).toMatchObject([
+      { count: 2, message: 'sim-3 failed: RangeError: bad seed 3' },
+    ])
+  })
+
   it('failures: the type is the field of TaskFailed, which an own emitter fills', () => {
     const event = viewEvent('TaskFailed', 'a', { error_type: 'Boom' })
     expect(failuresOf([event]).groups).toMatchObject([{ errorType: 'Boom' }])

@@ -17,6 +17,16 @@ describe('words for people', () => {
     expect(ownFrames(user)).toBe(user)
   })
 
+  it('stack: one without a frame of the user has none', () => {
+    const frames = [
+      'at toFailure (file:///x/node_modules/tutti/dist/workflow/index.js:55:10)',
+      'at process.processTicksAndRejections (node:internal/process/task_queues:105:5)',
+    ].map((frame) => `\n    ${frame}`)
+    expect(ownFrames(`Error: bad${frames.join('')}`)).toBe('Error: bad')
+    const user = `Error: bad${frames[0]}\n    at main (file:///x/main.mjs:1:1)`
+    expect(ownFrames(user)).toBe(user)
+  })
+
   it('rates have three digits', () => {
     expect([0, 0.254, 7.684, 10.72, 99.96, 12_300].map(rateText)).toEqual([
       '0',

@@ -38,6 +38,9 @@ describe('row 30: a dependency that fails', () => {
     const end = events.at(-1)
     expect(end).toMatchObject({ error_type: 'DependencyFailedError', duration_seconds: 0 })
     expect(attribute(end, 'incomplete_lifecycle')).toBe(true)
+    expect(attribute(end, 'tutti.root_task')).toBe(a.uid)
+    const why = `${a.uid} failed: RangeError: bad seed`
+    expect((await rejection(b)).message).toBe(`task ${b.uid} cannot run: ${why}`)
     expect(events.map((event) => event.backend)).toEqual(['', 'local', 'local'])
 
     backend.complete(beside, 1)

@@ -1,6 +1,6 @@
 /** `tutti failures`: what went wrong, by cause, with one full example of each. */
 
-import { commandText, countText, firstLine, ownFrames } from '../../views/readable.ts'
+import { commandText, countText, firstLine, numberText, ownFrames } from '../../views/readable.ts'
 import { nameAndProgram, spanText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import {
@@ -17,6 +17,8 @@ export interface FailuresCommandOptions {
   readonly limit: number
 }
 
+export const longestTitle = 200
+const mostMessageLines = 40
 const mostStackLines = 12
 const mostOutputLines = 12
 
@@ -39,15 +41,26 @@ function show(record: OpenRecord, limit: number, output: Output): void {
     ungrouped,
   }
   output.result(value, [
-    failed === 0
-      ? 'no task has failed'
-      : `${countText(failed, 'task')} failed, ${countText(groups.length + otherGroups, 'cause')}`,
+    headLine(failed, failures.show(record.pass.states.failures, { limit: Infinity }).groups),
     ...groups.flatMap((group) => groupLines(group, recordWord(record))),
     ...(otherGroups > 0
       ? [`and ${countText(otherGroups, 'other cause')}; --limit shows more`]
       : []),
     ...recordNotes(record),
   ])
+}
+
+/** Tasks that never ran, because one that they need has failed, have no cause of their own. */
+function headLine(failed: number, groups: readonly FailureGroup[]): string {
+  if (failed === 0) return 'no task has failed'
+  const causes = groups.filter(({ isConsequence }) => !isConsequence)
+  const never = groups
+    .filter(({ isConsequence }) => isConsequence)
+    .reduce((sum, { count }) => sum + count, 0)
+  const told = `${countText(failed, 'task')} failed, ${countText(causes.length, 'cause')}`
+  if (never === 0) return told
+  const needs = never === 1 ? 'it needs' : 'they need'
+  return `${told}; ${numberText(never)} of them never ran, because what ${needs} has failed`
 }
 
 const groupFields = (group: FailureGroup): object => ({
@@ -83,16 +96,20 @@ function groupLines(group: FailureGroup, record: string): string[] {
   const which = count === 1 ? '' : 'first: '
   return [
     '',
-    `${title}: ${errorType} "${firstLine(message, 200)}"`,
+    `${title}: ${errorType} "${firstLine(message, longestTitle)}"`,
     `  ${when}; ${which}${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
     ...exampleLines(example, message),
     ...(count > 1 ? [`  of another task: npx tutti explain TASK ${record}`] : []),
   ]
 }
 
-/** What helps to find the cause: of a program what it has printed, of a function the stack. */
-export function exampleLines(example: FailureExample, message = example.message): string[] {
-  const { stack, stdoutTail, stderrTail, hint, isProgram } = example
+/**
+ * What helps to find the cause: of a program what it has printed, of a function the stack. The
+ * message as far as `told`, of which a title has the first line, does not have it.
+ */
+export function exampleLines(example: FailureExample, told = example.message): string[] {
+  const { stack, stdoutTail, stderrTail, hint, isNoticed, message } = example
+  const isTold = message.endsWith(told) && firstLine(message, longestTitle) === message
   const output = (stream: string, text: string): string[] =>
     text.trim() === ''
       ? []
@@ -101,7 +118,8 @@ export function exampleLines(example: FailureExample, message = example.message)
   return [
     ...(args.length === 0 ? [] : [`  command: ${commandText(program, args)}`]),
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
-    ...(isProgram ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
+    ...(isTold ? [] : indented(message, mostMessageLines)),
+    ...(isNoticed ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
     ...output('stderr', stderrTail),
     ...output('stdout', stdoutTail),
   ]

@@ -22,6 +22,10 @@ export function escape(text: string): string {
     )
 }
 
+/** Text as HTML, in which what stands between backticks is code. */
+export const withCode = (text: string): string =>
+  escape(text).replaceAll(/`([^`\n]+)`/g, '<code>$1</code>')
+
 /** JSON inside a script element. */
 export const embedJson = (value: unknown): string =>
   JSON.stringify(value).replaceAll('<', '\\u003c').replaceAll('\u2028', '\\u2028')
@@ -68,6 +72,6 @@ export const section = (id: string, title: string, content: string): string =>
     ? ''
     : `<section aria-labelledby="${id}"><h2 id="${id}">${escape(title)}</h2>${content}</section>`
 
-export const paragraph = (words: string): string => `<p>${escape(words)}</p>`
+export const paragraph = (words: string): string => `<p>${withCode(words)}</p>`
 
 export const rounded = (value: number, digits = 2): string => String(+value.toFixed(digits))

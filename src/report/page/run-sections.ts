@@ -6,7 +6,7 @@ import { describeRun, durationOf } from '../verdict.ts'
 import { classSharesOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
-import { escape, number, paragraph, section, table, text } from './html.ts'
+import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
 
 export function headOf(data: ReportData): string {
   const { mood, sentence } = describeRun(data)
@@ -99,12 +99,12 @@ export function boundsSection(data: ReportData): string {
   return section(
     'bounds',
     'What bounded this run',
-    `<p class="lead">${escape(first)}</p>${paragraph(others.join(' '))}` +
+    `<p class="lead">${withCode(first)}</p>${paragraph(others.join(' '))}` +
       shareBar('the time of all slots', shares) +
       (words.improvements.length === 0
         ? ''
         : `<h3>What would shorten it</h3><ol>${words.improvements
-            .map((one) => `<li>${escape(one)}</li>`)
+            .map((one) => `<li>${withCode(one)}</li>`)
             .join('')}</ol>`) +
       (criticalPath.length > 0
         ? paragraph(

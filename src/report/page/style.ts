@@ -26,8 +26,9 @@ h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 4px;
   padding-left: 14px; border-left: 5px solid var(--good); }
 .verdict.warning { border-color: var(--warning); } .verdict.bad { border-color: var(--bad); }
 h2 { font-size: 1.2rem; margin: 40px 0 10px; padding-top: 12px; border-top: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 20px 0 6px; }
-p { margin: 0 0 10px; max-width: 75ch; } .lead { font-size: 1.08rem; font-weight: 600; }
+h3 { font-size: 1rem; margin: 20px 0 6px; overflow-wrap: anywhere; }
+p { margin: 0 0 10px; max-width: 75ch; overflow-wrap: anywhere; }
+.lead { font-size: 1.08rem; font-weight: 600; }
 .muted, .caption, .facts dt { color: var(--muted); } .caption { margin: 0 0 4px; }
 .box { border: 1px solid var(--warning); border-radius: 8px; padding: 10px 14px; margin: 0 0 20px;
   background: var(--card); }

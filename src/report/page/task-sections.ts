@@ -2,10 +2,10 @@
 
 import { commandText, countText, ownFrames, secondsText } from '../../views/readable.ts'
 import { nameAndProgram, shortNames, spanText, timeText } from '../../views/readable.ts'
-import { endText } from '../../views/panels/failures.ts'
+import { endText, type FailureExample } from '../../views/panels/failures.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
-import { escape, number, paragraph, section, table, text } from './html.ts'
+import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
 
 export function namesSection({ names, otherNames }: ReportData): string {
   if (names.length === 0) return ''
@@ -78,13 +78,13 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
         (example.arguments.length === 0
           ? ''
           : `<p><code>${escape(commandText(example.program, example.arguments))}</code></p>`) +
-        (example.hint === '' ? '' : `<p>${escape(example.hint)}</p>`) +
+        (example.hint === '' ? '' : `<p>${withCode(example.hint)}</p>`) +
         pre(
-          example.isProgram ? '' : ownFrames(example.stack) || example.message,
+          example.isNoticed ? '' : ownFrames(example.stack) || example.message,
           `stack of ${example.task}`,
         ) +
-        pre(example.stderrTail, `stderr of ${example.task}`) +
-        pre(example.stdoutTail, `stdout of ${example.task}`)
+        output('stderr', example) +
+        output('stdout', example)
       )
     },
   )
@@ -92,6 +92,12 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   const more =
     otherGroups > 0 ? paragraph(`${countText(otherGroups, 'other cause')} left out.`) : ''
   return section('failures', 'Failures', groups.join('') + more)
+}
+
+/** Which of the two streams it is must be seen as well as heard. */
+function output(stream: 'stderr' | 'stdout', example: FailureExample): string {
+  const content = pre(example[`${stream}Tail`], `${stream} of ${example.task}`)
+  return content === '' ? '' : `<p class="caption">the end of its ${stream}</p>${content}`
 }
 
 const pre = (content: string, label: string): string =>

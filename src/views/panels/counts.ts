@@ -42,7 +42,7 @@ export const counts = {
     if (stage === 0) return stepWithin(state, event.event_type, event.task_id)
     const task = taskOf(state.index, event.task_id, event)
     const known = valueAt(state.passed, task)
-    const dependencies = stage === stages.created ? dependenciesOf(state, event) : noDependencies
+    const dependencies = dependenciesOf(state, event, stage)
     if (known >= ofEarlier) return stepAgain(state, event, { task, stage, dependencies })
     const after = countStage(state.totals, known, stage, validSeconds(event.duration_seconds))
     if (after !== known) setValue(state.passed, task, after)
@@ -56,11 +56,23 @@ export const counts = {
 }
 
 /** A task is created after those that it waits for; what the record does not have is left out. */
-function dependenciesOf({ index }: CountsState, { attributes }: ViewEvent): readonly number[] {
+function dependenciesOf(
+  { index }: CountsState,
+  { attributes }: ViewEvent,
+  stage: number,
+): readonly number[] {
+  if (stage === stages.failed) {
+    const root = textOf(attributes['tutti.root_task'])
+    return root === '' ? noDependencies : knownTasks(index, [root])
+  }
+  if (stage !== stages.created) return noDependencies
   const { dependencies } = attributes
   if (!Array.isArray(dependencies) || dependencies.length === 0) return noDependencies
-  return dependencies.map((uid) => findHere(index, textOf(uid))).filter((task) => task !== -1)
+  return knownTasks(index, dependencies)
 }
+
+const knownTasks = (index: TaskIndex, uids: readonly unknown[]): readonly number[] =>
+  uids.map((uid) => findHere(index, textOf(uid))).filter((task) => task !== -1)
 
 /** Beside the stages of a task that an earlier session of the run had, until it runs again. */
 const ofEarlier = 128

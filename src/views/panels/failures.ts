@@ -13,6 +13,10 @@ interface GroupState {
   readonly errorType: string
   readonly pattern: string
   readonly name: string
+  /** What the example says of the cause. */
+  told: string
+  /** Whether its tasks never ran, because one that they need had failed. */
+  readonly isConsequence: boolean
   example: FailureExample
   /** Whether the task of the example runs again: the next failure takes its place. */
   isExampleOver: boolean
@@ -43,8 +47,8 @@ export interface FailureExample {
   readonly nodeId: string
   readonly workerId: string
   readonly exitCode: number | null
-  /** Whether a program failed: the stack shows where tutti noticed it, which helps nobody. */
-  readonly isProgram: boolean
+  /** Whether tutti itself made the error: the stack shows where, which helps nobody. */
+  readonly isNoticed: boolean
 }
 
 /** Failures with the same cause. */
@@ -61,13 +65,15 @@ export interface FailureGroup {
   readonly firstTime: number
   readonly lastTime: number
   readonly example: FailureExample
+  /** Whether its tasks never ran, because one that they need had failed. */
+  readonly isConsequence: boolean
   /** What `groupOfTask` of the state has for the group's tasks. */
   readonly number: number
 }
 
 export interface FailuresState {
   readonly groups: GroupState[]
-  /** By name, error type and pattern. */
+  /** By name, error type, pattern, end of the program, and the group of what failed first. */
   readonly byCause: Map<string, number>
   /** Failures that found no group because there were too many. */
   ungrouped: number
@@ -80,7 +86,7 @@ export interface FailuresState {
 }
 
 export interface FailuresQuery {
-  /** How many groups to show, the largest first. */
+  /** How many groups to show: causes before their consequences, the largest first. */
   readonly limit: number
 }
 
@@ -110,7 +116,9 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
   take(state, event, step, passed) {
     if ((step.earlier & stages.failed) !== 0) forget(state, event, step)
     if (step.stage !== stages.failed || step.after === step.before) return
-    const number = addFailure(state, event, nameOf(event, step, passed))
+    const [root] = step.dependencies
+    const rootGroup = root === undefined ? 0 : valueAt(state.groupOfTask, root)
+    const number = addFailure(state, event, { name: nameOf(event, step, passed), rootGroup })
     setValue(state.groupOfTask, step.task, number)
     setValue(state.timeOfTask, step.task, event.event_time)
     state.tasks = Math.max(state.tasks, step.task + 1)
@@ -124,10 +132,14 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
       const exact = (group.isStale ? times?.get(at + 1) : null) ?? {}
       return [toView({ ...group, ...exact }, at + 1)]
     })
-    const largest = found.toSorted((a, b) => b.count - a.count).slice(0, limit)
-    return { groups: largest, otherGroups: found.length - largest.length, ungrouped }
+    const shown = found
+      .toSorted((a, b) => rankOf(a) - rankOf(b) || b.count - a.count)
+      .slice(0, limit)
+    return { groups: shown, otherGroups: found.length - shown.length, ungrouped }
   },
 }
+
+const rankOf = ({ isConsequence }: FailureGroup): number => (isConsequence ? 1 : 0)
 
 /** The task runs again in a later session of the run. */
 function forget(state: FailuresState, event: ViewEvent, { task }: TaskStep): void {
@@ -170,20 +182,35 @@ function nameOf(event: ViewEvent, { task }: TaskStep, passed: PassedStates = {})
   return cut(name) || cut(event.attributes['executable'])
 }
 
-function addFailure(state: FailuresState, event: ViewEvent, name: string): number {
+interface FailureOrigin {
+  readonly name: string
+  /** The group of the task whose failure is the reason; 0 for none. */
+  readonly rootGroup: number
+}
+
+function addFailure(
+  state: FailuresState,
+  event: ViewEvent,
+  { name, rootGroup }: FailureOrigin,
+): number {
   // The field is the specification's; the attribute is there for readers of attributes alone.
   const errorType = cut(event.error_type) || cut(event.attributes['error_type'])
   const message = cut(event.attributes['error_message'])
-  const pattern = toPattern(message)
+  const example = toExample(event, message)
+  const isConsequence = isDependent(event)
+  const told = causeIn(message, textOf(event.attributes['tutti.root_task']))
+  const { exitCode, signal } = example
+  const pattern = withCode(toPattern(told), exitCode)
   // An id may consist of digits alone, as a number does.
-  const key = JSON.stringify([name, errorType, pattern.replaceAll('<id>', '<n>')])
+  const plain = pattern.replaceAll('<id>', '<n>')
+  const key = JSON.stringify([name, errorType, plain, exitCode, signal, rootGroup])
   const known = state.byCause.get(key)
   const group = known === undefined ? undefined : state.groups[known - 1]
   if (known !== undefined && group !== undefined) {
-    if (group.isExampleOver) group.example = toExample(event, message)
+    if (group.isExampleOver) Object.assign(group, { example, told })
     group.isExampleOver = false
     group.count++
-    group.isUniform &&= group.example.message === message
+    group.isUniform &&= group.told === told
     group.firstTime = Math.min(group.firstTime, event.event_time)
     group.lastTime = Math.max(group.lastTime, event.event_time)
     return known
@@ -193,12 +220,26 @@ function addFailure(state: FailuresState, event: ViewEvent, name: string): numbe
     return noGroup
   }
   const times = { firstTime: event.event_time, lastTime: event.event_time }
-  const example = toExample(event, message)
-  const flags = { isUniform: true, isExampleOver: false, isStale: false }
-  state.groups.push({ errorType, pattern, name, example, count: 1, ...flags, ...times })
+  const flags = { isConsequence, isUniform: true, isExampleOver: false, isStale: false }
+  state.groups.push({ errorType, pattern, name, told, example, count: 1, ...flags, ...times })
   state.byCause.set(key, state.groups.length)
   return state.groups.length
 }
+
+/** Older records do not name the task that failed first. */
+const isDependent = (event: ViewEvent): boolean =>
+  textOf(event.attributes['tutti.root_task']) !== '' ||
+  (event.error_type ?? event.attributes['error_type']) === 'DependencyFailedError'
+
+/** Of a task that never ran: without its own uid and the way to it, which differ for each. */
+function causeIn(message: string, root: string): string {
+  const at = root === '' ? -1 : message.indexOf(`${root} failed: `)
+  return at === -1 ? message : message.slice(at)
+}
+
+/** The exit code is what tells the causes of a program apart. */
+const withCode = (pattern: string, exitCode: number | null): string =>
+  exitCode === null ? pattern : pattern.replace('code <n>', `code ${exitCode}`)
 
 /** What the event of a failed task says of it. */
 export const failureOf = (event: ViewEvent): FailureExample =>
@@ -217,7 +258,7 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   nodeId: event.node_id ?? '',
   workerId: cut(event.attributes['worker_id']),
   exitCode: numberOf(event.attributes['exit_code']),
-  isProgram: event.attributes['task_type'] === 'compute',
+  isNoticed: event.attributes['task_type'] === 'compute' || isDependent(event),
 })
 
 /** How a program ended; empty for what is none. */
@@ -232,10 +273,10 @@ function argumentsOf({ attributes }: ViewEvent): string[] {
 }
 
 function toView(group: GroupState, number: number): FailureGroup {
-  const { errorType, pattern, name, example, isUniform, count, firstTime, lastTime } = group
-  const message = isUniform ? example.message : pattern
-  const firstTask = example.task
-  return { errorType, message, name, firstTask, count, firstTime, lastTime, example, number }
+  const { errorType, name, example, isConsequence, count, firstTime, lastTime } = group
+  const message = group.isUniform ? group.told : group.pattern
+  const told = { errorType, message, name, firstTask: example.task, isConsequence, example }
+  return { ...told, count, firstTime, lastTime, number }
 }
 
 /** Of an output the end counts. */

@@ -16,7 +16,7 @@ import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
 import { isPipe } from '../../../checkpoint/chain.ts'
 import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
-import { exampleLines } from '../failures.ts'
+import { exampleLines, longestTitle } from '../failures.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
 import { showRecord } from '../open-record.ts'
 import { stateText, taskFields } from '../tasks.ts'
@@ -140,9 +140,10 @@ const failureFields = (
 
 function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
   const end = own === null ? '' : endText(own)
+  const title = firstLine(own?.message ?? message, longestTitle)
   const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
   return [
-    `  ${errorType} "${firstLine(own?.message ?? message, 200)}"${end && `, ${end}`}${others}`,
+    `  ${errorType} "${title}"${end && `, ${end}`}${others}`,
     ...(own === null ? [] : exampleLines(own)),
   ]
 }
