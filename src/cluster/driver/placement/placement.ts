@@ -94,6 +94,8 @@ export class Placement<T extends PlacedJob> {
     if (node === undefined) return
     node.facts = this.#held.without(name, node.whole)
     this.#lostOne(node)
+    // An empty reservation names no node; what was given back may be what it lacked.
+    this.#reserved = null
   }
 
   setOffer(name: string, offer: Offer): void {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { HeldNodes } from '../../../../src/cluster/driver/placement/held-nodes.ts'
 import type { JobGroup } from '../../../../src/cluster/driver/placement/job-group.ts'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
 import {
@@ -165,6 +166,23 @@ describe('jobs that begin together on nodes that come later', () => {
     placement.release('a', job('small0', { cores: 3 }))
     expect(assigned(placement)).toEqual({ a: ['r0'], b: ['r1'] })
   })
+})
+
+it('jobs that begin together are not passed after a service gave a node back', () => {
+  const held = new HeldNodes()
+  const placement = new Placement<TestJob>(undefined, held.open())
+  for (const name of ['a', 'b']) placement.addNode(name, facts(4), { ...facts(4), ahead: 0 })
+  push(placement, job('small0', { cores: 3 }), job('small1', { cores: 3 }))
+  expect(Object.keys(assigned(placement))).toHaveLength(2)
+  push(placement, ...groupOf('r', 2, { resources: { cores: 4 }, perNode: 1 }))
+  const release = held.hold('b', { service: 'chat', cores: 1, gpus: 0 })
+  placement.setHeld('b')
+  expect(assigned(placement)).toEqual({})
+  release()
+  placement.setHeld('b')
+  push(placement, job('small2', { cores: 3 }))
+  placement.release('a', job('small0', { cores: 3 }))
+  expect(assigned(placement)).toEqual({})
 })
 
 describe('what is asked about waiting jobs', () => {
