@@ -6,7 +6,13 @@ import { lineAt, type SourceFile } from './source-file.ts'
 /** Endings that belong here. A new kind of file is a decision: add it with the file. */
 const knownKinds =
   /\.(?:ts|mts|mjs|md|json|yaml|txt|csv|proto|c|py)$|\.telemetry\.jsonl$|^(?:\.ci\/run|LICENSE)$/
-const knownNames = new Set(['.editorconfig', '.gitattributes', '.gitignore', '.npmrc'])
+const knownNames = new Set([
+  '.editorconfig',
+  '.gitattributes',
+  '.gitignore',
+  '.npmrc',
+  'test/inference/server/requests/bad-requests.jsonl',
+])
 
 /** Paths, as git tracks them, of files that have no place in the repository. */
 export function unknownKinds(paths: readonly string[]): string[] {

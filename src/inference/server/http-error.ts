@@ -70,11 +70,17 @@ const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   canceled: 'The server is closing.',
 }
 
+/** The field that holds the text to answer, by the path of the request. */
+const inputFields: Readonly<Record<string, string>> = {
+  '/v1/chat/completions': 'messages',
+  '/v1/completions': 'prompt',
+}
+
 /**
  * The error that the client gets for anything that was thrown. Instead of an engine's message it
  * gets a fixed sentence and the request id, with which the log can be searched.
  */
-export function toHttpError(thrown: unknown, requestId: string): HttpError {
+export function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const refusal = refusalOf(thrown)
   if (refusal !== undefined) return new HttpError(refusal.status, refusal.message, refusal)
@@ -82,7 +88,10 @@ export function toHttpError(thrown: unknown, requestId: string): HttpError {
   // The client is still connected, so the server canceled the request.
   const status = code === 'canceled' ? 503 : inferenceStatus[code]
   const headers = status === 429 ? ['retry-after', '1'] : status === 503 ? ['retry-after', '5'] : []
-  if (shown.has(code)) return new HttpError(status, messageWithHint(thrown), { code, headers })
+  if (shown.has(code)) {
+    const param = code === 'context_length_exceeded' ? (inputFields[path] ?? null) : null
+    return new HttpError(status, messageWithHint(thrown), { code, param, headers })
+  }
   const message = fixedMessages[code] ?? 'The engine failed with this request.'
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }

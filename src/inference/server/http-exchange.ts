@@ -103,7 +103,7 @@ export class HttpExchange {
 
   /** The error for the client; details that it must not see are logged instead. */
   explain(thrown: unknown): HttpError {
-    const error = toHttpError(thrown, this.requestId)
+    const error = toHttpError(thrown, this.requestId, this.path)
     if (isHidden(thrown)) {
       const { requestId, path } = this
       const text = maskSecrets(`${requestId} ${path} ${error.code}: ${fullMessage(thrown)}`)

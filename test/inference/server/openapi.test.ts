@@ -1,8 +1,7 @@
-import { readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { expect, it } from 'vitest'
+import { badRequests } from './requests/bad-requests.ts'
 import { ask, hello, post, serve, type Served } from './served.ts'
 
 interface Operation {
@@ -116,18 +115,21 @@ it('GET /openapi.json: its schemas refuse the bad requests that concern one fiel
     '/generate': 'GenerateRequest',
     '/tokenize': 'TokenizeRequest',
   }
-  const folder = join(import.meta.dirname, 'requests', 'bad-requests')
-  const accepted = readdirSync(folder).filter((file) => {
-    const bad = JSON.parse(readFileSync(join(folder, file), 'utf8'))
-    return check(names[bad.path] ?? '', bad.body).length === 0
-  })
+  const accepted = badRequests.filter(
+    ({ path, body, code }) =>
+      code !== 'unsupported_parameter' && check(names[path] ?? '', body).length === 0,
+  )
   // Fields that have to fit together are checked after the schema.
-  expect(accepted).toEqual([
-    'stream-options-without-stream.json',
-    'tokenize-without-text.json',
-    'tool-choice-of-no-tool.json',
-    'tool-choice-without-tools.json',
-    'top-logprobs-alone.json',
+  expect(accepted.map(({ name }) => name)).toEqual([
+    'stream-options-without-stream',
+    'tool-choice-of-no-tool',
+    'tool-choice-without-tools',
+    'top-logprobs-alone',
+    'top-logprobs-without',
+    'assistant-without-content',
+    'completion-stream-options',
+    'tokenize-null',
+    'tokenize-without-text',
   ])
 })
 

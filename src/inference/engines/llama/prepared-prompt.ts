@@ -103,7 +103,9 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   if (error instanceof UnknownArgument) return { code: 'unsupported', message, param: error.param }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
   const problem = template?.problem ?? null
-  if (error.isRaised && problem === null) return { code: 'unsupported', message }
+  if (error.isRaised && problem === null) {
+    return { code: 'unsupported', message, param: 'messages' }
+  }
   return {
     code: 'engine_error',
     message: `the chat template of the model cannot be rendered: ${problem ?? message}`,

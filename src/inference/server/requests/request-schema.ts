@@ -152,6 +152,7 @@ const message = z.discriminatedUnion('role', [
   z.object({ role: z.literal('tool'), content, name, tool_call_id: shortText }),
 ])
 
+/** Of a tool, or of a schema. */
 const toolName = annotate(
   z
     .string()
@@ -202,7 +203,7 @@ const responseFormat = z
     z.object({ type: z.literal('json_object'), schema: jsonSchema.nullish() }),
     z.object({
       type: z.literal('json_schema'),
-      json_schema: z.object({ name: z.string().max(64).nullish(), schema: jsonSchema }),
+      json_schema: z.object({ name: toolName.nullish(), schema: jsonSchema }),
     }),
   ])
   .describe('Plain text, any JSON object, or JSON that fits a schema.')

@@ -1,5 +1,3 @@
-import { readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import {
   basicFields,
@@ -7,16 +5,6 @@ import {
 } from '../../../../src/inference/generation/fields/request-fields.ts'
 import { hello, post, serve } from '../served.ts'
 
-interface BadRequest {
-  readonly path: string
-  readonly body: unknown
-  readonly code?: string
-  readonly param?: string
-  readonly message?: string
-}
-
-const folder = join(import.meta.dirname, 'bad-requests')
-const corpus = readdirSync(folder)
 const chatPath = '/v1/chat/completions'
 /** Known fields that only an engine can support, and none supports by itself. */
 const engineNames = Object.entries(requestFields)
@@ -24,40 +12,6 @@ const engineNames = Object.entries(requestFields)
   .map(([name]) => name)
 
 describe('fields of requests', () => {
-  it('row 67: each bad request of the corpus gets its code and the path of its field', async () => {
-    await using served = await serve()
-    for (const file of corpus) {
-      const bad = JSON.parse(readFileSync(join(folder, file), 'utf8')) as BadRequest
-      const { status, json } = await post(`${served.url}${bad.path}`, JSON.stringify(bad.body))
-      expect(status, file).toBe(400)
-      if (bad.code === undefined) {
-        expect(json, file).toEqual({
-          status: 'error',
-          message: bad.message,
-          hostname: expect.any(String),
-          error: {
-            message: bad.message,
-            type: 'invalid_request_error',
-            param: expect.stringMatching(/^(?:prompts|timeout)/),
-            code: expect.any(String),
-          },
-        })
-        continue
-      }
-      expect(json, file).toEqual({
-        error: {
-          message: bad.message ?? expect.stringMatching(/^(?:Invalid|Missing|The) .*'.*'.*\.$/),
-          type: 'invalid_request_error',
-          param: bad.param,
-          code: bad.code,
-        },
-      })
-    }
-    expect(corpus.length).toBeGreaterThan(80)
-    expect(served.generator.requests).toEqual([])
-    expect(served.generator.tokenized).toEqual([])
-  })
-
   it('row 67: the number of prompts and tools and the size of a prompt are limited', async () => {
     await using served = await serve()
     const many = (count: number): string[] => Array.from({ length: count }, () => 'a')
