@@ -22,6 +22,16 @@ const mostCharacters = 8_388_608
 
 export const emptyAttributes: JsonObject = Object.freeze({})
 
+/** Whether `JSON.parse` takes the text. */
+export function isJsonText(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** A frozen JSON copy of an object. Never throws and never changes the original. */
 export function toJsonObject(value: object): JsonObject {
   const copy = toJsonValue(value)

@@ -13,12 +13,13 @@ import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf } from './agents.ts'
 import { heldWork, large, work } from './fixtures/cluster-tasks.ts'
-import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
+import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
 import { fillStore, storedEnds, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
+import { endReturned } from './returned-tasks.ts'
 
 const startAgent = (server: RestartableServer, name: string): Promise<RunningCommand> =>
   startAgentOf(server.url, server.folder, name, '--cores', '1')
@@ -153,14 +154,7 @@ it('what an agent holds is told in messages below the limit of the broker', asyn
     id: 'kept',
   })
   onTestFinished(() => session.close())
-  const returned = tasks.map((one) => toTask(folder, one))
-  await session.submitTasks(returned)
-  await eventually(() => {
-    expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'RUNNING'))
-  })
-  writeFileSync(join(folder, 'go'), '')
-  await session.waitTasks(returned)
-  expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+  await endReturned(session, folder, tasks)
   expect(lines(join(folder, 'begun'))).toHaveLength(30)
   expect(agent.child.exitCode).toBe(null)
 })

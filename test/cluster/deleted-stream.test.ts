@@ -10,9 +10,10 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
-import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
+import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
+import { endReturned } from './returned-tasks.ts'
 
 /** As a person does it, or a tool that cleans up. */
 async function deleteStreams({ server }: TestCluster): Promise<void> {
@@ -69,14 +70,7 @@ it('a driver that returns after its stream was deleted begins nothing twice', as
   await driver.ended
   const session = new Session([await cluster.connect()], { id: 'kept' })
   onTestFinished(() => session.close())
-  const returned = tasks.map((one) => toTask(folder, one))
-  await session.submitTasks(returned)
-  await eventually(() => {
-    expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'RUNNING'))
-  })
-  writeFileSync(join(folder, 'go'), '')
-  await session.waitTasks(returned)
-  expect(returned.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+  await endReturned(session, folder, tasks)
   expect(lines(join(folder, 'begun'))).toHaveLength(2)
   expect(agent.child.exitCode).toBe(null)
 })

@@ -1,6 +1,7 @@
 /** Judges everything in a request that a client writes. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
+import { isJsonText } from '../../foundation/json-value.ts'
 import type { Steps } from '../../runtime/turn-budget.ts'
 import type {
   ChatMessage,
@@ -130,7 +131,7 @@ class InputCheck {
   /** Arguments are redacted only if they are JSON afterwards. */
   *#checkCall(call: ToolCall): Steps<ToolCall> {
     const passed = yield* this.#check(call.arguments)
-    return passed === call.arguments || !isJson(passed) ? call : { ...call, arguments: passed }
+    return passed === call.arguments || !isJsonText(passed) ? call : { ...call, arguments: passed }
   }
 
   *#checkTool(tool: ToolDefinition): Steps<ToolDefinition> {
@@ -225,15 +226,6 @@ export const unreadableError = (param: string): InferenceError =>
       code: 'invalid_value',
     },
   })
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text)
-    return true
-  } catch {
-    return false
-  }
-}
 
 /** JSON with its escapes resolved, so that they hide no word and add no letter. */
 function unescaped(json: string): string {

@@ -3,28 +3,16 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { countInVain, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
-import { type PilotKind, planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
+import { planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
 import { resolveResources } from '../../../src/tasks/resources.ts'
 import { assertProperty } from '../../property.ts'
-import { type QueueAnswer, Simulation } from './simulated-queue.ts'
-
-const node = { cores: 4, gpus: 0, memoryMb: 8000, labels: {} }
-const kind: PilotKind = {
-  nodes: 1,
-  min: 0,
-  max: 4,
-  backlog: 2,
-  idleSeconds: 10,
-  usableSeconds: 3600,
-  maxTotal: 1000,
-  candidates: [node],
-}
+import { node, type QueueAnswer, Simulation, smallKind } from './simulated-queue.ts'
 
 const willing: QueueAnswer = { queueSeconds: 3, lifeSeconds: Infinity }
 
 describe('allocations by waiting work', () => {
   it('grows with the work, does it, and gives everything back', () => {
-    const simulation = new Simulation([kind], [willing])
+    const simulation = new Simulation([smallKind], [willing])
     simulation.left = 200
     simulation.run(20)
     expect(simulation.running).toHaveLength(4)
@@ -34,7 +22,7 @@ describe('allocations by waiting work', () => {
   })
 
   it('asks for no more than the work needs', () => {
-    const simulation = new Simulation([kind], [willing])
+    const simulation = new Simulation([smallKind], [willing])
     simulation.left = 5
     simulation.run(100)
     expect(simulation.submissions).toHaveLength(2)
@@ -43,11 +31,14 @@ describe('allocations by waiting work', () => {
 
   it('has no more in the queue than the backlog, and no more in all than maxTotal', () => {
     const stuck: QueueAnswer = { queueSeconds: 1e9, lifeSeconds: 1 }
-    const waiting = new Simulation([kind], [stuck])
+    const waiting = new Simulation([smallKind], [stuck])
     waiting.left = 1000
     waiting.run(50)
     expect(waiting.submissions).toEqual([1, 2])
-    const few = new Simulation([{ ...kind, maxTotal: 3 }], [{ queueSeconds: 1, lifeSeconds: 70 }])
+    const few = new Simulation(
+      [{ ...smallKind, maxTotal: 3 }],
+      [{ queueSeconds: 1, lifeSeconds: 70 }],
+    )
     few.left = 1e6
     few.run(1000)
     expect(few.submissions).toHaveLength(3)
@@ -55,7 +46,7 @@ describe('allocations by waiting work', () => {
   })
 
   it('takes those from the queue that the work does not need any more', () => {
-    const simulation = new Simulation([kind], [{ queueSeconds: 1e9, lifeSeconds: 1 }])
+    const simulation = new Simulation([smallKind], [{ queueSeconds: 1e9, lifeSeconds: 1 }])
     simulation.left = 100
     simulation.run(5)
     expect(simulation.queued).toHaveLength(2)
@@ -68,7 +59,10 @@ describe('allocations by waiting work', () => {
   })
 
   it('keeps as many as min says, from the beginning and without work', () => {
-    const simulation = new Simulation([{ ...kind, min: 2 }], [{ queueSeconds: 1, lifeSeconds: 70 }])
+    const simulation = new Simulation(
+      [{ ...smallKind, min: 2 }],
+      [{ queueSeconds: 1, lifeSeconds: 70 }],
+    )
     simulation.run(30)
     expect(simulation.running).toHaveLength(2)
     // They are replaced when their time is over.
@@ -77,7 +71,7 @@ describe('allocations by waiting work', () => {
   })
 
   it('waits longer after each refusal, and stops after the third', () => {
-    const simulation = new Simulation([kind], [{ ...willing, isRefused: true }])
+    const simulation = new Simulation([smallKind], [{ ...willing, isRefused: true }])
     simulation.left = 100
     simulation.run(10_000)
     expect(simulation.submissions).toEqual([1, 11, 31])
@@ -85,7 +79,10 @@ describe('allocations by waiting work', () => {
   })
 
   it('waits longer after each one that dies young, and stops after the third', () => {
-    const simulation = new Simulation([{ ...kind, max: 1 }], [{ queueSeconds: 1, lifeSeconds: 5 }])
+    const simulation = new Simulation(
+      [{ ...smallKind, max: 1 }],
+      [{ queueSeconds: 1, lifeSeconds: 5 }],
+    )
     simulation.left = 100
     simulation.run(10_000)
     const [first = 0, second = 0, third = 0, ...more] = simulation.submissions
@@ -95,7 +92,7 @@ describe('allocations by waiting work', () => {
   })
 
   it('counts those once that fail together', () => {
-    const simulation = new Simulation([kind], [{ queueSeconds: 1, lifeSeconds: 20 }])
+    const simulation = new Simulation([smallKind], [{ queueSeconds: 1, lifeSeconds: 20 }])
     simulation.left = 1000
     simulation.run(60)
     expect(simulation.submissions.length).toBeGreaterThan(3)
@@ -105,7 +102,7 @@ describe('allocations by waiting work', () => {
   it('begins to count again after one that has lived', () => {
     const young: QueueAnswer = { queueSeconds: 1, lifeSeconds: 5 }
     const lived: QueueAnswer = { queueSeconds: 1, lifeSeconds: 100 }
-    const simulation = new Simulation([{ ...kind, max: 1 }], [young, young, lived])
+    const simulation = new Simulation([{ ...smallKind, max: 1 }], [young, young, lived])
     simulation.left = 1e6
     simulation.run(10_000)
     expect(simulation.submissions.length).toBeGreaterThan(30)
@@ -116,7 +113,7 @@ describe('allocations by waiting work', () => {
     const others = [{ labels: { disk: 'ssd' } }, { ranks: 5 }, { ranks: 2, ranksPerNode: 5 }]
     for (const request of [...requests, ...others]) {
       const resources = [resolveResources(request)]
-      const simulation = new Simulation([kind], [willing], { resources })
+      const simulation = new Simulation([smallKind], [willing], { resources })
       simulation.left = 10
       simulation.run(100)
       expect(simulation.submissions, JSON.stringify(request)).toEqual([])
@@ -124,14 +121,14 @@ describe('allocations by waiting work', () => {
   })
 
   it('asks the first kind that can run the work, and the next after a failure of that one', () => {
-    const gpu = { ...kind, candidates: [{ ...node, gpus: 2 }] }
+    const gpu = { ...smallKind, candidates: [{ ...node, gpus: 2 }] }
     const resources = [resolveResources({ gpus: 1 })]
-    const needing = new Simulation([kind, gpu], [willing], { resources })
+    const needing = new Simulation([smallKind, gpu], [willing], { resources })
     needing.left = 4
     needing.run(10)
     expect(needing.pilots.map((one) => one.kind)).toEqual([1, 1])
     const refused = { ...willing, isRefused: true }
-    const plain = new Simulation([{ ...kind, backlog: 1 }, gpu], [refused, willing])
+    const plain = new Simulation([{ ...smallKind, backlog: 1 }, gpu], [refused, willing])
     plain.left = 4
     // The first one is not tried again so soon.
     plain.run(8)
@@ -142,7 +139,7 @@ describe('allocations by waiting work', () => {
   })
 
   it('counts the ranks of an MPI program over the nodes of one allocation', () => {
-    const four = { ...kind, nodes: 4 }
+    const four = { ...smallKind, nodes: 4 }
     expect(roomOf(four, resolveResources({ ranks: 16 }))).toBe(1)
     expect(roomOf(four, resolveResources({ ranks: 17 }))).toBe(0)
     expect(roomOf(four, resolveResources({ ranks: 4, ranksPerNode: 1 }))).toBe(1)
@@ -150,7 +147,7 @@ describe('allocations by waiting work', () => {
   })
 
   it('gives work to the next kind when the first may get no more', () => {
-    const simulation = new Simulation([{ ...kind, max: 1, maxTotal: 1 }, kind], [willing])
+    const simulation = new Simulation([{ ...smallKind, max: 1, maxTotal: 1 }, smallKind], [willing])
     simulation.left = 1
     simulation.run(30)
     expect(simulation.orders.map((one) => one.kind)).toEqual([0])
@@ -161,8 +158,8 @@ describe('allocations by waiting work', () => {
   })
 
   it('uses kinds together that can run the same work, the first as far as it may', () => {
-    const small = { ...kind, max: 2 }
-    const simulation = new Simulation([small, kind], [willing], { taskSeconds: 100 })
+    const small = { ...smallKind, max: 2 }
+    const simulation = new Simulation([small, smallKind], [willing], { taskSeconds: 100 })
     simulation.left = 14
     simulation.run(20)
     expect(simulation.running.filter((one) => one.kind === 0)).toHaveLength(2)
@@ -171,9 +168,9 @@ describe('allocations by waiting work', () => {
   })
 
   it('leaves the first kind to work that has no other', () => {
-    const gpu = { ...kind, max: 1, candidates: [{ ...node, gpus: 4 }] }
+    const gpu = { ...smallKind, max: 1, candidates: [{ ...node, gpus: 4 }] }
     const resources = [resolveResources({}), resolveResources({ gpus: 1 })]
-    const simulation = new Simulation([gpu, kind], [willing], { resources, taskSeconds: 100 })
+    const simulation = new Simulation([gpu, smallKind], [willing], { resources, taskSeconds: 100 })
     for (const one of simulation.work) one.left = 4
     simulation.run(1)
     expect(simulation.orders.map((one) => one.kind)).toEqual([0, 1])
@@ -183,7 +180,7 @@ describe('allocations by waiting work', () => {
     const work = [{ resources: resolveResources({}), count: 4 }]
     const times = { submittedAt: 1, startedAt: null, readyAt: null, idleSince: null }
     const waiting = { id: 'job-1', kind: 1, work: [], ...times, isEnding: false, hasRun: false }
-    const common = { kinds: [kind, kind], histories: [], pilots: [waiting], now: 10 }
+    const common = { kinds: [smallKind, smallKind], histories: [], pilots: [waiting], now: 10 }
     const plan = planPilots({ ...common, work })
     expect(plan).toEqual({
       submit: [
@@ -201,7 +198,7 @@ describe('allocations by waiting work', () => {
 
   it('asks three times for work that none that came could run, each time later', () => {
     const lacking = { ...willing, lacks: () => true }
-    const simulation = new Simulation([kind], [lacking])
+    const simulation = new Simulation([smallKind], [lacking])
     simulation.left = 100
     simulation.run(10_000)
     const rounds = simulation.submissions.filter((at, place, all) => at - (all[place - 1] ?? 0) > 5)
@@ -210,7 +207,7 @@ describe('allocations by waiting work', () => {
     // Each has waited in the queue for 3 s, and was idle for 10 s.
     expect(second).toBeGreaterThanOrEqual(1 + 13 + 10)
     expect(third - second).toBeGreaterThanOrEqual(13 + 20)
-    expect(simulation.submissions).toHaveLength(kind.max + 1 + 1)
+    expect(simulation.submissions).toHaveLength(smallKind.max + 1 + 1)
     expect(
       countInVain(simulation.histories[0] as never, workKey({ resources: resolveResources({}) })),
     ).toBe(3)
@@ -220,7 +217,7 @@ describe('allocations by waiting work', () => {
     const odd = resolveResources({ memoryMb: 100 })
     const lacks: QueueAnswer['lacks'] = ({ memoryMb }) => memoryMb > 0
     const resources = [resolveResources({}), odd]
-    const simulation = new Simulation([kind], [{ ...willing, lacks }], { resources })
+    const simulation = new Simulation([smallKind], [{ ...willing, lacks }], { resources })
     for (const one of simulation.work) one.left = 1
     simulation.run(5000)
     expect(simulation.work.map(({ left }) => left)).toEqual([0, 1])
@@ -234,7 +231,7 @@ describe('allocations by waiting work', () => {
 
   it('has another kind run what none that came could', () => {
     const lacking = { ...willing, lacks: () => true }
-    const simulation = new Simulation([{ ...kind, max: 1 }, kind], [lacking, willing])
+    const simulation = new Simulation([{ ...smallKind, max: 1 }, smallKind], [lacking, willing])
     simulation.left = 1
     simulation.run(30)
     expect(simulation.done).toBe(1)
@@ -243,7 +240,7 @@ describe('allocations by waiting work', () => {
 
   it('stops after three whose time was over before they had run anything', () => {
     const over: QueueAnswer = { queueSeconds: 1, lifeSeconds: 1, cause: 'limit', lacks: () => true }
-    const simulation = new Simulation([{ ...kind, max: 1 }], [over])
+    const simulation = new Simulation([{ ...smallKind, max: 1 }], [over])
     simulation.left = 100
     simulation.run(10_000)
     expect(simulation.submissions).toHaveLength(3)
@@ -251,7 +248,7 @@ describe('allocations by waiting work', () => {
 
   it('goes on with short ones that have used their time', () => {
     const short: QueueAnswer = { queueSeconds: 1, lifeSeconds: 20, cause: 'limit' }
-    const simulation = new Simulation([{ ...kind, max: 1 }], [short])
+    const simulation = new Simulation([{ ...smallKind, max: 1 }], [short])
     simulation.left = 100
     simulation.run(600)
     expect(simulation.done).toBe(100)
@@ -259,7 +256,7 @@ describe('allocations by waiting work', () => {
 
   it('does not add up refusals between which others have run tasks', () => {
     const refused = { ...willing, isRefused: true }
-    const simulation = new Simulation([{ ...kind, max: 1 }], [refused, willing])
+    const simulation = new Simulation([{ ...smallKind, max: 1 }], [refused, willing])
     for (let hour = 0; hour < 10; hour++) {
       simulation.left = 4
       simulation.run(300)
@@ -269,7 +266,7 @@ describe('allocations by waiting work', () => {
 
   it('does not add up refusals that are hours apart', () => {
     const refused = { ...willing, isRefused: true }
-    const simulation = new Simulation([kind], [refused])
+    const simulation = new Simulation([smallKind], [refused])
     for (let round = 0; round < 5; round++) {
       simulation.left = 4
       simulation.run(1)
@@ -283,7 +280,7 @@ describe('allocations by waiting work', () => {
   it('tries again after a refusal while another one lives, for as long as that does', () => {
     const refused = { ...willing, isRefused: true }
     const answers = [willing, refused, refused, refused, refused, willing]
-    const simulation = new Simulation([{ ...kind, max: 2 }], answers, { taskSeconds: 1e6 })
+    const simulation = new Simulation([{ ...smallKind, max: 2 }], answers, { taskSeconds: 1e6 })
     simulation.left = 4
     simulation.run(100)
     simulation.left = 4
@@ -295,7 +292,7 @@ describe('allocations by waiting work', () => {
   it('waits for a scheduler that does not answer, and counts nothing', () => {
     const silent = { ...willing, isUnanswered: true }
     const answers = [...Array.from({ length: 20 }, () => silent), willing]
-    const simulation = new Simulation([{ ...kind, maxTotal: 1 }], answers)
+    const simulation = new Simulation([{ ...smallKind, maxTotal: 1 }], answers)
     simulation.left = 4
     simulation.run(300)
     expect(simulation.submissions).toEqual(Array.from({ length: 21 }, (_, at) => 1 + 10 * at))
@@ -305,7 +302,7 @@ describe('allocations by waiting work', () => {
 
   it('keeps one that starts and has taken all of the work', () => {
     const slow: QueueAnswer = { ...willing, readySeconds: 30 }
-    const simulation = new Simulation([kind], [slow], { taskSeconds: 100 })
+    const simulation = new Simulation([smallKind], [slow], { taskSeconds: 100 })
     simulation.left = 1
     simulation.run(40)
     expect(simulation.running.map(({ id }) => id)).toEqual(['job-1'])
@@ -316,7 +313,7 @@ describe('allocations by waiting work', () => {
 
   it('does not take one for idle that has not started all of its nodes', () => {
     const slow: QueueAnswer = { ...willing, readySeconds: 30, lacks: () => true }
-    const simulation = new Simulation([{ ...kind, max: 1 }], [slow])
+    const simulation = new Simulation([{ ...smallKind, max: 1 }], [slow])
     simulation.left = 1
     simulation.run(37)
     expect(simulation.running.map(({ id }) => id)).toEqual(['job-1'])
@@ -340,7 +337,7 @@ describe('allocations by waiting work', () => {
     const answers = fc.array(answer, { minLength: 1, maxLength: 10 })
     assertProperty(
       fc.property(limits, answers, (given, told) => {
-        const simulation = new Simulation([{ ...kind, ...given }], told)
+        const simulation = new Simulation([{ ...smallKind, ...given }], told)
         simulation.left = 100
         simulation.run(1500)
         // Those that were asked for together count once.
@@ -367,7 +364,7 @@ describe('allocations by waiting work', () => {
     const bursts = fc.array(fc.integer({ min: 0, max: 100 }), { minLength: 1, maxLength: 5 })
     assertProperty(
       fc.property(limits, answers, bursts, (given, told, work) => {
-        const own = { ...kind, ...given }
+        const own = { ...smallKind, ...given }
         const simulation = new Simulation([own], told)
         for (const count of work) {
           simulation.left += count

@@ -1,25 +1,13 @@
 /** Which nodes allocations are asked for, and how many of min there are. */
 
 import { describe, expect, it } from 'vitest'
-import { type PilotKind, planPilots } from '../../../src/hpc/pilots/pilot-plan.ts'
+import { planPilots } from '../../../src/hpc/pilots/pilot-plan.ts'
 import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
-import { type QueueAnswer, Simulation } from './simulated-queue.ts'
-
-const node = { cores: 4, gpus: 0, memoryMb: 8000, labels: {} }
-const kind: PilotKind = {
-  nodes: 1,
-  min: 0,
-  max: 4,
-  backlog: 2,
-  idleSeconds: 10,
-  usableSeconds: 3600,
-  maxTotal: 1000,
-  candidates: [node],
-}
+import { node, type QueueAnswer, Simulation, smallKind } from './simulated-queue.ts'
 
 describe('an allocation by waiting work', () => {
   it('asks for large nodes where a kind has smaller ones, if the work needs them', () => {
-    const mixed = { ...kind, candidates: [node, { ...node, cores: 8 }] }
+    const mixed = { ...smallKind, candidates: [node, { ...node, cores: 8 }] }
     const leastOf = (request: Partial<ResourceRequest>): unknown => {
       const work = [{ resources: resolveResources(request), count: 1 }]
       return planPilots({ kinds: [mixed], histories: [], pilots: [], now: 10, work }).submit.map(
@@ -34,7 +22,7 @@ describe('an allocation by waiting work', () => {
   })
 
   it('asks for nodes with enough memory where a kind has some with less', () => {
-    const mixed = { ...kind, candidates: [node, { ...node, memoryMb: 64_000 }] }
+    const mixed = { ...smallKind, candidates: [node, { ...node, memoryMb: 64_000 }] }
     const leastOf = (request: Partial<ResourceRequest>): unknown => {
       const work = [{ resources: resolveResources(request), count: 1 }]
       return planPilots({ kinds: [mixed], histories: [], pilots: [], now: 10, work }).submit.map(
@@ -55,16 +43,16 @@ describe('an allocation by waiting work', () => {
       resources: resolveResources({ memoryMb: 100 + at / 10 }),
       count: 1,
     }))
-    const plan = planPilots({ kinds: [kind], histories: [], pilots: [], now: 10, work })
+    const plan = planPilots({ kinds: [smallKind], histories: [], pilots: [], now: 10, work })
     const few = [{ resources: resolveResources({ memoryMb: 1000 }), count: 10_000 }]
-    const same = planPilots({ kinds: [kind], histories: [], pilots: [], now: 10, work: few })
+    const same = planPilots({ kinds: [smallKind], histories: [], pilots: [], now: 10, work: few })
     expect(plan.submit.map(({ work: keys }) => keys.length)[0]).toBeLessThan(40)
     expect(plan).toMatchObject({ submit: [{ kind: 0, leastMemoryMb: null }], end: same.end })
   })
 
   it('replaces those of min that have used their time without work: they have not failed', () => {
     const short: QueueAnswer = { queueSeconds: 1, lifeSeconds: 40, cause: 'limit' }
-    const simulation = new Simulation([{ ...kind, min: 1, max: 1 }], [short])
+    const simulation = new Simulation([{ ...smallKind, min: 1, max: 1 }], [short])
     simulation.run(1000)
     expect(simulation.histories[0]).toMatchObject({ failures: 0 })
     simulation.left = 1

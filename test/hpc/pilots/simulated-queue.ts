@@ -18,6 +18,19 @@ import {
 } from '../../../src/hpc/pilots/pilot-plan.ts'
 import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
 
+export const node = { cores: 4, gpus: 0, memoryMb: 8000, labels: {} }
+/** A kind of allocations whose nodes are all alike. */
+export const smallKind: PilotKind = {
+  nodes: 1,
+  min: 0,
+  max: 4,
+  backlog: 2,
+  idleSeconds: 10,
+  usableSeconds: 3600,
+  maxTotal: 1000,
+  candidates: [node],
+}
+
 /** What the scheduler does with one request. */
 export interface QueueAnswer {
   readonly isRefused?: boolean

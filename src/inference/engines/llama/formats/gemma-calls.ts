@@ -1,5 +1,6 @@
 /** Gemma 4 and FunctionGemma: `call:name{key:<|"|>text<|"|>,other:2}`. */
 
+import { toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
@@ -48,7 +49,7 @@ class GemmaReader {
     if (found === '{' || found === '[') return yield* this.#items(found)
     const word = yield* input.word(/[^,}\]\s<]/)
     if (input.isCut) return false
-    this.#sink.argument(toJson(word))
+    this.#sink.argument(word === '' ? '' : toJson(word))
     return word !== ''
   }
 
@@ -89,16 +90,5 @@ class GemmaReader {
     if ((yield* input.accept(':')) === null) return false
     this.#sink.argument(`${JSON.stringify(key)}: `)
     return true
-  }
-}
-
-function toJson(word: string): string {
-  const known: Readonly<Record<string, string>> = { True: 'true', False: 'false', None: 'null' }
-  const text = known[word] ?? word
-  try {
-    JSON.parse(text)
-    return text
-  } catch {
-    return text === '' ? '' : JSON.stringify(text)
   }
 }

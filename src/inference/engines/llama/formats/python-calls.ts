@@ -1,5 +1,6 @@
 /** Calls in the syntax of Python: `[weather(city="Rome", days=2), now()]`. */
 
+import { toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
@@ -61,22 +62,7 @@ function* pythonValue(input: ParserInput): Step<string | null> {
   if (opening !== null) return yield* pythonItems(input, opening)
   const word = yield* input.word(/[\w.+-]/)
   if (input.hasEnded && input.rest === '') return null
-  return words[word] ?? (isJson(word) ? word : JSON.stringify(word))
-}
-
-const words: Readonly<Record<string, string>> = {
-  True: 'true',
-  False: 'false',
-  None: 'null',
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text)
-    return true
-  } catch {
-    return false
-  }
+  return toJson(word)
 }
 
 function* pythonText(input: ParserInput, quote: string): Step<string | null> {

@@ -1,5 +1,6 @@
 /** Calls whose arguments stand one by one between tags, with values that are not JSON. */
 
+import { withoutPython } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
@@ -28,7 +29,7 @@ class ArgumentWriter {
       return
     }
     const { text, mark } = yield* input.textUntil(closing)
-    if (mark !== null) this.#sink.argument(toJson(text.trim(), this.#typeOf(key)))
+    if (mark !== null) this.#sink.argument(toJsonOf(text.trim(), this.#typeOf(key)))
   }
 
   /** The object ends with the closing tag, or with an output that is not cut off. */
@@ -58,11 +59,9 @@ class ArgumentWriter {
   }
 }
 
-const words: Readonly<Record<string, string>> = { True: 'true', False: 'false', None: 'null' }
-
 /** What is JSON stays, unless the schema wants a text; anything else is a text. */
-function toJson(text: string, type: unknown): string {
-  const word = words[text] ?? text
+function toJsonOf(text: string, type: unknown): string {
+  const word = withoutPython(text)
   try {
     const value: unknown = JSON.parse(word)
     const isText = Array.isArray(type) && type.includes('string') && typeof value === 'string'
