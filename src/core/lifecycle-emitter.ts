@@ -33,6 +33,7 @@ import {
   describeTask,
 } from './attributes.ts'
 import type { Entry } from './entry.ts'
+import { describeCauses } from './error-causes.ts'
 import { generatedNumber } from '../foundation/ids.ts'
 
 /** What is known about an end beyond the change of state. */
@@ -232,7 +233,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskFailed') {
       const { error } = ending
       Object.assign(extras, describeFailure(error), describeStack(error), describeHint(error))
-      Object.assign(extras, describeRoot(error), describeArguments(entry))
+      Object.assign(extras, describeCauses(error), describeRoot(error), describeArguments(entry))
     }
     if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
       Object.assign(extras, describeReason(ending.error))

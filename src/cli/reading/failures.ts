@@ -5,6 +5,7 @@ import { nameAndProgram, spanText } from '../../views/readable.ts'
 import { counts } from '../../views/panels/counts.ts'
 import {
   endText,
+  type FailureCause,
   type FailureExample,
   type FailureGroup,
   failures,
@@ -77,6 +78,7 @@ const groupFields = (group: FailureGroup): object => ({
     message: group.example.message,
     stack: group.example.stack,
     hint: group.example.hint === '' ? null : group.example.hint,
+    causes: group.example.causes.map(causeFields),
     stdout_tail: group.example.stdoutTail,
     stderr_tail: group.example.stderrTail,
     arguments: group.example.arguments,
@@ -85,6 +87,13 @@ const groupFields = (group: FailureGroup): object => ({
     exit_code: group.example.exitCode,
     signal: group.example.signal === '' ? null : group.example.signal,
   },
+})
+
+export const causeFields = ({ path, errorType, message, stack }: FailureCause): object => ({
+  path,
+  error_type: errorType,
+  message,
+  stack,
 })
 
 function groupLines(group: FailureGroup, record: string): string[] {
@@ -120,8 +129,19 @@ export function exampleLines(example: FailureExample, told = example.message): s
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
     ...(isTold ? [] : indented(message, mostMessageLines)),
     ...(isNoticed ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
+    ...example.causes.flatMap(causeLines),
     ...output('stderr', stderrTail),
     ...output('stdout', stdoutTail),
+  ]
+}
+
+/** An error within the one that was thrown. */
+function causeLines({ path, errorType, message, stack }: FailureCause): string[] {
+  const title = firstLine(message, longestTitle)
+  return [
+    `  ${path}: ${errorType} "${title}"`,
+    ...(title === message ? [] : indented(message, mostMessageLines)),
+    ...indented(withoutMessage(ownFrames(stack), message), mostStackLines),
   ]
 }
 

@@ -9,6 +9,7 @@ import { StateError } from '../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
 import { countText } from '../../views/readable.ts'
 import { changedParts, definitionHash, markedCodeOf } from '../../tasks/definition-hash.ts'
+import { withCauses } from '../error-causes.ts'
 import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
@@ -292,7 +293,8 @@ function toError(uid: string, facts: JsonObject): unknown {
     error.stack = stack || `${type}: ${message}`
     return error
   }
-  return fromErrorRecord({ isError: true, type, name: type, message, stack, fields: {} })
+  const record = { isError: true as const, type, name: type, message, stack, fields: {} }
+  return fromErrorRecord(withCauses(record, facts['tutti.error_causes']))
 }
 
 /** What the event of a failure tells about the program, for the event that repeats it. */

@@ -2,7 +2,7 @@
 
 import { commandText, countText, ownFrames, secondsText } from '../../views/readable.ts'
 import { nameAndProgram, shortNames, spanText, timeText } from '../../views/readable.ts'
-import { endText, type FailureExample } from '../../views/panels/failures.ts'
+import { endText, type FailureCause, type FailureExample } from '../../views/panels/failures.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
@@ -83,6 +83,7 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
           example.isNoticed ? '' : ownFrames(example.stack) || example.message,
           `stack of ${example.task}`,
         ) +
+        example.causes.map((cause) => causeWithin(cause, example)).join('') +
         output('stderr', example) +
         output('stdout', example)
       )
@@ -92,6 +93,12 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   const more =
     otherGroups > 0 ? paragraph(`${countText(otherGroups, 'other cause')} left out.`) : ''
   return section('failures', 'Failures', groups.join('') + more)
+}
+
+/** An error within the one that was thrown. */
+function causeWithin({ path, errorType, message, stack }: FailureCause, example: FailureExample) {
+  const frames = pre(ownFrames(stack), `stack of ${path} of ${example.task}`)
+  return `<p><code>${escape(path)}</code>: ${causeText(errorType, message)}</p>${frames}`
 }
 
 /** Which of the two streams it is must be seen as well as heard. */

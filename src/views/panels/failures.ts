@@ -47,8 +47,20 @@ export interface FailureExample {
   readonly nodeId: string
   readonly workerId: string
   readonly exitCode: number | null
+  /** The errors within it: its `cause`, and the `errors` of an AggregateError. */
+  readonly causes: readonly FailureCause[]
   /** Whether tutti itself made the error: the stack shows where, which helps nobody. */
   readonly isNoticed: boolean
+}
+
+/** An error within another one. */
+export interface FailureCause {
+  /** The way to it: `cause`, `errors[0]`, `errors[0].cause`. */
+  readonly path: string
+  readonly errorType: string
+  readonly message: string
+  /** Empty where unknown. */
+  readonly stack: string
 }
 
 /** Failures with the same cause. */
@@ -102,6 +114,7 @@ const noGroup = mostGroups + 1
 /** Longer texts are cut, and failures that differ only beyond it are one group. */
 const longestText = 2000
 const mostArguments = 2000
+const mostCauses = 10
 
 export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
   create: () => ({
@@ -251,6 +264,7 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   message,
   hint: cut(event.attributes['error_hint']),
   stack: cut(event.attributes['error_stack']),
+  causes: causesOf(event),
   arguments: argumentsOf(event),
   stdoutTail: endOf(event.attributes['stdout_tail']),
   stderrTail: endOf(event.attributes['stderr_tail']),
@@ -265,6 +279,18 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
 export function endText({ exitCode, signal }: FailureExample): string {
   if (signal !== '') return `ended by ${signal}`
   return exitCode === null ? '' : `exit code ${exitCode}`
+}
+
+function causesOf({ attributes }: ViewEvent): FailureCause[] {
+  const given = attributes['tutti.error_causes']
+  if (!Array.isArray(given)) return []
+  return given.slice(0, mostCauses).flatMap((one: unknown) => {
+    if (typeof one !== 'object' || one === null) return []
+    const told = one as Record<string, unknown>
+    const [path, errorType] = [cut(told['path']), cut(told['error_type'])]
+    const message = cut(told['error_message'])
+    return [{ path, errorType, message, stack: cut(told['error_stack']) }]
+  })
 }
 
 function argumentsOf({ attributes }: ViewEvent): string[] {

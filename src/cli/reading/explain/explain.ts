@@ -16,7 +16,7 @@ import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
 import { isPipe } from '../../../checkpoint/chain.ts'
 import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
-import { exampleLines, longestTitle } from '../failures.ts'
+import { causeFields, exampleLines, longestTitle } from '../failures.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
 import { showRecord } from '../open-record.ts'
 import { stateText, taskFields } from '../tasks.ts'
@@ -130,6 +130,7 @@ const failureFields = (
   program: (own ?? example).program,
   message: own?.message ?? message,
   hint: own === null || own.hint === '' ? null : own.hint,
+  causes: (own?.causes ?? []).map(causeFields),
   stack: own?.stack ?? '',
   stdout_tail: own?.stdoutTail ?? '',
   stderr_tail: own?.stderrTail ?? '',

@@ -1,0 +1,104 @@
+/** The errors within an error, `cause` and `errors`: an attribute of its event, and back. */
+
+import { type ErrorRecord, toErrorRecord } from '../foundation/error-record.ts'
+import { messageOf, TuttiError } from '../foundation/errors.ts'
+import { type JsonObject, toJsonValue } from '../foundation/json-value.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
+
+const mostCauses = 10
+const longestStack = 2048
+
+/**
+ * One by one, outer ones first, with the way to each: `cause`, `errors[0]`, `errors[0].cause`.
+ * Tutti's own errors have their causes in their messages.
+ */
+export function describeCauses(error: unknown): { 'tutti.error_causes'?: readonly JsonObject[] } {
+  if (!hasInner(error) || TuttiError.isInstance(error)) return {}
+  const found: JsonObject[] = []
+  const waiting = innerOf(toErrorRecord(error), '')
+  for (const { path, record } of waiting) {
+    if (found.length === mostCauses) break
+    found.push(toCause(path, record))
+    waiting.push(...innerOf(record, `${path}.`))
+  }
+  return found.length === 0 ? {} : { 'tutti.error_causes': Object.freeze(found) }
+}
+
+/** Reading a property of a thrown value may throw. */
+function hasInner(error: unknown): boolean {
+  try {
+    return error instanceof Error && ('cause' in error || 'errors' in error)
+  } catch {
+    return false
+  }
+}
+
+interface InnerRecord {
+  readonly path: string
+  readonly record: ErrorRecord
+}
+
+function innerOf(record: ErrorRecord, before: string): InnerRecord[] {
+  if (!record.isError) return []
+  const { cause, errors = [] } = record
+  const isCause = cause !== undefined && (cause.isError || cause.value !== undefined)
+  return [
+    ...(isCause ? [{ path: `${before}cause`, record: cause }] : []),
+    ...errors.map((one, at) => ({ path: `${before}errors[${at}]`, record: one })),
+  ]
+}
+
+function toCause(path: string, record: ErrorRecord): JsonObject {
+  if (!record.isError) {
+    return { path, error_type: 'unknown', error_message: toText(messageOf(record.value)) }
+  }
+  const { type, message, stack } = record
+  return {
+    path,
+    error_type: toText(type),
+    error_message: toText(message),
+    ...(stack === '' ? {} : { error_stack: toText(stack).slice(0, longestStack) }),
+  }
+}
+
+const toText = (text: string): string => String(toJsonValue(maskSecrets(text)))
+
+/** Adds what `describeCauses` has told of an error to its record. */
+export function withCauses(
+  outer: ErrorRecord & { readonly isError: true },
+  causes: unknown,
+): ErrorRecord {
+  const known = (Array.isArray(causes) ? causes : []).flatMap(toInner)
+  const within = (record: ErrorRecord, before: string): ErrorRecord => {
+    if (!record.isError) return record
+    const part = (name: string): ErrorRecord | undefined => {
+      const path = `${before}${name}`
+      const found = known.find((one) => one.path === path)
+      return found === undefined ? undefined : within(found.record, `${path}.`)
+    }
+    const cause = part('cause')
+    const errors: ErrorRecord[] = []
+    for (let one = part('errors[0]'); one !== undefined; one = part(`errors[${errors.length}]`)) {
+      errors.push(one)
+    }
+    return {
+      ...record,
+      ...(cause === undefined ? {} : { cause }),
+      ...(errors.length === 0 ? {} : { errors }),
+    }
+  }
+  return within(outer, '')
+}
+
+function toInner(told: unknown): InnerRecord[] {
+  if (typeof told !== 'object' || told === null) return []
+  const text = (key: string): string => {
+    const value = (told as Record<string, unknown>)[key]
+    return typeof value === 'string' ? value : ''
+  }
+  const [type, message, stack] = [text('error_type'), text('error_message'), text('error_stack')]
+  const isError = type !== 'unknown' || stack !== ''
+  const error = { isError: true as const, type, name: type, message, stack, fields: {} }
+  const record = isError ? error : { isError: false as const, value: message }
+  return [{ path: text('path'), record }]
+}
