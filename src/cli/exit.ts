@@ -9,11 +9,15 @@ export const exitCodes = {
   backendFailed: 3,
 } as const
 
-const diskErrors: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG', 'EIO'])
+const fullDiskErrors: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG'])
+const codeOf = (error: unknown): unknown =>
+  error instanceof Error && 'code' in error ? error.code : null
 
-/** Whether the system did not take what was written: no other usage would have helped. */
-export const isDiskError = (error: unknown): boolean =>
-  error instanceof Error && 'code' in error && diskErrors.has(error.code)
+/** Whether there was no room for what was written: no other usage would have helped. */
+export const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
+
+/** The same, or the device failed, which also happens to what is read. */
+export const isDiskError = (error: unknown): boolean => isFullDisk(error) || codeOf(error) === 'EIO'
 
 /** The exit codes that shells expect of a program that a signal ended. */
 export const signalExitCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const

@@ -4,10 +4,10 @@
 // First: dependencies fail on an older Node with errors of their own.
 import './require-node.ts'
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
-import { BackendError, messageOf, TuttiError } from '../foundation/errors.ts'
+import { BackendError, CheckpointError, messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
-import { exitCodes, isDiskError } from './exit.ts'
+import { exitCodes, isDiskError, isFullDisk } from './exit.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch/launch.ts'
 import { createOutput, type Output, type OutputForm, wrapped } from './output.ts'
@@ -274,8 +274,9 @@ async function main(): Promise<void> {
     stdout: process.stdout,
     stderr: process.stderr,
     term: process.env['TERM'],
-    onFailure() {
+    onFailure(message) {
       process.exitCode = exitCodes.outputFailed
+      output().failure({ code: 'OutputFileError', message })
     },
   })
   // A failed write decides the exit code, whatever the command returned.
@@ -300,6 +301,7 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   if (name === 'resume') return withRecordNamed(argv, at)
   if (name === 'help') return withoutHelp(argv, at, program)
   const command = program.commands.find((one) => one.name() === name)
+  if (isUnknown(argv, at, program)) return withoutHelpOptions(argv, at)
   if (command === undefined || !['launch', 'run'].includes(name)) return argv
   for (let index = at + 1; index < argv.length; index++) {
     const word = argv[index] ?? ''
@@ -319,6 +321,21 @@ function withoutHelp(argv: readonly string[], at: number, program: Command): rea
   const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
   return isKnown || asked.startsWith('-') ? argv : argv.toSpliced(at, 1)
 }
+
+/** Whether the word there, or the one behind it, should be a command and is none. */
+function isUnknown(argv: readonly string[], at: number, { commands }: Command): boolean {
+  const name = argv[at]
+  if (name === undefined) return false
+  const found = commands.find((one) => one.name() === name)
+  if (found === undefined) return name !== 'help'
+  if (found.commands.length === 0) return false
+  const next = argv.findIndex((word, index) => index > at && !word.startsWith('-'))
+  return next !== -1 && isUnknown(argv, next, found)
+}
+
+/** The library would show the help of what is above a command that is not there. */
+const withoutHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
+  argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
 
 /** What follows `--` is never the record: without another word it is the latest. */
 function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
@@ -341,8 +358,14 @@ function explain(error: unknown, program: Command, output: Output): number {
   if (isAbort(error, output.closed)) return exitCodes.ok
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
-  if (error.code === 'OutputFileError' && isDiskError(error.cause)) return exitCodes.outputFailed
+  if (isOutputFailure(error)) return exitCodes.outputFailed
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
+}
+
+/** Also of a record, or a copy of one; a record that cannot be read is a wrong name. */
+function isOutputFailure(error: TuttiError): boolean {
+  if (error.code === 'OutputFileError') return isDiskError(error.cause)
+  return CheckpointError.isInstance(error) && isFullDisk(error.cause)
 }
 
 /** Whether a command stopped because its results can no longer be written. */

@@ -14,8 +14,8 @@ export interface StandardStreamsParts {
   readonly stderr: ProcessStream
   /** The environment variable TERM. */
   readonly term: string | undefined
-  /** Called for a write error other than a closed pipe. */
-  readonly onFailure: () => void
+  /** Called once for each stream that fails with something other than a closed pipe. */
+  readonly onFailure: (message: string) => void
 }
 
 export interface StandardStreams {
@@ -30,10 +30,8 @@ export interface StandardStreams {
  */
 export function guardStreams(parts: StandardStreamsParts): StandardStreams {
   const { term, onFailure } = parts
-  const fail = (name: string, error: Error): void => {
-    onFailure()
-    stderr.write(`${name} cannot be written: ${messageOf(error)}\n`)
-  }
+  const fail = (name: string, error: Error): void =>
+    onFailure(`${name} cannot be written: ${messageOf(error)}`)
   const stdout = new GuardedTerminal(parts.stdout, term, (error) => fail('stdout', error))
   const stderr = new GuardedTerminal(parts.stderr, term, (error) => fail('stderr', error))
   return { stdout, stderr }

@@ -62,12 +62,19 @@ describe('a command whose reader is gone', () => {
 })
 
 describe('a command on a full disk', () => {
-  const told = 'stdout cannot be written: ENOSPC: no space left on device, write\n'
+  const told = 'OutputFileError  stdout cannot be written: ENOSPC: no space left on device, write\n'
   needs(fullDevice)('tells in one line that its result is lost, and exits with 1', async () => {
     for (const args of [['--help'], ['journal', 'verify', '/dev/null']]) {
       const end = await runRedirected('> /dev/full', ...args)
       expect([end.code, end.stderr]).toEqual([1, told])
     }
+  })
+
+  needs(fullDevice)('row 95: tells so as JSON under --json', async () => {
+    const end = await runRedirected('> /dev/full', '--json', 'doctor')
+    const message = told.slice('OutputFileError  '.length).trim()
+    const error = { code: 'OutputFileError', message }
+    expect([end.code, JSON.parse(end.stderr)]).toEqual([1, { error }])
   })
 
   needs(fullDevice)('finishes the run and exits with 1 when its progress is lost', async () => {

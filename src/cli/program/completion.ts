@@ -24,6 +24,8 @@ interface CommandChoices {
   readonly options: readonly OptionChoice[]
   /** Of the command's first argument. */
   readonly values: readonly string[]
+  /** How many arguments stand before a record; `null` where none is taken. */
+  readonly recordAt: number | null
 }
 
 export function completionScript(program: Command, shell: Shell): string {
@@ -49,12 +51,14 @@ function choicesOf(command: Command, words: readonly string[]): CommandChoices[]
   }))
   const help = { word: '--help', short: '-h', description: 'Show help', values: null }
   const [first] = command.registeredArguments
+  const recordAt = command.registeredArguments.findIndex((one) => one.name() === 'record')
   return [
     {
       words,
       commands,
       options: [...own, ...common, help],
       values: knownValues[name] ?? choicesFor(first),
+      recordAt: recordAt === -1 ? null : recordAt,
     },
     ...command.commands.flatMap((one) => choicesOf(one, [...words, one.name()])),
   ]
@@ -76,8 +80,11 @@ const commonOptions: readonly OptionChoice[] = [
   { word: '--quiet', short: null, description: 'Print problems only', values: null },
 ]
 
-const wordsAt = ({ commands, options, values }: CommandChoices): string =>
-  [...values, ...[...commands, ...options].map(({ word }) => word)].join(' ')
+/** Options are offered to those who have begun one. */
+const wordsAt = ({ commands, values }: CommandChoices): string =>
+  [...values, ...commands.map(({ word }) => word)].join(' ')
+
+const optionsAt = ({ options }: CommandChoices): string => options.map(({ word }) => word).join(' ')
 
 /** Patterns that follow the words of the line down to a command. */
 const steps = (all: readonly CommandChoices[]): string =>
@@ -88,7 +95,12 @@ const steps = (all: readonly CommandChoices[]): string =>
 
 const cases = (all: readonly CommandChoices[], variable: string): string =>
   all
-    .map((place) => `    '${place.words.join(' ')}') ${variable}='${wordsAt(place)}' ;;`)
+    .map((place) => {
+      const { words, recordAt } = place
+      const records = recordAt === null ? '' : ` records=${recordAt}`
+      const given = `${variable}='${wordsAt(place)}' options='${optionsAt(place)}'${records}`
+      return `    '${words.join(' ')}') ${given} ;;`
+    })
     .join('\n')
 
 /** Behind an option that wants a value: what that may be. */
@@ -104,14 +116,32 @@ const valueCases = (all: readonly CommandChoices[], variable: string): string =>
     )
     .join('\n')
 
-/** Files where no word fits. */
+/** What records are called here: their sessions, by the names of the files. Also of zsh. */
+const sessionsFunction = (noMatch: string): string => `_tutti_sessions() {
+  local file
+  for file in *.telemetry.jsonl*${noMatch} telemetry/*.telemetry.jsonl*${noMatch}; do
+    case "$file" in *.view|*.tmp|'*'*|'telemetry/*'*) continue ;; esac
+    file="\${file##*/}"
+    file="\${file%.telemetry.jsonl*}"
+    file="\${file%.repaired}"
+    echo "\${file%.*}"
+  done | sort -u
+}`
+
+/** The arguments that stand on the line already are counted from the command on. */
+const followLine = (all: readonly CommandChoices[]): string => `    case "$place $word" in
+    ${steps(all)}) place="\${place:+$place }$word"; given=0 ;;
+    *' -'*) ;;
+    *) given=$((given + 1)) ;;
+    esac`
+
+/** Files where no word fits, and beside records. */
 const bash = (all: readonly CommandChoices[]): string => `# source <(tutti completion bash)
+${sessionsFunction('')}
 _tutti() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" place='' words='' word
+  local current="\${COMP_WORDS[COMP_CWORD]}" place='' words='' options='' records='' given=0 word
   for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    case "$place $word" in
-    ${steps(all)}) place="\${place:+$place }$word" ;;
-    esac
+${followLine(all)}
   done
   case "$place \${COMP_WORDS[COMP_CWORD-1]}" in
 ${valueCases(all, 'words')}
@@ -119,20 +149,25 @@ ${valueCases(all, 'words')}
 ${cases(all, 'words')}
     esac ;;
   esac
+  if [ -n "$records" ] && [ "$given" -ge "$records" ]; then
+    words="$words latest $(_tutti_sessions)"
+  else records=''; fi
+  case "$current" in -*) words="$words $options" ;; esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
-  if [ \${#COMPREPLY[@]} -eq 0 ]; then COMPREPLY=($(compgen -f -- "$current")); fi
+  if [ -n "$records" ] || [ \${#COMPREPLY[@]} -eq 0 ]; then
+    COMPREPLY+=($(compgen -f -- "$current"))
+  fi
 }
 complete -o filenames -F _tutti tutti
 `
 
 const zsh = (all: readonly CommandChoices[]): string => `#compdef tutti
 # source <(tutti completion zsh)
+${sessionsFunction('(N)')}
 _tutti() {
-  local place='' choices='' word
+  local place='' choices='' options='' records='' given=0 word
   for word in "\${(@)words[2,CURRENT-1]}"; do
-    case "$place $word" in
-    ${steps(all)}) place="\${place:+$place }$word" ;;
-    esac
+${followLine(all)}
   done
   case "$place \${words[CURRENT-1]}" in
 ${valueCases(all, 'choices')}
@@ -140,6 +175,10 @@ ${valueCases(all, 'choices')}
 ${cases(all, 'choices')}
     esac ;;
   esac
+  if [ -n "$records" ] && [ "$given" -ge "$records" ]; then
+    choices="$choices latest $(_tutti_sessions)"
+  fi
+  case "\${words[CURRENT]}" in -*) choices="$choices $options" ;; esac
   compadd -- \${=choices}
   _files
 }
@@ -149,7 +188,7 @@ compdef _tutti tutti
 const quoted = (text: string): string => `'${text.replaceAll(/['\\]/g, String.raw`\$&`)}'`
 
 function fish(all: readonly CommandChoices[]): string {
-  const lines = all.flatMap(({ words, commands, options, values }) => {
+  const lines = all.flatMap(({ words, commands, options, values, recordAt }) => {
     const seen = words.map((word) => `__fish_seen_subcommand_from ${word}`)
     const others = commands.map(({ word }) => word).join(' ')
     const isHere =
@@ -158,7 +197,11 @@ function fish(all: readonly CommandChoices[]): string {
         : [...seen, ...(others === '' ? [] : [`not __fish_seen_subcommand_from ${others}`])]
     const condition = quoted(isHere.join('; and '))
     const list = quoted(values.join(' '))
+    const isRecord = quoted([...isHere, `__tutti_given ${words.length} ${recordAt}`].join('; and '))
     return [
+      ...(recordAt === null
+        ? []
+        : [`complete -c tutti -n ${isRecord} -a 'latest (__tutti_sessions)' -d 'Record'`]),
       ...(values.length === 0 ? [] : [`complete -c tutti -n ${condition} -f -a ${list}`]),
       ...commands.map(
         ({ word, description }) =>
@@ -167,8 +210,22 @@ function fish(all: readonly CommandChoices[]): string {
       ...options.map((option) => fishOption(condition, option)),
     ]
   })
-  return `# tutti completion fish | source\n${lines.join('\n')}\n`
+  return `# tutti completion fish | source\n${fishFunctions}${lines.join('\n')}\n`
 }
+
+const fishFunctions = String.raw`function __tutti_sessions
+  for file in *.telemetry.jsonl* telemetry/*.telemetry.jsonl*
+    string match -qr '\.(view|tmp)$' -- $file; and continue
+    set -l name (string replace -r '\.telemetry\.jsonl.*$' '' -- (basename $file))
+    string replace -r '\.\d+(-\d+)?(\.repaired)?$' '' -- $name
+  end | sort -u
+end
+function __tutti_given
+  set -l words (commandline -opc)
+  set -l given (string match -v -- '-*' $words[2..-1])
+  test (count $given) -ge (math $argv[1] + $argv[2])
+end
+`
 
 function fishOption(condition: string, { word, short, description, values }: OptionChoice): string {
   const letter = short === null ? '' : ` -s ${short.slice(1)}`

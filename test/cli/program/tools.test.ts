@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { examine } from '../../../src/cli/doctor.ts'
@@ -70,6 +70,83 @@ describe('completion', () => {
     }
   })
 
+  const sessions = (): string => {
+    const place = join(folder.path, 'with records')
+    for (const below of ['', 'telemetry']) mkdirSync(join(place, below), { recursive: true })
+    const files = [
+      's-1.1790000000.telemetry.jsonl',
+      's-1.1790000001-2.telemetry.jsonl.zst',
+      's-1.1790000000.telemetry.jsonl.view',
+      'telemetry/my.run.1790000000.repaired.telemetry.jsonl',
+      'notes.txt',
+    ]
+    for (const file of files) writeFileSync(join(place, file), '')
+    return place
+  }
+  const ofRecords: readonly [words: readonly string[], expected: readonly string[]][] = [
+    [
+      ['status', ''],
+      ['latest', 'my.run', 's-1'],
+    ],
+    [['status', 's'], ['s-1']],
+    [
+      ['journal', 'verify', ''],
+      ['latest', 'my.run', 's-1'],
+    ],
+    [
+      ['report', 's-1', ''],
+      ['latest', 'my.run', 's-1'],
+    ],
+    [['explain', ''], []],
+    [['explain', 'task-1', 'la'], ['latest']],
+    [['run', ''], []],
+    [[''], []],
+  ]
+  const isSession = (word: string): boolean => ['latest', 'my.run', 's-1'].includes(word)
+
+  needs(requireCommand('bash'))('completion: bash offers records and files', async () => {
+    const file = await shellScript('bash')
+    const place = sessions()
+    for (const [words, expected] of ofRecords) {
+      const list = ['tutti', ...words].map((word) => `'${word}'`).join(' ')
+      const call = `cd '${place}'; source ${file}; COMP_WORDS=(${list}); COMP_CWORD=${words.length}`
+      const found = wordsOf('bash', ['-c', `${call}; _tutti; printf '%s\n' "\${COMPREPLY[@]}"`])
+      expect([words, found.filter(isSession)]).toEqual([words, expected])
+      expect([words, found.filter((word) => word.startsWith('-'))]).toEqual([words, []])
+      const hasFiles = words.length > 1 && words.at(-1) === ''
+      expect([words, found.includes('notes.txt')]).toEqual([words, hasFiles])
+      if (words.length === 1) expect(found).toContain('journal')
+    }
+  })
+
+  needs(requireCommand('zsh'))('completion: zsh offers records', async () => {
+    const file = await shellScript('zsh')
+    const place = sessions()
+    const stubs = 'compdef() {}; _files() {}; compadd() { shift; print -l -- "$@" }'
+    for (const [words, expected] of ofRecords) {
+      const list = ['tutti', ...words].map((word) => `'${word}'`).join(' ')
+      const call = `${stubs}; cd '${place}'; source ${file}; words=(${list})`
+      const found = wordsOf('zsh', ['-fc', `${call}; CURRENT=${words.length + 1}; _tutti`])
+      const begun = found.filter((word) => isSession(word) && word.startsWith(words.at(-1) ?? ''))
+      expect([words, begun]).toEqual([words, expected])
+    }
+  })
+
+  needs(requireCommand('fish'))('completion: fish offers records', async () => {
+    const file = await shellScript('fish')
+    const place = sessions()
+    for (const [words, expected] of ofRecords) {
+      const line = ['tutti', ...words].join(' ')
+      const found = spawnSync('fish', ['-Nc', `source ${file}; complete -C "${line}"`], {
+        encoding: 'utf8',
+        cwd: place,
+        env: { ...process.env, HOME: folder.path },
+      })
+      const offered = found.stdout.split('\n').map((one) => one.split('\t')[0] ?? '')
+      expect([words, offered.filter(isSession).toSorted()]).toEqual([words, expected])
+    }
+  })
+
   needs(requireCommand('bash'))('completion: no option where a value is wanted', async () => {
     const file = await shellScript('bash')
     const call = `source ${file}; COMP_WORDS=(tutti tail --name ''); COMP_CWORD=3; _tutti`
@@ -82,6 +159,20 @@ describe('completion', () => {
     expect([code, stdout]).toEqual([2, ''])
     expect(stderr).toMatch(/unknown command 'statsu'.*status/s)
     expect((await run('help', 'status')).stdout).toContain('Usage: tutti status')
+  })
+
+  it('row 95: an unknown command with --help ends with 2 and names the nearest', async () => {
+    const mistakes: readonly [readonly string[], RegExp][] = [
+      [['statsu', '--help'], /unknown command 'statsu'.*status/s],
+      [['--quiet', 'statsu', '-h'], /unknown command 'statsu'.*status/s],
+      [['journal', 'verfy', '--help'], /unknown command 'verfy'.*verify/s],
+    ]
+    for (const [args, message] of mistakes) {
+      const { code, stdout, stderr } = await run(...args)
+      expect([args, code, stdout]).toEqual([args, 2, ''])
+      expect(stderr).toMatch(message)
+    }
+    expect((await run('journal', '--help', 'verify')).stdout).toContain('Usage: tutti journal')
   })
 
   it('row 95: an unknown shell ends with 2 and names those there are', async () => {

@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -6,7 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import type { SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
-import { type CommandEnd, startCommandIn } from '../run-command.ts'
+import { builtMain, type CommandEnd, startCommandIn, watch } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 
 const folder = recordFolder()
@@ -95,6 +96,23 @@ describe('copies of a record', () => {
       expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('still being written')])
     }
     lock.release()
+    place.remove()
+  })
+
+  it('row 95: a copy that finds no room ends with 1, and leaves nothing behind', async () => {
+    const place = recordFolder()
+    const record = writeRecord(place.path, run, { tail: 'not json\n' })
+    const before = readdirSync(place.path)
+    for (const command of ['repair', 'compress']) {
+      // Beyond the limit a write fails, as on a full disk.
+      const limited = 'ulimit -f 1; exec "$0" "$@"'
+      const words = [process.execPath, builtMain, '--json', 'journal', command, record]
+      const { code, stdout, stderr } = await watch(spawn('sh', ['-c', limited, ...words])).ended
+      const { error } = JSON.parse(stderr) as { error: { message: string } }
+      expect([command, code, stdout]).toEqual([command, 1, ''])
+      expect(error.message).toContain('EFBIG')
+      expect(readdirSync(place.path)).toEqual(before)
+    }
     place.remove()
   })
 
