@@ -19,15 +19,28 @@ describe('what a resume says before anything starts', () => {
       `skipping 17 of 20 recorded tasks; 3 run again: ${reasons}`,
     )
     expect(describeResume({ record, options: { changed: 'rerun' } })).toBe(
-      'skipping up to 17 of 20 recorded tasks; at least 3 run again: ' +
-        `${reasons}, all that have changed`,
+      `skipping up to 17 of 20 recorded tasks; 3 run again: ${reasons}; ` +
+        'of the skipped ones, any runs again if it has changed',
     )
   })
 
   it('resume: does not promise to skip tasks that only what they are makes known', () => {
     const unnamed = { ...record, failed: 0, notKept: 0, unnamed: 3 }
     expect(describeResume({ record: unnamed, options: {} })).toBe(
-      'skipping up to 19 of 19 recorded tasks; those without a uid that have changed run again',
+      'skipping up to 19 of 19 recorded tasks; ' +
+        'of the skipped ones, any without a uid of its own runs again if it has changed',
+    )
+  })
+
+  it('resume: what may have changed is no part of the list of what runs again', () => {
+    const mixed = { ...record, done: 3, canceled: 6, notKept: 0, unnamed: 3 }
+    expect(describeResume({ record: mixed, options: {} })).toBe(
+      'skipping up to 3 of 10 recorded tasks; 7 run again: 1 failed, 6 canceled; ' +
+        'of the skipped ones, any without a uid of its own runs again if it has changed',
+    )
+    const none = { ...mixed, done: 0, unnamed: 0 }
+    expect(describeResume({ record: none, options: { changed: 'rerun' } })).toBe(
+      'skipping 0 of 7 recorded tasks; 7 run again: 1 failed, 6 canceled',
     )
   })
 })

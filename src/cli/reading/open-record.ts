@@ -137,7 +137,10 @@ export const recordFields = (record: OpenRecord): object => ({
   missing_forerunner: record.missing,
 })
 
-export const lostSession = 'the session did not end: its process was killed or has lost its record'
+/** The record cannot tell which of these happened. */
+export const lostSession =
+  'the record has no end of its session: the process was killed, or it ended without closing the ' +
+  'session, or it could not write the record'
 
 /** The same for people: only what limits what the command shows. */
 export function recordNotes(record: OpenRecord): string[] {

@@ -2,7 +2,7 @@
 
 import { countText, firstLine, nameAndProgram, numberText } from '../../views/readable.ts'
 import { secondsText, shortNames } from '../../views/readable.ts'
-import { counts } from '../../views/panels/counts.ts'
+import { counts, countUnsubmitted } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, names, type NameView } from '../../views/panels/names.ts'
@@ -119,7 +119,8 @@ function headLine(record: OpenRecord): string {
 }
 
 function taskLine(record: OpenRecord): string {
-  const { tasks, submitted, completed, failed, canceled, running, queued } = totalsOf(record)
+  const { tasks, completed, failed, canceled, running, queued } = totalsOf(record)
+  const unsubmitted = countUnsubmitted(record.pass.counts)
   const waiting = waitingIn(record)
   const isOver = record.state === 'interrupted'
   const parts = [
@@ -130,7 +131,7 @@ function taskLine(record: OpenRecord): string {
   ]
   if (waiting > 0 && !isOver) parts.push(`${numberText(waiting)} between attempts`)
   if (queued > 0) parts.push(`${numberText(queued)} ${isOver ? 'did not begin' : 'queued'}`)
-  if (tasks > submitted) parts.push(`${numberText(tasks - submitted)} not submitted`)
+  if (unsubmitted > 0) parts.push(`${numberText(unsubmitted)} not submitted`)
   const { retries, workersLost } = run.show(record.pass.states.run)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)

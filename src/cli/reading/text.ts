@@ -85,12 +85,18 @@ const mark = ' \\'
  */
 export function wrapLine(line: string, width: number): string[] {
   if (line.length <= width) return [line]
-  const at = line.indexOf('npx tutti ')
+  const at = commandIn(line)
   if (at === -1) return wrapWords(line, width)
   // With no room for a word of the command behind it, what stands before it has its own lines.
-  const isBeside = at + 'npx tutti'.length + mark.length <= width
-  if (isBeside) return wrapCommand(line, width)
-  return [...wrapLine(line.slice(0, at).trimEnd(), width), ...wrapLine(line.slice(at), width)]
+  const [first = ''] = /^(?:npx )?\S*/.exec(line.slice(at)) ?? []
+  if (at + first.length + mark.length <= width) return wrapCommand(line, width)
+  return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
+}
+
+/** Where a command for a shell begins in a line; -1 for none. */
+function commandIn(line: string): number {
+  const label = /^ {2}command: /.exec(line)
+  return label === null ? line.indexOf('npx tutti ') : label[0].length
 }
 
 function wrapWords(line: string, width: number): string[] {
@@ -101,9 +107,11 @@ function wrapWords(line: string, width: number): string[] {
 
 /** A backslash alone joins the parts of a word. What is quoted cannot be broken. */
 const wrapCommand = (line: string, width: number): string[] =>
-  /['"]/.test(line)
+  line.length <= width || /['"]/.test(line)
     ? [line]
-    : breakAt(line, width - mark.length, '', (isInWord) => (isInWord ? mark.trim() : mark))
+    : breakAt(line, Math.max(1, width - mark.length), '', (isInWord) =>
+        isInWord ? mark.trim() : mark,
+      )
 
 function breakAt(
   line: string,

@@ -54,16 +54,15 @@ export function describeResume({ record, options }: ResumeMessage): string {
   ] as const
   const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
   // Which tasks have changed is known only when the program has made them.
-  const changed = options.changed === 'rerun' ? 'all that have changed' : unnamedChanged
-  const mayChange = options.changed === 'rerun' || unnamed > 0
-  const text = `skipping ${mayChange ? 'up to ' : ''}${skipped} of ${all} recorded tasks`
-  if (reasons.length === 0) return mayChange ? `${text}; ${changed} run again` : text
-  if (mayChange) reasons.push(changed)
-  const count = `${mayChange ? 'at least ' : ''}${all - skipped}`
-  return `${text}; ${count} run again: ${reasons.join(', ')}`
+  const isForced = options.changed === 'rerun'
+  const mayChange = skipped > 0 && (isForced || unnamed > 0)
+  const others = isForced ? '' : ' without a uid of its own'
+  return [
+    `skipping ${mayChange ? 'up to ' : ''}${skipped} of ${all} recorded tasks`,
+    ...(reasons.length === 0 ? [] : [`${all - skipped} run again: ${reasons.join(', ')}`]),
+    ...(mayChange ? [`of the skipped ones, any${others} runs again if it has changed`] : []),
+  ].join('; ')
 }
-
-const unnamedChanged = 'those without a uid that have changed'
 
 /** Not a mistake in the script: its stack would say nothing. */
 function isOfRecord(error: unknown): error is TuttiError {

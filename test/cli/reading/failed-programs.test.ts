@@ -1,7 +1,9 @@
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { ViewEvent } from '../../../src/views/panel.ts'
 import { eventsOf } from '../../views/synthetic-run.ts'
+import { viewEvent } from '../../views/view-event.ts'
 import { startCommandIn } from '../run-command.ts'
 import { linesOf, recordFolder } from './record-file.ts'
 
@@ -104,8 +106,22 @@ it('status: a run that was killed has nothing that runs, and no durations', asyn
   const text = await read('status', path)
   expect(text).toContain('1 interrupted, 1 did not begin')
   expect(text).not.toContain('0.00 ms')
+  // It may as well have ended by itself.
+  expect(text).toContain('the process was killed, or it ended without closing the session, or')
   expect(JSON.parse(await read('status', path, '--json'))).toMatchObject({
     duration: null,
     names: [{ name: 'simulate', duration: null }],
   })
+})
+
+it('status: in a damaged record, a task that has ended counts as submitted', async () => {
+  const isLost = ({ event_type, task_id }: ViewEvent): boolean =>
+    event_type === 'TaskSubmitted' && task_id !== 'c'
+  const tasks = [{ uid: 'a', start: 1, end: 2 }, { uid: 'b', start: 1, end: 2 }, { uid: 'c' }]
+  const told = eventsOf({ nodes: [], tasks, end: 9 }).filter((event) => !isLost(event))
+  const path = join(folder.path, 'damaged.1.telemetry.jsonl')
+  writeFileSync(path, linesOf([...told, viewEvent('TaskCreated', 'd')], 'damaged'))
+  const text = await read('status', path)
+  expect(text).toMatch(/^4 tasks: 2 done, .*, 1 not submitted$/m)
+  expect(JSON.parse(await read('status', path, '--json'))).toMatchObject({ created: 4 })
 })

@@ -109,6 +109,18 @@ describe('a wrapped line', () => {
     }
   })
 
+  it('wrap: a program with its arguments can be pasted at any width', () => {
+    for (let width = 4; width < 60; width++) {
+      const lines = wrapLine(`  command: printf %s, one two/${'x'.repeat(40)} three`, width)
+      if (width >= 8) expect(lines.filter(({ length }) => length > width)).toEqual([])
+      const copied = lines.join('\n').replace(/^\s*command:\s*/, '')
+      const { stdout } = spawnSync('sh', ['-c', copied], { encoding: 'utf8' })
+      expect([width, stdout]).toEqual([width, `one,two/${'x'.repeat(40)},three,`])
+    }
+    const quoted = "  command: sh -c 'exit 5; echo this is long'"
+    expect(wrapLine(quoted, 20)).toEqual([quoted])
+  })
+
   it('wrap: a command with a quoted word is left to the terminal', () => {
     const line = `resume  npx tutti resume 'my runs/${record}'`
     expect(wrapLine(line, 20)).toEqual([line])
