@@ -97,6 +97,8 @@ const boxWidth = 190
 const boxHeight = 46
 const gapX = 60
 const gapY = 18
+/** How far a line from a box to itself reaches, with its width. */
+const loopWidth = 24
 
 /** Names in columns: each stands to the right of what its tasks wait for. */
 export function graphDrawing({ nodes, edges }: GraphView): string {
@@ -109,16 +111,14 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
     rows.set(at, row + 1)
     return { x: at * (boxWidth + gapX) + 2, y: row * (boxHeight + gapY) + 2 }
   })
-  const width = (Math.max(...column) + 1) * (boxWidth + gapX) - gapX + 4
+  const right = (Math.max(...column) + 1) * (boxWidth + gapX) - gapX + 4
+  const width = right + (edges.some(({ from, to }) => from === to) ? loopWidth : 0)
   const height = Math.max(...rows.values()) * (boxHeight + gapY) - gapY + 4
   const most = edges.reduce((sum, { count }) => Math.max(sum, count), 1)
   const lines = edges.map(({ from, to, count }) => {
     const [a, b] = [placed[from], placed[to]]
     if (a === undefined || b === undefined) return ''
-    const [x1, y1] = [a.x + boxWidth, a.y + boxHeight / 2]
-    const [x2, y2] = [b.x, b.y + boxHeight / 2]
-    const bend = gapX / 2
-    const path = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
+    const path = from === to ? loopAt(a) : lineBetween(a, b)
     return `<path class="edge" stroke-width="${rounded(1 + (3 * count) / most)}" d="${path}"/>`
   })
   const boxes = nodes.map(({ name, tasks, failed }, node) => {
@@ -136,6 +136,20 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
     `height="${height}" role="img" aria-label="which tasks waited for which">` +
     `${lines.join('')}${boxes.join('')}</svg></div>`
   )
+}
+
+function lineBetween(a: PlacedNode, b: PlacedNode): string {
+  const [x1, y1] = [a.x + boxWidth, a.y + boxHeight / 2]
+  const [x2, y2] = [b.x, b.y + boxHeight / 2]
+  const bend = gapX / 2
+  return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
+}
+
+/** Tasks that wait for others of their own name. */
+function loopAt({ x, y }: PlacedNode): string {
+  const [right, top, bottom] = [x + boxWidth, y + boxHeight / 4, y + (3 * boxHeight) / 4]
+  const far = right + (4 / 3) * (loopWidth - 6)
+  return `M${right} ${top}C${far} ${top} ${far} ${bottom} ${right} ${bottom}`
 }
 
 const cut = (name: string): string => (name.length > 24 ? `${name.slice(0, 23)}…` : name)

@@ -6,7 +6,7 @@
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { countCreation, countStage, createTotals, forgetStages, stageOf } from '../lifecycle.ts'
-import { stages, staysEnded, type TaskTotals, validSeconds } from '../lifecycle.ts'
+import { hasEnded, stages, staysEnded, type TaskTotals, validSeconds } from '../lifecycle.ts'
 import { noDependencies, noStep, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
 import { beginFile, createTaskIndex, findHere, type TaskIndex, taskOf } from '../task-index.ts'
@@ -98,6 +98,17 @@ function stepAgain(
 /** The stages that a task has passed. */
 export const stagesOf = ({ passed }: CountsState, task: number): number =>
   valueAt(passed, task) & ~ofEarlier
+
+/** Tasks that have neither ended nor a backend; looks at each task if the totals differ. */
+export function countUnsubmitted({ totals, index, passed }: CountsState): number {
+  if (totals.tasks <= totals.submitted) return 0
+  let count = 0
+  for (let task = 0; task < index.names.size; task++) {
+    const known = valueAt(passed, task) & ~ofEarlier
+    if (known !== 0 && (known & stages.submitted) === 0 && !hasEnded(known)) count++
+  }
+  return count
+}
 
 /** Whether it is of an earlier session of the run, was not completed, and did not come again. */
 export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
