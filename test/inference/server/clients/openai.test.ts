@@ -1,32 +1,11 @@
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
-import { generateText, jsonSchema, Output, streamText, tool } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
-import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
-import { FakeGenerator, type Script, silent } from './fake-generator.ts'
-import { serve, type Served } from './served.ts'
+import { inferenceError } from '../../../../src/inference/generation/inference-errors.ts'
+import { FakeGenerator } from '../fake-generator.ts'
+import { serve, type Served } from '../served.ts'
+import { key, neverEnds, refusesOnce, schema, usesTool, writesJson } from './scenarios.ts'
 
-const key = 'sk-clients-test'
 const messages = [{ role: 'user' as const, content: 'say it in two words' }]
-const schema = {
-  type: 'object' as const,
-  properties: { city: { type: 'string' as const } },
-  required: ['city'],
-  additionalProperties: false,
-}
-const weather = { id: 'call_1', name: 'weather', arguments: '{"city":"Paris"}' }
-
-/** Calls the tool once, then returns its outcome as text. */
-const usesTool: Script = async ({ input }, tell) => {
-  if (input.kind === 'text') return { text: '' }
-  const last = input.messages.at(-1)
-  if (last?.role === 'tool') {
-    await tell.delta?.({ text: `It is ${last.content}.` })
-    return { text: `It is ${last.content}.` }
-  }
-  await tell.delta?.({ text: '', toolCalls: [weather] })
-  return { toolCalls: [weather], finishReason: 'tool_calls' }
-}
 
 const openai = (served: Served, options: { maxRetries?: number; apiKey?: string } = {}): OpenAI =>
   new OpenAI({ baseURL: `${served.url}/v1`, apiKey: key, ...options })
@@ -62,7 +41,7 @@ describe('the openai client', () => {
   it('parses JSON that matches a schema, and runs a tool loop', async () => {
     await using served = await serve({
       apiKey: key,
-      generator: new FakeGenerator(() => ({ text: '{"city":"Paris"}' })),
+      generator: new FakeGenerator(writesJson),
     })
     const parsed = await openai(served).chat.completions.parse({
       model: 'tiny',
@@ -115,24 +94,14 @@ describe('the openai client', () => {
   })
 
   it('retries by itself when the queue is full', async () => {
-    let attempts = 0
-    const generator = new FakeGenerator(() => {
-      attempts++
-      if (attempts < 3) throw inferenceError('queue_full', 'The queue has no room.')
-      return { text: 'third time' }
-    })
+    const { generator, calls } = refusesOnce()
     await using served = await serve({ apiKey: key, generator })
     const { choices } = await openai(served).chat.completions.create({ model: 'tiny', messages })
-    expect([attempts, choices[0]?.message.content]).toEqual([3, 'third time'])
+    expect([calls(), choices[0]?.message.content]).toEqual([2, 'second time'])
   })
 
   it('aborting a stream cancels its request in the generator', async () => {
-    const gone = Promise.withResolvers<void>()
-    const generator = new FakeGenerator(async (request, tell) => {
-      request.signal.addEventListener('abort', () => gone.resolve())
-      await tell.delta?.({ text: 'first' })
-      return silent(request, tell)
-    })
+    const { generator, canceled } = neverEnds()
     await using served = await serve({ apiKey: key, generator })
     const stream = await openai(served).chat.completions.create({
       model: 'tiny',
@@ -142,7 +111,7 @@ describe('the openai client', () => {
     for await (const chunk of stream) {
       if (chunk.choices[0]?.delta.content === 'first') stream.controller.abort()
     }
-    await gone.promise
+    await canceled
   })
 
   it('receives an error in the middle of a stream', async () => {
@@ -175,54 +144,5 @@ describe('the openai client', () => {
     for await (const model of client.models.list()) models.push(model.id)
     expect(models).toEqual(['tiny', 'tiny-alias'])
     expect((await client.models.retrieve('tiny')).owned_by).toBe('tutti')
-  })
-})
-
-describe('the ai client', () => {
-  const modelOf = (served: Served): ReturnType<ReturnType<typeof createOpenAICompatible>> =>
-    createOpenAICompatible({
-      baseURL: `${served.url}/v1`,
-      name: 'tutti',
-      apiKey: key,
-      includeUsage: true,
-      supportsStructuredOutputs: true,
-    })('tiny')
-  const tools = {
-    weather: tool({
-      description: 'tells the weather',
-      inputSchema: jsonSchema<{ city: string }>(schema),
-      execute: async ({ city }) => `sunny in ${city}`,
-    }),
-  }
-
-  it('generates and streams text', async () => {
-    await using served = await serve({ apiKey: key })
-    const model = modelOf(served)
-    const { text, usage, finishReason } = await generateText({ model, prompt: 'two words' })
-    expect([text, usage.totalTokens, finishReason]).toEqual(['two words', 5, 'stop'])
-    const streamed = streamText({ model, prompt: 'more than two words' })
-    const parts: string[] = []
-    for await (const part of streamed.textStream) parts.push(part)
-    expect(parts.join('')).toBe('more than two words')
-    expect((await streamed.usage).totalTokens).toBe(5)
-  })
-
-  it('calls tools, and reads structured output', async () => {
-    await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
-    const model = modelOf(served)
-    const options = { model, tools, prompt: 'weather?' }
-    const called = await generateText(options)
-    expect(called.toolCalls[0]?.input).toEqual({ city: 'Paris' })
-    expect(called.toolResults[0]?.output).toBe('sunny in Paris')
-    const streamed = streamText(options)
-    expect((await streamed.toolResults)[0]?.output).toBe('sunny in Paris')
-    served.generator.script = () => ({ text: '{"city":"Paris"}' })
-    const { output } = await generateText({
-      model,
-      prompt: 'where?',
-      output: Output.object({ schema: jsonSchema<{ city: string }>(schema) }),
-    })
-    expect(output).toEqual({ city: 'Paris' })
-    expect(served.generator.requests.at(-1)?.sampling.format).toMatchObject({ kind: 'json_schema' })
   })
 })

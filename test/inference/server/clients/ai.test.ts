@@ -1,0 +1,94 @@
+import { createOpenAI } from '@ai-sdk/openai'
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
+import { generateText, isStepCount, jsonSchema, Output, streamText, tool } from 'ai'
+import { describe, expect, it } from 'vitest'
+import { FakeGenerator } from '../fake-generator.ts'
+import { serve, type Served } from '../served.ts'
+import { key, neverEnds, refusesOnce, schema, usesTool, writesJson } from './scenarios.ts'
+
+const providers = {
+  '@ai-sdk/openai-compatible': ({ url }: Served) =>
+    createOpenAICompatible({
+      baseURL: `${url}/v1`,
+      name: 'tutti',
+      apiKey: key,
+      includeUsage: true,
+      supportsStructuredOutputs: true,
+    })('tiny'),
+  '@ai-sdk/openai': ({ url }: Served) =>
+    createOpenAI({ baseURL: `${url}/v1`, apiKey: key }).chat('tiny'),
+}
+
+const tools = {
+  weather: tool({
+    description: 'tells the weather',
+    inputSchema: jsonSchema<{ city: string }>(schema),
+    execute: async ({ city }) => `sunny in ${city}`,
+  }),
+}
+
+describe.each(Object.entries(providers))('ai with %s', (_, modelOf) => {
+  it('generates and streams text', async () => {
+    await using served = await serve({ apiKey: key })
+    const model = modelOf(served)
+    const { text, usage, finishReason } = await generateText({ model, prompt: 'two words' })
+    expect([text, usage.totalTokens, finishReason]).toEqual(['two words', 5, 'stop'])
+    const streamed = streamText({ model, prompt: 'more than two words' })
+    const parts: string[] = []
+    for await (const part of streamed.textStream) parts.push(part)
+    expect(parts.join('')).toBe('more than two words')
+    expect(parts.length).toBeGreaterThan(1)
+    expect((await streamed.usage).totalTokens).toBe(5)
+  })
+
+  it('runs a tool loop, whole and streamed', async () => {
+    await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
+    const options = {
+      model: modelOf(served),
+      tools,
+      prompt: 'weather?',
+      stopWhen: isStepCount(3),
+    }
+    const whole = await generateText(options)
+    expect(whole.steps[0]?.toolResults[0]?.output).toBe('sunny in Paris')
+    expect([whole.steps.length, whole.text]).toEqual([2, 'It is sunny in Paris.'])
+    const streamed = streamText(options)
+    expect(await streamed.text).toBe('It is sunny in Paris.')
+    expect((await streamed.steps)[0]?.toolCalls[0]?.input).toEqual({ city: 'Paris' })
+  })
+
+  it('reads structured output, whole and streamed', async () => {
+    await using served = await serve({ apiKey: key, generator: new FakeGenerator(writesJson) })
+    const options = {
+      model: modelOf(served),
+      prompt: 'where?',
+      output: Output.object({ schema: jsonSchema<{ city: string }>(schema) }),
+    }
+    expect((await generateText(options)).output).toEqual({ city: 'Paris' })
+    expect(await streamText(options).output).toEqual({ city: 'Paris' })
+    expect(served.generator.requests.map(({ sampling }) => sampling.format)).toMatchObject([
+      { kind: 'json_schema', schema },
+      { kind: 'json_schema', schema },
+    ])
+  })
+
+  it('retries by itself when the queue is full', async () => {
+    const { generator, calls } = refusesOnce()
+    await using served = await serve({ apiKey: key, generator })
+    const { text } = await generateText({ model: modelOf(served), prompt: 'again' })
+    expect([calls(), text]).toEqual([2, 'second time'])
+  })
+
+  it('aborting a stream cancels its request in the generator', async () => {
+    const { generator, canceled } = neverEnds()
+    await using served = await serve({ apiKey: key, generator })
+    const leaving = new AbortController()
+    const { textStream } = streamText({
+      model: modelOf(served),
+      prompt: 'on and on',
+      abortSignal: leaving.signal,
+    })
+    for await (const text of textStream) if (text === 'first') leaving.abort()
+    await canceled
+  })
+})
