@@ -4,10 +4,12 @@
  * much there was of it. Whatever else is changed, the run takes no less. Pure.
  */
 
+import type { RecordState } from '../record/record-views.ts'
 import { countText } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
+import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { Straggler } from '../views/bounds/critical-path.ts'
-import type { HeldResource, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
+import type { HeldResource, IdleReason, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
 
 /** What the sentences are about. */
 export type Bound =
@@ -25,8 +27,9 @@ export interface BoundFacts {
   readonly nameOf: (task: number) => string
   /** By how many seconds the clock was changed meanwhile; 0: it was not, as far as is known. */
   readonly clockStep: number
-  /** Whether more will follow. */
-  readonly isRunning: boolean
+  readonly state: RecordState
+  /** Tasks without an end: how long the run would have taken with those is not known. */
+  readonly openTasks: number
 }
 
 /** With that much idle time a path of this share explains it. */
@@ -36,7 +39,7 @@ export const smallestShare = 0.01
 
 export const percent = (share: number): string => `${Math.round(100 * share)} %`
 
-type SlotClass = 'ran' | 'noTaskReady' | 'heldBack' | 'nodeAway' | SlotResource
+type SlotClass = 'ran' | IdleReason
 
 export interface ClassShare {
   readonly seconds: number
@@ -71,9 +74,17 @@ export function classSharesOf({
 
 interface IdleClass {
   readonly bound: Bound
-  readonly class: SlotClass
+  readonly class: IdleReason
   readonly seconds: number
 }
+
+/** How long at least one slot was idle for this reason. */
+export const idleLength = ({ backends }: BoundsView, reason: IdleReason): number =>
+  backends.reduce((sum, { idleSeconds }) => sum + idleSeconds[reason], 0)
+
+/** Slot seconds without a ready task, but for those after the last task became ready. */
+export const notYetReadyOf = ({ backends }: BoundsView): number =>
+  backends.reduce((sum, { notYetReady }) => sum + notYetReady, 0)
 
 export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
   const { noTaskReady, noSlotFitted, heldBack, nodeAway } = slotSeconds
@@ -99,8 +110,11 @@ export interface LeastTime {
 
 const resources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
 
-/** Those of all backends, the longest first. */
-export function leastTimesOf({ backends }: BoundsView): LeastTime[] {
+/** Those of all backends, the longest first; of a changed run with what it frees. */
+export function leastTimesOf(
+  { backends }: BoundsView,
+  freed: ChangedRun['freed'] = {},
+): LeastTime[] {
   return backends
     .flatMap(({ backend, capacity, held }) =>
       resources
@@ -108,7 +122,8 @@ export function leastTimesOf({ backends }: BoundsView): LeastTime[] {
         .map((resource) => ({
           resource,
           backend,
-          seconds: held[resource] / capacity[resource],
+          seconds:
+            Math.max(0, held[resource] - (freed[backend]?.[resource] ?? 0)) / capacity[resource],
           of: nameOf(resource, capacity[resource]) + (backends.length > 1 ? ` of ${backend}` : ''),
         })),
     )

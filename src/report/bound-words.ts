@@ -17,7 +17,7 @@ export interface BoundWords {
   readonly bound: Bound | null
   /** The first one names the bound. */
   readonly sentences: readonly string[]
-  /** What would shorten the run, the most first; three, if anything ran. */
+  /** What would shorten the run, the most first; at most three. */
   readonly improvements: readonly string[]
 }
 
@@ -35,7 +35,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
     return { bound: null, sentences: [sentence], improvements: [] }
   }
   const improvements = findImprovements(bounds, facts)
-  const bound = findBound(bounds, improvements)
+  const bound = findBound(bounds, improvements, facts)
   const partial = bounds.isPartial
     ? ['The oldest attempts are known coarsely only: this is about the rest of the run.']
     : []
@@ -43,14 +43,26 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
     bound,
     sentences: [
       boundSentence(bound, bounds, facts),
-      ...(facts.isRunning ? ['The run goes on: this is about its time so far.'] : []),
+      ...openSentences(facts),
       ...delaySentences(bounds),
       ...idleSentences(bound, bounds),
       ...pauseSentences(bounds),
       ...partial,
     ],
-    improvements: firstThree(improvements, bound).map(({ text }) => text),
+    improvements: isOver(facts) ? firstThree(improvements, bound).map(({ text }) => text) : [],
   }
+}
+
+/** Else nobody knows when the run would have ended, nor when it could have. */
+const isOver = ({ state, openTasks }: BoundFacts): boolean => state !== 'running' && openTasks === 0
+
+function openSentences({ state, openTasks }: BoundFacts): string[] {
+  if (state === 'running') return ['The run goes on: this is about its time so far.']
+  if (openTasks === 0) return []
+  const open = `${countText(openTasks, 'task')} ${openTasks === 1 ? 'has' : 'have'} no end`
+  return state === 'ended'
+    ? [`${open} in the record, so what would shorten the run is not known.`]
+    : [`The run is not over, ${open}: this is about its time up to its last event.`]
 }
 
 /** Durations of tasks are measured with another clock, but when they ran is not known. */
@@ -95,8 +107,14 @@ function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
 }
 
 /** What would shorten the run most, unless something took nearly all of it. */
-function findBound(bounds: BoundsView, improvements: readonly Improvement[]): Bound {
+function findBound(
+  bounds: BoundsView,
+  improvements: readonly Improvement[],
+  facts: BoundFacts,
+): Bound {
   const { criticalPath, seconds } = bounds
+  // A task that runs from the start takes the whole time, also while others wait for its slot.
+  if (!isOver(facts) && mostFullSeconds(bounds) > halfBusy * seconds) return 'slots'
   if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
   const [scarcest] = leastTimesOf(bounds)
   if (scarcest !== undefined && scarcest.seconds >= allBusy * seconds) return boundOf(scarcest)

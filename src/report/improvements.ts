@@ -1,22 +1,22 @@
-/** What would shorten a run, in sentences with numbers that no other bound contradicts. Pure. */
+/**
+ * What would shorten a run, in sentences. Each is about a run with one thing changed, and that run
+ * takes no less than its longest chain and than what its tasks hold, whatever the order of its
+ * tasks: "up to" is the rest of the time that the run took. Where that is much more than what is
+ * known to be lost, nothing is said. Pure.
+ */
 
 import { countText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
-import {
-  type Bound,
-  type BoundFacts,
-  classSharesOf,
-  idleClasses,
-  isSlotResource,
-} from './bound-measures.ts'
-import { type LeastTime, leastTimesOf, mostFullSeconds, mostOfIdle } from './bound-measures.ts'
-import { isOtherResource, pathBoundOf, percent, scarcestSlots } from './bound-measures.ts'
-import { smallestShare } from './bound-measures.ts'
+import type { ChangedRun } from '../views/bounds/changed-runs.ts'
+import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
+import { idleLength, isOtherResource, isSlotResource, type LeastTime } from './bound-measures.ts'
+import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
+import { pathBoundOf, percent, scarcestSlots, smallestShare } from './bound-measures.ts'
 
 export interface Improvement {
   /** What it is about; `null` for none of the bounds. */
   readonly bound: Bound | null
-  /** How much shorter the run could be, in seconds. */
+  /** How much shorter the run could be, in seconds, as far as is known. */
   readonly saved: number
   readonly text: string
 }
@@ -24,45 +24,77 @@ export interface Improvement {
 /** Every one has its number; those that save most come first. */
 export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
-    ...pathImprovements(bounds, facts),
     ...idleImprovements(bounds),
     ...resourceImprovements(bounds),
     ...slotImprovements(bounds),
     ...backendImprovements(bounds),
-    ...(bounds.failedSeconds > 0 ? [failedImprovement(bounds)] : []),
+    ...pathImprovements(bounds, facts),
+    ...failedImprovements(bounds),
     workSentence(bounds),
   ]
   return found.toSorted((a, b) => b.saved - a.saved)
 }
 
-/** Another chain of tasks may be next: no path is shortened by more than to that one. */
+/** How long a changed run takes at least, and how much of the time is known to be lost now. */
+interface Change {
+  readonly bound: Bound | null
+  readonly least: number
+  readonly lost: number
+}
+
+/** Of the most that could be saved, so much must be known to be lost: else that says too little. */
+const leastKnown = 0.5
+
+function sentence(
+  { seconds }: BoundsView,
+  { bound, least, lost }: Change,
+  text: (saved: string) => string,
+): Improvement[] {
+  const most = seconds - least
+  if (most < smallestShare * seconds || lost < leastKnown * most) return []
+  return [{ bound, saved: Math.min(most, lost), text: text(secondsText(most)) }]
+}
+
+const longest = (path: number, times: readonly LeastTime[]): number =>
+  Math.max(path, ...times.map(({ seconds }) => seconds))
+
+/** What tasks of other durations, or with fewer attempts, would need less. */
+function changeOf(bounds: BoundsView, bound: Bound | null, changed: ChangedRun): Change {
+  const { seconds: path } = bounds.criticalPath
+  const before = longest(path, leastTimesOf(bounds))
+  const after = longest(changed.path, leastTimesOf(bounds, changed.freed))
+  const lost = Math.max(before - after, path - changed.path)
+  return { bound, least: Math.max(after, changed.earliestEnd), lost }
+}
+
 function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
-  const { criticalPath, stragglers, seconds } = bounds
+  const { criticalPath, stragglers } = bounds
   const bound = pathBoundOf(bounds)
   const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task)).length
-  const { delaySeconds, withoutDelays, withoutStragglers, largestName } = criticalPath
-  const shorter = (path: number, text: (saved: string) => string): Improvement => {
-    const saved = Math.max(0, criticalPath.seconds - path)
-    return { bound, saved, text: text(secondsText(saved)) }
-  }
-  const found: Improvement[] = []
-  if (delaySeconds >= smallestShare * seconds) {
-    const what = 'Without the delays between attempts (`delaySeconds`) on the critical path'
-    found.push(shorter(withoutDelays, (saved) => `${what} it could end up to ${saved} earlier.`))
-  }
-  if (late > 0) {
-    const whom = late === 1 ? 'straggler' : countText(late, 'straggler')
-    const what = `Without the ${whom} on the critical path`
-    found.push(
-      shorter(withoutStragglers, (saved) => `${what} it could end up to ${saved} earlier.`),
-    )
-  }
+  const { withoutDelays, withoutStragglers, largestName } = criticalPath
+  const without = (changed: ChangedRun | null, text: string): Improvement[] =>
+    changed === null
+      ? []
+      : sentence(
+          bounds,
+          changeOf(bounds, bound, changed),
+          (saved) => `${text} could end up to ${saved} earlier.`,
+        )
+  const whom = late === 1 ? 'straggler' : countText(late, 'straggler')
   const name = shortName(facts.nameOf(largestName.task))
   const share = percent(largestName.seconds / Math.max(criticalPath.seconds, 1e-9))
-  const what = `${name} is ${share} of the critical path: at half its duration the run`
-  found.push(shorter(largestName.halved, (saved) => `${what} could end up to ${saved} earlier.`))
-  return found
+  return [
+    ...without(
+      withoutDelays,
+      'Without the delays between attempts (`delaySeconds`) on the critical path it',
+    ),
+    ...without(withoutStragglers, `Without the ${whom} on the critical path it`),
+    ...without(
+      largestName.halved,
+      `${name} is ${share} of the critical path: at half its duration the run`,
+    ),
+  ]
 }
 
 /** The least time of the run if there were twice as much of this. */
@@ -73,25 +105,8 @@ function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
     one.backend === backend &&
     (one.resource === resource || (isSlotResource(resource) && isSlotResource(one.resource)))
   const others = leastTimesOf(bounds).filter((one) => !isDoubled(one))
-  return Math.max(
-    bounds.criticalPath.seconds,
-    seconds / 2,
-    ...others.map(({ seconds: least }) => least),
-  )
+  return Math.max(longest(bounds.criticalPath.seconds, others), seconds / 2)
 }
-
-/** No change of one thing makes the run shorter than the path and the other resources allow. */
-const mostSaved = (bounds: BoundsView, except: Bound): number =>
-  Math.max(
-    0,
-    bounds.seconds -
-      Math.max(
-        bounds.criticalPath.seconds,
-        ...leastTimesOf(bounds)
-          .filter(({ resource }) => resource !== except)
-          .map(({ seconds }) => seconds),
-      ),
-  )
 
 function idleImprovements(bounds: BoundsView): Improvement[] {
   const { slots, seconds, criticalPath } = bounds
@@ -100,85 +115,102 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
   const shares = classSharesOf(bounds)
   return idleClasses(bounds)
     .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
-    .map(({ bound, class: own, seconds: lost }) => {
-      const saved = Math.min(lost / slots, mostSaved(bounds, bound))
-      const text =
-        `${idleNames[bound]} it could end up to ${secondsText(saved)} earlier: ` +
-        `that is ${shares[own].text} of the slots' time.`
-      return { bound, saved, text }
+    .flatMap(({ bound, class: own, seconds: all }) => {
+      // When all tasks are ready, the slots that have nothing more to do wait for none.
+      const idle = bound === 'tasks' ? notYetReadyOf(bounds) : all
+      if (idle < smallestShare * slots * seconds) return []
+      // One free gpu may be all that a few tasks wait for, while most slots have nothing to do.
+      const lost = lackedResources.has(bound) ? idleLength(bounds, own) : idle / slots
+      const others = leastTimesOf(bounds).filter(({ resource }) => resource !== bound)
+      const part = idle === all ? shares[own].text : percent(idle / (slots * seconds))
+      return sentence(
+        bounds,
+        { bound, least: longest(criticalPath.seconds, others), lost },
+        (saved) =>
+          `${idleNames[bound]} it could end up to ${saved} earlier: ` +
+          `${part} of the slots' time was idle for that reason.`,
+      )
     })
-    .filter(({ saved }) => saved >= smallestShare * seconds)
 }
+
+const lackedResources: ReadonlySet<Bound> = new Set(['gpus', 'memory', 'labels'])
 
 const idleNames: Readonly<Partial<Record<Bound, string>>> = {
   dispatcher: 'If ready tasks started as soon as a slot is free,',
   gpus: 'With enough gpus for the tasks that are ready',
   memory: 'With enough memory for the tasks that are ready',
-  labels: 'With more nodes that have the labels that tasks ask for,',
+  labels: 'If all nodes had the labels that tasks ask for,',
   tasks: 'If tasks were ready earlier,',
   nodes: 'If the nodes were there all the time,',
 }
 
-/** Of the gpus or the memory that was in use for most of the run. */
-function resourceImprovements(bounds: BoundsView): Improvement[] {
-  const scarce = leastTimesOf(bounds).find(isOtherResource)
-  if (scarce === undefined || scarce.seconds <= 0.5 * bounds.seconds) return []
-  const doubled = doubledSeconds(bounds, scarce)
-  const text =
-    `With twice as ${scarce.resource === 'gpus' ? 'many gpus' : 'much memory'} it could end ` +
-    `after ${secondsText(doubled)} at best, instead of ${secondsText(bounds.seconds)}.`
-  return [{ bound: scarce.resource, saved: bounds.seconds - doubled, text }]
+/** "After … at best": the time that remains. */
+function atBest(bounds: BoundsView, change: Change, what: string): Improvement[] {
+  const [best, now] = [secondsText(change.least), secondsText(bounds.seconds)]
+  return sentence(
+    bounds,
+    change,
+    () => `${what} it could end after ${best} at best, instead of ${now}.`,
+  )
 }
 
-/** More slots help for as long as a task waited for one. */
+/** Of the gpus or the memory of which most was in use. */
+function resourceImprovements(bounds: BoundsView): Improvement[] {
+  const scarce = leastTimesOf(bounds).find(isOtherResource)
+  if (scarce === undefined) return []
+  const { resource: bound, seconds } = scarce
+  const change = { bound, least: doubledSeconds(bounds, scarce), lost: seconds / 2 }
+  return atBest(bounds, change, `With twice as ${bound === 'gpus' ? 'many gpus' : 'much memory'}`)
+}
+
+/** Less is a rounding error of the times. */
+const shortestWait = 1e-5
+
+/** More slots help where a task waited for one. */
 function slotImprovements(bounds: BoundsView): Improvement[] {
   const { seconds, slots, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
-  if (full < smallestShare * seconds) {
-    // Where tasks waited for labels, further slots with those would help.
-    if (slotSeconds.noSlotFitted.labels > 0) return []
-    const idle = percent(1 - slotSeconds.ran / (slots * seconds))
-    const text =
-      full === 0
-        ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +
-          'time was idle.'
-        : `No further slot would shorten it by more than ${secondsText(full)}: only for that ` +
-          'long tasks waited for one.'
-    return [{ bound: null, saved: 0, text }]
+  if (full >= smallestShare * seconds) {
+    const least = doubledSeconds(bounds, scarcestSlots(bounds))
+    return atBest(bounds, { bound: 'slots', least, lost: full }, 'With twice as many slots')
   }
-  const scarce = scarcestSlots(bounds)
-  const doubled = Math.max(doubledSeconds(bounds, scarce), seconds - full)
+  // Where tasks waited for labels, further slots with those would help.
+  if (slotSeconds.noSlotFitted.labels > 0) return []
+  const idle = percent(1 - slotSeconds.ran / (slots * seconds))
   const text =
-    `With twice as many slots it could end after ${secondsText(doubled)} at best, ` +
-    `instead of ${secondsText(seconds)}.`
-  return [{ bound: 'slots', saved: seconds - doubled, text }]
+    full < shortestWait
+      ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +
+        'time was idle.'
+      : `It does not lack slots: tasks waited for one for ${secondsText(full)} only.`
+  return [{ bound: null, saved: 0, text }]
 }
 
 /** Where tasks waited for the slots of one backend, while those of others were idle. */
 function backendImprovements(bounds: BoundsView): Improvement[] {
-  const { backends, slots, slotSeconds, criticalPath, seconds } = bounds
-  if (backends.length < 2 || mostFullSeconds(bounds) < smallestShare * seconds) return []
-  const shared = Math.max(criticalPath.seconds, slotSeconds.ran / slots)
-  const text =
-    `Shared evenly by its ${backends.length} backends, the tasks could end after ` +
-    `${secondsText(shared)} at best.`
-  return seconds - shared < smallestShare * seconds
-    ? []
-    : [{ bound: 'slots', saved: seconds - shared, text }]
+  const { backends, slots, slotSeconds, criticalPath } = bounds
+  if (backends.length < 2) return []
+  const least = Math.max(criticalPath.seconds, slotSeconds.ran / slots)
+  const change = { bound: 'slots', least, lost: mostFullSeconds(bounds) } as const
+  return atBest(bounds, change, `With its tasks shared evenly by its ${backends.length} backends`)
 }
 
 function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
   const enough = Math.max(1, Math.ceil(slotSeconds.ran / Math.max(criticalPath.seconds, 1e-9)))
   const text =
-    `The work is ${secondsText(slotSeconds.ran)} of slot time: ${countText(enough, 'slot')} ` +
-    `that never ${enough === 1 ? 'waits' : 'wait'} would need no longer than the critical path.`
+    `The work is ${secondsText(slotSeconds.ran)} of slot time: to end with its critical path it ` +
+    `needs at least ${countText(enough, 'slot')}.`
   return { bound: null, saved: -1, text }
 }
 
-function failedImprovement({ slots, failedSeconds }: BoundsView): Improvement {
-  const saved = failedSeconds / slots
-  const text =
-    `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time: ` +
-    `without them it could end up to ${secondsText(saved)} earlier.`
-  return { bound: null, saved, text }
+/** As far as the path and the slots allow: failures beside a long task cost nothing. */
+function failedImprovements(bounds: BoundsView): Improvement[] {
+  const { withoutFailures } = bounds.criticalPath
+  if (withoutFailures === null || bounds.failedSeconds === 0) return []
+  return sentence(
+    bounds,
+    changeOf(bounds, null, withoutFailures),
+    (saved) =>
+      `Attempts that failed or were lost took ${secondsText(bounds.failedSeconds)} of slot ` +
+      `time: without them it could end up to ${saved} earlier.`,
+  )
 }

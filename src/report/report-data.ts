@@ -89,13 +89,14 @@ export function collectReport(
   const nameOf = (task: number): string =>
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states })
+  const counted = counts.show(pass.counts)
   const healthView = health.show(states.health)
   const reported = nameReports(pass)
   const { tasks, total } = findTasks(pass, { limit: mostTasks })
   return {
     facts,
     run: run.show(states.run),
-    counts: counts.show(pass.counts),
+    counts: counted,
     names: reported.slice(0, mostNames),
     otherNames: Math.max(0, reported.length - mostNames),
     failures: failures.show(states.failures, { limit: mostGroups }),
@@ -110,7 +111,8 @@ export function collectReport(
       uidOf: latestUid,
       nameOf,
       clockStep: healthView.clockStep,
-      isRunning: facts.state === 'running',
+      state: facts.state,
+      openTasks: counted.open,
     }),
     uidOf: latestUid,
     nameOf,

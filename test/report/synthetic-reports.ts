@@ -1,6 +1,6 @@
 /** Reports of runs whose course is known. */
 
-import type { RecordViews } from '../../src/record/record-views.ts'
+import type { RecordState, RecordViews } from '../../src/record/record-views.ts'
 import { collectReport, type ReportData } from '../../src/report/report-data.ts'
 import { createRunPass, type RunPass } from '../../src/views/all-panels.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
@@ -12,7 +12,11 @@ import {
 } from '../views/synthetic-run.ts'
 import { viewEvent } from '../views/view-event.ts'
 
-export function reportOf(pass: RunPass, changes: Partial<RecordViews> = {}): ReportData {
+export function reportOf(
+  pass: RunPass,
+  changes: Partial<RecordViews> = {},
+  state: RecordState = 'ended',
+): ReportData {
   const views: RecordViews = {
     pass,
     files: ['s-1.1790000000.telemetry.jsonl'],
@@ -26,7 +30,7 @@ export function reportOf(pass: RunPass, changes: Partial<RecordViews> = {}): Rep
     ...changes,
   }
   const attributes = { format: 'tutti-telemetry/1', host: 'n1', program: 'simulate.ts' }
-  return collectReport(views, { path: 'x', state: 'ended', attributes, command: null }, [])
+  return collectReport(views, { path: 'x', state, attributes, command: null }, [])
 }
 
 export const reportOfRun = (run: SyntheticRun): ReportData => reportOf(passOver(eventsOf(run)))

@@ -52,7 +52,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
     ]
     const gaps = findAttemptGaps(state, query, to)
     const stragglers = findStragglers(state, query)
-    const pathRange = { to, seconds: end - start, gaps, stragglers }
+    const pathRange = { from: start, to, seconds: end - start, gaps, stragglers }
     return {
       from,
       to,

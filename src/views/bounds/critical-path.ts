@@ -7,6 +7,8 @@ import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { durationsByName } from '../panels/names.ts'
 import { type AttemptGaps, delayOf, gapOf } from './attempt-gaps.ts'
 import { Chains, isBlock, type TaskRun } from './chains.ts'
+import { type ChangedRun, withHalved, withoutDelays } from './changed-runs.ts'
+import { withoutFailures, withoutStragglers } from './changed-runs.ts'
 import { storyOf } from './task-times.ts'
 
 /** A task of the path, with when it ran; a task is known by its number in the pass. */
@@ -32,9 +34,10 @@ export interface CriticalPath {
   readonly share: number
   /** Of the seconds, those of delays before a retry. */
   readonly delaySeconds: number
-  /** How long the longest chain would be then: this one, or another one that is next. */
-  readonly withoutStragglers: number
-  readonly withoutDelays: number
+  /** `null` where no straggler is on the path, it has no delay, or no attempt has failed. */
+  readonly withoutStragglers: ChangedRun | null
+  readonly withoutDelays: ChangedRun | null
+  readonly withoutFailures: ChangedRun | null
   readonly largestName: LargestName
 }
 
@@ -44,8 +47,8 @@ export interface LargestName {
   readonly task: number
   /** On the path. */
   readonly seconds: number
-  /** How long the longest chain would be if all tasks of this name took half as long. */
-  readonly halved: number
+  /** All tasks of this name take half as long. */
+  readonly halved: ChangedRun
 }
 
 export interface Straggler {
@@ -60,10 +63,14 @@ export interface Straggler {
 
 const mostPathTasks = 1000
 const mostStragglers = 10
+/** The median of fewer tasks says nothing about what is usual. */
+const fewestOfName = 4
 
 type Gaps = AttemptGaps | null
 
 interface PathRange {
+  /** Without pauses. */
+  readonly from: number
   readonly to: number
   readonly seconds: number
   readonly gaps: Gaps
@@ -73,7 +80,7 @@ interface PathRange {
 export function findCriticalPath(
   state: BoundsState,
   query: BoundsQuery,
-  { to, seconds: whole, gaps, stragglers }: PathRange,
+  { from, to, seconds: whole, gaps, stragglers }: PathRange,
 ): CriticalPath {
   const { counts, names } = query
   const runOf = (task: number): TaskRun | null => {
@@ -87,32 +94,18 @@ export function findCriticalPath(
   const path = followPath(chains, whole, runOf)
   const onPath = new Set(path.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task))
-  const lost = new Map(late.map(({ task, seconds: ran, median }) => [task, ran - median]))
-  const largest = largestNameOf(path.tasks, names)
-  const { seconds } = path
+  const { isNamed, ...largest } = largestNameOf(path.tasks, names)
+  const parts = { state, query, chains, gaps, runOf, from }
   return {
     ...path,
-    withoutStragglers:
-      late.length === 0
-        ? seconds
-        : chains.longestWith({ secondsOf: (task, own) => own - (lost.get(task) ?? 0) }),
-    withoutDelays:
-      path.delaySeconds === 0
-        ? seconds
-        : chains.longestWith({
-            secondsOf: (task, own) => own - delayOf(gaps, task),
-            isWithoutDelays: true,
-          }),
-    largestName: {
-      ...largest,
-      halved: chains.longestWith({
-        secondsOf: (task, own) => (largest.isNamed(task) ? (own + delayOf(gaps, task)) / 2 : own),
-      }),
-    },
+    withoutStragglers: late.length === 0 ? null : withoutStragglers(parts, late),
+    withoutDelays: path.delaySeconds === 0 ? null : withoutDelays(parts),
+    withoutFailures: withoutFailures(parts),
+    largestName: { ...largest, halved: withHalved(parts, isNamed) },
   }
 }
 
-type FollowedPath = Omit<CriticalPath, 'withoutStragglers' | 'withoutDelays' | 'largestName'>
+type FollowedPath = Pick<CriticalPath, 'tasks' | 'length' | 'seconds' | 'share' | 'delaySeconds'>
 
 function followPath(
   chains: Chains,
@@ -153,7 +146,9 @@ function largestNameOf(
 
 /** Those that exceed the median of their name by most seconds, and by at least its half. */
 export function findStragglers(state: BoundsState, { names }: BoundsQuery): Straggler[] {
-  const medians = durationsByName(names).map((durations) => statsInPlace(durations).p50)
+  const medians = durationsByName(names).map((durations) =>
+    durations.length < fewestOfName ? Infinity : statsInPlace(durations).p50,
+  )
   const worst: Straggler[] = []
   for (let task = 0; task < names.tasks; task++) {
     const seconds = valueAt(names.durations, task)

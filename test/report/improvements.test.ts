@@ -1,0 +1,258 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { ReportData } from '../../src/report/report-data.ts'
+import { assertProperty } from '../property.ts'
+import { eventsOf, passOver } from '../views/synthetic-run.ts'
+import { changedBy, savedBy } from './changed-workloads.ts'
+import { eventsOfSchedule, type Job, schedule, type Workload } from './list-schedule.ts'
+import { reportOf, reportOfRun } from './synthetic-reports.ts'
+
+interface Said {
+  readonly kind: string
+  readonly said: number
+  /** By how much the run is shorter when it is run again with the change. */
+  readonly saved: number
+}
+
+/** Runs the workload, and again with each change that its report proposes. */
+function tryImprovements(workload: Workload): { report: ReportData; said: Said[] } {
+  const first = schedule(workload)
+  const report = reportOf(passOver(eventsOfSchedule(workload, first)))
+  const said = report.words.improvements.flatMap((text) => {
+    const changed = changedBy(text, workload, report)
+    if (changed === null) return []
+    const saved = first.end - schedule(changed.workload).end
+    return [{ kind: changed.kind, said: savedBy(text), saved }]
+  })
+  return { report, said }
+}
+
+const nodes = (cores: number, more: object = {}) => [{ nodeId: 'n1', cores, ...more }]
+
+const jobs = (count: number, seconds: number, more: Partial<Job> = {}): Job[] =>
+  Array.from({ length: count }, (_, at) => {
+    return { uid: `${more.name ?? 't'}${at}`, attempts: [{ seconds }], ...more }
+  })
+
+const chained = (all: readonly Job[]): Job[] =>
+  all.map((job, at) => ({ ...job, dependencies: at === 0 ? [] : [all[at - 1]?.uid ?? ''] }))
+
+const failsOnce = (seconds: number, delay: number) => ({
+  attempts: [{ seconds, delay }, { seconds: 1 }],
+})
+
+/** A run, what its report must propose, and how much that saves. */
+const known: readonly [name: string, workload: Workload, kind: string, saved: number][] = [
+  ['chain', { nodes: nodes(4), jobs: chained(jobs(10, 1)) }, 'at half its duration', 5],
+  ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'at half its duration', 5],
+  ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'With twice as many slots', 5],
+  [
+    'one straggler',
+    { nodes: nodes(4), jobs: [...jobs(40, 1), { uid: 'slow', attempts: [{ seconds: 90 }] }] },
+    'on the critical path it could',
+    89,
+  ],
+  ['too few gpus', { nodes: nodes(8, { gpus: 1 }), jobs: jobs(20, 1, { gpus: 1 }) }, 'gpus', 17],
+  [
+    'too little memory',
+    { nodes: nodes(8, { memoryMb: 1000 }), jobs: jobs(10, 1, { memoryMb: 900 }) },
+    'With enough memory',
+    8,
+  ],
+  [
+    'a slow dispatcher',
+    { nodes: nodes(8), jobs: jobs(96, 0.125), gap: 0.125 },
+    'If ready tasks started as soon as',
+    10.5,
+  ],
+  ['a failed attempt', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(10, 0)) }, 'failed', 10],
+  [
+    'failed attempts in a chain',
+    { nodes: nodes(4), jobs: chained(jobs(5, 1, failsOnce(1, 0))) },
+    'failed',
+    5,
+  ],
+  ['a delay', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(1, 8)) }, 'Without the delays', 8],
+  ['a delay', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(1, 8)) }, 'failed', 9],
+  [
+    'a node that joins late',
+    { nodes: [...nodes(1), { nodeId: 'n2', cores: 3, from: 8 }], jobs: jobs(20, 1) },
+    'If the nodes were there',
+    6,
+  ],
+  [
+    'tasks that come late',
+    { nodes: nodes(2), jobs: jobs(20, 1).map((job, at) => ({ ...job, created: 2 * at })) },
+    'If tasks were ready earlier',
+    29,
+  ],
+  [
+    'labels that one node has',
+    {
+      nodes: [...nodes(1, { labels: { disk: 'ssd' } }), { nodeId: 'n2', cores: 3 }],
+      jobs: jobs(12, 1, { labels: { disk: 'ssd' } }),
+    },
+    'If all nodes had the labels',
+    9,
+  ],
+]
+
+describe('what would shorten a run', () => {
+  it.each(known)(
+    'report: %s: the number is what the change saves at most, and near it',
+    (...row) => {
+      const [, workload, kind, expected] = row
+      const { report, said } = tryImprovements(workload)
+      const own = said.find((one) => one.kind.includes(kind))
+      expect(own, report.words.improvements.join('\n')).toBeDefined()
+      expect(own?.saved).toBeCloseTo(expected, 6)
+      expect(own?.said).toBeGreaterThanOrEqual(expected - 0.006)
+      expect(own?.said).toBeLessThanOrEqual(1.12 * expected + 0.006)
+    },
+  )
+
+  it('report: whatever is proposed for a run, it saves no more than is said', () => {
+    const kinds = new Set<string>()
+    assertProperty(
+      fc.property(anyWorkload, (workload) => {
+        const { report, said } = tryImprovements(workload)
+        for (const { kind, said: most, saved } of said) {
+          kinds.add(kind)
+          // Three digits are said, of two numbers that are rounded.
+          expect(saved, `${kind}: ${report.words.improvements.join('\n')}`).toBeLessThanOrEqual(
+            most + 0.01 * report.bounds.seconds,
+          )
+          expect(most).toBeGreaterThan(0)
+        }
+      }),
+      { numRuns: 400, longRuns: 20_000 },
+    )
+    expect(kinds.size).toBeGreaterThan(8)
+  })
+
+  it('report: failures beside a task that takes the whole run cost nothing', () => {
+    const main = { uid: 'main', name: 'main', attempts: [{ seconds: 10 }] }
+    const workload = {
+      nodes: nodes(2),
+      jobs: [main, ...jobs(10, 1, { name: 'x', isFailed: true })],
+    }
+    const { words } = tryImprovements(workload).report
+    expect(words.improvements.join('\n')).not.toMatch(/Attempts that failed|twice as many slots/)
+  })
+
+  it('report: tasks that were all ready at the start cannot be ready earlier', () => {
+    const { said } = tryImprovements({ nodes: nodes(8), jobs: jobs(96, 0.125), gap: 0.125 })
+    expect(said.map(({ kind }) => kind)).toEqual(['If ready tasks started as soon as'])
+  })
+})
+
+describe('a run that is not over', () => {
+  const tasks = [
+    { uid: 'a', start: 0, end: 1 },
+    { uid: 'b', start: 0, end: 2.04, worker: 'n1/local/w2' },
+    ...Array.from({ length: 11 }, (_, at) => ({ uid: `c${at}` })),
+  ]
+  const run = { nodes: nodes(2), tasks, end: 2.5 }
+
+  it('report: gives no sentence about what would shorten it, and says that it is not over', () => {
+    const events = eventsOf(run).filter(({ event_type }) => event_type !== 'SessionEnded')
+    const killed = reportOf(passOver(events), {}, 'interrupted')
+    expect(killed.words.improvements).toEqual([])
+    expect(killed.words.sentences[1]).toBe(
+      'The run is not over, 11 tasks have no end: this is about its time up to its last event.',
+    )
+    const live = reportOf(passOver(events), {}, 'running').words
+    expect(live.improvements).toEqual([])
+    expect(live.sentences[1]).toBe('The run goes on: this is about its time so far.')
+    const ended = reportOfRun(run).words
+    expect(ended.improvements).toEqual([])
+    expect(ended.sentences[1]).toBe(
+      '11 tasks have no end in the record, so what would shorten the run is not known.',
+    )
+  })
+
+  it('report: of fewer than four finished tasks of a name none is a straggler', () => {
+    const durations = (...all: number[]) =>
+      all.map((seconds, at) => ({
+        uid: `t${at}`,
+        start: 0,
+        end: seconds,
+        worker: `n1/local/w${at}`,
+      }))
+    const stragglersOf = (...all: number[]) =>
+      reportOfRun({ nodes: nodes(4), tasks: durations(...all), end: 5 }).bounds.stragglers.length
+    expect(stragglersOf(1, 2.04)).toBe(0)
+    expect(stragglersOf(1, 1, 5)).toBe(0)
+    expect(stragglersOf(1, 1, 1, 5)).toBe(1)
+  })
+})
+
+/** Times are parts of two: their sums are exact. */
+const eighths = (min: number, max: number) => fc.integer({ min, max }).map((count) => count / 8)
+
+const anyJob = fc.record({
+  name: fc.constantFrom('a', 'b', 'c'),
+  created: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, eighths(0, 60)),
+  parent: fc.option(fc.nat(), { freq: 2 }),
+  gpus: fc.constantFrom(0, 0, 0, 1),
+  memoryMb: fc.constantFrom(0, 0, 400, 900),
+  isLabelled: fc.boolean(),
+  failed: fc.array(fc.record({ seconds: eighths(1, 24), delay: eighths(0, 16) }), {
+    maxLength: 2,
+  }),
+  seconds: fc.oneof({ weight: 9, arbitrary: eighths(1, 16) }, eighths(40, 200)),
+  isFailed: fc.boolean(),
+})
+
+interface Traits {
+  readonly hasGpus: boolean
+  readonly hasMemory: boolean
+  readonly hasLabels: boolean
+  readonly hasDependencies: boolean
+  readonly hasFailures: boolean
+  readonly isLate: boolean
+}
+
+const anyWorkload = fc
+  .record({
+    traits: fc.record({
+      hasGpus: fc.boolean(),
+      hasMemory: fc.boolean(),
+      hasLabels: fc.boolean(),
+      hasDependencies: fc.boolean(),
+      hasFailures: fc.boolean(),
+      isLate: fc.boolean(),
+    }),
+    jobs: fc.array(anyJob, { minLength: 1, maxLength: 30 }),
+    cores: fc.integer({ min: 1, max: 6 }),
+    second: fc.integer({ min: 0, max: 4 }),
+    joined: eighths(0, 60),
+    gap: fc.constantFrom(0, 0, 0.125, 0.5),
+  })
+  .map(({ traits, jobs: all, cores, second, joined, gap }): Workload => ({
+    nodes: [
+      ...nodes(cores, { gpus: 1, memoryMb: 1000, labels: { disk: 'ssd' } }),
+      ...(second > 0 ? [{ nodeId: 'n2', cores: second, from: traits.isLate ? joined : 0 }] : []),
+    ],
+    gap,
+    jobs: all.map((job, at) => toJob(job, at, traits)),
+  }))
+
+type AnyJob = typeof anyJob extends fc.Arbitrary<infer Value> ? Value : never
+
+function toJob(job: AnyJob, at: number, traits: Traits): Job {
+  const { hasGpus, hasMemory, hasLabels, hasDependencies, hasFailures, isLate } = traits
+  const hasParent = hasDependencies && job.parent !== null && at > 0
+  return {
+    uid: `t${at}`,
+    name: job.name,
+    created: isLate ? job.created : 0,
+    dependencies: hasParent ? [`t${(job.parent ?? 0) % at}`] : [],
+    gpus: hasGpus ? job.gpus : 0,
+    memoryMb: hasMemory ? job.memoryMb : 0,
+    ...(hasLabels && job.isLabelled ? { labels: { disk: 'ssd' } } : {}),
+    attempts: [...(hasFailures ? job.failed : []), { seconds: job.seconds }],
+    // What depends on a task that fails does not run.
+    isFailed: hasFailures && !hasDependencies && job.isFailed,
+  }
+}
