@@ -247,7 +247,10 @@ export class EndReceiver {
     message: ReceivedMessage | null,
   ): void {
     const { jobs } = this.#options
-    if (one.isStarted) return jobs.end(one, lostReport(one, agent?.name ?? '', reason), message)
+    if (one.isStarted) {
+      agent?.abandoned.push({ uid: one.uid, reason })
+      return jobs.end(one, lostReport(one, agent?.name ?? '', reason), message)
+    }
     if (message !== null) jobs.recorded.dropped(message)
     jobs.move([one])
   }

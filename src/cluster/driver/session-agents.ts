@@ -11,7 +11,7 @@ import { type Keys, newEpoch } from '../wire/envelope.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import { detachFrom } from './detach-request.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
-import { AgentLink, type DriverJob } from './agent-link.ts'
+import { AgentLink } from './agent-link.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
 import { EarlierAgents } from './earlier/earlier-agents.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
@@ -344,8 +344,10 @@ export class SessionAgents implements DirectoryListener {
     const counted = jobs.countMoves(link)
     const begun = all.filter((one) => one.isStarted || counted.has(one))
     const moved = all.filter((one) => !one.isStarted && !counted.has(one))
-    const isDrained = link.agent.announcement.state === 'gone' && all.length === 0
-    this.#tellLeft(name, isDrained ? null : reason, begun)
+    const [abandoned] = link.abandoned
+    const hasLeft = link.agent.announcement.state === 'gone' && all.length === 0
+    const tasks = [...link.abandoned, ...begun].map(({ uid }) => uid)
+    this.#tellLeft(name, hasLeft ? (abandoned?.reason ?? null) : reason, tasks)
     if (moved.length > 0) {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
@@ -366,9 +368,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /** Without a reason, it has left by itself. */
-  #tellLeft(nodeId: string, reason: string | null, begun: readonly DriverJob[]): void {
+  #tellLeft(nodeId: string, reason: string | null, tasks: readonly string[]): void {
     const { listener, directory, toNode } = this.#options
-    const tasks = begun.map(({ uid }) => uid)
     const lost = reason === null ? {} : { lost: { reason, tasks } }
     listener.notice({ kind: 'node-left', nodeId, ...lost })
     // One that was started again has joined before this could be told of the last one.
