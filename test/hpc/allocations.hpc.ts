@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished } from 'vitest'
 import { eventually } from '../eventually.ts'
@@ -11,6 +11,17 @@ const elastic = ['--driver', 'here', scriptFile('elastic-script')]
 describe('allocations that the backend asks for', () => {
   const slurm = sharedSlurm()
   const queue = async (): Promise<string> => (await slurm()).run('squeue', '-h', '-o', '%T')
+
+  const runningJob = async (): Promise<string> =>
+    (await (await slurm()).run('squeue', '-h', '-t', 'RUNNING', '-o', '%i')).trim()
+  const endAfter = async (job: string, seconds: number): Promise<void> => {
+    const end = new Date(Date.now() + seconds * 1000).toISOString().slice(0, 19)
+    const { run } = await slurm()
+    await run('env', 'TZ=UTC', 'scontrol', 'update', `JobId=${job}`, `EndTime=${end}`)
+  }
+  /** What the script tells in the end. */
+  const lastLine = (stdout: string): Record<string, unknown> =>
+    JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
 
   needs(...slurmNeeds)('come with the work, of two kinds, and go when they are idle', async () => {
     const { start } = createLauncher(await slurm())
@@ -134,16 +145,66 @@ describe('allocations that the backend asks for', () => {
   })
 
   needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {
-    const { start } = createLauncher(await slurm())
-    const end = await start(...elastic, 'short').ended
+    const { folder, start } = createLauncher(await slurm())
+    const goFile = join(folder, 'go')
+    const launch = start(...elastic, 'short', goFile)
+    await launch.seen('runs')
+    const job = await runningJob()
+    // More and less than twice its grace, and than its grace of 120 s.
+    await endAfter(job, 200)
+    await launch.seen('ending 1')
+    await endAfter(job, 100)
+    await launch.seen('ending 2')
+    writeFileSync(goFile, '')
+    const end = await launch.ended
     expect([end.code, end.stderr]).toEqual([0, ''])
-    const told = JSON.parse(end.stdout) as Record<string, unknown>
+    const told = lastLine(end.stdout)
     expect(told).toMatchObject({ joined: 2, most: 1, ends: ['DONE'], retried: 0 })
-    // Twice of the first one, by its job; of the second one perhaps.
-    const [first, second, ...others] = told['endings'] as string[]
-    expect([first, second]).toEqual([expect.stringMatching(/^\d+$/), first])
-    expect(others).not.toContain(first)
+    // The second one is given back before its time.
+    expect(told['endings']).toEqual([job, job])
+    expect(told['left']).toEqual(Array(2).fill('tutti.NodeDrained'))
     expect(await queue()).toBe('')
+  })
+
+  needs(...slurmNeeds)(
+    'a node whose time ends before its task is lost with that task',
+    async () => {
+      const { folder, start } = createLauncher(await slurm())
+      const goFile = join(folder, 'go')
+      const launch = start(...elastic, 'killed', goFile)
+      await launch.seen('runs')
+      await endAfter(await runningJob(), 20)
+      await launch.seen('lost')
+      writeFileSync(goFile, '')
+      const end = await launch.ended
+      const told = lastLine(end.stdout)
+      expect(told).toMatchObject({ joined: 2, ends: ['DONE'], retried: 1 })
+      expect(told['losses']).toEqual([{ reason: expect.stringMatching(/./) as unknown, tasks: 1 }])
+      expect((told['left'] as string[])[0]).toBe('tutti.NodeLost')
+      expect(await queue()).toBe('')
+    },
+  )
+
+  needs(...slurmNeeds)('an answer that cannot be read leaves no job above `max`', async () => {
+    const { env, run } = await slurm()
+    const { folder, start } = createLauncher({ env: { ...env, PATH: `bin:${env['PATH']}` } })
+    const both = ['-p', 'small', '-N2', '--exclusive', '-o', '/dev/null', '-J', 'busy']
+    await run('sbatch', ...both, '--wrap', 'sleep 10000')
+    onTestFinished(async () => void (await run('scancel', '--name=busy')))
+    const lines = [
+      'PATH="${PATH#bin:}"',
+      `squeue -h -o %j | grep -c tutti-pilot >> '${folder.replaceAll("'", `'\\''`)}/counts'`,
+      'id=$(sbatch "$@") && echo "job $id was submitted"',
+    ]
+    mkdirSync(join(folder, 'bin'))
+    writeFileSync(join(folder, 'bin/sbatch'), `#!/bin/sh\n${lines.join('\n')}\n`, { mode: 0o755 })
+    const end = await start(...elastic, 'unread').ended
+    const [failure] = lastLine(end.stdout)['ends'] as string[]
+    expect(failure).toMatch(/^FAILED .*which is maxTotal/)
+    expect(end.stderr).toMatch(/AllocationFailed.*sbatch --parsable printed something unexpected/)
+    // What the first request has made is gone before the second one.
+    expect(readFileSync(join(folder, 'counts'), 'utf8')).toBe('0\n0\n')
+    expect(await run('squeue', '-h', '-o', '%j')).toBe('busy\n')
   })
 
   needs(...slurmNeeds)('a script that is killed leaves no job', async () => {

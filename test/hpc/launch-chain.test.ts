@@ -55,6 +55,8 @@ describe('the jobs of a launch', () => {
     ['', 'CANCELLED'],
     [' DUE TO TIME LIMIT', 'TIMEOUT'],
     [' DUE TO PREEMPTION', 'PREEMPTED'],
+    [' DUE TO JOB REQUEUE', 'REQUEUED (forgotten by Slurm)'],
+    [' DUE TO SOMETHING NEW', 'CANCELLED DUE TO SOMETHING NEW'],
     [null, ''],
   ])('have ended as they did when Slurm has forgotten them (%s)', async (reason, state) => {
     const parent = temporaryFolder()
@@ -77,7 +79,50 @@ describe('the jobs of a launch', () => {
       onLink() {},
     })
     if (reason === null) return expect(await following).toBe(143)
-    await expect(following).rejects.toThrow(`job 7 is ${state}`)
+    await expect(following).rejects.toMatchObject({ message: `job 7 is ${state}` })
+  })
+
+  it('of which Slurm does not tell: it is asked until it does, and the job goes on', async () => {
+    const parent = temporaryFolder()
+    const answers = join(parent, 'answers')
+    const lines = [
+      '#!/bin/sh',
+      `[ -e '${answers}' ] || { echo 'Unable to contact slurm controller' >&2; exit 1; }`,
+      `echo '7|PENDING|BeginTime|N/A|N/A|N/A|1:00|p|'`,
+    ]
+    writeFileSync(join(parent, 'squeue'), `${lines.join('\n')}\n`, { mode: 0o755 })
+    writeFileSync(join(parent, 'scancel'), '#!/bin/sh\n', { mode: 0o755 })
+    const [folder, next] = LaunchFolder.chainOf(parent, 's', 2) as [LaunchFolder, LaunchFolder]
+    const begin = 'tutti launch: the script begins\n'
+    const said = '*** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO JOB REQUEUE ***\n'
+    folder.write('started', 'run\n')
+    folder.write('exit', '143\n')
+    folder.write('log', `${begin}${said}`)
+    const told: string[] = []
+    const status = (line: string | null): void => {
+      if (line === null || !line.includes('how is not known')) return
+      told.push('silent')
+      writeFileSync(answers, '')
+    }
+    const notice = (line: string): void => {
+      told.push(line)
+      folder.write('log', `${begin}${said}${begin}`)
+      folder.write('exit', '0\n')
+      folder.write('started', 'run\nrun\n')
+    }
+    const links = [
+      { folder, jobId: '7' },
+      { folder: next, jobId: '8' },
+    ]
+    const code = await followChain(links, {
+      commands: new SlurmCommands({ env: { PATH: `${parent}:/bin:/usr/bin` } }),
+      clock: systemClock,
+      view: { stdout() {}, stderr() {}, status, notice },
+      signal: new AbortController().signal,
+      onLink() {},
+    })
+    const putBack = 'job 7 was put back into the queue, and will go on there'
+    expect([code, told]).toEqual([0, ['silent', putBack]])
   })
 
   it('are found by the path of their batch script', () => {

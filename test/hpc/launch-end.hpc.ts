@@ -1,6 +1,7 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect } from 'vitest'
+import { describe, expect, onTestFinished } from 'vitest'
+import { eventually } from '../eventually.ts'
 import { needs, requireCommand } from '../require.ts'
 import { createLauncher, scriptFile, toldRecord } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
@@ -43,6 +44,51 @@ describe('a launched script that somebody ends', () => {
     const end = await launch.ended
     expect([end.code, end.stderr]).toEqual([130, expect.stringMatching(/^job \d+ is canceled$/m)])
     expect(toldRecord(end.stderr)).toMatch(/\.jsonl$/)
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('a launcher obeys a signal while sbatch hangs', async () => {
+    const { env, freeze } = await slurm()
+    const { folder, start } = createLauncher({ env: { ...env, PATH: `bin:${env['PATH']}` } })
+    mkdirSync(join(folder, 'bin'))
+    const lines = ['#!/bin/sh', ': > asked', 'PATH="${PATH#bin:}" exec sbatch "$@"', '']
+    writeFileSync(join(folder, 'bin/sbatch'), lines.join('\n'), { mode: 0o755 })
+    const thaw = freeze('ctl')
+    onTestFinished(thaw)
+    for (const options of [
+      ['--cancel-on-signal', '--chain', '2'],
+      ['--driver', 'here'],
+    ]) {
+      const launch = start(...options, '--time', '10', script, join(folder, 'never'))
+      await eventually(() => expect(existsSync(join(folder, 'asked'))).toBe(true))
+      launch.child.kill('SIGTERM')
+      const end = await launch.ended
+      expect([end.code, end.stdout]).toEqual([143, ''])
+      expect(end.stderr).toContain('sbatch had not answered when it was interrupted')
+      expect(end.stderr).toContain('Slurm may have taken the job nevertheless')
+      rmSync(join(folder, 'asked'))
+    }
+    thaw()
+    // Jobs that Slurm makes of these requests nevertheless end as soon as they begin.
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('a launcher that cannot cancel its job obeys a signal', async () => {
+    const { env, run } = await slurm()
+    const { folder, start } = createLauncher({ env: { ...env, PATH: `bin:${env['PATH']}` } })
+    mkdirSync(join(folder, 'bin'))
+    const silent = 'echo "scancel: error: Unable to contact slurm controller" >&2; exit 1'
+    writeFileSync(join(folder, 'bin/scancel'), `#!/bin/sh\n${silent}\n`, { mode: 0o755 })
+    const launch = start('--cancel-on-signal', '--time', '10', script, join(folder, 'never'))
+    await launch.seen('waits')
+    const job = (await run('squeue', '-h', '-o', '%i')).trim()
+    launch.child.kill('SIGINT')
+    const end = await launch.ended
+    expect([end.code, end.stderr]).toEqual([
+      130,
+      expect.stringMatching(new RegExp(`not canceled: .*; try: scancel ${job}$`, 'm')),
+    ])
+    await run('scancel', job)
     await expect.poll(queue).toBe('')
   })
 

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect } from 'vitest'
 import { needs } from '../require.ts'
@@ -46,6 +46,34 @@ describe('a launched job that Slurm puts back into the queue', () => {
     const found = JSON.parse(status.stdout) as { readonly files: readonly string[] }
     expect(found).toMatchObject({ state: 'ended', tasks: { completed: 2, canceled: 0 } })
     expect(found.files).toHaveLength(2)
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('while Slurm is silent: that is no end of it or of its chain', async () => {
+    const { env, run } = await slurm()
+    const { folder, start } = createLauncher({ env: { ...env, PATH: `bin:${env['PATH']}` } })
+    // For the launcher only; a slurmctld that is stopped makes this a test of minutes.
+    const lines = [
+      '#!/bin/sh',
+      '[ ! -e silent ] || { echo "Unable to contact slurm controller" >&2; exit 1; }',
+      'PATH="${PATH#bin:}" exec squeue "$@"',
+    ]
+    mkdirSync(join(folder, 'bin'))
+    writeFileSync(join(folder, 'bin/squeue'), `${lines.join('\n')}\n`, { mode: 0o755 })
+    const launch = start('--chain', '2', '--time', '10', script, folder)
+    await launch.seen('waits')
+    const job = (await run('squeue', '-h', '-t', 'RUNNING', '-o', '%i')).trim()
+    writeFileSync(join(folder, 'silent'), '')
+    await run('scontrol', 'requeue', job)
+    await launch.seen(`job ${job} has ended, how is not known: `)
+    rmSync(join(folder, 'silent'))
+    await launch.seen(`job ${job} was put back into the queue, and will go on there`)
+    writeFileSync(join(folder, 'go'), '')
+    await beginNow(job)
+    const end = await launch.ended
+    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
+    expect(end.stderr).not.toContain('npx tutti resume')
+    expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
     await expect.poll(queue).toBe('')
   })
 

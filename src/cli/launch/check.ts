@@ -10,8 +10,9 @@ import { type BatchRequest, toBatchOptions } from '../../hpc/launch/batch-job.ts
 import { type LaunchCheck, readChecks, toCheckScript } from '../../hpc/launch/check-script.ts'
 import { onFirstNode, type PlacedCommand } from '../../hpc/launch/first-node.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
-import { followLaunch, submitBatch } from '../../hpc/launch/launch.ts'
+import { followLaunch } from '../../hpc/launch/launch.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
+import { submitBatch } from '../../hpc/launch/submit-batch.ts'
 import { parseFields } from '../../hpc/slurm/job-report.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
@@ -133,29 +134,35 @@ class Trial {
   async runOutside(asked: readonly string[], one: readonly string[]): Promise<number | null> {
     const folder = this.#folder
     folder.write('script', this.script)
+    const interruption = new Interruption('', { cancelOnSignal: true }, this.#output)
+    const signal = AbortSignal.any([interruption.signal, this.#late.signal])
     this.#status('asking Slurm whether it takes the request')
     try {
       // What was asked for, all of it: Slurm tells whether it would take the job.
-      await this.#commands.submit(...asked, '--test-only', folder.file('script'))
+      const commands = this.#commands.endedBy(signal)
+      await commands.submit(...asked, '--test-only', folder.file('script'))
       this.#checks.push(toCheck('request', 'Slurm takes it'))
       // A node that does not see the folder could not open a file there.
       const options = [...one, '--output=/dev/null']
-      const jobId = await submitBatch(this.#commands, options, folder, systemClock)
-      return await this.#follow(jobId)
+      const how = { clock: systemClock, signal }
+      interruption.jobId = await submitBatch(this.#commands, options, folder, how)
+      return await this.#follow(interruption, signal)
     } catch (error) {
+      if (interruption.signal.aborted) return interruption.codeAfter(error)
       this.#checks.push(toProblem('request', error))
       return null
+    } finally {
+      interruption.release()
     }
   }
 
-  async #follow(jobId: string): Promise<number | null> {
+  async #follow(interruption: Interruption, signal: AbortSignal): Promise<number | null> {
+    const { jobId } = interruption
     const commands = this.#commands
     const folder = this.#folder
     const job = new SlurmJob(jobId, commands, systemClock)
-    const interruption = new Interruption(jobId, { cancelOnSignal: true }, this.#output)
     const status = (line: string | null): void => this.#show(line)
     const view = { stdout() {}, stderr() {}, notice() {}, status }
-    const signal = AbortSignal.any([interruption.signal, this.#late.signal])
     try {
       const all = { jobId, folder, commands, clock: systemClock, view, signal }
       const code = await followLaunch(all).catch((error: unknown) => this.#codeOf(jobId, error))
@@ -165,7 +172,6 @@ class Trial {
       } else this.#checks.push(await this.#describeWait(job))
       return null
     } finally {
-      interruption.release()
       await job.cancel()
     }
   }

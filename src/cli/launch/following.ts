@@ -1,6 +1,7 @@
 /** While a job is followed: how its state is shown, and what a stop signal means. */
 
 import { createInterface } from 'node:readline/promises'
+import { TuttiError } from '../../foundation/errors.ts'
 import { signalExitCodes, type StopSignal, stopSignals } from '../exit.ts'
 import type { Output } from '../output.ts'
 
@@ -52,6 +53,13 @@ export class Interruption {
 
   get signal(): AbortSignal {
     return this.#controller.signal
+  }
+
+  /** After a signal: tells what has failed, and resolves with the exit code. Else rethrows it. */
+  codeAfter(error: unknown): number {
+    if (this.exitCode === 0 || !TuttiError.isInstance(error)) throw error
+    this.#output.failure(error)
+    return this.exitCode
   }
 
   /** Also ends a question that nobody has answered. */

@@ -80,12 +80,15 @@ export async function submitJobs(
   }
   // A signal meanwhile is for all of the jobs, also those that are not submitted yet.
   const interruption = new Interruption('', options, output)
-  const submitting = submitChain(new SlurmCommands(), folders, optionsOf, systemClock)
+  const { signal } = interruption
+  const how = { clock: systemClock, signal }
+  const submitting = submitChain(new SlurmCommands(), folders, optionsOf, how)
   const links = await submitting.catch((error: unknown) => {
     interruption.release()
-    throw error
+    return interruption.codeAfter(error)
   })
-  const isFollowed = options.detach !== true || interruption.signal.aborted
+  if (typeof links === 'number') return links
+  const isFollowed = options.detach !== true || signal.aborted
   if (isFollowed) return follow(links, interruption, output)
   interruption.release()
   const [job_id = '', ...later] = links.map(({ jobId }) => jobId)
@@ -112,8 +115,10 @@ export async function holdAndRun(
     const { signal } = interruption
     const onStatus = createStatusLine(output)
     const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
-    const held = await HeldNodes.open(options).finally(() => interruption.release())
+    const opening = HeldNodes.open(options).finally(() => interruption.release())
+    const held = await opening.catch((error: unknown) => interruption.codeAfter(error))
     if (held === null) return interruption.exitCode
+    if (typeof held === 'number') return held
     try {
       const { jobId } = held
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here' }))
@@ -212,9 +217,11 @@ async function follow(
     const code = await followChain(links, parts)
     if (code !== null) return code
     const { jobId } = interruption
-    if (interruption.isCancel) await cancelLinks(commands, links)
-    const attach = `npx tutti launch --attach ${jobId}`
     const all = links.map((link) => link.jobId).join(', ')
+    if (interruption.isCancel && !(await isCanceled(commands, links, output))) {
+      return interruption.exitCode
+    }
+    const attach = `npx tutti launch --attach ${jobId}`
     const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
     const left = `job ${jobId} goes on; come back with: ${attach}`
     output.problem(interruption.isCancel ? canceled : left)
@@ -226,6 +233,23 @@ async function follow(
     throw error
   } finally {
     interruption.release()
+  }
+}
+
+/** The exit code is that of the signal, also where Slurm does not answer. */
+async function isCanceled(
+  commands: SlurmCommands,
+  links: readonly ChainLink[],
+  output: Output,
+): Promise<boolean> {
+  try {
+    await cancelLinks(commands, links)
+    return true
+  } catch (error) {
+    if (!(error instanceof SchedulerError)) throw error
+    const ids = links.map(({ jobId }) => jobId).join(' ')
+    output.problem(`not canceled: ${error.message}; try: scancel ${ids}`)
+    return false
   }
 }
 

@@ -17,8 +17,10 @@ import { SlurmAllocation } from '../slurm/slurm-allocation.ts'
 import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { cancelJobsOf } from './folder-jobs.ts'
-import { isRefusal, lostError, showWaiting, submitBatch } from './launch.ts'
+import { isRefusal, lostError } from './job-end.ts'
 import type { LaunchFolder } from './launch-folder.ts'
+import { showWaiting } from './run-watch.ts'
+import { submitBatch } from './submit-batch.ts'
 
 export interface HeldNodesOptions {
   /** Of sbatch. */
@@ -54,10 +56,10 @@ export class HeldNodes {
 
   /** Resolves when the job runs, with `null` when the signal came first. Otherwise none is left. */
   static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
-    const { batch, folder, commands, clock, withdrawMs, onSubmitted } = options
+    const { batch, folder, commands, clock, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
     folder.write('script', toHoldScript(mark, folder))
-    const submitting = submitBatch(commands, batch, folder, clock, withdrawMs)
+    const submitting = submitBatch(commands, batch, folder, options)
     const jobId = await submitting.catch((error: unknown) => {
       folder.remove()
       throw error

@@ -4,18 +4,12 @@
  * canceled: the script has ended by itself, or somebody has canceled a job of the chain.
  */
 
-import type { Clock } from '../../foundation/clock.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { isForgotten, type SlurmCommands } from '../slurm/slurm-commands.ts'
-import {
-  followJob,
-  isRefusal,
-  type FollowOptions,
-  type LaunchEnd,
-  mayBeLeft,
-  submitBatch,
-} from './launch.ts'
+import { isRefusal, type LaunchEnd } from './job-end.ts'
+import { followJob, type FollowOptions } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
+import { answerMs, mayBeLeft, submitBatch, type SubmitOptions, within } from './submit-batch.ts'
 
 /** A job of a chain, and its folder. */
 export interface ChainLink {
@@ -31,19 +25,19 @@ export async function submitChain(
   commands: SlurmCommands,
   folders: readonly LaunchFolder[],
   optionsOf: (folder: LaunchFolder, after?: string) => readonly string[],
-  clock: Clock,
+  options: SubmitOptions,
 ): Promise<readonly ChainLink[]> {
   const links: ChainLink[] = []
   try {
     for (const folder of folders) {
-      const options = optionsOf(folder, links.at(-1)?.jobId)
-      const jobId = await submitBatch(commands, options, folder, clock)
+      const batch = optionsOf(folder, links.at(-1)?.jobId)
+      const jobId = await submitBatch(commands, batch, folder, options)
       links.push({ jobId, folder })
       folder.write('facts', JSON.stringify({ ...folder.facts(), jobId }))
     }
     return links
   } catch (error) {
-    const isGone = await cancelLinks(commands, links).then(
+    const isGone = await cancelSoon(commands, links, options).then(
       () => true,
       () => false,
     )
@@ -51,6 +45,14 @@ export async function submitChain(
     throw isGone ? error : mayBeLeft(error)
   }
 }
+
+/** A scheduler that does not answer is not waited for when the signal has come. */
+const cancelSoon = (
+  commands: SlurmCommands,
+  links: readonly ChainLink[],
+  { signal, clock }: Pick<SubmitOptions, 'signal' | 'clock'>,
+): Promise<void> =>
+  within(signal, answerMs, clock, (late) => cancelLinks(commands.endedBy(late), links))
 
 /** Those of the launch that the folder is of; jobs that were not submitted are missing. */
 export const linksOf = (folder: LaunchFolder): readonly ChainLink[] =>

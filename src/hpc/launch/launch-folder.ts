@@ -141,19 +141,21 @@ export class LaunchFolder {
   endOf(code: number | null): RunEnd {
     const reason = endReason(this.#log())
     if (reason === 'canceled') return 'canceled'
-    return code === null || reason === 'other' || this.hasEnded ? 'allocation' : 'own'
+    return code === null || reason !== null || this.hasEnded ? 'allocation' : 'own'
   }
 
   /**
    * The state in which Slurm has ended the last run, by what it has said there: minutes later it
-   * does not know the job any more. `null` if the run has ended by itself.
+   * does not know the job any more. `null` if the run has ended by itself. `REQUEUED` is none in
+   * which a job stays.
    */
   get lostState(): string | null {
     const log = this.#log()
     const reason = endReason(log)
     if (reason === 'canceled') return 'CANCELLED'
     const [, state] = lostStates.find(([words]) => words.test(log)) ?? []
-    return state ?? (reason === null ? null : 'CANCELLED')
+    // Only a job that somebody has canceled is called so without a reason.
+    return state ?? (reason === null ? null : `CANCELLED DUE TO ${reason}`)
   }
 
   /** What Slurm has said since the last beginning. */
@@ -182,6 +184,7 @@ const lostStates = [
   [/ DUE TO TIME LIMIT \*\*\*/i, 'TIMEOUT'],
   [/ DUE TO PREEMPTION \*\*\*/i, 'PREEMPTED'],
   [/ DUE TO NODE FAIL\w*/i, 'NODE_FAIL'],
+  [/ DUE TO JOB REQUEUE \*\*\*/i, 'REQUEUED'],
   [/\boom[-_]kill event/i, 'OUT_OF_MEMORY'],
 ] as const
 
@@ -191,13 +194,13 @@ export const runLine = 'run\n'
 /**
  * Why Slurm has ended the processes of a job, which it says in their output: `*** JOB 7 ON n1
  * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. Without a reason, or with a signal as
- * the reason, somebody has done it. `null`: Slurm has not.
+ * the reason, somebody has done it: `canceled`. `null`: Slurm has not ended them.
  */
-function endReason(log: string): 'canceled' | 'other' | null {
+function endReason(log: string): string | null {
   const lines = log.matchAll(/\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*/gi)
   const last = Array.from(lines).at(-1)
   if (last === undefined) return null
-  return last[1] === undefined || /^signal\b/i.test(last[1]) ? 'canceled' : 'other'
+  return last[1] === undefined || /^signal\b/i.test(last[1]) ? 'canceled' : last[1]
 }
 
 /** For an allocation that the script asks for, in the folder of its launch. */

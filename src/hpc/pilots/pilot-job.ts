@@ -11,6 +11,7 @@ import { AllocationWatch } from '../allocation-watch.ts'
 import { mayHaveSubmitted, withdrawRequest } from '../launch/folder-jobs.ts'
 import { HeldNodes, type HeldNodesOptions } from '../launch/held-nodes.ts'
 import type { LaunchFolder } from '../launch/launch-folder.ts'
+import { answerMs, within } from '../launch/submit-batch.ts'
 import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { judgeEnd, type PilotEnd } from './pilot-history.ts'
 
@@ -157,9 +158,10 @@ export class PilotJob {
       const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
       return this.#endOf(judgeEnd(age, this.#cause, this), reason)
     } catch (error) {
-      if (!isSilence(error)) return this.#endOf('failed', messageOf(error))
-      this.#options.onSilent(messageOf(error))
+      const isSilent = isSilence(error)
+      if (isSilent) this.#options.onSilent(messageOf(error))
       await this.#withdraw(error)
+      if (!isSilent) return this.#endOf('failed', messageOf(error))
       const kind = this.#jobId === null ? 'unanswered' : 'given back'
       return this.#endOf(kind, messageOf(error))
     }
@@ -170,13 +172,16 @@ export class PilotJob {
     const { commands, clock } = this.#options
     const { signal } = this.#closing
     const jobId = this.#jobId
-    if (jobId === null) {
-      if (this.#folder === null || !mayHaveSubmitted(cause)) return
-      await withdrawRequest(this.#folder, commands, { clock, longestMs: Infinity, signal })
-      return
-    }
-    while (!(await this.#isCanceled(jobId)) && !signal.aborted) {
-      await sleep(clock, cancelMs, { signal }).catch(() => {})
+    const folder = this.#folder
+    if (jobId !== null) {
+      while (!(await this.#isCanceled(jobId)) && !signal.aborted) {
+        await sleep(clock, cancelMs, { signal }).catch(() => {})
+      }
+    } else if (folder !== null && mayHaveSubmitted(cause)) {
+      await within(signal, answerMs, clock, (late) => {
+        const options = { clock, longestMs: Infinity, signal: late }
+        return withdrawRequest(folder, commands.endedBy(late), options)
+      })
     }
   }
 

@@ -28,6 +28,8 @@ export interface SlurmCommandsOptions {
   readonly env?: NodeJS.ProcessEnv
   /** For each command. Default 30. */
   readonly timeoutSeconds?: number
+  /** Ends each command as its time limit does. Default: none. */
+  readonly signal?: AbortSignal
 }
 
 const longestOutput = 16 * 2 ** 20
@@ -46,10 +48,17 @@ const ofLaunch = new Set(
 export class SlurmCommands {
   readonly #env: NodeJS.ProcessEnv
   readonly #timeoutSeconds: number
+  readonly #signal: AbortSignal | undefined
 
-  constructor({ env = process.env, timeoutSeconds = 30 }: SlurmCommandsOptions = {}) {
+  constructor({ env = process.env, timeoutSeconds = 30, signal }: SlurmCommandsOptions = {}) {
     this.#env = env
     this.#timeoutSeconds = timeoutSeconds
+    this.#signal = signal
+  }
+
+  /** The same commands; none of them is waited for when the signal has come. */
+  endedBy(signal: AbortSignal): SlurmCommands {
+    return new SlurmCommands({ env: this.#env, timeoutSeconds: this.#timeoutSeconds, signal })
   }
 
   /** For `srun` and `sbatch`, which pass it on. */
@@ -84,7 +93,11 @@ export class SlurmCommands {
   }
 
   #execute(command: string, args: readonly string[], env: NodeJS.ProcessEnv): Promise<string> {
-    const limit = { timeout: this.#timeoutSeconds * 1000, killSignal: 'SIGKILL' } as const
+    const limit = {
+      timeout: this.#timeoutSeconds * 1000,
+      killSignal: 'SIGKILL',
+      ...(this.#signal === undefined ? {} : { signal: this.#signal }),
+    } as const
     return new Promise((resolve, reject) => {
       execFile(
         command,
@@ -110,6 +123,10 @@ export class SlurmCommands {
         code: 'SchedulerMissingError',
         hint: 'Run it where the commands of Slurm are on PATH, such as a login node.',
       })
+    }
+    if (error.name === 'AbortError') {
+      const why = `${program} had not answered when it was interrupted`
+      return new SchedulerError(`${why}${told}`, { ...facts, code: 'SchedulerTimeoutError' })
     }
     if (error.killed === true) {
       const why = `${program} did not answer within ${this.#timeoutSeconds} s`
