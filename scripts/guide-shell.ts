@@ -22,10 +22,10 @@ export class Shell {
   #printed = ''
   #onPrint = (): void => {}
 
-  constructor(cwd: string) {
+  constructor(cwd: string, env: NodeJS.ProcessEnv) {
     this.#process = spawn('bash', ['--noprofile', '--norc'], {
       cwd,
-      env: readerEnvironment(),
+      env: { ...readerEnvironment(), ...env },
       stdio: ['pipe', 'pipe', 'inherit'],
       detached: true,
     })
@@ -41,19 +41,25 @@ export class Shell {
     this.#process.stdin.write(`{ ${command}\n} < /dev/null\nprintf '\\n${mark} %d\\n' $?\n`)
     const end = new RegExp(`\n${mark} (\\d+)\n`)
     const exitCode = await new Promise<number>((resolve, reject) => {
+      const stopWaiting = (): void => {
+        clearTimeout(timer)
+        this.#process.off('exit', onExit)
+      }
+      const onExit = (code: number | null): void => {
+        stopWaiting()
+        reject(new Error(`$ ${command}\nended the shell with ${code}\n${this.#printed}`))
+      }
       const timer = setTimeout(() => {
+        stopWaiting()
         reject(new Error(`$ ${command}\ndid not end\n${this.#printed}`))
       }, longestCommandMs)
+      this.#process.once('exit', onExit)
       this.#onPrint = () => {
         const found = end.exec(this.#printed)
         if (found === null) return
-        clearTimeout(timer)
+        stopWaiting()
         resolve(Number(found[1]))
       }
-      this.#process.once('exit', (code) => {
-        clearTimeout(timer)
-        reject(new Error(`$ ${command}\nended the shell with ${code}\n${this.#printed}`))
-      })
     })
     return { output: this.#printed.split(`\n${mark}`)[0] ?? '', exitCode }
   }

@@ -19,6 +19,8 @@ import { isShown, stepsOf, type GuideCommand, type GuideStep } from './guide-tex
 const linkedPackages = new Set(['node-llama-cpp', 'koffi'])
 /** The port that guides name; a free one takes its place here. */
 const guidePort = '8123'
+/** In a guide that is run on a Slurm cluster of its own. */
+const slurmMark = '<!-- needs: slurm -->'
 /** The guide that installs the package. The others begin with what it has left. */
 const firstGuide = 'getting-started.md'
 
@@ -64,7 +66,9 @@ async function follow(name: string, folder: string): Promise<boolean> {
   let problem: string | undefined
   try {
     const text = readFileSync(join(guides, name), 'utf8')
-    await takeSteps(stepsOf(text.replaceAll(guidePort, await freePort())), folder)
+    const steps = stepsOf(text.replaceAll(guidePort, await freePort()))
+    if (text.includes(slurmMark)) await withSlurm((env) => takeSteps(steps, folder, env))
+    else await takeSteps(steps, folder)
   } catch (error) {
     problem = error instanceof Error ? error.message : String(error)
   }
@@ -77,8 +81,27 @@ async function follow(name: string, folder: string): Promise<boolean> {
   return problem === undefined
 }
 
-async function takeSteps(steps: readonly GuideStep[], folder: string): Promise<void> {
-  const shell = new Shell(folder)
+/** Starts a Slurm cluster, which ends with this process at the latest. */
+async function withSlurm(use: (env: NodeJS.ProcessEnv) => Promise<void>): Promise<void> {
+  const script = join(root, 'scripts', 'slurm.mjs')
+  const parent = String(process.pid)
+  const started = execFileSync(process.execPath, [script, 'up', '--parent', parent], {
+    encoding: 'utf8',
+  })
+  const env = { SLURM_CONF: started.trim().replace(/^SLURM_CONF=/, '') }
+  try {
+    await use(env)
+  } finally {
+    execFileSync(process.execPath, [script, 'down'], { env: { ...process.env, ...env } })
+  }
+}
+
+async function takeSteps(
+  steps: readonly GuideStep[],
+  folder: string,
+  env: NodeJS.ProcessEnv = {},
+): Promise<void> {
+  const shell = new Shell(folder, env)
   try {
     for (const step of steps) {
       if (step.kind === 'file') {
