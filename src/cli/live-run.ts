@@ -17,6 +17,12 @@ export interface LiveRunParts {
 }
 
 /**
+ * To cancel and write many tasks takes longer than a program would want to wait by itself; here
+ * somebody was told that a second signal ends it at once.
+ */
+const graceSeconds = 3600
+
+/**
  * Runs `work` and closes the session whatever happens; resolves with the signal that ended it
  * early, if any. The first signal, or a closed output, closes it early; a second signal, or an
  * uncaught error, ends the process with everything emitted in the record.
@@ -30,7 +36,7 @@ export async function runLive(
   const stopProgress =
     terminal === null ? () => {} : followProgress(telemetry, { stream: terminal })
   const guard = new ProcessGuard(parts)
-  const removeHandlers = closeOnSignals(session)
+  const removeHandlers = closeOnSignals(session, { graceSeconds })
   try {
     await work()
   } catch (error) {
