@@ -1,5 +1,7 @@
 /** How commands end: exit codes, and the signals that stop a long-running command. */
 
+import { CheckpointError, type TuttiError } from '../foundation/errors.ts'
+
 export const exitCodes = {
   ok: 0,
   tasksFailed: 1,
@@ -14,10 +16,16 @@ const codeOf = (error: unknown): unknown =>
   error instanceof Error && 'code' in error ? error.code : null
 
 /** Whether there was no room for what was written: no other usage would have helped. */
-export const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
+const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
 
 /** The same, or the device failed, which also happens to what is read. */
 export const isDiskError = (error: unknown): boolean => isFullDisk(error) || codeOf(error) === 'EIO'
+
+/** Also of a record, or a copy of one; a record that cannot be read is a wrong name. */
+export function isOutputFailure(error: TuttiError): boolean {
+  if (error.code === 'OutputFileError') return isDiskError(error.cause)
+  return CheckpointError.isInstance(error) && isFullDisk(error.cause)
+}
 
 /** The exit codes that shells expect of a program that a signal ended. */
 export const signalExitCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const

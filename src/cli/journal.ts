@@ -70,13 +70,16 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
     ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
     ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
     ...notes.map((note) => `  note: ${note}`),
-    ...found.flatMap((one, at) => (one.summary.bad > 0 ? [repairHint(files[at] ?? '')] : [])),
+    ...found.flatMap(({ summary: { bad } }, at) => (bad > 0 ? repairHint(files[at] ?? '') : [])),
   ])
   return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
 }
 
-const repairHint = (file: string): string =>
-  `what can be read is copied by: npx tutti journal repair ${quoteWord(nearestPath(file))}`
+/** A copy is written beside a file, which a pipe is not. */
+const repairHint = (file: string): string[] =>
+  isPipe(file)
+    ? []
+    : [`what can be read is copied by: npx tutti journal repair ${quoteWord(nearestPath(file))}`]
 
 /** A run is one session, whose files have its id. */
 function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {

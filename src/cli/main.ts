@@ -4,16 +4,16 @@
 // First: dependencies fail on an older Node with errors of their own.
 import './require-node.ts'
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
-import { BackendError, CheckpointError, messageOf, TuttiError } from '../foundation/errors.ts'
+import { BackendError, messageOf, TuttiError } from '../foundation/errors.ts'
 import { expectOrigin } from '../foundation/options.ts'
 import { version } from '../foundation/version.ts'
-import { exitCodes, isDiskError, isFullDisk } from './exit.ts'
+import { exitCodes, isOutputFailure } from './exit.ts'
 import type { AgentCommandOptions, AgentsCommandOptions } from './agent.ts'
 import type { LaunchCommandOptions } from './launch/launch.ts'
 import { createOutput, type Output, type OutputForm, wrapped } from './output.ts'
 import type { RunOptions } from './run/run.ts'
 import { isTaskFile } from './run/file-kinds.ts'
-import { type Cli, toCount, toCountUpTo, toList, withRecord } from './program/cli.ts'
+import { type Cli, toCount, toCountUpTo, toList, withRecordFile } from './program/cli.ts'
 import { addExamples } from './program/examples.ts'
 import { addReaders } from './program/reader-commands.ts'
 import { addTools } from './program/tool-commands.ts'
@@ -110,7 +110,7 @@ function addRun({ program, output, finish }: Cli): void {
       finish(await run(file, args, options, output()))
     })
   const about = 'Continue a run of tutti run; what is done is not run again'
-  withRecord(program.command('resume').description(about))
+  withRecordFile(program.command('resume').description(about))
     .argument('[args...]', 'After --: arguments that were not kept because they are secret')
     .option('--keep-failed', 'Do not run again what failed')
     .addOption(
@@ -131,7 +131,7 @@ function addServe({ program, output, finish }: Cli): void {
   program
     .command('serve')
     .description('Serve a model over HTTP with the OpenAI API')
-    .requiredOption('--config <file>', 'YAML configuration')
+    .requiredOption('--config <file>', 'YAML configuration (required)')
     .option('--port <n>', 'Port to listen on; 0 for a free one (default: 8000)', toPort)
     .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'File with the key that clients must send')
@@ -161,10 +161,13 @@ function addModel({ program, output, finish }: Cli): void {
 function addAgents({ program, output, finish }: Cli): void {
   const connection = (command: Command): Command =>
     command
-      .requiredOption('--connect <url>', 'URL of the NATS server, such as nats://127.0.0.1:4222')
+      .requiredOption(
+        '--connect <url>',
+        'URL of the NATS server, such as nats://127.0.0.1:4222 (required)',
+      )
       .requiredOption(
         '--token-file <file>',
-        'File with the token of the cluster; only you may read it',
+        'File with the token of the cluster, which only you may read (required)',
       )
       .option('--credentials <file>', 'File with NATS credentials (.creds) or an NKey seed')
       .option('--user <name>', 'User of the server, with --password-file')
@@ -202,7 +205,7 @@ function addLaunch({ program, output, finish }: Cli): void {
     .command('launch')
     .description('Run a script with the nodes of a Slurm allocation or a list of hosts')
     .usage('[options] [-- --option-of-sbatch=value …] script.ts [args]')
-    .argument('[words...]', 'Script and its arguments')
+    .argument('[script...]', 'Script and its arguments')
     .option('--nodes <n>', 'Number of nodes (default: 1)', toCount)
     .option('--gpus-per-node <n>', 'GPUs of each node', toCount)
     .option('--cores-per-node <n>', 'Cores of each node (default: all)', toCount)
@@ -360,12 +363,6 @@ function explain(error: unknown, program: Command, output: Output): number {
   output.failure(error)
   if (isOutputFailure(error)) return exitCodes.outputFailed
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
-}
-
-/** Also of a record, or a copy of one; a record that cannot be read is a wrong name. */
-function isOutputFailure(error: TuttiError): boolean {
-  if (error.code === 'OutputFileError') return isDiskError(error.cause)
-  return CheckpointError.isInstance(error) && isFullDisk(error.cause)
 }
 
 /** Whether a command stopped because its results can no longer be written. */

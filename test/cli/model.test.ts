@@ -1,5 +1,13 @@
 import { spawnSync } from 'node:child_process'
-import { copyFileSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
@@ -46,6 +54,21 @@ async function startRegistry(folder: string): Promise<string> {
 }
 
 describe('tutti model get', () => {
+  it('row 95: a folder where it cannot be written is told before anything is fetched', () => {
+    const folder = tempFolder()
+    const path = join(folder, 'stories15M.gguf')
+    mkdirSync(`${path}.${process.pid}`)
+    const said: string[] = []
+    const get = (): unknown =>
+      installModel('stories15M', { folder, say: (text) => said.push(text) })
+    const error = {
+      code: 'OutputFileError',
+      message: expect.stringContaining(`write ${path}: EISDIR`),
+    }
+    expect(get).toThrow(expect.objectContaining(error))
+    expect(said).toEqual([])
+  })
+
   it('gives the model of the folder, checked by its hash', async () => {
     const folder = tempFolder()
     const { path, bytes } = installModel('stories15M', { folder: models, say() {} })

@@ -10,11 +10,15 @@ export interface Cli {
   readonly finish: (code: number) => void
 }
 
-const whichRecord = 'File, folder, session (as much of its id as is unique), latest, or - for stdin'
+const whichFile = 'File, folder, session (as much of its id as is unique)'
 
 /** `[record]` of the reading commands. */
 export const withRecord = (command: Command): Command =>
-  command.argument('[record]', whichRecord, 'latest')
+  command.argument('[record]', `${whichFile}, latest, or - for stdin`, 'latest')
+
+/** `[record]` of commands that write beside it. */
+export const withRecordFile = (command: Command): Command =>
+  command.argument('[record]', `${whichFile}, or latest`, 'latest')
 
 export const toCountUpTo =
   (most: number) =>

@@ -1,13 +1,14 @@
 /** The commands that read records. Each loads its code when it runs, so that others start fast. */
 
 import { InvalidArgumentError } from 'commander'
+import { taskStates } from '../../tasks/lifecycle.ts'
 import type { ExportOptions } from '../export/export.ts'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
 import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
-import { type Cli, toCount, toList, withRecord } from './cli.ts'
+import { type Cli, toCount, toList, withRecord, withRecordFile } from './cli.ts'
 
 export function addReaders(cli: Cli): void {
   addStatus(cli)
@@ -31,7 +32,7 @@ function addStatus({ program, output, finish }: Cli): void {
 
 function addTasks({ program, output, finish }: Cli): void {
   withRecord(program.command('tasks').description('List the tasks of a run'))
-    .option('--state <state>', 'Only tasks in this state: QUEUED, RUNNING, DONE, FAILED, …')
+    .option('--state <state>', `Only tasks in this state: ${taskStates.join(', ')}`)
     .option('--name <name>', 'Only tasks of this name: a program, function or model')
     .option('--node <node>', 'Only tasks that ran on this node')
     .option('--limit <n>', 'Number of tasks to show', toCount, 50)
@@ -95,13 +96,13 @@ function addJournal({ program, output, finish }: Cli): void {
     ])
     finish(await verifyJournal(await findRecord(record), output()))
   })
-  withRecord(
+  withRecordFile(
     journal.command('repair').description('Write the readable lines of a record into a new file'),
   ).action(async (record: string) => {
     const { repairJournal } = await import('../reading/journal-copies.ts')
     finish(await repairJournal(record, output()))
   })
-  withRecord(
+  withRecordFile(
     journal.command('compress').description('Write a compressed copy, which every command reads'),
   ).action(async (record: string) => {
     const { compressJournal } = await import('../reading/journal-copies.ts')
@@ -123,7 +124,7 @@ function addReport({ program, output, finish }: Cli): void {
 
 function addExport({ program, output, finish }: Cli): void {
   withRecord(program.command('export').description('Write a record in the format of another tool'))
-    .requiredOption('--format <format>', 'Format: otlp, perfetto, csv or prometheus')
+    .requiredOption('--format <format>', 'Format: otlp, perfetto, csv or prometheus (required)')
     .option('-o, --output <file>', 'File to write (default: stdout)')
     .option('--protobuf', 'Write OTLP as protobuf instead of JSON')
     .action(async (record: string, options: ExportOptions) => {

@@ -5,6 +5,7 @@ import { countText } from '../../views/readable.ts'
 import { compressRecord } from '../../checkpoint/compress.ts'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
+import { standardInput } from '../../checkpoint/reader.ts'
 import { repairRecord } from '../../checkpoint/repair.ts'
 import { readCommandOf } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -61,7 +62,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
 
 /** A copy of what is still being written would miss its end. */
 async function expectCopyable(path: string): Promise<string> {
-  if (isPipe(path)) {
+  if (path === standardInput || isPipe(path)) {
     throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
   }
   await expectRecord(path)

@@ -12,7 +12,7 @@ import {
   ValueError,
 } from '../../foundation/errors.ts'
 import type { ResumedRecord, ResumeOptions } from '../../index.ts'
-import { exitCodes } from '../exit.ts'
+import { exitCodes, isOutputFailure } from '../exit.ts'
 import { createOutput, type Output, type OutputForm } from '../output.ts'
 
 /** What a session publishes once it continues a record: its first submission was not refused. */
@@ -29,7 +29,7 @@ export function reportForCommand(form: string): void {
   process.on('uncaughtExceptionMonitor', (error: unknown) => {
     if (!isOfRecord(error) || process.listenerCount('uncaughtException') > 0) return
     output.failure(error)
-    process.exit(exitCodes.usage)
+    process.exit(isOutputFailure(error) ? exitCodes.outputFailed : exitCodes.usage)
   })
 }
 

