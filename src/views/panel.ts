@@ -1,6 +1,6 @@
 /**
- * The form of every view: a panel is three pure functions over plain state. Report, dashboard,
- * resume, `journal verify`, the summary and the progress block are made of panels.
+ * The form of every view: a panel is three pure functions over plain state. Report, resume,
+ * `journal verify`, the summary and the progress block are made of panels.
  */
 
 /** The part of an event that views read; live events and lines of the file both have it. */

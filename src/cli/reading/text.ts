@@ -96,8 +96,11 @@ export function wrapLine(line: string, width: number): string[] {
 /** Where a command for a shell begins in a line; -1 for none. */
 function commandIn(line: string): number {
   const label = /^ {2}command: /.exec(line)
-  return label === null ? line.indexOf('npx tutti ') : label[0].length
+  return label === null ? line.search(knownCommands) : label[0].length
 }
+
+/** Those that tutti tells people to type. */
+const knownCommands = /\bnpx tutti |\b(?:apt-get|npm|ubuntu-drivers) install /
 
 function wrapWords(line: string, width: number): string[] {
   const [own = ''] = /^ */.exec(line) ?? []

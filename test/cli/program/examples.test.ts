@@ -1,4 +1,12 @@
-import { existsSync, mkdirSync, readdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, it } from 'vitest'
@@ -139,6 +147,28 @@ it('help: every text is a phrase of one form, and commands say what they do', as
   // "Show", not "shows" or "the".
   const isCommand = ({ text }: HelpEntry): boolean => /^[A-Z][a-z]*[^s\W],? /.test(text)
   expect(all.filter((entry) => entry.isCommand && !isCommand(entry))).toEqual([])
+  const required = all.filter(({ text }) => text.endsWith('(required)')).map(({ term }) => term)
+  expect(required.toSorted()).toEqual(
+    ['--config', '--connect', '--connect', '--format', '--token-file', '--token-file'].toSorted(),
+  )
+})
+
+it('documents name only commands that exist, and docs/commands.md all of them', async () => {
+  const { commands } = await helpOf([])
+  const root = fileURLToPath(new URL('../../../', import.meta.url))
+  const below = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+  const files = ['README.md', 'CONTRIBUTING.md', ...below.map((name) => join('docs', name))]
+  const named = files
+    .filter((file) => file.endsWith('.md'))
+    .flatMap((file) => {
+      const text = readFileSync(join(root, file), 'utf8')
+      const found = text.matchAll(/(?:\$ |`|npx )tutti (?:--(?:json|quiet) )?([a-z]+)/g)
+      return Array.from(found, ([, name = '']) => ({ file, name }))
+    })
+  expect(named.length).toBeGreaterThan(50)
+  expect(named.filter(({ name }) => name !== 'help' && !commands.includes(name))).toEqual([])
+  const page = readFileSync(join(root, 'docs', 'commands.md'), 'utf8')
+  expect(commands.filter((name) => !new RegExp(`[\`\\s]${name}\\b`).test(page))).toEqual([])
 })
 
 it('the help of a command that is misspelled is not far', async () => {

@@ -121,6 +121,11 @@ describe('a wrapped line', () => {
     expect(wrapLine(quoted, 20)).toEqual([quoted])
   })
 
+  it('wrap: a command that gets what is missing can be pasted', () => {
+    const lines = wrapLine('missing  sbatch  needed for x: apt-get install slurm-client', 20)
+    expect(lines.slice(-2)).toEqual(['apt-get install \\', 'slurm-client'])
+  })
+
   it('wrap: a command with a quoted word is left to the terminal', () => {
     const line = `resume  npx tutti resume 'my runs/${record}'`
     expect(wrapLine(line, 20)).toEqual([line])
