@@ -209,6 +209,20 @@ describe('docs/errors.md', () => {
     expect(compare('Codes of inference', ['code', 'status'], codes)).toEqual([])
   })
 
+  it('has an anchor for every code, and every link to one leads there', () => {
+    const anchors = new Set([...text.matchAll(/<a id="(\w+)">/g)].map(([, id]) => id))
+    const codes = [...errorClasses(files), ...errorCodes(files), ...warningCodes(files)]
+    const linked = files
+      .filter(({ path }) => path.endsWith('.md'))
+      .flatMap((one) => [...one.text.matchAll(/errors\.md#(\w+)/g)])
+    const wanted = [
+      ...codes.map((row) => row.split(' ')[0]),
+      ...Object.keys(inferenceStatus),
+      ...linked.map(([, id]) => id),
+    ]
+    expect(wanted.filter((code) => !anchors.has(code))).toEqual([])
+  })
+
   it('lists every warning', () => {
     expect(compare('Warnings', ['code'], warningCodes(files))).toEqual([])
   })

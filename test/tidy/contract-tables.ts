@@ -9,7 +9,7 @@ import {
   walk,
 } from './source-file.ts'
 
-/** A table of a Markdown file, below its nearest heading; cells are without back-ticks. */
+/** A table of a Markdown file, below its nearest heading; cells without back-ticks and anchors. */
 interface Table {
   readonly heading: string
   readonly columns: readonly string[]
@@ -35,6 +35,7 @@ const cellsOf = (line: string): string[] =>
   line
     .replace(/^\||\|\s*$/g, '')
     .split(/(?<!\\)\|/)
+    .map((cell) => cell.replace(/<a id="\w+"><\/a>/, ''))
     .map((cell) => cell.replaceAll('`', '').replaceAll('\\|', '|').trim())
 
 /** The rows of the table below `heading`, cut to its first columns. */
