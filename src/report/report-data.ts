@@ -24,6 +24,8 @@ import { type BoundWords, describeBounds } from './bound-words.ts'
 export interface RunFacts {
   readonly path: string
   readonly state: RecordState
+  /** In wall-clock seconds: of a run that goes on now, else the time of its latest event. */
+  readonly now: number
   /** Attributes of SessionStarted. */
   readonly attributes: Readonly<Record<string, unknown>>
   /** The command of `tutti run`; arguments that were secrets are not in it. */
@@ -88,11 +90,12 @@ export function collectReport(
   const latestUid = (task: number): string => uidOf(pass.counts.index, task)
   const nameOf = (task: number): string =>
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
-  const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states })
+  const { now } = facts
+  const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states, now })
   const counted = counts.show(pass.counts)
   const healthView = health.show(states.health)
   const reported = nameReports(pass)
-  const { tasks, total } = findTasks(pass, { limit: mostTasks })
+  const { tasks, total } = findTasks(pass, { limit: mostTasks, now })
   return {
     facts,
     run: run.show(states.run),
@@ -100,7 +103,7 @@ export function collectReport(
     names: reported.slice(0, mostNames),
     otherNames: Math.max(0, reported.length - mostNames),
     failures: failures.show(states.failures, { limit: mostGroups }),
-    lanes: lanes.show(states.lanes, { limit: mostSegments }),
+    lanes: lanes.show(states.lanes, { limit: mostSegments, now }),
     nodes: showNodes(states.resources),
     series: showNodeSeries(states.resources).slice(0, mostNodes),
     graph: graph.show(states.graph, { names: states.names, limit: mostGraphNodes }),

@@ -1,6 +1,7 @@
 /** Makes the report of a run, or of two runs side by side, from their records. */
 
 import { dirname } from 'node:path'
+import { systemClock } from '../foundation/clock.ts'
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
 import { readCommandOf, type RunCommand } from '../checkpoint/run-file.ts'
@@ -10,6 +11,7 @@ import {
   readViews,
   stateOf,
 } from '../record/record-views.ts'
+import { run } from '../views/panels/run.ts'
 import { renderComparison } from './comparison.ts'
 import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
@@ -66,11 +68,14 @@ async function factsOf(
   const last = files.at(-1) ?? path
   const isLeft = found.state === 'running' && !(await isWriting(dirname(last), found.sessionId))
   const state = isLeft ? 'interrupted' : found.state
-  if (isPipe(last)) return { path, state, attributes: {}, command: null }
+  const { lastTime } = run.show(views.pass.states.run)
+  // The clock of another host may be ahead of this one.
+  const now = state === 'running' ? Math.max(lastTime, systemClock.now()) : lastTime
+  if (isPipe(last)) return { path, state, now, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)
   const told = command === null ? null : commandLine(command)
-  return { path, state, attributes: start?.attributes ?? {}, command: told }
+  return { path, state, now, attributes: start?.attributes ?? {}, command: told }
 }
 
 /** As it was typed, but for secrets. */

@@ -10,12 +10,12 @@ export interface ReportVerdict {
   readonly sentence: string
 }
 
-/** Of a run that has not told it: from its first to its last event. */
-export function durationOf({ run, bounds }: ReportData): number {
+/** Of a run that has not told it: from its first event until `facts.now`. */
+export function durationOf({ run, bounds, facts }: ReportData): number {
   const attended = bounds.attended.reduce((sum, { from, to }) => sum + to - from, 0)
   if (run.durationSeconds !== null) return run.durationSeconds + attended
   if (run.startTime === null) return 0
-  return run.earlierSeconds + attended + Math.max(0, run.lastTime - run.sessionStart)
+  return run.earlierSeconds + attended + Math.max(0, facts.now - run.sessionStart)
 }
 
 export function describeRun(data: ReportData): ReportVerdict {

@@ -30,7 +30,8 @@ export function reportOf(
     ...changes,
   }
   const attributes = { format: 'tutti-telemetry/1', host: 'n1', program: 'simulate.ts' }
-  return collectReport(views, { path: 'x', state, attributes, command: null }, [])
+  const now = pass.states.run.lastTime
+  return collectReport(views, { path: 'x', state, now, attributes, command: null }, [])
 }
 
 export const reportOfRun = (run: SyntheticRun): ReportData => reportOf(passOver(eventsOf(run)))

@@ -50,6 +50,8 @@ export interface BoundsQuery {
   readonly lanes: LanesState
   readonly graph: GraphState
   readonly names: NamesState
+  /** Until when the run lasts so far, in wall-clock seconds. Default: to its latest event. */
+  readonly now?: number
 }
 
 /** Further ones are told apart by their memory only as far as it is twice as much. */

@@ -41,11 +41,12 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
   take: takeBounds,
 
   show(state, query) {
-    const { firstTime, lastTime } = state
+    const { firstTime } = state
+    const lastTime = Math.max(state.lastTime, query.now ?? -Infinity)
     const { dropped, droppedUntil } = query.lanes
     const isPartial = dropped > 0
     const first = isPartial ? Math.max(firstTime, droppedUntil) : firstTime
-    const [from, to] = lastTime < firstTime ? [0, 0] : [first, lastTime]
+    const [from, to] = state.lastTime < firstTime ? [0, 0] : [first, lastTime]
     const [start, end] = [from, to].map((time) => activeTime(state.pauses, time)) as [
       number,
       number,

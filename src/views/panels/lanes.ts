@@ -97,6 +97,8 @@ export interface LanesQuery {
   readonly to?: number
   /** How many segments or cells to show at most. */
   readonly limit: number
+  /** Where attempts end that still run. Default: the latest time of any event. */
+  readonly now?: number
 }
 
 export interface LanesView {
@@ -153,9 +155,10 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
     else if (step.after !== step.before) followStages(state, event, step)
   },
 
-  show(state, { from = -Infinity, to = Infinity, limit }) {
+  show(state, query) {
+    const { from = -Infinity, to = Infinity, limit } = query
     const common = { lanes: laneViews(state), onlyCoarse: state.dropped, isCut: false }
-    const segments = segmentsIn(state, from, to, limit)
+    const segments = segmentsIn(state, query)
     if (segments !== null) return { ...common, level: 0, segments, cells: [] }
     for (const [at, level] of state.levels.entries()) {
       const cells = cellsIn(level, from, to, limit)
@@ -318,14 +321,12 @@ function laneViews(state: LanesState): LaneView[] {
 /** The segments that touch the range; `null` when they are more than `limit` or were dropped. */
 function segmentsIn(
   state: LanesState,
-  from: number,
-  to: number,
-  limit: number,
+  { from = -Infinity, to = Infinity, limit, now }: LanesQuery,
 ): SegmentView[] | null {
   if (state.dropped > 0 && from <= state.droppedUntil) return null
   const found: SegmentView[] = []
   for (let segment = state.first; segment < state.size; segment++) {
-    const view = segmentAt(state, segment)
+    const view = segmentAt(state, segment, now)
     if (view.start > to || view.end < from || view.outcome === 'repeated') continue
     if (found.length === limit) return null
     found.push(view)

@@ -35,6 +35,20 @@ interface Status {
   readonly running_tasks: readonly { readonly seconds: number }[]
 }
 
+interface Reported {
+  readonly verdict: string
+  readonly duration_seconds: number
+  readonly slot_seconds: { readonly ran: number; readonly noTaskReady: number }
+  readonly critical_path: { readonly seconds: number }
+}
+
+/** The data in the page of the report, and its timeline. */
+async function readReport(): Promise<{ data: Reported; html: string }> {
+  const { stdout: html } = await startCommandIn(folder.path, ['report', '-o', '-']).ended
+  const [, json = ''] = /<script type="application\/json"[^>]*>(.*?)<\/script>/s.exec(html) ?? []
+  return { data: JSON.parse(json) as Reported, html }
+}
+
 interface Explained {
   readonly waiting_seconds: number | null
   readonly task: { readonly waited_seconds: number; readonly running_seconds: number | null }
@@ -62,6 +76,25 @@ describe('the times of a session between two of its events', () => {
     } finally {
       lock.release()
     }
+  })
+
+  it('report: goes on with the clock while its process lives, then stands still', async () => {
+    const lock = acquireLock(lockPathOf(folder.path, 's-1'))
+    try {
+      const { data, html } = await readReport()
+      expect(data.verdict).toMatch(/^The run goes on: so far, after \d m \d\d s/)
+      expect(data.duration_seconds).toBeGreaterThan(149)
+      expect(data.slot_seconds.ran).toBeGreaterThan(148)
+      expect(data.critical_path.seconds).toBeGreaterThan(148)
+      expect(html).toMatch(/runs simulate: running, \d m \d\d s/)
+    } finally {
+      lock.release()
+    }
+    const { data, html } = await readReport()
+    expect(data.verdict).toMatch(/^The run has no end: after 10.0 s/)
+    expect(data.duration_seconds).toBeCloseTo(10, 3)
+    expect(data.slot_seconds.ran).toBeCloseTo(9, 3)
+    expect(html).toContain('runs simulate: running, 9.00 s')
   })
 
   it('status, top, tasks, explain: stand still once its process is gone', async () => {
