@@ -243,7 +243,9 @@ describe('tutti run and resume with a file of tasks', () => {
     writeFileSync(join(folder, 'fixed'), '')
     const resumed = await tutti(tmpdir(), 'resume', recordIn(folder))
     expect(resumed.code).toBe(0)
-    expect(resumed.stderr).toContain('skipping up to 1 of 2 recorded tasks; at least 1 run again')
+    expect(resumed.stderr).toContain(
+      'skipping up to 1 of 2 recorded tasks; 1 run again: 1 failed; ',
+    )
     expect(resumed.stderr).toContain('2 done (1 of them skipped), 0 failed')
     expect(resumed.stdout).toContain('2 done, 0 failed, 0 canceled')
     expect(linesOf(join(folder, 'ran')).toSorted()).toEqual(['a', 'b', 'b', 'b'])
