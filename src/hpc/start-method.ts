@@ -26,6 +26,8 @@ export interface LaunchFacts {
 export const launchVariable = 'TUTTI_LAUNCH'
 /** Beside the facts: the end of the allocation has cost the script a task or a service. */
 export const endedFile = 'ended'
+/** Made by a script that asks for nodes by itself. */
+export const elasticFile = 'elastic'
 /** Beside the facts: the script has got a signal, which need not be passed on to it. */
 export const signaledFile = 'signaled'
 
@@ -90,6 +92,11 @@ export function readFacts(): LaunchFacts {
 export function tellEnd(): void {
   // Otherwise only the hint for the next step is missing.
   writeMark(endedFile)
+}
+
+/** Tells the launcher that the script asks for nodes by itself: it may go on without others. */
+export function tellElastic(): void {
+  writeMark(elasticFile)
 }
 
 /** Tells the batch script that this process has got SIGTERM. */

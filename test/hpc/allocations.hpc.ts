@@ -185,6 +185,21 @@ describe('allocations that the backend asks for', () => {
     },
   )
 
+  needs(...slurmNeeds)(
+    'the end of other nodes is not that of a script which needed none',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const goFile = join(folder, 'go')
+      const launch = start('--nodes', '1', '--time', '10', ...elastic, 'unused', goFile)
+      await launch.seen('created')
+      await run('scancel', await runningJob())
+      await expect.poll(queue).toBe('')
+      writeFileSync(goFile, '')
+      expect(await launch.ended).toMatchObject({ code: 0 })
+    },
+  )
+
   needs(...slurmNeeds)('an answer that cannot be read leaves no job above `max`', async () => {
     const { env, run } = await slurm()
     const { folder, start } = createLauncher({ env: { ...env, PATH: `bin:${env['PATH']}` } })

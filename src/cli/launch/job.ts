@@ -128,8 +128,8 @@ export async function holdAndRun(
       )
       const code = await run((pid) => guard.scriptStarted(pid))
       // To a script with allocations of its own, these nodes were some among others.
-      const isOnly = folder.allocations().length === 0
-      if (isOnly) await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
+      if (!folder.isElastic)
+        await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
       return code
     } finally {
       await held.close()

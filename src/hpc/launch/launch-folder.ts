@@ -5,7 +5,13 @@ import { readSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
-import { endedFile, launchVariable, signaledFile, type LaunchFacts } from '../start-method.ts'
+import {
+  elasticFile,
+  endedFile,
+  launchVariable,
+  signaledFile,
+  type LaunchFacts,
+} from '../start-method.ts'
 
 /** Beside the records of runs. */
 export const launchParent = './telemetry'
@@ -28,6 +34,7 @@ export const launchFiles = {
   /** What is asked of the script's first session. */
   request: 'request.json',
   ended: endedFile,
+  elastic: elasticFile,
   signaled: signaledFile,
 } as const
 
@@ -96,6 +103,11 @@ export class LaunchFolder {
     if (!existsSync(this.path)) return []
     const names = readdirSync(this.path).filter((name) => name.startsWith(allocationPrefix))
     return names.map((name) => new LaunchFolder(join(this.path, name)))
+  }
+
+  /** Whether the script has asked for nodes by itself, or would have. */
+  get isElastic(): boolean {
+    return existsSync(this.file('elastic'))
   }
 
   /** Of a launch that did not begin. */

@@ -62,12 +62,17 @@ export interface PilotEnd {
 export function judgeEnd(
   age: number,
   cause: 'limit' | 'loss',
-  { hasRun, work }: { readonly hasRun: boolean; readonly work: readonly string[] },
+  { hasRun, readyAt, missed }: JudgedPilot,
 ): PilotEnd['kind'] {
   if (age >= youngSeconds) return 'lived'
-  // One of `min` is asked for without work, and has done what it could.
-  const isSpare = work.length === 0 && age >= firstDelaySeconds
+  // One of `min`, or one whose work others have run, has done what it could.
+  const isSpare = readyAt !== null && missed.length === 0 && age >= firstDelaySeconds
   return cause === 'limit' && (hasRun || isSpare) ? 'lived' : 'failed'
+}
+
+interface JudgedPilot extends Pick<PilotEnd, 'hasRun' | 'missed'> {
+  /** `null` if its nodes could never take work. */
+  readonly readyAt: number | null
 }
 
 /** Those that fail together count once: all had been asked for before the first of them failed. */

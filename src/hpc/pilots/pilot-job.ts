@@ -156,7 +156,9 @@ export class PilotJob {
       const reason = await this.#hold()
       if (reason === null) return this.#endOf('given back', '')
       const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
-      return this.#endOf(judgeEnd(age, this.#cause, this), reason)
+      const { hasRun, readyAt } = this
+      const missed = this.#missed()
+      return this.#endOf(judgeEnd(age, this.#cause, { hasRun, readyAt, missed }), reason)
     } catch (error) {
       const isSilent = isSilence(error)
       if (isSilent) this.#options.onSilent(messageOf(error))

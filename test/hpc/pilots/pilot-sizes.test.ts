@@ -59,4 +59,29 @@ describe('an allocation by waiting work', () => {
     simulation.run(60)
     expect(simulation.done).toBe(1)
   })
+
+  it('counts none of min as failed whose work others have run meanwhile', () => {
+    const short: QueueAnswer = { queueSeconds: 5, lifeSeconds: 40, cause: 'limit' }
+    const resources = [1, 2].map((cores) => resolveResources({ cores }))
+    const kind = { ...smallKind, min: 1, max: 1 }
+    const simulation = new Simulation([kind], [short], { resources })
+    for (let second = 0; second < 500; second++) {
+      // Other work waits when the next one is asked for, and is gone before that comes.
+      const [one] = simulation.running
+      const isLast = one !== undefined && simulation.now + 1 - (one.startedAt ?? 0) >= 40
+      const turn = simulation.orders.length % 2
+      for (const [at, work] of simulation.work.entries()) work.left = isLast && at === turn ? 1 : 0
+      simulation.run(1)
+    }
+    expect(simulation.pilots.map(({ work }) => work.length)).toEqual([1])
+    expect(simulation.orders.length).toBeGreaterThan(5)
+    expect(simulation.histories[0]).toMatchObject({ failures: 0 })
+  })
+
+  it('counts one of min as failed whose nodes were never ready', () => {
+    const late = { queueSeconds: 1, readySeconds: 50, lifeSeconds: 40, cause: 'limit' } as const
+    const simulation = new Simulation([{ ...smallKind, min: 1, max: 1 }], [late])
+    simulation.run(1000)
+    expect(simulation.submissions).toHaveLength(3)
+  })
 })

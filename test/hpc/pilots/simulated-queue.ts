@@ -174,7 +174,8 @@ export class Simulation {
     // What ran there is tried again.
     for (const { of } of pilot.tasks) of.left++
     const { cause = 'loss' } = pilot.answer
-    this.#remove(pilot.id, judgeEnd(age, cause, pilot), 'NODE_FAIL')
+    const judged = { ...pilot, missed: this.#missedBy(pilot) }
+    this.#remove(pilot.id, judgeEnd(age, cause, judged), 'NODE_FAIL')
   }
 
   /** Each task has a share of the allocation. */
@@ -200,10 +201,14 @@ export class Simulation {
     this.#note(pilot, how, reason)
   }
 
-  #note(pilot: SimulatedPilot, how: PilotEnd['kind'], reason: string): void {
-    const { kind, submittedAt, readyAt, hasRun, work } = pilot
+  #missedBy({ readyAt, hasRun, work }: SimulatedPilot): readonly string[] {
     const waiting = new Set(this.#waiting.map(workKey))
-    const missed = readyAt === null || hasRun ? [] : work.filter((key) => waiting.has(key))
+    return readyAt === null || hasRun ? [] : work.filter((key) => waiting.has(key))
+  }
+
+  #note(pilot: SimulatedPilot, how: PilotEnd['kind'], reason: string): void {
+    const { kind, submittedAt, hasRun } = pilot
+    const missed = this.#missedBy(pilot)
     const end = { kind: how, submittedAt, at: this.now, reason, hasRun, missed }
     this.histories[kind] = noteEnd(this.histories[kind] as PilotHistory, end)
   }
