@@ -182,7 +182,7 @@ describe('tail', () => {
     await command.seen('TaskCreated  b')
     writer.kill('SIGKILL')
     const end = await command.ended
-    expect([end.code, end.stderr]).toEqual([0, expect.stringContaining('its process was killed')])
+    expect([end.code, end.stderr]).toEqual([0, expect.stringContaining('the process was killed')])
     other.remove()
   })
 
