@@ -1,22 +1,15 @@
 /** What became slower from one run to another, in sentences. Pure. */
 
-import {
-  countText,
-  numberText,
-  rateText,
-  secondsText,
-  shortName,
-  shortNames,
-} from '../views/readable.ts'
-import type { NameReport, ReportData } from './report-data.ts'
-import { durationOf } from './verdict.ts'
+import { countText, numberText, secondsText, shortName, shortNames } from '../views/readable.ts'
+import { causesOf } from './comparison-causes.ts'
+import { compareWholes, hasBoth, likenessOf, noise, pairsOf } from './comparison-verdict.ts'
+import type { ReportData } from './report-data.ts'
+import type { Mood } from './verdict.ts'
 
-/** A smaller change of a median is noise. */
-export const noise = 0.05
 const mostNamed = 3
 
 export interface ComparisonWords {
-  readonly mood: 'good' | 'warning' | 'bad'
+  readonly mood: Mood
   readonly verdict: string
   readonly sentences: readonly string[]
 }
@@ -24,7 +17,7 @@ export interface ComparisonWords {
 /** What became slower comes first. */
 export function compareWords(before: ReportData, after: ReportData): ComparisonWords {
   const openEnds = [...openEnd('first', before), ...openEnd('second', after)]
-  const whole = isSameWork(before, after) ? byLength(before, after) : byTask(before, after)
+  const whole = compareWholes(before, after)
   const medians = movesOf(before, after, 'p50')
   const named = new Set(medians.map(({ name }) => name))
   // Of a name with another median the slowest tasks differ as well.
@@ -40,7 +33,8 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
     verdict: [...openEnds, ...(openEnds.length > 0 ? whole.counts : [whole.verdict])].join(' '),
     sentences: [
       ...told,
-      ...(told.length === 0 ? ['No name became slower or faster by 5 % or more.'] : []),
+      ...(told.length === 0 ? unmoved(before, after) : []),
+      ...causesOf(before, after),
       ...onlyIn('first', before, after),
       ...onlyIn('second', after, before),
       ...failureWords(before, after),
@@ -48,86 +42,12 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
   }
 }
 
-/** The comparison of the runs as wholes; `counts`: what it says of their tasks alone. */
-interface WholeWords extends Pick<ComparisonWords, 'mood' | 'verdict'> {
-  readonly counts: readonly string[]
-}
-
-/** Whether the same tasks were done: else the length of a run says nothing about its speed. */
-export function isSameWork(before: ReportData, after: ReportData): boolean {
-  const isSame = (a: ReportData['counts'], b: ReportData['counts']): boolean =>
-    a.tasks === b.tasks && a.completed === b.completed
-  return (
-    isSame(before.counts, after.counts) &&
-    comparablePairs(before, after).every(
-      ({ a, b }) => a?.total === b?.total && a?.completed === b?.completed,
-    )
-  )
-}
-
-/** Of a run with very many names only the largest are known. */
-const comparablePairs = (before: ReportData, after: ReportData): NamePair[] =>
-  pairsOf(before, after).filter(
-    ({ a, b }) =>
-      (a !== undefined || before.otherNames === 0) && (b !== undefined || after.otherNames === 0),
-  )
-
-function byLength(before: ReportData, after: ReportData): WholeWords {
-  const [a, b] = [durationOf(before), durationOf(after)]
-  const change = a > 0 ? b / a - 1 : 0
-  const lengths = `${secondsText(b)} after ${secondsText(a)}`
-  const verdict =
-    Math.abs(change) < noise
-      ? `The second run took as long as the first: ${lengths}.`
-      : `The second run was ${percent(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}: ` +
-        `${lengths}.`
-  return { mood: change >= noise ? 'bad' : 'good', verdict, counts: [] }
-}
-
-/** Runs of different work: how many tasks each did, then how many in a second. */
-function byTask(before: ReportData, after: ReportData): WholeWords {
-  const [first, second] = [doneWords(before), doneWords(after)]
-  const counts =
-    first === second
-      ? `The runs differ in their tasks: ${first} each, of other names.`
-      : `The runs differ in their tasks: ${first} in the first, ${second} in the second.`
-  const [a, b] = [rateOf(before), rateOf(after)]
-  const lengths = `${secondsText(durationOf(before))}, then ${secondsText(durationOf(after))}`
-  if (a === 0 || b === 0) {
-    return { mood: 'warning', verdict: `${counts} They took ${lengths}.`, counts: [counts] }
-  }
-  const change = b / a - 1
-  const how =
-    Math.abs(change) < noise
-      ? 'as many tasks a second as'
-      : `${percent(Math.abs(change))} ${change > 0 ? 'more' : 'fewer'} tasks a second than`
-  const verdict =
-    `${counts} The second did ${how} the first: ${rateText(b)} after ${rateText(a)} ` +
-    `(they took ${lengths}).`
-  // Of another mix of names a rate is neither good nor bad.
-  const isBad = change <= -noise && hasSameMix(before, after)
-  return { mood: isBad ? 'bad' : 'warning', verdict, counts: [counts] }
-}
-
-function doneWords({ counts: { tasks, completed } }: ReportData): string {
-  if (completed === tasks) return countText(tasks, 'task')
-  return `${countText(tasks, 'task')} (${numberText(completed)} done)`
-}
-
-/** Tasks that were done in a second of the run. */
-export function rateOf(data: ReportData, name?: NameReport): number {
-  const seconds = durationOf(data)
-  const { completed } = name ?? data.counts
-  return seconds > 0 ? completed / seconds : 0
-}
-
-/** Whether each name has the same share of what was done in both runs. */
-function hasSameMix(before: ReportData, after: ReportData): boolean {
-  const share = (name: NameReport | undefined, { counts }: ReportData): number =>
-    (name?.completed ?? 0) / Math.max(1, counts.completed)
-  return comparablePairs(before, after).every(
-    ({ a, b }) => Math.abs(share(a, before) - share(b, after)) < noise,
-  )
+/** Where no name is in both runs there is nothing to tell. */
+function unmoved(before: ReportData, after: ReportData): string[] {
+  const pairs = pairsOf(before, after)
+  if (!pairs.some(hasBoth)) return []
+  const which = pairs.every(hasBoth) ? 'No name' : 'No name that both runs have'
+  return [`${which} became slower or faster by 5 % or more.`]
 }
 
 function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
@@ -142,7 +62,10 @@ function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
   return [`Only the ${which} run has ${names.join(', ')}${othersText(only.length)}.`]
 }
 
-function failureWords({ counts: a }: ReportData, { counts: b }: ReportData): string[] {
+/** Unless the verdict has said it. */
+function failureWords(before: ReportData, after: ReportData): string[] {
+  const [a, b] = [before.counts, after.counts]
+  if (likenessOf(before, after) === 'tasks') return []
   if (a.failed === b.failed && a.tasks === b.tasks) return []
   if (a.failed === 0 && b.failed === 0) return []
   const part = (of: ReportData['counts']): string =>
@@ -200,19 +123,3 @@ function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' |
 
 const othersText = (count: number): string =>
   count > mostNamed ? ` and ${countText(count - mostNamed, 'other')}` : ''
-
-export const percent = (share: number): string => `${Math.round(100 * share)} %`
-
-export interface NamePair {
-  readonly name: string
-  readonly a: NameReport | undefined
-  readonly b: NameReport | undefined
-}
-
-export function pairsOf(before: ReportData, after: ReportData): NamePair[] {
-  const [first, second] = [before, after].map(
-    (data) => new Map(data.names.map((name) => [name.name, name])),
-  )
-  const all = new Set([...(second?.keys() ?? []), ...(first?.keys() ?? [])])
-  return Array.from(all, (name) => ({ name, a: first?.get(name), b: second?.get(name) }))
-}

@@ -1,7 +1,8 @@
 /** The page about two runs side by side: what became slower, and what bounded each. Pure. */
 
 import { numberText, rateText, secondsText, shortNames } from '../views/readable.ts'
-import { compareWords, isSameWork, noise, pairsOf, percent, rateOf } from './comparison-words.ts'
+import { likenessOf, noise, pairsOf, percent, rateOf } from './comparison-verdict.ts'
+import { compareWords } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
 import { problemBox } from './page/run-sections.ts'
@@ -85,7 +86,7 @@ const totals: readonly Total[] = [
 ]
 
 function totalsTable(before: ReportData, after: ReportData): string {
-  const isSame = isSameWork(before, after)
+  const isSame = likenessOf(before, after) === 'work'
   const rows = totals.map(({ what, of, show, isJudged = false }) => {
     const [a, b] = [of(before), of(after)]
     const judged = isJudged && isSame ? changeCell(a, b) : plainChange(a, b)

@@ -1,0 +1,95 @@
+/** Why the same tasks took longer or shorter than before, beside their own durations. Pure. */
+
+import { countText, secondsText } from '../views/readable.ts'
+import type { IdleReason } from '../views/bounds/slots.ts'
+import { lengthChange, likenessOf, noise, percent } from './comparison-verdict.ts'
+import type { ReportData } from './report-data.ts'
+import { durationOf } from './verdict.ts'
+
+/** What changed in the direction of the length of the run, as far as it may explain that. */
+export function causesOf(before: ReportData, after: ReportData): string[] {
+  const likeness = likenessOf(before, after)
+  const isSlower = lengthChange(before, after) >= noise
+  const isFaster = lengthChange(before, after) <= -noise
+  // The clock tells nothing about runs in which it was changed.
+  const hasTimes = before.health.clockStep + after.health.clockStep === 0
+  if ((likeness !== 'work' && likeness !== 'tasks') || isSlower === isFaster || !hasTimes) return []
+  const sign = isSlower ? 1 : -1
+  return causes.flatMap((cause) => cause(before, after, sign))
+}
+
+/** `sign`: 1 if the second run took longer, -1 if it took shorter. */
+type Cause = (before: ReportData, after: ReportData, sign: 1 | -1) => string[]
+
+const slots: Cause = ({ bounds: a }, { bounds: b }, sign) =>
+  sign * (a.slots - b.slots) > 0
+    ? [`The second run had ${countText(b.slots, 'slot')}, the first ${countText(a.slots, 'slot')}.`]
+    : []
+
+/** Seconds that differ by enough to be a part of what the runs differ in. */
+function isMoved(a: number, b: number, sign: 1 | -1, length: number): boolean {
+  const more = sign * (b - a)
+  return more >= noise * Math.max(a, b) && more >= noise * length
+}
+
+const waits: Cause = (before, after, sign) => {
+  const [a, b] = [meanWait(before), meanWait(after)]
+  if (!isMoved(a, b, sign, durationOf(before))) return []
+  return [
+    `From being ready to their start its tasks waited ${secondsText(b)} on average, ` +
+      `${secondsText(a)} in the first run.`,
+  ]
+}
+
+function meanWait({ names }: ReportData): number {
+  const tasks = names.reduce((sum, { total }) => sum + total, 0)
+  const seconds = names.reduce((sum, { total, meanWait: wait }) => sum + total * (wait ?? 0), 0)
+  return tasks === 0 ? 0 : seconds / tasks
+}
+
+const path: Cause = ({ bounds: a }, { bounds: b }, sign) =>
+  isMoved(a.criticalPath.seconds, b.criticalPath.seconds, sign, a.seconds)
+    ? [
+        `Its critical path took ${secondsText(b.criticalPath.seconds)}, ` +
+          `${secondsText(a.criticalPath.seconds)} in the first run.`,
+      ]
+    : []
+
+const failures: Cause = ({ bounds: a }, { bounds: b }, sign) =>
+  isMoved(a.failedSeconds, b.failedSeconds, sign, a.seconds)
+    ? [
+        `Attempts that failed or were lost took ${secondsText(b.failedSeconds)} of slot time, ` +
+          `${a.failedSeconds === 0 ? 'none' : secondsText(a.failedSeconds)} in the first run.`,
+      ]
+    : []
+
+/** The class of idle time that changed most in that direction. */
+const idleTime: Cause = ({ bounds: a }, { bounds: b }, sign) => {
+  const moves = Object.entries(idleTexts).map(([reason, text]) => {
+    const [before, now] = [a, b].map((one) => idleShare(one, reason as IdleReason))
+    return { text, before: before ?? 0, now: now ?? 0 }
+  })
+  const [largest] = moves.toSorted((x, y) => sign * (y.now - y.before - (x.now - x.before)))
+  if (largest === undefined || sign * (largest.now - largest.before) < noise) return []
+  const { text, before, now } = largest
+  return [`For ${percent(now)} of its slots' time ${text}, ${percent(before)} in the first run.`]
+}
+
+function idleShare({ slotSeconds, slots: all, seconds }: ReportData['bounds'], reason: IdleReason) {
+  const { noSlotFitted, ...others } = slotSeconds
+  return { ...others, ...noSlotFitted }[reason] / Math.max(1e-9, all * seconds)
+}
+
+const idleTexts: Readonly<Record<IdleReason, string>> = {
+  noTaskReady: 'no task was ready',
+  heldBack: 'a ready task had not been started on a free slot',
+  nodeAway: 'a node was away',
+  cores: 'free slots had too few cores for the tasks that were ready',
+  gpus: 'free slots lacked gpus for the tasks that were ready',
+  memory: 'free slots lacked memory for the tasks that were ready',
+  workers: 'all `workers` for functions were in use',
+  processes: 'all `maxProcesses` for programs were in use',
+  labels: 'free slots lacked the labels of the tasks that were ready',
+}
+
+const causes: readonly Cause[] = [slots, waits, path, failures, idleTime]

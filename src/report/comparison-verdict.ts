@@ -1,0 +1,158 @@
+/** Two runs as wholes, in words: which was faster, as far as they did the same. Pure. */
+
+import { countText, numberText, rateText, secondsText } from '../views/readable.ts'
+import type { NameReport, ReportData } from './report-data.ts'
+import { durationOf, type Mood } from './verdict.ts'
+
+/** A smaller change is noise. */
+export const noise = 0.05
+
+export const percent = (share: number): string => `${Math.round(100 * share)} %`
+
+export interface NamePair {
+  readonly name: string
+  readonly a: NameReport | undefined
+  readonly b: NameReport | undefined
+}
+
+export function pairsOf(before: ReportData, after: ReportData): NamePair[] {
+  const [first, second] = [before, after].map(
+    (data) => new Map(data.names.map((name) => [name.name, name])),
+  )
+  const all = new Set([...(second?.keys() ?? []), ...(first?.keys() ?? [])])
+  return Array.from(all, (name) => ({ name, a: first?.get(name), b: second?.get(name) }))
+}
+
+/**
+ * How much two runs have in common: the same tasks with the same ends, with other ends, some of
+ * their names, or no name.
+ */
+export type Likeness = 'work' | 'tasks' | 'names' | 'nothing'
+
+export function likenessOf(before: ReportData, after: ReportData): Likeness {
+  const [a, b] = [before.counts, after.counts]
+  const pairs = comparablePairs(before, after)
+  const isSame = (key: 'total' | 'completed'): boolean =>
+    pairs.every(({ a: one, b: other }) => one?.[key] === other?.[key])
+  if (a.tasks === b.tasks && isSame('total')) {
+    return a.completed === b.completed && isSame('completed') ? 'work' : 'tasks'
+  }
+  // Of a run with very many names only the largest are known.
+  const hasAllNames = before.otherNames + after.otherNames === 0
+  return hasAllNames && !pairs.some(hasBoth) ? 'nothing' : 'names'
+}
+
+export const hasBoth = ({ a, b }: NamePair): boolean => a !== undefined && b !== undefined
+
+/** Of a run with very many names only the largest are known. */
+const comparablePairs = (before: ReportData, after: ReportData): NamePair[] =>
+  pairsOf(before, after).filter(
+    ({ a, b }) =>
+      (a !== undefined || before.otherNames === 0) && (b !== undefined || after.otherNames === 0),
+  )
+
+/** The comparison of the runs as wholes; `counts`: what it says of their tasks alone. */
+interface WholeWords {
+  readonly mood: Mood
+  readonly verdict: string
+  readonly counts: readonly string[]
+}
+
+/** Only of the same work the length of a run says something about its speed. */
+export function compareWholes(before: ReportData, after: ReportData): WholeWords {
+  const likeness = likenessOf(before, after)
+  if (likeness === 'work') return byLength(before, after)
+  if (likeness === 'names' && hasSameMix(before, after)) return byRate(before, after)
+  const counts =
+    likeness === 'tasks'
+      ? `Both runs have the same ${countText(before.counts.tasks, 'task')}, which ended ` +
+        `differently: ${endWords(before)} in the first; ${endWords(after)} in the second.`
+      : likeness === 'names'
+        ? taskWords(before, after)
+        : 'The runs have no name in common, so their speeds cannot be compared: ' +
+          `${doneWords(before)} in the first, ${doneWords(after)} in the second.`
+  const hasMoreFailures = likeness === 'tasks' && after.counts.failed > before.counts.failed
+  const verdict = `${counts} They took ${lengthsOf(before, after)}.`
+  return { mood: hasMoreFailures ? 'bad' : 'warning', verdict, counts: [counts] }
+}
+
+const lengthsOf = (before: ReportData, after: ReportData): string =>
+  `${secondsText(durationOf(before))}, then ${secondsText(durationOf(after))}`
+
+/** By how much the second run took longer. */
+export function lengthChange(before: ReportData, after: ReportData): number {
+  const [a, b] = [durationOf(before), durationOf(after)]
+  return a > 0 ? b / a - 1 : 0
+}
+
+function byLength(before: ReportData, after: ReportData): WholeWords {
+  const change = lengthChange(before, after)
+  const lengths = `${secondsText(durationOf(after))} after ${secondsText(durationOf(before))}`
+  const verdict =
+    Math.abs(change) < noise
+      ? `The second run took as long as the first: ${lengths}.`
+      : `The second run was ${percent(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}: ` +
+        `${lengths}.`
+  return { mood: change >= noise ? 'bad' : 'good', verdict, counts: [] }
+}
+
+/** Runs of the same kind of work: how many tasks each did, then how many in a second. */
+function byRate(before: ReportData, after: ReportData): WholeWords {
+  const counts = taskWords(before, after)
+  const [a, b] = [rateOf(before), rateOf(after)]
+  const lengths = lengthsOf(before, after)
+  if (a === 0 || b === 0) {
+    return { mood: 'warning', verdict: `${counts} They took ${lengths}.`, counts: [counts] }
+  }
+  const change = b / a - 1
+  const how =
+    Math.abs(change) < noise
+      ? 'as many tasks a second as'
+      : `${percent(Math.abs(change))} ${change > 0 ? 'more' : 'fewer'} tasks a second than`
+  const verdict =
+    `${counts} The second did ${how} the first: ${rateText(b)} after ${rateText(a)} ` +
+    `(they took ${lengths}).`
+  return { mood: change <= -noise ? 'bad' : 'warning', verdict, counts: [counts] }
+}
+
+function taskWords(before: ReportData, after: ReportData): string {
+  const [first, second] = [doneWords(before), doneWords(after)]
+  return first === second
+    ? `The runs differ in their tasks: ${first} each, but not the same number of each name.`
+    : `The runs differ in their tasks: ${first} in the first, ${second} in the second.`
+}
+
+function doneWords({ counts: { tasks, completed } }: ReportData): string {
+  if (completed === tasks) return countText(tasks, 'task')
+  return `${countText(tasks, 'task')} (${numberText(completed)} done)`
+}
+
+function endWords({ counts: { tasks, completed, failed, canceled, open } }: ReportData): string {
+  if (completed === tasks) return 'all done'
+  const ends = [
+    [completed, 'done'],
+    [failed, 'failed'],
+    [canceled, 'canceled'],
+    [open, 'without an end'],
+  ] as const
+  return ends
+    .filter(([count], at) => count > 0 || at === 0)
+    .map(([count, what]) => `${numberText(count)} ${what}`)
+    .join(', ')
+}
+
+/** Tasks that were done in a second of the run. */
+export function rateOf(data: ReportData, name?: NameReport): number {
+  const seconds = durationOf(data)
+  const { completed } = name ?? data.counts
+  return seconds > 0 ? completed / seconds : 0
+}
+
+/** Whether each name has the same share of the tasks in both runs. */
+function hasSameMix(before: ReportData, after: ReportData): boolean {
+  const share = (name: NameReport | undefined, { counts }: ReportData): number =>
+    (name?.total ?? 0) / Math.max(1, counts.tasks)
+  return comparablePairs(before, after).every(
+    ({ a, b }) => Math.abs(share(a, before) - share(b, after)) < noise,
+  )
+}

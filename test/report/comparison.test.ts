@@ -1,0 +1,85 @@
+import { describe, expect, it } from 'vitest'
+import { compareWords } from '../../src/report/comparison-words.ts'
+import type { ReportData } from '../../src/report/report-data.ts'
+import { passOver } from '../views/synthetic-run.ts'
+import { eventsOfSchedule, type Job, schedule, type Workload } from './list-schedule.ts'
+import { reportOf } from './synthetic-reports.ts'
+
+const reportOfWorkload = (workload: Workload): ReportData =>
+  reportOf(passOver(eventsOfSchedule(workload, schedule(workload))))
+
+const bag = (count: number, more: Partial<Job> = {}): Job[] =>
+  Array.from({ length: count }, (_, at) => {
+    return { uid: `t${at}`, attempts: [{ seconds: 1 }], ...more }
+  })
+
+const on = (cores: number, more: Partial<Workload> = {}): ReportData =>
+  reportOfWorkload({ nodes: [{ nodeId: 'n1', cores }], jobs: bag(40), ...more })
+
+const unmoved = 'No name became slower or faster by 5 % or more.'
+
+describe('why the same tasks took longer', () => {
+  it('report: fewer slots, and the waits for them, are told', () => {
+    const { verdict, sentences } = compareWords(on(4), on(2))
+    expect(verdict).toBe('The second run was 100 % slower: 20.0 s after 10.0 s.')
+    expect(sentences).toEqual([
+      unmoved,
+      'The second run had 2 slots, the first 4 slots.',
+      'From being ready to their start its tasks waited 9.50 s on average, 4.50 s in the ' +
+        'first run.',
+    ])
+    const faster = compareWords(on(2), on(4))
+    expect(faster.verdict).toContain('50 % faster')
+    expect(faster.sentences[1]).toBe('The second run had 4 slots, the first 2 slots.')
+  })
+
+  it('report: nothing is told of runs that took as long', () => {
+    expect(compareWords(on(4), on(4)).sentences).toEqual([unmoved])
+  })
+
+  it('report: a slow dispatcher is told as the idle time that it made', () => {
+    const { sentences } = compareWords(on(4), on(4, { gap: 0.5 }))
+    expect(sentences.at(-1)).toMatch(
+      /^For \d+ % of its slots' time a ready task had not been started .*, 0 % in the first run/,
+    )
+  })
+
+  it('report: attempts that failed before a success are told', () => {
+    const attempts = [{ seconds: 1 }, { seconds: 1 }]
+    const { verdict, sentences } = compareWords(on(4), on(4, { jobs: bag(40, { attempts }) }))
+    expect(verdict).toContain('100 % slower')
+    expect(sentences).toContain(
+      'Attempts that failed or were lost took 40.0 s of slot time, none in the first run.',
+    )
+  })
+})
+
+describe('what two runs have in common', () => {
+  it('report: the rate of runs with another mix of names is not compared', () => {
+    const mixed = on(4, { jobs: [...bag(8), ...bag(8, { name: 'reduce' })].map(withUid) })
+    const { verdict, sentences } = compareWords(on(4), mixed)
+    expect(verdict).toBe(
+      'The runs differ in their tasks: 40 tasks in the first, 16 tasks in the second. They took ' +
+        '10.0 s, then 4.00 s.',
+    )
+    expect(sentences).toEqual([
+      'No name that both runs have became slower or faster by 5 % or more.',
+      'Only the second run has reduce (8 tasks).',
+    ])
+  })
+
+  it('report: the same tasks with fewer failures are no bad run', () => {
+    const failed = on(4, {
+      jobs: bag(40).map((job, at) => ({ ...job, isFailed: at < 8 })),
+    })
+    expect(compareWords(on(4), failed)).toMatchObject({
+      mood: 'bad',
+      verdict:
+        'Both runs have the same 40 tasks, which ended differently: all done in the first; ' +
+        '32 done, 8 failed in the second. They took 10.0 s, then 10.0 s.',
+    })
+    expect(compareWords(failed, on(4)).mood).toBe('warning')
+  })
+})
+
+const withUid = (job: Job, at: number): Job => ({ ...job, uid: `t${at}` })
