@@ -241,9 +241,11 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Fields that a text names in back quotes, by their names here. */
+/** Fields that a text names in back quotes, by their names here. A value is before its type. */
 const withTypedNames = (text: string): string =>
-  text.replaceAll(/`([\w.]+)(?:: true)?`/g, (_, name: string) => toOptionName(name))
+  text.replaceAll(quotedField, (_, name: string) => toOptionName(name))
+
+const quotedField = /`([\w.]+)(?:\[\d+\])?(?:: true)?`(?! \(\w+\))/g
 
 /** What is wrong with an option is told by the name that the person has typed. */
 async function withOptionNames<Options, Result>(
@@ -255,7 +257,8 @@ async function withOptionNames<Options, Result>(
   } catch (error) {
     if (!ValueError.isInstance(error) || error.field === undefined) throw error
     const { field, message, hint, code } = error
-    const option = toOptionName(field)
+    // One of a list is typed with the others.
+    const option = toOptionName(field.replace(/\[\d+\]$/, ''))
     const text = withTypedNames(message.replace(`${field}: `, `${option}: `))
     const words = hint === undefined ? undefined : (optionHints[field] ?? withTypedNames(hint))
     throw new ValueError(text, {
@@ -269,7 +272,7 @@ async function withOptionNames<Options, Result>(
 
 /** `2` is a count, `0,1` and `GPU-…` are devices. */
 function toGpus(text: string): number | (number | string)[] {
-  if (/^\d+$/.test(text)) return Number(text)
+  if (/^-?\d+$/.test(text)) return Number(text)
   return text.split(',').map((id) => (/^\d+$/.test(id) ? Number(id) : id))
 }
 

@@ -234,6 +234,10 @@ const workDirFault = '--work-dir: /[^ ]+ cannot be used'
 describe('tutti agent with bad input', () => {
   const faults: [string, string[], string][] = [
     ['GPUs that are not there', ['--gpus', '64'], '--gpus: asks for 64[^]*--gpus 0[^]*--gpus 0,1'],
+    ['a GPU twice', ['--gpus', '0,0'], '--gpus: `0` \\(number\\) is named twice'],
+    ['a GPU without an id', ['--gpus', '0,x'], 'Expected --gpus to be an index.*, got `x` '],
+    ['a negative count', ['--gpus', '-1'], 'Expected --gpus to be an integer.*, got `-1` '],
+    ['a long name', ['--name', 'x'.repeat(300)], 'Expected --name to be an id.*, got `xxx+\\.'],
     ['a label twice', ['--label', 'a=1', '--label', 'a=2'], '"a" was given twice'],
     ['a file as work folder', ['--work-dir', import.meta.filename], workDirFault],
     ['a work folder below a file', ['--work-dir', `${import.meta.filename}/x`], workDirFault],
