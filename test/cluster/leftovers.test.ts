@@ -114,9 +114,16 @@ describe('an agent that is ended by a second signal', () => {
     await agent.seen('is connected')
     const session = new Session([await cluster.connect({ modules: 'bundle' })])
     onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const left: unknown[] = []
+    telemetry.subscribe((event) => {
+      if (event.event_type === 'tutti.NodeDrained') left.push(event)
+      if (event.event_type === 'tutti.NodeLost') left.push([event.reason, event.tasks.toSorted()])
+    })
+    const held = [join(folder, 'begun'), 'held', 1_000_000] as const
     const tasks = [
-      new ComputeTask({ executable: '/bin/sleep', arguments: ['1000'] }),
-      new ComputeTask({ function: work, args: [join(folder, 'begun'), 'held', 1_000_000] }),
+      new ComputeTask({ uid: 'program', executable: '/bin/sleep', arguments: ['1000'] }),
+      new ComputeTask({ uid: 'function', function: work, args: [...held] }),
     ]
     await session.submitTasks(tasks)
     await eventually(() => {
@@ -131,6 +138,8 @@ describe('an agent that is ended by a second signal', () => {
     expect(processesWith(mark)).toEqual([])
     await session.waitTasks(tasks)
     for (const { error } of tasks) expect(error?.cause).toMatchObject({ code: 'NodeLostError' })
+    await eventually(() => expect(left).toHaveLength(1))
+    expect(left).toEqual([['agent closed', ['function', 'program']]])
   })
 
   it('leaves no folder if it had not connected yet', async () => {
