@@ -15,7 +15,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
-import { payloadLimit, unpackFunctions } from '../wire/job-batches.ts'
+import { payloadLimit, unpackJobs } from '../wire/job-batches.ts'
 import {
   silenceMs,
   type AgentStart,
@@ -285,8 +285,8 @@ export class AgentSession implements BackendListener {
       this.#options.onChange()
     } else if (message.kind === 'missing') this.outbox.sendAgain(message)
     else {
-      unpackFunctions(message.functions, message.definitions, (job, spec) => this.#hold(job, spec))
-      for (const one of message.others) void this.#holdOther(one)
+      const hold = (job: SentJob, spec: TaskSpec): void => this.#hold(job, spec)
+      unpackJobs(message, hold, (job) => void this.#holdOther(job))
       this.#options.onArrival()
     }
   }

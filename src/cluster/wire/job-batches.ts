@@ -109,7 +109,8 @@ export function encodeReferences(
 /** The message for a job whose spec is in the object store. */
 export function encodeLargeJob(one: NumberedJob, specObject: string): Buffer {
   const { index, job, wireAttempt } = one
-  const other: WireJob = { index, uid: job.uid, attempt: wireAttempt, spec: null, specObject }
+  const attempt = wireAttempt
+  const other: WireJob = { index, uid: job.uid, attempt, spec: null, specObject, after: 0 }
   const functions = new FunctionColumns().toWire()
   return encode({ kind: 'jobs', definitions: [], functions, others: [other] })
 }
@@ -168,7 +169,8 @@ function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentFor
     const { spec, uid } = one.job
     // A function has no folder of its own: it runs in a worker of the agent.
     if (spec.kind !== 'function') {
-      others.push({ index: one.index, uid, attempt: one.wireAttempt, spec, specObject: null })
+      const { index, wireAttempt: attempt } = one
+      others.push({ index, uid, attempt, spec, specObject: null, after: functions.length })
       continue
     }
     const { definition } = spec
@@ -192,6 +194,10 @@ class FunctionColumns {
   readonly #options: (WireOptions | null)[] = []
   #hasArgs = false
   #hasOptions = false
+
+  get length(): number {
+    return this.#uids.length
+  }
 
   add(
     { index, job, wireAttempt }: NumberedJob,
@@ -229,20 +235,29 @@ function optionsOf({ priority, timeoutSeconds, resources }: FunctionSpec): WireO
   return { priority, timeoutSeconds, ...(isDefault ? {} : { resources }) }
 }
 
-/** Gives each function of a message to `take`, as it was before it was sent. */
-export function unpackFunctions(
-  functions: WireFunctions,
-  definitions: readonly TaskDefinition[],
+/** Gives each job of a message to one of both, in the driver's order; functions as they were. */
+export function unpackJobs(
+  { functions, definitions, others }: DriverMessage & { kind: 'jobs' },
   take: (job: SentJob, spec: FunctionSpec) => void,
+  takeOther: (job: WireJob) => void,
 ): void {
   const { indexes, attempts } = functions
+  let taken = 0
+  const takeOthers = (until: number): void => {
+    for (let one = others[taken]; one !== undefined && one.after <= until; one = others[taken]) {
+      taken++
+      takeOther(one)
+    }
+  }
   const uids = splitUids(functions.uids, indexes.length)
   const plain: FunctionSpec[] = []
   for (let row = 0; row < uids.length; row++) {
+    takeOthers(row)
     const uid = uids[row] ?? ''
     const job = { index: indexes[row] ?? -1, uid, attempt: attempts?.[row] ?? 1 }
     take(job, toFunctionSpec(functions, row, definitions, plain))
   }
+  takeOthers(uids.length)
 }
 
 /** `plain` has what jobs share that have neither arguments nor options, by definition. */

@@ -211,6 +211,8 @@ export interface WireJob {
   readonly attempt: number
   readonly spec: TaskSpec | null
   readonly specObject: string | null
+  /** How many functions of its message are before it in the driver's order. */
+  readonly after: number
 }
 
 export type JobReference = readonly [uid: string, attempt: number]

@@ -1,0 +1,47 @@
+import { expect, it } from 'vitest'
+import type { Job } from '../../../src/backends/backend.ts'
+import { decode } from '../../../src/cluster/wire/codec.ts'
+import { encodeJobs, unpackJobs } from '../../../src/cluster/wire/job-batches.ts'
+import type { DriverMessage } from '../../../src/cluster/wire/messages.ts'
+import { defaultResources } from '../../../src/tasks/resources.ts'
+import type { TaskSpec } from '../../../src/tasks/spec.ts'
+
+const common = { priority: 0, timeoutSeconds: null, resources: defaultResources, workDir: null }
+const specs = {
+  function: {
+    ...common,
+    kind: 'function',
+    executable: 'nothing',
+    definition: { module: 'file:///nothing.js', name: 'nothing' },
+    args: [],
+  },
+  program: {
+    ...common,
+    kind: 'executable',
+    executable: '/bin/true',
+    arguments: [],
+    env: {},
+    captureStdio: false,
+  },
+} as unknown as Readonly<Record<string, TaskSpec>>
+
+it.each([
+  ['program function function'],
+  ['function program function program'],
+  ['function function program'],
+  ['program program'],
+  ['function'],
+])('jobs come out of a message in the order of the driver: %s', (kinds) => {
+  const jobs = kinds.split(' ').map((kind, index) => {
+    const job = { uid: `${kind} ${index}`, attempt: 1, spec: specs[kind] } as unknown as Job
+    return { index, job, wireAttempt: 1 }
+  })
+  const { batches } = encodeJobs(jobs, 100_000, (url) => url)
+  const taken: string[] = []
+  const take = ({ uid }: { readonly uid: string }): void => void taken.push(uid)
+  for (const { payload } of batches) {
+    const message = decode(payload) as DriverMessage
+    if (message.kind === 'jobs') unpackJobs(message, take, take)
+  }
+  expect(taken).toEqual(jobs.map(({ job }) => job.uid))
+})
