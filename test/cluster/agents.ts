@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
+import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
 import { findAgents } from '../../src/cluster/agent-list.ts'
 import { type NatsServer, startNatsServer } from '../../src/cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
@@ -64,4 +65,14 @@ export async function startTestCluster(): Promise<TestCluster> {
     },
     connect: (options = {}) => ClusterBackend.create({ servers: server.url, token, ...options }),
   }
+}
+
+/** An agent in this process, which ends with the test. */
+export async function startAgentHere(
+  { server, folder }: TestCluster,
+  options: Partial<StartAgentOptions>,
+): Promise<void> {
+  const own = { servers: server.url, token, cores: 1, workDir: join(folder, 'work') }
+  const agent = await startAgent({ ...own, ...options })
+  onTestFinished(() => agent.close())
 }

@@ -1,9 +1,8 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
 import { unpackCompletions, type WireCompletion } from '../../src/cluster/wire/completions.ts'
 import { deriveKeys, noHeader, open, seal } from '../../src/cluster/wire/envelope.ts'
@@ -16,22 +15,12 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
-import { heldWork, work } from './fixtures/cluster-tasks.ts'
+import { startAgentHere, startTestCluster } from './agents.ts'
+import { work } from './fixtures/cluster-tasks.ts'
 import { keysOfSession } from './stored-names.ts'
 import { token, useOf } from './test-token.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
-
-/** An agent in this process, on a clock of the test. */
-async function startAgentHere(
-  { server, folder }: TestCluster,
-  options: Partial<StartAgentOptions>,
-): Promise<void> {
-  const own = { servers: server.url, token, cores: 1, workDir: join(folder, 'work') }
-  const agent = await startAgent({ ...own, ...options })
-  onTestFinished(() => agent.close())
-}
 
 /** The system's clock, `seconds` off in both of its times; `step` sets its wall time. */
 function createShiftedClock(seconds: number): Clock & { step(by: number): void } {
@@ -44,29 +33,6 @@ function createShiftedClock(seconds: number): Clock & { step(by: number): void }
     step: (by) => void (stepped += by),
   }
 }
-
-describe('an agent with long tasks after many short ones', () => {
-  it('keeps none that it has not begun from an agent that comes later', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'first' })
-    const session = new Session([await cluster.connect()])
-    onTestFinished(() => session.close())
-    const begun = join(cluster.folder, 'begun')
-    const short = Array.from({ length: 300 }, (_, at) => {
-      return new ComputeTask({ function: work, args: ['/dev/null', String(at), 0] })
-    })
-    const long = Array.from({ length: 4 }, (_, at) => {
-      return new ComputeTask({ function: heldWork, args: [cluster.folder, `long ${at}`, 1] })
-    })
-    await session.submitTasks([...short, ...long])
-    await session.waitTasks(short)
-    await startAgentHere(cluster, { name: 'second' })
-    // Each has one core.
-    await eventually(() => expect(readFileSync(begun, 'utf8').match(/\n/g)).toHaveLength(2))
-    writeFileSync(join(cluster.folder, 'go'), '')
-    await session.waitTasks(long)
-  })
-})
 
 describe('times of an agent', () => {
   it.each([90, -90])('whose clock is %i s off are true, also after a step', async (seconds) => {

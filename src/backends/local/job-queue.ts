@@ -10,6 +10,12 @@ export interface WaitingJob {
   readonly isRetry: boolean
 }
 
+/** The order in which jobs leave a queue, for `toSorted`. */
+export const byTurn = (a: WaitingJob, b: WaitingJob): number =>
+  b.spec.priority - a.spec.priority ||
+  Number(b.isRetry) - Number(a.isRetry) ||
+  a.sequence - b.sequence
+
 /** The retries or the new jobs of one priority; entries before `from` are empty. */
 interface Level<T> {
   readonly priority: number
@@ -27,6 +33,19 @@ export class JobQueue<T extends WaitingJob> {
 
   get length(): number {
     return this.#length
+  }
+
+  /** Of those that wait; `null` if there is none. */
+  get lowestPriority(): number | null {
+    let lowest: number | null = null
+    const { retries, others } = this.#levels
+    for (const { priority, jobs, from } of [...retries.values(), ...others.values()]) {
+      if (lowest !== null && priority >= lowest) continue
+      let at = from
+      for (let one = jobs[at]; one !== undefined && this.#removed.has(one); one = jobs[at]) at++
+      if (at < jobs.length) lowest = priority
+    }
+    return lowest
   }
 
   push(waiting: T): void {

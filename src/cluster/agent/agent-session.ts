@@ -188,8 +188,7 @@ export class AgentSession implements BackendListener {
     // Tasks that take long: those behind them may begin elsewhere, or are not to begin at all.
     if (this.held.isStalled) this.#withdraw()
     // What is more than the offer and a second's work goes back: another node may be free.
-    const most = this.driver.canPlaceMore ? 2 * this.#options.offer(this).ahead + 8 : Infinity
-    const excess = this.held.excess(most)
+    const excess = this.held.excess(this.#options.offer(this).ahead, this.driver)
     this.#giveBack(excess)
     if (excess.length > 0) this.#options.onChange()
     return nowMs - this.driver.heardMs > this.#attach.ownerTtlSeconds * 1000

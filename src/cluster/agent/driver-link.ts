@@ -14,6 +14,7 @@ import {
   silenceMs,
   type ToldEvents,
 } from '../wire/messages.ts'
+import type { PlacingDriver } from './held-attempt.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 
@@ -33,7 +34,7 @@ export interface DriverLinkOptions {
 const settleMs = 50
 const longestSettleMs = 3000
 
-export class DriverLink {
+export class DriverLink implements PlacingDriver {
   readonly #options: DriverLinkOptions
   readonly #upSubject: string
   readonly #unsubscribe: (() => void)[]
@@ -50,6 +51,7 @@ export class DriverLink {
   /** The server over which its last beat came; `null` if that does not have its stream. */
   #heardOver: string | null
   #hasWaiting = false
+  #waitingPriority: number | null = null
   #hasIdle = true
 
   constructor(options: DriverLinkOptions, attach: Attach) {
@@ -100,6 +102,11 @@ export class DriverLink {
   /** Whether it has work that waits for a place. */
   get hasWaiting(): boolean {
     return this.#hasWaiting
+  }
+
+  /** The lowest of what waits there and may wait at an agent; `null` if there is none. */
+  get waitingPriority(): number | null {
+    return this.#waitingPriority
   }
 
   /**
@@ -205,6 +212,7 @@ export class DriverLink {
       // A driver that dies before it has created its stream again has not closed the session.
       this.#heardOver = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
+      this.#waitingPriority = beat.waitingPriority ?? null
       this.#hasIdle = beat.hasIdle
       onBeat(beat)
     } catch (error) {

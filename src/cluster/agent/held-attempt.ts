@@ -2,7 +2,7 @@
 
 import type { Job } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
-import { JobQueue } from '../../backends/local/job-queue.ts'
+import { byTurn, JobQueue } from '../../backends/local/job-queue.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { HeldJob, SentJob } from '../wire/messages.ts'
@@ -22,6 +22,10 @@ const largestFactor = 64
  */
 const mostLift = 64
 const liftedPerSecond = 2000
+/** Attempts of less count as short. */
+const shortMs = 50
+/** A few short ones say nothing about those that come next. */
+const fewestShort = 4
 
 export class HeldAttempt extends TaggedJob implements Job {
   readonly sessionId: string
@@ -69,6 +73,14 @@ export class HeldAttempt extends TaggedJob implements Job {
   }
 }
 
+/** Of the driver, as far as its agents know: what it would do with jobs that come back. */
+export interface PlacingDriver {
+  /** It could give them to another agent. */
+  readonly canPlaceMore: boolean
+  /** The lowest of what waits there and may wait at an agent; `null` if there is none. */
+  readonly waitingPriority: number | null
+}
+
 /** By task: the attempt that is held, or the number of one whose end is not recorded yet. */
 export class HeldAttempts {
   readonly #clock: Clock
@@ -84,6 +96,8 @@ export class HeldAttempts {
   /** Those of them that had begun, and how long they ran. */
   #begunEnds = 0
   #ranMs = 0
+  /** Of the last ones that have ended, how many were short. */
+  #shortEnds = 0
   #measuredMs: number
   /** When the last one has ended. */
   #endedMs = -Infinity
@@ -159,8 +173,7 @@ export class HeldAttempts {
     this.#endedMs = this.#clock.monotonicMs()
     this.#ends++
     if (held.beganMs !== null) {
-      this.#begunEnds++
-      this.#ranMs += atMs - held.beganMs
+      this.#countEnd(atMs - held.beganMs)
     }
     this.#leave()
   }
@@ -228,10 +241,18 @@ export class HeldAttempts {
     this.#queue.putBack(held)
   }
 
-  /** What waits beyond this many and a second's work. */
-  excess(most: number): readonly HeldAttempt[] {
-    const count = Math.floor(this.#queue.length - Math.max(most, this.rate ?? 0))
-    return count <= 0 ? [] : this.waiting.slice(-count)
+  /** What waits beyond what is offered and a second's work, if it may begin elsewhere sooner. */
+  excess(ahead: number, { canPlaceMore, waitingPriority }: PlacingDriver): readonly HeldAttempt[] {
+    const most = Math.ceil(Math.max(ahead, this.rate ?? 0))
+    if (this.#queue.length <= most) return []
+    const queued = this.waiting.filter(({ isQueued }) => isQueued)
+    // Others are sent less urgent work meanwhile. What is as urgent would come back in its turn.
+    const above = waitingPriority ?? Infinity
+    const urgent = queued.filter(({ spec }) => spec.priority > above)
+    const excess = new Set(urgent.toSorted(byTurn).slice(most))
+    if (!canPlaceMore) return [...excess]
+    const left = queued.filter((held) => !excess.has(held))
+    return [...excess, ...left.slice(Math.max(2 * ahead + 8, most))]
   }
 
   /** Those that are not with the backend. */
@@ -246,6 +267,15 @@ export class HeldAttempts {
 
   toArray(): HeldAttempt[] {
     return [...this.#attempts.values()].filter((one) => typeof one === 'object')
+  }
+
+  #countEnd(ranMs: number): void {
+    this.#begunEnds++
+    this.#ranMs += ranMs
+    const isShort = ranMs < shortMs
+    this.#shortEnds = isShort
+      ? Math.min(2 * fewestShort, this.#shortEnds + 1)
+      : this.#shortEnds >> 1
   }
 
   #leave(): void {
@@ -264,7 +294,8 @@ export class HeldAttempts {
     if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
     this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
     const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)
-    this.#liftedRate = Math.min(possible, this.#rate * mostLift, liftedPerSecond)
+    const lift = this.#shortEnds < fewestShort ? 1 : mostLift
+    this.#liftedRate = Math.min(possible, this.#rate * lift, liftedPerSecond)
     const isStarved = this.#hasRunDry && this.#hasDriverMore()
     const factor = isStarved ? this.#aheadFactor * 2 : this.#aheadFactor / 2
     this.#aheadFactor = Math.max(1, Math.min(largestFactor, factor))

@@ -20,7 +20,7 @@ import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { Pump } from './placement/pump.ts'
-import { type ClusterLoad, toLoad } from './placement/placement-state.ts'
+import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { claimSession, untilSilent } from './session-owner.ts'
@@ -330,10 +330,9 @@ export class DriverSession implements ClusterConnection {
 
   #beat(): void {
     const { beat: subject } = this.#subjects
-    const { placement } = this.#jobs
-    const work = { hasWaiting: placement.waiting > 0, hasIdle: placement.freeCores > 0 }
     const { hasStream, lostStreams } = this.#agents.used
     const stream = { hasStream, lostStreams }
+    const work = toWaitingWork(this.#jobs.placement)
     const beat: Beat = { kind: 'beat', ...work, agents: this.#links.size, ...stream }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))

@@ -149,6 +149,8 @@ export interface Beat {
   readonly kind: 'beat'
   /** Whether the driver has work that waits for a place. */
   readonly hasWaiting: boolean
+  /** The lowest priority of jobs that wait and may be sent ahead; none if there is no such job. */
+  readonly waitingPriority?: number
   /** Whether an agent of the session has idle cores. */
   readonly hasIdle: boolean
   /** How many agents the session uses. */

@@ -51,6 +51,19 @@ describe('a queue of jobs', () => {
     ])
   })
 
+  it('tells the lowest priority of those that wait', () => {
+    const priorities = [0, 5, -1, 5, -1]
+    const jobs = waitingJobs(priorities.map((priority, at) => jobOf(String(at), { priority })))
+    const queue = filled(jobs)
+    const lowest = [queue.lowestPriority]
+    for (const at of [2, 4, 0, 3]) {
+      queue.remove(jobs[at] as Waiting)
+      lowest.push(queue.lowestPriority)
+    }
+    queue.take()
+    expect([...lowest, queue.lowestPriority]).toEqual([-1, -1, 0, 5, 5, null])
+  })
+
   it('forgets what was removed, wherever it waits', () => {
     const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)

@@ -69,6 +69,51 @@ describe('the attempts that an agent holds', () => {
     expect(held.workMs).toBeCloseTo(100)
   })
 
+  it('tell no higher rate for one short attempt among long ones', async () => {
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => false)
+    const rates: (number | null)[] = []
+    const lasts = [500, 0.1, 500, ...Array.from({ length: 8 }, () => 0.1)]
+    for (const [at, lastsMs] of lasts.entries()) {
+      const one = attemptOf(`task-${at}`)
+      held.add(one)
+      await clock.advance(Math.max(50, lastsMs))
+      one.beganMs = clock.monotonicMs() - lastsMs
+      held.end(one, clock.monotonicMs())
+      rates.push(held.rate)
+    }
+    expect(rates.slice(0, 4)).toEqual([2, 20, 2, 20])
+    // Many short ones in a row say what the next ones are.
+    expect(rates.at(-1)).toBeCloseTo(20 * 64)
+  })
+
+  it('are handed back beyond what is offered if the driver has only less urgent ones', async () => {
+    const clock = new ManualClock()
+    const held = new HeldAttempts(clock, () => true)
+    const enqueue = (uid: string, priority: number): void => {
+      const one = new HeldAttempt(
+        'session',
+        { index: 0, uid, attempt: 1 },
+        { ...spec, priority },
+        1,
+      )
+      held.add(one)
+      held.enqueue(one)
+    }
+    for (let at = 0; at < 5; at++) enqueue(`low-${at}`, 0)
+    for (let at = 0; at < 4; at++) enqueue(`high-${at}`, 10)
+    const excess = (canPlaceMore: boolean, waitingPriority: number | null, ahead = 2): string[] =>
+      held.excess(ahead, { canPlaceMore, waitingPriority }).map(({ uid }) => uid)
+    expect(excess(false, 0)).toEqual(['high-2', 'high-3'])
+    expect(excess(false, 9, 1)).toEqual(['high-1', 'high-2', 'high-3'])
+    expect(excess(false, 10)).toEqual([])
+    expect(excess(false, null)).toEqual([])
+    for (let at = 4; at < 9; at++) enqueue(`high-${at}`, 10)
+    // Another node is idle.
+    expect(excess(true, null)).toEqual(['high-7', 'high-8'])
+    expect(excess(true, 0, 1)).toHaveLength(8)
+  })
+
   it('forget a rate when no attempt ends any more', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)

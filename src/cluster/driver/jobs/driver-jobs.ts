@@ -7,6 +7,7 @@ import {
   toEventNotice,
 } from '../../../backends/backend.ts'
 import { TaggedJob } from '../../../backends/job-tag.ts'
+import { byTurn } from '../../../backends/local/job-queue.ts'
 import { eventClassOf } from '../../../events/define-event.ts'
 import { StaleResult } from '../../../events/library-events.ts'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -231,7 +232,7 @@ export class DriverJobs {
     const { facts, state } = agent.announcement
     // One that left by itself has told what began.
     if (state === 'gone') return counted
-    const all = jobs.toArray().toSorted(beginsBefore)
+    const all = jobs.toArray().toSorted(byTurn)
     let free = facts.cores
     for (const one of all) if (one.isStarted) free -= one.spec.resources.cores
     for (const one of all) {
@@ -358,11 +359,6 @@ export class DriverJobs {
   }
 }
 
-/** As `JobQueue` has it. */
-const beginsBefore = (a: DriverJob, b: DriverJob): number =>
-  b.spec.priority - a.spec.priority ||
-  Number(b.isRetry) - Number(a.isRetry) ||
-  a.sequence - b.sequence
 /** Of a member of a group whose node was lost, or gave it back, before it began. */
 const cameBack = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before it began ${uid}`, { code: 'NodeLostError' })

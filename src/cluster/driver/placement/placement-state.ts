@@ -1,5 +1,6 @@
 /** What a placement can be asked about what waits and what runs. Pure. */
 
+import type { JobQueue } from '../../../backends/local/job-queue.ts'
 import { defaultResources, type ResourceRequest } from '../../../tasks/resources.ts'
 import { couldHold } from './job-group.ts'
 import { lastsFor, type PlacementTimes } from './late-jobs.ts'
@@ -13,7 +14,7 @@ export interface PlacementState {
 }
 
 type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
-  readonly queue: { readonly length: number; peek(): PlacedJob | undefined }
+  readonly queue: Pick<JobQueue<PlacedJob>, 'length' | 'peek' | 'lowestPriority'>
 }
 
 /** Tasks that wait and ask for the same; those that begin together count as one. */
@@ -35,6 +36,19 @@ export interface NodeLoad {
 export interface ClusterLoad {
   readonly waiting: readonly WaitingWork[]
   readonly nodes: ReadonlyMap<string, NodeLoad>
+}
+
+/** What agents are told of the work that waits: whether to hand some of theirs back. */
+export function toWaitingWork({
+  shapes,
+  waiting,
+  freeCores,
+}: Pick<PlacementState, 'shapes'> & { readonly waiting: number; readonly freeCores: number }) {
+  // Only tasks of one core are sent ahead.
+  const ahead = shapes.filter(({ isDefault }) => isDefault)
+  const lowest = ahead.map(({ queue }) => queue.lowestPriority).filter((one) => one !== null)
+  const least = lowest.length === 0 ? {} : { waitingPriority: Math.min(...lowest) }
+  return { hasWaiting: waiting > 0, hasIdle: freeCores > 0, ...least }
 }
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({

@@ -1,0 +1,96 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { sleep, systemClock } from '../../src/foundation/clock.ts'
+import { Session } from '../../src/session/session.ts'
+import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import { eventually } from '../eventually.ts'
+import { startAgentHere, startTestCluster } from './agents.ts'
+import { heldWork, work } from './fixtures/cluster-tasks.ts'
+
+/** Submits tasks of priority 0, so that the driver always has some, until `stop` is called. */
+class Feeder {
+  readonly #session: Session
+  readonly #feeding: Promise<void>
+  #left = 0
+  #isStopped = false
+
+  constructor(session: Session) {
+    this.#session = session
+    this.#feeding = this.#feed()
+  }
+
+  stop(): Promise<void> {
+    this.#isStopped = true
+    return this.#feeding
+  }
+
+  async #feed(): Promise<void> {
+    while (!this.#isStopped) {
+      if (this.#left < 1000) await this.#submit()
+      await sleep(systemClock, 20)
+    }
+  }
+
+  async #submit(): Promise<void> {
+    const tasks = Array.from({ length: 500 }, (_, at) => {
+      return new ComputeTask({ function: work, args: ['/dev/null', String(at), 2] })
+    })
+    this.#left += tasks.length
+    await this.#session.submitTasks(tasks)
+    const leave = (): void => void this.#left--
+    for (const task of tasks) void task.then(leave, leave)
+  }
+}
+
+describe('an agent with long tasks after many short ones', () => {
+  it('keeps none that it has not begun from an agent that comes later', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'first' })
+    const session = new Session([await cluster.connect()])
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const short = Array.from({ length: 300 }, (_, at) => {
+      return new ComputeTask({ function: work, args: ['/dev/null', String(at), 0] })
+    })
+    const long = Array.from({ length: 4 }, (_, at) => {
+      return new ComputeTask({ function: heldWork, args: [cluster.folder, `long ${at}`, 1] })
+    })
+    await session.submitTasks([...short, ...long])
+    await session.waitTasks(short)
+    await startAgentHere(cluster, { name: 'second' })
+    // Each has one core.
+    await eventually(() => expect(readFileSync(begun, 'utf8').match(/\n/g)).toHaveLength(2))
+    writeFileSync(join(cluster.folder, 'go'), '')
+    await session.waitTasks(long)
+  })
+})
+
+describe('an agent with urgent tasks that turn out to be long', () => {
+  it('hands them back although the driver has others for all agents', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'first' })
+    const session = new Session([await cluster.connect()])
+    onTestFinished(() => session.close())
+    const begun = join(cluster.folder, 'begun')
+    const short = Array.from({ length: 300 }, (_, at) => {
+      return new ComputeTask({ function: work, args: ['/dev/null', String(at), 0], priority: 20 })
+    })
+    const urgent = Array.from({ length: 4 }, (_, at) => {
+      const args = [cluster.folder, `urgent ${at}`, 1] as const
+      return new ComputeTask({ function: heldWork, args: [...args], priority: 10 })
+    })
+    await session.submitTasks([...short, ...urgent])
+    await session.waitTasks(short)
+    const feeder = new Feeder(session)
+    try {
+      await startAgentHere(cluster, { name: 'second' })
+      // Each has one core.
+      await eventually(() => expect(readFileSync(begun, 'utf8').match(/\n/g)).toHaveLength(2))
+    } finally {
+      await feeder.stop()
+    }
+    writeFileSync(join(cluster.folder, 'go'), '')
+    await session.waitTasks(urgent)
+  })
+})
