@@ -8,7 +8,7 @@ import type { LaunchFolder } from './launch-folder.ts'
 /** How long a scheduler that did not answer is asked what became of the request. */
 const withdrawMs = 60_000
 /** What a signal leaves to the answer, and once more to the look for a job without one. */
-export const answerMs = 5000
+export const answerMs = 10_000
 
 export interface SubmitOptions {
   readonly clock: Clock
