@@ -8,6 +8,7 @@
 import { countText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
+import type { IdleReason } from '../views/bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
 import { idleLength, isOtherResource, isSlotResource, type LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
@@ -119,8 +120,7 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
       // When all tasks are ready, the slots that have nothing more to do wait for none.
       const idle = bound === 'tasks' ? notYetReadyOf(bounds) : all
       if (idle < smallestShare * slots * seconds) return []
-      // One free gpu may be all that a few tasks wait for, while most slots have nothing to do.
-      const lost = lackedResources.has(bound) ? idleLength(bounds, own) : idle / slots
+      const lost = lostTo(bounds, { bound, reason: own, idle })
       const others = leastTimesOf(bounds).filter(({ resource }) => resource !== bound)
       const part = idle === all ? shares[own].text : percent(idle / (slots * seconds))
       return sentence(
@@ -131,6 +131,19 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
           `${part} of the slots' time was idle for that reason.`,
       )
     })
+}
+
+/** How much of the time of the run one class of idle time is known to cost. */
+function lostTo(
+  bounds: BoundsView,
+  { bound, reason, idle }: { bound: Bound; reason: IdleReason; idle: number },
+): number {
+  const { slots, seconds, slotSeconds } = bounds
+  // One free gpu may be all that a few tasks wait for, while most slots have nothing to do.
+  if (lackedResources.has(bound)) return idleLength(bounds, reason)
+  // As many slots as were held back or ran are what the tasks can use.
+  if (bound === 'dispatcher') return (seconds * idle) / (idle + slotSeconds.ran)
+  return idle / slots
 }
 
 const lackedResources: ReadonlySet<Bound> = new Set(['gpus', 'memory', 'labels'])

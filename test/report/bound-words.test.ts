@@ -210,13 +210,16 @@ describe('the critical path of a run', () => {
 
   it('report: without a straggler the next longest path is what the run takes', () => {
     const tasks = [
-      ...queue(30).map((task, at) => ({ ...task, start: at / 10, end: at / 10 + 0.1 })),
       ...queue(30).map((task, at) => {
-        const times = { start: at / 10, end: at / 10 + 0.1 }
+        const times = { created: at / 10, start: at / 10, end: at / 10 + 0.1 }
+        return { ...task, ...times }
+      }),
+      ...queue(30).map((task, at) => {
+        const times = { created: at / 10, start: at / 10, end: at / 10 + 0.1 }
         return { ...task, ...times, uid: `o${at}`, name: 'other', worker: 'n1/local/w2' }
       }),
-      { uid: 'slow', start: 3, end: 10, worker: 'n1/local/w1' },
-      { uid: 'next', name: 'other', start: 3, end: 8, worker: 'n1/local/w2' },
+      { uid: 'slow', created: 3, start: 3, end: 10, worker: 'n1/local/w1' },
+      { uid: 'next', name: 'other', created: 3, start: 3, end: 8, worker: 'n1/local/w2' },
     ]
     const report = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 10 })
     expect(report.words.bound).toBe('straggler')

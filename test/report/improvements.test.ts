@@ -140,6 +140,19 @@ describe('what would shorten a run', () => {
     expect(words.improvements.join('\n')).not.toMatch(/Attempts that failed|twice as many slots/)
   })
 
+  it('report: a slow dispatcher is not told as too few gpus', () => {
+    const gpus = nodes(8, { gpus: 4 })
+    const { report, said } = tryImprovements({
+      nodes: gpus,
+      jobs: jobs(40, 0.25, { gpus: 1 }),
+      gap: 0.125,
+    })
+    expect(report.words.bound).toBe('dispatcher')
+    expect(said.map(({ kind }) => kind)).toEqual(['If ready tasks started as soon as'])
+    expect(said[0]?.saved).toBe(2.625)
+    expect(said[0]?.said).toBeCloseTo(2.63, 6)
+  })
+
   it('report: tasks that were all ready at the start cannot be ready earlier', () => {
     const { said } = tryImprovements({ nodes: nodes(8), jobs: jobs(96, 0.125), gap: 0.125 })
     expect(said.map(({ kind }) => kind)).toEqual(['If ready tasks started as soon as'])

@@ -1,4 +1,7 @@
-/** Why slots were idle: how many of them, and for how long at least one. */
+/**
+ * Why slots were idle: how many of them, and for how long at least one. Call for those that are
+ * held back first.
+ */
 
 import type { IdleReason, SlotSeconds } from './slots.ts'
 
@@ -25,7 +28,11 @@ export class IdleTimes {
     const slotSeconds = slots * this.#length
     if (reason === 'noTaskReady' || reason === 'heldBack' || reason === 'nodeAway') {
       this.#sums[reason] += slotSeconds
-    } else this.#sums.noSlotFitted[reason] += slotSeconds
+    } else {
+      this.#sums.noSlotFitted[reason] += slotSeconds
+      // While tasks that fit are held back, more of what others lack would not help.
+      if (this.#spans.heldBack === this.#span) return
+    }
     // Several requests may give the same reason for the same time.
     if (this.#spans[reason] === this.#span) return
     this.#spans[reason] = this.#span

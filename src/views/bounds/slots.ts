@@ -80,7 +80,10 @@ export interface SlotUse {
   readonly held: Readonly<Record<HeldResource, number>>
   /** In which a task was ready, and all slots that it fits were in use. */
   readonly fullSeconds: number
-  /** By class: how long at least one slot was idle for that reason. */
+  /**
+   * By class: how long at least one slot was idle for that reason; of what slots lacked, only while
+   * no task was held back.
+   */
   readonly idleSeconds: Readonly<Record<IdleReason, number>>
   /** Slot seconds without a ready task, up to when the last task became ready. */
   readonly notYetReady: number
