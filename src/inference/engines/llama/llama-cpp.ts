@@ -127,6 +127,8 @@ async function createContext(
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
+      // On CPUs, llama.cpp's flash attention becomes slower with each token of the context.
+      ...(model.llama.gpu === false ? { flashAttention: false } : {}),
     })
   } catch (error) {
     const size = `${sequences} sequences of ${contextLength} tokens`

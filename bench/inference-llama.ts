@@ -1,0 +1,269 @@
+/**
+ * The gain of batching and the price of what a client may ask for: our llama engine against the
+ * default parallel use of its library, and against itself. Models run in processes of their own.
+ */
+
+import { execFileSync, fork } from 'node:child_process'
+import { existsSync, mkdirSync, renameSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Pool } from 'undici'
+import { writeRandomModel } from '../scripts/random-model.mjs'
+import { installModel } from '../src/inference/models/model-file.ts'
+import type { ParallelResult } from './fixtures/parallel-prompts.ts'
+import { median, table } from './harness.ts'
+import { answerOf } from './inference-serving.ts'
+
+const runs = Number(process.env['RUNS'] ?? 5)
+/** Where models run: `cpu`, with one thread, or `gpu`. */
+const device = process.env['DEVICE'] ?? 'cpu'
+const fixture = (name: string): string =>
+  fileURLToPath(new URL(`fixtures/${name}`, import.meta.url))
+const models = fileURLToPath(new URL('../.models/', import.meta.url))
+const times = (a: number, b: number): string => `${(a / b).toFixed(2)} x`
+
+/** The last line of what a program prints, as JSON. */
+function resultOf(program: string, args: readonly string[]): ReturnType<typeof JSON.parse> {
+  const output = execFileSync(process.execPath, [fixture(program), ...args], { encoding: 'utf8' })
+  return JSON.parse(output.trim().split('\n').at(-1) ?? '')
+}
+
+const storyModel = (): string =>
+  installModel('stories15M', {
+    folder: models,
+    say: (text) => process.stderr.write(`${text}\n`),
+  }).path
+
+/** A model of about 400 million random parameters: its text is noise, its cost is real. */
+function largeModel(precision: 'F16' | 'Q8_0'): string {
+  const path = join(models, `random-400m-${precision}.gguf`)
+  if (existsSync(path)) return path
+  process.stderr.write('writing a random model of about 400 M parameters\n')
+  mkdirSync(models, { recursive: true })
+  const sizes = { dim: 1024, layers: 24, heads: 16, hidden: 4096, vocab: 4096 }
+  writeRandomModel(`${path}.part`, { ...sizes, precision, context: 512 })
+  renameSync(`${path}.part`, path)
+  return path
+}
+
+export function batching(): void {
+  const cases = [
+    { name: 'stories15M, Q8_0', path: storyModel(), tokens: 120, rounds: runs },
+    { name: 'random, 400 M, Q8_0', path: largeModel('Q8_0'), tokens: 80, rounds: 1 },
+    { name: 'random, 400 M, F16', path: largeModel('F16'), tokens: 24, rounds: 1 },
+  ]
+  const rows = cases.flatMap(({ name, path, tokens, rounds }) =>
+    [16, 64].map((prompts) => {
+      const rates: Record<string, number[]> = { default: [], ours: [] }
+      for (let run = 0; run < rounds; run++) {
+        for (const mode of ['default', 'ours']) {
+          const numbers = [String(prompts), String(tokens)]
+          const args = [mode, path, ...numbers, device]
+          const result: ParallelResult = resultOf('parallel-prompts.ts', args)
+          rates[mode]?.push(result.tokens / result.cpuSeconds)
+        }
+      }
+      const [base, ours] = [median(rates['default'] ?? []), median(rates['ours'] ?? [])]
+      return [name, prompts, base.toFixed(0), ours.toFixed(0), times(ours, base)]
+    }),
+  )
+  const heads = ['model', 'prompts', 'default use (tokens per CPU-second)', 'ours', 'ratio']
+  table(heads, rows)
+}
+
+/** A lone client: our engine, with the way between the processes, against the bare library. */
+export function lone(): void {
+  const found: Record<string, ParallelResult[]> = { bare: [], ours: [] }
+  for (let run = 0; run < runs; run++) {
+    for (const mode of ['bare', 'ours']) {
+      const args = [mode === 'bare' ? 'alike' : mode, storyModel(), '1', '200', device]
+      found[mode]?.push(resultOf('parallel-prompts.ts', args))
+    }
+  }
+  const rates = (mode: string, key: 'seconds' | 'cpuSeconds'): number =>
+    median((found[mode] ?? []).map((one) => one.tokens / one[key]))
+  const row = (mode: string): (number | string)[] =>
+    (['seconds', 'cpuSeconds'] as const).flatMap((key) => {
+      const rate = rates(mode, key)
+      return [rate.toFixed(0), mode === 'bare' ? '' : times(rate, rates('bare', key))]
+    })
+  table(
+    ['one client, stories15M', 'tokens/s', 'ratio', 'tokens per CPU-second', 'ratio', 'wanted'],
+    [
+      ['bare library', ...row('bare'), ''],
+      ['our engine', ...row('ours'), '≥ 0.95'],
+    ],
+  )
+}
+
+/** Clients whose prompts have nothing in common, with the prefix cache and without it. */
+export function distinct(): void {
+  const rates: Record<string, number[]> = { none: [], cache: [] }
+  for (let run = 0; run < runs; run++) {
+    for (const mode of ['none', 'cache']) {
+      const { rate }: { rate: number } = resultOf('cached-prompts.ts', [mode, storyModel()])
+      rates[mode]?.push(rate)
+    }
+  }
+  const [base, ours] = [median(rates['none'] ?? []), median(rates['cache'] ?? [])]
+  table(
+    ['16 clients, distinct prompts', 'tokens/s', 'ratio', 'wanted'],
+    [
+      ['without prefix cache', base.toFixed(0), '', ''],
+      ['with it', ours.toFixed(0), times(ours, base), '≥ 0.95'],
+    ],
+  )
+}
+
+interface Completion {
+  readonly choices: readonly { readonly message?: { readonly content: string } }[]
+  readonly usage: {
+    readonly completion_tokens: number
+    readonly prompt_tokens_details?: { readonly cached_tokens: number }
+  }
+}
+
+/** Our server on the llama engine with the model that writes stories. */
+class LlamaServer {
+  readonly #stop: () => Promise<void>
+  readonly #pool: Pool
+
+  static async start(): Promise<LlamaServer> {
+    const child = fork(fixture('llama-backend.ts'), [storyModel()])
+    const { port } = await answerOf<{ port: number }>(child)
+    return new LlamaServer(new Pool(`http://127.0.0.1:${port}`), () => {
+      child.send('stop')
+    })
+  }
+
+  private constructor(pool: Pool, stop: () => void) {
+    this.#pool = pool
+    this.#stop = async () => {
+      await pool.close()
+      stop()
+    }
+  }
+
+  async ask(path: 'completions' | 'chat/completions', fields: object): Promise<Completion> {
+    const { statusCode, body } = await this.#pool.request({
+      method: 'POST',
+      path: `/v1/${path}`,
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'bench', ...fields }),
+    })
+    if (statusCode !== 200) throw new Error(await body.text())
+    return (await body.json()) as Completion
+  }
+
+  stop(): Promise<void> {
+    return this.#stop()
+  }
+}
+
+/**
+ * Time of one token after a conversation that grows: with a prefix cache, a late turn costs its own
+ * tokens. All turns add as many as the first has.
+ */
+export async function turns(): Promise<void> {
+  const server = await LlamaServer.start()
+  const taken = new Map<number, number[]>()
+  let cached = 0
+  for (let run = 0; run <= runs * 4; run++) {
+    const messages: { role: string; content: string }[] = []
+    for (let turn = 1; turn <= 10; turn++) {
+      const content = `${run} ${turn}: Tell me about the red ball, please.`
+      messages.push({ role: 'user', content })
+      const begun = performance.now()
+      const first = { messages, max_tokens: 1, temperature: 0 }
+      const { usage } = await server.ask('chat/completions', first)
+      const ms = performance.now() - begun
+      // The first conversation warms up.
+      if (run > 0) taken.set(turn, [...(taken.get(turn) ?? []), ms])
+      if (turn === 10) cached = usage.prompt_tokens_details?.cached_tokens ?? 0
+      messages.push({ role: 'assistant', content: 'It is red.' })
+    }
+  }
+  await server.stop()
+  const [early, late] = [median(taken.get(1) ?? []), median(taken.get(10) ?? [])]
+  table(
+    ['time to first token of a chat', 'p50 (ms)', 'cached tokens', 'ratio', 'wanted'],
+    [
+      ['turn 1', early.toFixed(2), '', '', ''],
+      ['turn 10', late.toFixed(2), cached, times(late, early), '≤ 1.5 x'],
+    ],
+  )
+}
+
+const story = { prompt: 'Once upon a time', max_tokens: 160, temperature: 0, ignore_eos: true }
+
+/** Tokens a second of `clients` that send as many requests as told, one after the other. */
+async function rateOf(server: LlamaServer, clients: number, fields: object): Promise<number> {
+  const begun = performance.now()
+  const counts = await Promise.all(
+    Array.from({ length: clients }, async () => {
+      let tokens = 0
+      for (let request = 0; request < 2; request++) {
+        tokens += (await server.ask('completions', fields)).usage.completion_tokens
+      }
+      return tokens
+    }),
+  )
+  const tokens = counts.reduce((sum, count) => sum + count, 0)
+  return (tokens * 1000) / (performance.now() - begun)
+}
+
+/** What one client that asks for log probabilities costs the seven others. */
+export async function logprobs(): Promise<void> {
+  const server = await LlamaServer.start()
+  const rates: { plain: number[]; beside: number[] } = { plain: [], beside: [] }
+  const withOne = async (fields: object): Promise<number> => {
+    const other = rateOf(server, 1, { ...story, ...fields })
+    const rate = await rateOf(server, 7, story)
+    await other
+    return rate
+  }
+  await withOne({ logprobs: 5 })
+  for (let run = 0; run < runs; run++) {
+    rates.plain.push(await withOne({}))
+    rates.beside.push(await withOne({ logprobs: 5 }))
+  }
+  await server.stop()
+  const [base, ours] = [median(rates.plain), median(rates.beside)]
+  table(
+    ['seven clients beside one', 'tokens/s', 'ratio', 'wanted'],
+    [
+      ['without log probabilities', base.toFixed(0), '', ''],
+      ['with `logprobs: 5`', ours.toFixed(0), times(ours, base), '≥ 0.9'],
+    ],
+  )
+}
+
+const listOfNames = {
+  type: 'array',
+  items: {
+    type: 'object',
+    properties: { name: { type: 'string' }, age: { type: 'integer' } },
+    required: ['name', 'age'],
+    additionalProperties: false,
+  },
+  minItems: 40,
+}
+
+/** What a schema costs, for one client and for eight. */
+export async function grammar(): Promise<void> {
+  const server = await LlamaServer.start()
+  const schema = { ...story, guided_json: listOfNames }
+  await rateOf(server, 8, schema)
+  const rows: (string | number)[][] = []
+  for (const clients of [1, 8]) {
+    const rates: { plain: number[]; schema: number[] } = { plain: [], schema: [] }
+    for (let run = 0; run < runs; run++) {
+      rates.plain.push(await rateOf(server, clients, story))
+      rates.schema.push(await rateOf(server, clients, schema))
+    }
+    const [base, ours] = [median(rates.plain), median(rates.schema)]
+    rows.push([clients, base.toFixed(0), ours.toFixed(0), times(ours, base), '≥ 0.75'])
+  }
+  await server.stop()
+  table(['clients', 'text (tokens/s)', 'JSON by a schema (tokens/s)', 'ratio', 'wanted'], rows)
+}

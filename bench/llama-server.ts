@@ -1,0 +1,185 @@
+/**
+ * Tokens a second of our server on the llama engine beside llama.cpp's own server: the same model,
+ * the same sources, the same requests. llama.cpp's server is built from the sources that
+ * node-llama-cpp brings, once, with git, cmake and a compiler, into `.cache`; on two cores that
+ * takes about 11 minutes.
+ */
+
+import { type ChildProcess, execFileSync, fork, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync } from 'node:fs'
+import { createServer } from 'node:net'
+import type { AddressInfo } from 'node:net'
+import { availableParallelism } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as wait } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { Pool } from 'undici'
+import { installModel } from '../src/inference/models/model-file.ts'
+import { median, table } from './harness.ts'
+import { answerOf } from './inference-serving.ts'
+
+const runs = Number(process.env['RUNS'] ?? 3)
+const root = fileURLToPath(new URL('../', import.meta.url))
+const cache = join(root, '.cache', 'llama.cpp')
+const contextLength = 256
+const answerTokens = 120
+
+const say = (text: string): void => void process.stderr.write(`${text}\n`)
+
+/** The path of the program. */
+function buildLlamaServer(): string {
+  const program = join(cache, 'build', 'bin', 'llama-server')
+  if (existsSync(program)) return program
+  const [source, build] = [join(cache, 'source'), join(cache, 'build')]
+  const bundle = join(root, 'node_modules', 'node-llama-cpp', 'llama', 'gitRelease.bundle')
+  const call = (command: string, args: readonly string[]): void =>
+    void execFileSync(command, args, { stdio: ['ignore', 2, 2] })
+  mkdirSync(cache, { recursive: true })
+  say('building llama.cpp’s server')
+  if (!existsSync(source)) call('git', ['clone', '-q', bundle, source])
+  const options = ['TESTS=OFF', 'EXAMPLES=OFF', 'APP=OFF', 'UI=OFF'].map(
+    (it) => `-DLLAMA_BUILD_${it}`,
+  )
+  const others = [
+    '-DLLAMA_USE_PREBUILT_UI=OFF',
+    '-DLLAMA_OPENSSL=OFF',
+    '-DCMAKE_BUILD_TYPE=Release',
+  ]
+  call('cmake', ['-S', source, '-B', build, ...options, ...others])
+  const jobs = String(availableParallelism())
+  call('cmake', ['--build', build, '--target', 'llama-server', '-j', jobs])
+  return program
+}
+
+interface Running {
+  readonly pool: Pool
+  stop(): Promise<void>
+}
+
+async function stopChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const exit = once(child, 'exit')
+  child.kill()
+  await exit
+}
+
+function toRunning(child: ChildProcess, port: number): Running {
+  const pool = new Pool(`http://127.0.0.1:${port}`)
+  return {
+    pool,
+    async stop() {
+      await pool.close()
+      await stopChild(child)
+    },
+  }
+}
+
+async function startOurs(model: string, threads: number, clients: number): Promise<Running> {
+  const program = join(root, 'bench', 'fixtures', 'llama-backend.ts')
+  const child = fork(program, [model, threads, clients, contextLength].map(String))
+  const { port } = await answerOf<{ port: number }>(child)
+  return toRunning(child, port)
+}
+
+async function startTheirs(model: string, threads: number, clients: number): Promise<Running> {
+  const port = await freePort()
+  const options = {
+    model,
+    alias: 'bench',
+    host: '127.0.0.1',
+    port,
+    threads,
+    'threads-batch': threads,
+    parallel: clients,
+    'ctx-size': contextLength * clients,
+  }
+  const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, String(value)])
+  const child = spawn(buildLlamaServer(), [...args, '--log-disable'], { stdio: 'ignore' })
+  const running = toRunning(child, port)
+  while (!(await isHealthy(running.pool))) {
+    if (child.exitCode !== null) throw new Error(`llama-server ended with ${child.exitCode}`)
+    await wait(100)
+  }
+  return running
+}
+
+async function isHealthy(pool: Pool): Promise<boolean> {
+  try {
+    const { statusCode, body } = await pool.request({ method: 'GET', path: '/health' })
+    await body.dump()
+    return statusCode === 200
+  } catch {
+    return false
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  await new Promise((resolve) => server.close(resolve))
+  return port
+}
+
+/** All clients send as many requests, one after the other; no two prompts are the same. */
+async function tokensPerSecond({ pool }: Running, clients: number, round: number): Promise<number> {
+  const each = Math.max(2, Math.ceil(32 / clients))
+  const begun = performance.now()
+  const ask = async (client: number, request: number): Promise<number> => {
+    const { statusCode, body } = await pool.request({
+      method: 'POST',
+      path: '/v1/completions',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        model: 'bench',
+        prompt: `${client} of ${round} and ${request}: once upon a time there was a dog`,
+        max_tokens: answerTokens,
+        temperature: 0,
+        ignore_eos: true,
+      }),
+    })
+    if (statusCode !== 200) throw new Error(await body.text())
+    const { usage } = (await body.json()) as { usage: { completion_tokens: number } }
+    return usage.completion_tokens
+  }
+  const counts = await Promise.all(
+    Array.from({ length: clients }, async (_, client) => {
+      let tokens = 0
+      for (let request = 0; request < each; request++) tokens += await ask(client, request)
+      return tokens
+    }),
+  )
+  const tokens = counts.reduce((sum, count) => sum + count, 0)
+  return (tokens * 1000) / (performance.now() - begun)
+}
+
+buildLlamaServer()
+const model = installModel('stories15M', { folder: join(root, '.models'), say }).path
+const cores = availableParallelism()
+const rows: (string | number)[][] = []
+for (const threads of new Set([Math.max(1, cores - 1), cores])) {
+  for (const clients of [1, 16, 64]) {
+    const ours = await startOurs(model, threads, clients)
+    const theirs = await startTheirs(model, threads, clients)
+    const rates: { ours: number[]; theirs: number[] } = { ours: [], theirs: [] }
+    // The first round of each warms up.
+    for (let round = 0; round <= runs; round++) {
+      const [one, other] = [
+        await tokensPerSecond(ours, clients, round),
+        await tokensPerSecond(theirs, clients, round),
+      ]
+      if (round > 0) rates.ours.push(one)
+      if (round > 0) rates.theirs.push(other)
+    }
+    await ours.stop()
+    await theirs.stop()
+    const [our, their] = [median(rates.ours), median(rates.theirs)]
+    const least = clients === 1 ? '≥ 0.9' : '≥ 1'
+    const wanted = threads === cores ? 'reported' : least
+    rows.push([threads, clients, our, their, our / their].map((it) => Number(it.toPrecision(3))))
+    rows.at(-1)?.push(wanted)
+    say(rows.at(-1)?.join(' | ') ?? '')
+  }
+}
+table(['threads', 'clients', 'tutti (tokens/s)', 'llama-server', 'ratio', 'wanted'], rows)
