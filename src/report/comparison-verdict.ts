@@ -42,7 +42,24 @@ export function likenessOf(before: ReportData, after: ReportData): Likeness {
   return hasAllNames && !pairs.some(hasBoth) ? 'nothing' : 'names'
 }
 
-export const hasBoth = ({ a, b }: NamePair): boolean => a !== undefined && b !== undefined
+/** Medians of fewer tasks differ by chance. */
+const fewestFinished = 4
+
+/**
+ * Whether the durations of a name say how fast it is: those of the same tasks, or of many in each
+ * run, and of most that there are.
+ */
+export function isComparable({ a, b }: NamePair): boolean {
+  if (a === undefined || b === undefined) return false
+  const isDone = ({ completed, total }: NameReport): boolean => completed === total
+  if (a.total === b.total && isDone(a) && isDone(b)) return true
+  return [a, b].every(({ completed, failed, total }) => {
+    const finished = completed + failed
+    return finished >= fewestFinished && 2 * finished >= total
+  })
+}
+
+const hasBoth = ({ a, b }: NamePair): boolean => a !== undefined && b !== undefined
 
 /** Of a run with very many names only the largest are known. */
 const comparablePairs = (before: ReportData, after: ReportData): NamePair[] =>

@@ -2,7 +2,7 @@
 
 import { countText, numberText, secondsText, shortName, shortNames } from '../views/readable.ts'
 import { causesOf } from './comparison-causes.ts'
-import { compareWholes, hasBoth, likenessOf, noise, pairsOf } from './comparison-verdict.ts'
+import { compareWholes, isComparable, likenessOf, noise, pairsOf } from './comparison-verdict.ts'
 import type { ReportData } from './report-data.ts'
 import type { Mood } from './verdict.ts'
 
@@ -42,11 +42,11 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
   }
 }
 
-/** Where no name is in both runs there is nothing to tell. */
+/** Where no name can be compared there is nothing to tell. */
 function unmoved(before: ReportData, after: ReportData): string[] {
   const pairs = pairsOf(before, after)
-  if (!pairs.some(hasBoth)) return []
-  const which = pairs.every(hasBoth) ? 'No name' : 'No name that both runs have'
+  if (!pairs.some(isComparable)) return []
+  const which = pairs.every(isComparable) ? 'No name' : 'No name that can be compared'
   return [`${which} became slower or faster by 5 % or more.`]
 }
 
@@ -93,6 +93,7 @@ interface Move {
 
 function movesOf(before: ReportData, after: ReportData, rank: 'p50' | 'p95'): Move[] {
   return pairsOf(before, after)
+    .filter(isComparable)
     .flatMap(({ name, a, b }) => {
       const [old, now] = [a?.duration?.[rank] ?? 0, b?.duration?.[rank] ?? 0]
       const lost = (now - old) * (b?.total ?? 0)

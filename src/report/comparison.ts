@@ -1,12 +1,12 @@
 /** The page about two runs side by side: what became slower, and what bounded each. Pure. */
 
 import { numberText, rateText, secondsText, shortNames } from '../views/readable.ts'
-import { likenessOf, noise, pairsOf, percent, rateOf } from './comparison-verdict.ts'
+import { isComparable, likenessOf, noise, pairsOf, percent, rateOf } from './comparison-verdict.ts'
 import { compareWords } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
 import { problemBox } from './page/run-sections.ts'
-import type { ReportData } from './report-data.ts'
+import type { NameReport, ReportData } from './report-data.ts'
 import { describeRun, durationOf } from './verdict.ts'
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
@@ -112,20 +112,25 @@ const runNames = ['first run', 'second run'] as const
 function namesTable(before: ReportData, after: ReportData): string {
   const pairs = pairsOf(before, after)
   const shortOf = shortNames(pairs.map(({ name }) => name))
-  const rows = pairs.map(({ name, a, b }) => [
-    text(shortOf(name)),
-    number(a?.total ?? 0),
-    number(b?.total ?? 0),
-    number(secondsText(a?.duration?.p50 ?? null)),
-    number(secondsText(b?.duration?.p50 ?? null)),
-    changeCell(a?.duration?.p50, b?.duration?.p50),
-    number(secondsText(a?.duration?.p95 ?? null)),
-    number(secondsText(b?.duration?.p95 ?? null)),
-    changeCell(a?.duration?.p95, b?.duration?.p95),
-    number(a === undefined ? '-' : rateText(rateOf(before, a))),
-    number(b === undefined ? '-' : rateText(rateOf(after, b))),
-    changeCell(a?.meanWait, b?.meanWait),
-  ])
+  const rows = pairs.map((pair) => {
+    const { name, a, b } = pair
+    const change = (of: (name: NameReport) => number | null | undefined): Cell =>
+      isComparable(pair) ? changeCell(a && of(a), b && of(b)) : number('-')
+    return [
+      text(shortOf(name)),
+      number(a?.total ?? 0),
+      number(b?.total ?? 0),
+      number(secondsText(a?.duration?.p50 ?? null)),
+      number(secondsText(b?.duration?.p50 ?? null)),
+      change(({ duration }) => duration?.p50),
+      number(secondsText(a?.duration?.p95 ?? null)),
+      number(secondsText(b?.duration?.p95 ?? null)),
+      change(({ duration }) => duration?.p95),
+      number(a === undefined ? '-' : rateText(rateOf(before, a))),
+      number(b === undefined ? '-' : rateText(rateOf(after, b))),
+      change(({ meanWait }) => meanWait),
+    ]
+  })
   const percentiles = ['p50', 'now', 'change', 'p95', 'now', 'change']
   const heads = ['name', 'tasks', 'now', ...percentiles, 'done/s', 'now', 'wait change']
   return rows.length === 0 ? '' : table('durations before and now', heads, rows)

@@ -112,6 +112,12 @@ export class FreeResources {
     return nodes.length === 1 && only !== undefined && this.#couldRun(other).includes(only)
   }
 
+  /** Whether a node could run either of them. */
+  hasCommonNode(one: SlotRequest, other: SlotRequest): boolean {
+    const nodes = this.#couldRun(other)
+    return this.#couldRun(one).some((node) => nodes.includes(node))
+  }
+
   /** `null` where a slot would fit, or where the record does not tell. */
   shortageOf(request: SlotRequest): Shortage | null {
     const { ranks } = request

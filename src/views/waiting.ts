@@ -63,11 +63,13 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     const kept = requests[first?.request ?? -1]
     const isKept = kept !== undefined && free.isKeptFrom(request, kept)
     const holder = isKept ? first : others.first(isAlike)
-    // Tasks of one core wait at the nodes, and take what is free there before others get it.
+    const mayTakeItsPlace = (other: SlotRequest | undefined): boolean =>
+      // Tasks of one core wait at the nodes, and take what is free there before others get it.
+      other === undefined || isPlain(other) || free.hasCommonNode(request, other)
     const isAhead = (number: number): boolean =>
       isAlike(number) ||
       number === holder?.request ||
-      (!isPlain(request) && isPlain(requests[number]))
+      (!isPlain(request) && mayTakeItsPlace(requests[number]))
     return others.toReason(isAhead, shortage, holdUp(holder))
   }
   // Functions and programs have a queue each, and a queue whose slots are all in use is passed by.

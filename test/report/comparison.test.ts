@@ -63,7 +63,7 @@ describe('what two runs have in common', () => {
         '10.0 s, then 4.00 s.',
     )
     expect(sentences).toEqual([
-      'No name that both runs have became slower or faster by 5 % or more.',
+      'No name that can be compared became slower or faster by 5 % or more.',
       'Only the second run has reduce (8 tasks).',
     ])
   })
@@ -83,3 +83,18 @@ describe('what two runs have in common', () => {
 })
 
 const withUid = (job: Job, at: number): Job => ({ ...job, uid: `t${at}` })
+
+describe('whether the durations of a name are compared', () => {
+  const ran = (jobs: readonly Job[]): ReportData => on(4, { jobs: jobs.map(withUid) })
+  const slow: Partial<Job> = { attempts: [{ seconds: 2 }] }
+
+  it('report: a single task that was done in both runs is', () => {
+    const { sentences } = compareWords(ran(bag(1)), ran(bag(1, slow)))
+    expect(sentences[0]).toContain('became slower')
+  })
+
+  it('report: few tasks of many are not', () => {
+    expect(compareWords(ran(bag(12)), ran(bag(2, slow))).sentences).toEqual([])
+    expect(compareWords(ran(bag(12)), ran(bag(4, slow))).sentences[0]).toContain('slower')
+  })
+})

@@ -6,10 +6,11 @@ import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { readViews } from '../../record/record-views.ts'
+import type { RunPass } from '../../views/all-panels.ts'
 import { encodeSpans } from '../../telemetry/otel/otlp.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { expectRecord } from '../reading/open-record.ts'
+import { expectRecord, notesOfLines, type RecordGaps } from '../reading/open-record.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from '../reading/output-file.ts'
 import { type Followed, withReadingProgress } from '../reading/reading-progress.ts'
 import { csvRows } from './csv.ts'
@@ -26,17 +27,22 @@ export interface ExportOptions {
 
 type Pieces = AsyncIterable<string | Uint8Array>
 
+/** One reading of a record, which notes what could not be read. */
+interface Reading {
+  readonly path: string
+  gaps: RecordGaps
+}
+
 const formats = {
-  otlp: (path: string, followed: Followed, { protobuf = false }: ExportOptions): Pieces =>
-    encodeSpans(spansOf(path, followed), protobuf ? 'protobuf' : 'json'),
-  perfetto: (path: string, followed: Followed): Pieces => perfettoTrace(linesOf(path, followed)),
-  csv: async function* (path: string, followed: Followed): Pieces {
-    const { pass } = await readViews(path, followed)
-    yield* csvRows(pass)
+  otlp: (reading: Reading, followed: Followed, { protobuf = false }: ExportOptions): Pieces =>
+    encodeSpans(spansOf(reading, followed), protobuf ? 'protobuf' : 'json'),
+  perfetto: (reading: Reading, followed: Followed): Pieces =>
+    perfettoTrace(linesOf(reading, followed)),
+  csv: async function* (reading: Reading, followed: Followed): Pieces {
+    yield* csvRows(await passOf(reading, followed))
   },
-  prometheus: async function* (path: string, followed: Followed): Pieces {
-    const { pass } = await readViews(path, followed)
-    yield prometheusText(pass)
+  prometheus: async function* (reading: Reading, followed: Followed): Pieces {
+    yield prometheusText(await passOf(reading, followed))
   },
 }
 
@@ -66,9 +72,10 @@ export async function exportRecord(
   if (!isPrinted) await expectNoRecord(target, [path])
   await expectRecord(path)
   const format = formats[options.format as keyof typeof formats]
+  const reading: Reading = { path, gaps: { bad: 0, torn: null, missing: null } }
   if (isPrinted) {
     const print = async (followed: Followed): Promise<void> => {
-      for await (const piece of format(path, followed, options)) {
+      for await (const piece of format(reading, followed, options)) {
         if (output.closed.aborted) break
         await output.write(piece)
       }
@@ -76,27 +83,52 @@ export async function exportRecord(
     // Lines about it would be among those that it prints.
     if (output.isTerminal) await print({ signal: output.closed, onRead() {} })
     else await withReadingProgress(output, print)
+    await tellGaps(reading, output)
     return exitCodes.ok
   }
   const bytes = await withReadingProgress(output, (followed) =>
-    writePieces(target, format(path, followed, options)),
+    writePieces(target, format(reading, followed, options)),
   )
+  await tellGaps(reading, output)
   const open = options.format === 'perfetto' ? '; open it in https://ui.perfetto.dev' : ''
   output.result({ path: target, bytes }, [`export  ${target}${open}`])
   return exitCodes.ok
 }
 
+async function tellGaps({ path, gaps }: Reading, output: Output): Promise<void> {
+  for (const note of await notesOfLines(path, gaps)) output.problem(note)
+}
+
+async function passOf(reading: Reading, followed: Followed): Promise<RunPass> {
+  const { pass, ...gaps } = await readViews(reading.path, followed)
+  reading.gaps = gaps
+  return pass
+}
+
+/** The files of the run, of which a forerunner may be missing. */
+async function filesOf(reading: Reading): Promise<readonly string[]> {
+  const { files, missing } = await findChain(reading.path)
+  reading.gaps = { ...reading.gaps, missing }
+  return files
+}
+
+/** Yields the lines of a file. */
+async function* batchesOf(reading: Reading, file: string, followed: Followed) {
+  const { bad, torn } = yield* readBatches(file, followed)
+  reading.gaps = { ...reading.gaps, bad: reading.gaps.bad + bad, torn }
+}
+
 /** All lines of the run, file by file. */
-async function* linesOf(path: string, followed: Followed) {
-  for (const file of (await findChain(path)).files) yield* readBatches(file, followed)
+async function* linesOf(reading: Reading, followed: Followed) {
+  for (const file of await filesOf(reading)) yield* batchesOf(reading, file, followed)
 }
 
 const spansAtOnce = 500
 
-async function* spansOf(path: string, followed: Followed) {
-  for (const file of (await findChain(path)).files) {
+async function* spansOf(reading: Reading, followed: Followed) {
+  for (const file of await filesOf(reading)) {
     const open = new OpenSpans()
-    for await (const batch of readBatches(file, followed)) {
+    for await (const batch of batchesOf(reading, file, followed)) {
       for (const line of batch) open.take(line)
       const spans = batch.filter((line) => line.section === 'span')
       for (let at = 0; at < spans.length; at += spansAtOnce) yield spans.slice(at, at + spansAtOnce)

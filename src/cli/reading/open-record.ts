@@ -109,10 +109,15 @@ function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
 
+/** Whether a live process still writes it. */
+async function isGrowing(path: string): Promise<boolean> {
+  const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
+  return new RecordWriters().isWriting(dirname(path), sessionId)
+}
+
 /** Refuses what a live process still writes. */
 export async function expectAtRest(path: string): Promise<void> {
-  const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
-  if (!(await new RecordWriters().isWriting(dirname(path), sessionId))) return
+  if (!(await isGrowing(path))) return
   throw new StateError(`${path} is still being written`, {
     code: 'RecordInUseError',
     hint: 'Wait for the end of its session.',
@@ -144,19 +149,30 @@ export const lostSession =
 
 /** The same for people: only what limits what the command shows. */
 export function recordNotes(record: OpenRecord): string[] {
-  const { bad, torn, missing, state } = record
+  const isLost = record.state === 'interrupted' && record.lines > 0
+  return [...(isLost ? [lostSession] : []), ...gapNotes(record, record.state === 'running')]
+}
+
+/** What of a record could not be read. */
+export type RecordGaps = Pick<RecordViews, 'bad' | 'torn' | 'missing'>
+
+/** The same notes for a command that reads lines instead of views. */
+export const notesOfLines = async (path: string, gaps: RecordGaps): Promise<string[]> =>
+  gapNotes({ path, ...gaps }, await isGrowing(path))
+
+function gapNotes(
+  { path, bad, torn, missing }: RecordGaps & { readonly path: string },
+  isRunning: boolean,
+): string[] {
   const notes: string[] = []
-  if (state === 'interrupted' && record.lines > 0) {
-    notes.push(lostSession)
-  }
   if (bad > 0) {
-    const check = `npx tutti journal verify ${quoteWord(nearestPath(record.path))}`
-    const copy = isPipe(record.path) ? null : findRepaired(record.path)
+    const check = `npx tutti journal verify ${quoteWord(nearestPath(path))}`
+    const copy = isPipe(path) ? null : findRepaired(path)
     const repaired = copy === null ? '' : `; its repaired copy is ${nearestPath(copy)}`
     notes.push(`${countText(bad, 'line')} skipped; see ${check}${repaired}`)
   }
   // A record that grows is torn most of the time.
-  if (torn !== null && state !== 'running') notes.push(`torn tail at line ${torn.line}`)
+  if (torn !== null && !isRunning) notes.push(`torn tail at line ${torn.line}`)
   if (missing !== null) notes.push(`its forerunner ${missing} is missing`)
   return notes
 }

@@ -7,7 +7,7 @@ import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backen
 import { Session } from '../../../src/session/session.ts'
 import { WorkflowEngine } from '../../../src/workflow/workflow-engine.ts'
 import { spansOfTraces, startReceiver, type TraceRequest } from '../../telemetry/otlp-receiver.ts'
-import { eventsOf } from '../../views/synthetic-run.ts'
+import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
 import { linesOf, recordFolder } from '../reading/record-file.ts'
 import { startCommandIn } from '../run-command.ts'
@@ -39,6 +39,12 @@ const run = (...args: readonly string[]) => startCommandIn(folder.path, ['export
 const metricNames = (text: string): Set<string> =>
   new Set(Array.from(text.matchAll(/^([a-z_]+)(?:\{| )/gm), ([, name = '']) => name))
 
+const oneTask: SyntheticRun = {
+  nodes: [{ nodeId: 'n1', cores: 1 }],
+  tasks: [{ uid: 'a', created: 0, start: 1, end: 2 }],
+  end: 2,
+}
+
 describe('tutti export', () => {
   it('export: OTLP as JSON and as protobuf are the same spans', async () => {
     const json = JSON.parse((await run(record, '--format', 'otlp')).stdout) as TraceRequest
@@ -54,6 +60,25 @@ describe('tutti export', () => {
     expect(fromWire).toHaveLength(5)
     expect(fromWire.filter(({ status }) => status?.code === 2)).toHaveLength(1)
   })
+
+  it.each(['csv', 'prometheus', 'perfetto', 'otlp'])(
+    'row 94: export %s tells of lines that it could not read',
+    async (format) => {
+      const place = recordFolder()
+      const lines = linesOf(eventsOf(oneTask))
+      writeFileSync(join(place.path, 's-1.1790000000.telemetry.jsonl'), `${lines}{"damaged\n`)
+      try {
+        const printed = await startCommandIn(place.path, ['export', '--format', format]).ended
+        expect(printed.stderr).toContain('1 line skipped; see npx tutti journal verify')
+        const args = ['export', '--format', format, '-o', 'out', '--json']
+        const written = await startCommandIn(place.path, args).ended
+        expect(written.stderr).toContain('"notice":"1 line skipped')
+        expect(written.code).toBe(0)
+      } finally {
+        place.remove()
+      }
+    },
+  )
 
   it('export: every parent of a span of a killed run is a span, too', async () => {
     const place = recordFolder()
