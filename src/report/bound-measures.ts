@@ -5,11 +5,12 @@
  */
 
 import type { RecordState } from '../record/record-views.ts'
-import { countText } from '../views/readable.ts'
+import { countText, numberText } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { Straggler } from '../views/bounds/critical-path.ts'
-import type { HeldResource, IdleReason, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
+import { type HeldResource, type IdleReason, sizeRange } from '../views/bounds/slots.ts'
+import type { SizeSpan, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
 
 /** What the sentences are about. */
 export type Bound =
@@ -47,15 +48,16 @@ export interface ClassShare {
   readonly text: string
 }
 
+/** The time of all slots: of as many as there were each time. */
+export const slotTimeOf = ({ slotSeconds: { noSlotFitted, ...others } }: BoundsView): number =>
+  [...Object.values(others), ...Object.values(noSlotFitted)].reduce((sum, one) => sum + one, 0)
+
 /** What all slots did. The largest fractions are rounded up, except that of what ran. */
-export function classSharesOf({
-  slotSeconds,
-  slots,
-  seconds: length,
-}: BoundsView): Readonly<Record<SlotClass, ClassShare>> {
-  const { noSlotFitted, ...others } = slotSeconds
+export function classSharesOf(bounds: BoundsView): Readonly<Record<SlotClass, ClassShare>> {
+  const { noSlotFitted, ...others } = bounds.slotSeconds
+  const time = slotTimeOf(bounds)
   const all = Object.entries({ ...others, ...noSlotFitted })
-  const exact = new Map(all.map(([key, seconds]) => [key, (100 * seconds) / (slots * length)]))
+  const exact = new Map(all.map(([key, seconds]) => [key, (100 * seconds) / time]))
   const whole = new Map([...exact].map(([key, share]) => [key, Math.floor(share)]))
   whole.set('ran', Math.round(exact.get('ran') ?? 0))
   const fraction = (key: string): number => (exact.get(key) ?? 0) % 1
@@ -104,6 +106,8 @@ export interface LeastTime {
   readonly resource: HeldResource
   readonly backend: string
   readonly seconds: number
+  /** If there were twice as much of it. */
+  readonly doubled: number
   /** What there was of it, in words. */
   readonly of: string
 }
@@ -116,27 +120,55 @@ export function leastTimesOf(
   freed: ChangedRun['freed'] = {},
 ): LeastTime[] {
   return backends
-    .flatMap(({ backend, capacity, held }) =>
-      resources
-        .filter((resource) => capacity[resource] > 0)
-        .map((resource) => ({
-          resource,
-          backend,
-          seconds:
-            Math.max(0, held[resource] - (freed[backend]?.[resource] ?? 0)) / capacity[resource],
-          of: nameOf(resource, capacity[resource]) + (backends.length > 1 ? ` of ${backend}` : ''),
-        })),
+    .flatMap(({ backend, sizes, held }) =>
+      resources.flatMap((resource) => {
+        const range = sizeRange(sizes, resource)
+        // Of the others, 0 is a size that is not told, or no limit.
+        const isNumber = resource === 'cores' || resource === 'gpus'
+        if ((isNumber ? range.most : range.least) === 0) return []
+        const asked = Math.max(0, held[resource] - (freed[backend]?.[resource] ?? 0))
+        return [
+          {
+            resource,
+            backend,
+            seconds: secondsFor(asked, resource, sizes),
+            doubled: secondsFor(asked / 2, resource, sizes),
+            of: nameOf(resource, range) + (backends.length > 1 ? ` of ${backend}` : ''),
+          },
+        ]
+      }),
     )
     .toSorted((a, b) => b.seconds - a.seconds)
 }
 
-function nameOf(resource: HeldResource, count: number): string {
-  if (resource === 'cores') return countText(count, 'slot')
-  if (resource === 'gpus') return `its gpus (${count})`
-  if (resource === 'memory') return `its ${countText(count, 'MB', 'MB')} of memory`
+/** How long it takes at least to hold so much, from the start of the run on. */
+function secondsFor(units: number, resource: HeldResource, sizes: readonly SizeSpan[]): number {
+  let [rest, seconds] = [units, 0]
+  for (const { seconds: length, capacity } of sizes) {
+    const most = length * capacity[resource]
+    if (rest <= most) return seconds + (rest === 0 ? 0 : rest / capacity[resource])
+    rest -= most
+    seconds += length
+  }
+  return seconds
+}
+
+type SizeRange = ReturnType<typeof sizeRange>
+
+const rangeText = ({ least, most }: SizeRange, one: string, many?: string): string =>
+  (least === most ? '' : `${numberText(least)} to `) + countText(most, one, many)
+
+/** How many slots there were, in words. */
+export const slotsText = ({ slots, fewestSlots }: BoundsView): string =>
+  rangeText({ least: fewestSlots, most: slots }, 'slot')
+
+function nameOf(resource: HeldResource, range: SizeRange): string {
+  if (resource === 'cores') return rangeText(range, 'slot')
+  if (resource === 'gpus') return `its gpus (${rangeText(range, '', '').trimEnd()})`
+  if (resource === 'memory') return `its ${rangeText(range, 'MB', 'MB')} of memory`
   return resource === 'workers'
-    ? `${countText(count, 'worker')} for functions (\`workers\`)`
-    : `${countText(count, 'slot')} for programs (\`maxProcesses\`)`
+    ? `${rangeText(range, 'worker')} for functions (\`workers\`)`
+    : `${rangeText(range, 'slot')} for programs (\`maxProcesses\`)`
 }
 
 export const isSlotResource = (resource: HeldResource): boolean =>
@@ -158,7 +190,13 @@ export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Strag
 export const pathBoundOf = (bounds: BoundsView): Bound =>
   stragglerOnPath(bounds) === null ? 'critical path' : 'straggler'
 
-const noSlots: LeastTime = { resource: 'cores', backend: '', seconds: 0, of: '0 slots' }
+const noSlots: LeastTime = {
+  resource: 'cores',
+  backend: '',
+  seconds: 0,
+  doubled: 0,
+  of: '0 slots',
+}
 
 /** The slots that were in use most: cores, unless a smaller number of workers or programs was. */
 export const scarcestSlots = (bounds: BoundsView): LeastTime =>

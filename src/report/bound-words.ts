@@ -11,7 +11,8 @@ import {
   pathBoundOf,
   percent,
 } from './bound-measures.ts'
-import { scarcestSlots, smallestShare, stragglerOnPath } from './bound-measures.ts'
+import { scarcestSlots, slotsText, slotTimeOf, smallestShare } from './bound-measures.ts'
+import { stragglerOnPath } from './bound-measures.ts'
 
 export interface BoundWords {
   readonly bound: Bound | null
@@ -203,8 +204,9 @@ const pathText = ({ criticalPath }: BoundsView): string =>
 
 /** Unless the first sentence has said it. */
 function idleSentences(bound: Bound, bounds: BoundsView): string[] {
-  const { slotSeconds, slots, seconds } = bounds
-  if (bound === 'slots' && scarcestSlots(bounds).of === countText(slots, 'slot')) return []
-  const busy = percent(slotSeconds.ran / (slots * seconds))
-  return [`${countText(slots, 'slot')} ran tasks for ${busy} of ${secondsText(seconds)}.`]
+  const { slotSeconds, seconds } = bounds
+  const slots = slotsText(bounds)
+  if (bound === 'slots' && scarcestSlots(bounds).of === slots) return []
+  const busy = percent(slotSeconds.ran / slotTimeOf(bounds))
+  return [`${slots} ran tasks for ${busy} of ${secondsText(seconds)}.`]
 }

@@ -1,5 +1,6 @@
 /** The page about two runs side by side: what became slower, and what bounded each. Pure. */
 
+import { slotTimeOf } from './bound-measures.ts'
 import { numberText, rateText, secondsText, shortNames } from '../views/readable.ts'
 import { isComparable, likenessOf, noise, pairsOf, percent, rateOf } from './comparison-verdict.ts'
 import { compareWords } from './comparison-words.ts'
@@ -66,7 +67,7 @@ interface Total {
 }
 
 const used = ({ bounds }: ReportData): number =>
-  bounds.slotSeconds.ran / Math.max(1e-9, bounds.slots * bounds.seconds)
+  bounds.slotSeconds.ran / Math.max(1e-9, slotTimeOf(bounds))
 
 const totals: readonly Total[] = [
   { what: 'tasks', of: ({ counts }) => counts.tasks, show: numberText },

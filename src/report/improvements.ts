@@ -12,7 +12,7 @@ import type { IdleReason } from '../views/bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
 import { idleLength, isOtherResource, isSlotResource, type LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
-import { pathBoundOf, percent, scarcestSlots, smallestShare } from './bound-measures.ts'
+import { pathBoundOf, percent, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
 
 export interface Improvement {
   /** What it is about; `null` for none of the bounds. */
@@ -100,17 +100,18 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
 
 /** The least time of the run if there were twice as much of this. */
 function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
-  const { resource, backend, seconds } = doubled
+  const { resource, backend } = doubled
   // More slots are more cores, workers and programs at a time.
   const isDoubled = (one: LeastTime): boolean =>
     one.backend === backend &&
     (one.resource === resource || (isSlotResource(resource) && isSlotResource(one.resource)))
   const others = leastTimesOf(bounds).filter((one) => !isDoubled(one))
-  return Math.max(longest(bounds.criticalPath.seconds, others), seconds / 2)
+  return Math.max(longest(bounds.criticalPath.seconds, others), doubled.doubled)
 }
 
 function idleImprovements(bounds: BoundsView): Improvement[] {
-  const { slots, seconds, criticalPath } = bounds
+  const { seconds, criticalPath } = bounds
+  const time = slotTimeOf(bounds)
   // Of a run with a long path, or with tasks that wait for slots, those say why slots were idle.
   const isOpen = criticalPath.share < mostOfIdle && mostFullSeconds(bounds) < seconds / 2
   const shares = classSharesOf(bounds)
@@ -119,10 +120,10 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
     .flatMap(({ bound, class: own, seconds: all }) => {
       // When all tasks are ready, the slots that have nothing more to do wait for none.
       const idle = bound === 'tasks' ? notYetReadyOf(bounds) : all
-      if (idle < smallestShare * slots * seconds) return []
+      if (idle < smallestShare * time) return []
       const lost = lostTo(bounds, { bound, reason: own, idle })
       const others = leastTimesOf(bounds).filter(({ resource }) => resource !== bound)
-      const part = idle === all ? shares[own].text : percent(idle / (slots * seconds))
+      const part = idle === all ? shares[own].text : percent(idle / time)
       return sentence(
         bounds,
         { bound, least: longest(criticalPath.seconds, others), lost },
@@ -138,12 +139,12 @@ function lostTo(
   bounds: BoundsView,
   { bound, reason, idle }: { bound: Bound; reason: IdleReason; idle: number },
 ): number {
-  const { slots, seconds, slotSeconds } = bounds
+  const { seconds, slotSeconds } = bounds
   // One free gpu may be all that a few tasks wait for, while most slots have nothing to do.
   if (lackedResources.has(bound)) return idleLength(bounds, reason)
   // As many slots as were held back or ran are what the tasks can use.
   if (bound === 'dispatcher') return (seconds * idle) / (idle + slotSeconds.ran)
-  return idle / slots
+  return (seconds * idle) / slotTimeOf(bounds)
 }
 
 const lackedResources: ReadonlySet<Bound> = new Set(['gpus', 'memory', 'labels'])
@@ -171,8 +172,8 @@ function atBest(bounds: BoundsView, change: Change, what: string): Improvement[]
 function resourceImprovements(bounds: BoundsView): Improvement[] {
   const scarce = leastTimesOf(bounds).find(isOtherResource)
   if (scarce === undefined) return []
-  const { resource: bound, seconds } = scarce
-  const change = { bound, least: doubledSeconds(bounds, scarce), lost: seconds / 2 }
+  const { resource: bound, seconds, doubled } = scarce
+  const change = { bound, least: doubledSeconds(bounds, scarce), lost: seconds - doubled }
   return atBest(bounds, change, `With twice as ${bound === 'gpus' ? 'many gpus' : 'much memory'}`)
 }
 
@@ -181,7 +182,7 @@ const shortestWait = 1e-5
 
 /** More slots help where a task waited for one. */
 function slotImprovements(bounds: BoundsView): Improvement[] {
-  const { seconds, slots, slotSeconds } = bounds
+  const { seconds, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
   if (full >= smallestShare * seconds) {
     const least = doubledSeconds(bounds, scarcestSlots(bounds))
@@ -189,7 +190,7 @@ function slotImprovements(bounds: BoundsView): Improvement[] {
   }
   // Where tasks waited for labels, further slots with those would help.
   if (slotSeconds.noSlotFitted.labels > 0) return []
-  const idle = percent(1 - slotSeconds.ran / (slots * seconds))
+  const idle = percent(1 - slotSeconds.ran / slotTimeOf(bounds))
   const text =
     full < shortestWait
       ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +

@@ -9,12 +9,14 @@ import { reportOf } from './synthetic-reports.ts'
 const queue = (count: number): SyntheticTask[] =>
   Array.from({ length: count }, (_, at) => ({ uid: `t${at}`, start: at, end: at + 1 }))
 
+const oneMore = queue(5).map((task) => ({ ...task, uid: `u${task.uid}` }))
+
 /** A run of 10 s whose second half comes 30 s later, in a file of its own. */
-function resumedEvents(): ViewEvent[] {
+function resumedEvents(again: readonly SyntheticTask[] = oneMore, cores = 1, end = 5): ViewEvent[] {
   const nodes = [{ nodeId: 'n1', cores: 1 }]
   const first = eventsOf({ nodes, tasks: queue(6).slice(0, 5), end: 5 })
-  const again = queue(5).map((task) => ({ ...task, uid: `u${task.uid}` }))
-  const second = eventsOf({ nodes, tasks: again, end: 5 }).map((event) => ({
+  const larger = [{ nodeId: 'n1', cores }]
+  const second = eventsOf({ nodes: larger, tasks: again, end }).map((event) => ({
     ...event,
     event_time: event.event_time + 35,
     session_id: 's-2',
@@ -38,6 +40,21 @@ describe('a run that was resumed', () => {
     const html = [...renderReport(report)].join('')
     expect(html).toContain('data-seconds="10"')
     expect(html).toContain('Times between two files of the run are left out.')
+  })
+
+  it('report: slots that a resumed run had later do not count before', () => {
+    const again = Array.from({ length: 8 }, (_, at) => {
+      const start = Math.floor(at / 4)
+      return { uid: `u${at}`, start, end: start + 1, worker: `n1/local/w${at % 4}` }
+    })
+    const { bounds, words } = reportOf(passOver(resumedEvents(again, 4, 2)))
+    expect(bounds).toMatchObject({ seconds: 7, slots: 4, fewestSlots: 1 })
+    expect(bounds.slotSeconds).toMatchObject({ ran: 13, heldBack: 0, nodeAway: 0, noTaskReady: 0 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences[0]).toContain('1 to 4 slots ran tasks 100 % of the time')
+    expect(words.improvements.join('\n')).not.toContain('If ready tasks started')
+    // Its 13 s in twice as many: 5 s of two slots, and 0.38 s of eight.
+    expect(words.improvements[0]).toContain('after 5.38 s at best, instead of 7.00 s')
   })
 
   it('report: what agents did between two files counts, and is told in words', () => {

@@ -198,7 +198,11 @@ it('bounds: whatever happens, each second of each slot is in exactly one class',
         void clock.advance(500)
       }
       const shown = boundsOf(pass)
-      expect(sumOf(shown)).toBeCloseTo(shown.slots * shown.seconds, 6)
+      const sizes = shown.backends.flatMap((backend) => backend.sizes)
+      const time = sizes.reduce((sum, { seconds, capacity }) => sum + seconds * capacity.cores, 0)
+      expect(sumOf(shown)).toBeCloseTo(time, 6)
+      const length = sizes.reduce((sum, { seconds }) => sum + seconds, 0)
+      expect(length).toBeCloseTo(shown.backends.length * shown.seconds, 6)
       const { ran, noTaskReady, noSlotFitted, heldBack, nodeAway } = shown.slotSeconds
       const all = [ran, noTaskReady, heldBack, nodeAway, ...Object.values(noSlotFitted)]
       expect(Math.min(...all)).toBeGreaterThanOrEqual(0)

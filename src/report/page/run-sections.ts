@@ -3,7 +3,7 @@
 import { countText, rateText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { describeRun, durationOf } from '../verdict.ts'
-import { classSharesOf } from '../bound-measures.ts'
+import { classSharesOf, slotTimeOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
@@ -46,7 +46,7 @@ export function problemBox(data: ReportData, whose = ''): string {
 
 function keyNumbers(data: ReportData): string {
   const { counts, bounds, run } = data
-  const total = bounds.slots * bounds.seconds
+  const total = slotTimeOf(bounds)
   const seconds = durationOf(data)
   const item = (label: string, value: string, isBad = false): string =>
     `<li><strong${isBad ? ' class="bad"' : ''}>${escape(value)}</strong>${escape(label)}</li>`
@@ -82,8 +82,8 @@ const classLabels = [
 
 export function boundsSection(data: ReportData): string {
   const { bounds, words, health } = data
-  const { slots, seconds, criticalPath } = bounds
-  const total = slots * seconds
+  const { criticalPath } = bounds
+  const total = slotTimeOf(bounds)
   const [first = '', ...others] = words.sentences
   if (health.clockStep > 0) {
     const lead = `<p class="lead">${escape(first)}</p>`
@@ -155,7 +155,7 @@ function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
 
 export function resourcesSection({ nodes, series, bounds, health }: ReportData): string {
   if (nodes.length === 0) return ''
-  const total = bounds.slots * bounds.seconds
+  const total = slotTimeOf(bounds)
   const isKnown = total > 0 && health.clockStep === 0
   const used = isKnown ? bounds.slotSeconds.ran / total : null
   const value = (one: number | null): string => (one === null ? '-' : `${Math.round(one)} %`)

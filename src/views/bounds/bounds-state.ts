@@ -9,7 +9,8 @@ import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
 import { type BlockTree, createBlockTree, followBlockAttempt, followBlocks } from './block-tree.ts'
-import type { SlotLimit, SlotNode, SlotRequest } from './slots.ts'
+import { type NodeSize, noSize, type SlotLimit, type SlotNode } from './slots.ts'
+import type { SlotRequest } from './slots.ts'
 import { createTaskTimes, leftAt, moveStart, recordReady, recordStage } from './task-times.ts'
 import { setRun, storyOf, type TaskTimes } from './task-times.ts'
 
@@ -32,6 +33,9 @@ export interface BoundsState {
   /** Tasks that ran when the session before was killed: when this one was told that they began. */
   readonly begunAgain: Map<number, number>
   readonly blocks: BlockTree
+  /** How many sessions of the run are over, and when the next one began. */
+  session: number
+  sessionStart: number
   firstTime: number
   lastTime: number
 }
@@ -63,6 +67,8 @@ const mostPauses = 1000
 const mostNodes = 10_000
 /** A node that comes and goes more often counts as being there. */
 const mostChanges = 1000
+/** One that changes its size more often has its last one from then on. */
+const mostSizes = 100
 
 export const createBounds = (): BoundsState => ({
   times: createTaskTimes(),
@@ -76,6 +82,8 @@ export const createBounds = (): BoundsState => ({
   attended: [],
   begunAgain: new Map(),
   blocks: createBlockTree(),
+  session: 0,
+  sessionStart: -Infinity,
   firstTime: Infinity,
   lastTime: -Infinity,
 })
@@ -88,10 +96,16 @@ export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep)
   else followTask(state, event, step)
 }
 
-/** The nodes of a session leave with it. */
-function endSession({ nodes, pauses, lastTime, blocks }: BoundsState, next: number): void {
+/** The nodes of a session leave with it: what does not join the next one is no slot of that. */
+function endSession(state: BoundsState, next: number): void {
+  const { nodes, pauses, lastTime, blocks } = state
   blocks.open.clear()
-  for (const node of nodes) leave(node, lastTime)
+  for (const node of nodes) {
+    leave(node, lastTime)
+    if (node.cores > 0) resize(node, noSize, next)
+  }
+  state.session++
+  state.sessionStart = next
   if (next <= lastTime || pauses.length >= mostPauses) return
   pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
 }
@@ -240,7 +254,7 @@ function labelsOf(value: unknown): Readonly<Record<string, string>> {
 
 function followNodes(state: BoundsState, event: ViewEvent): void {
   const { event_type: type, event_time: time } = event
-  if (type === 'tutti.NodeJoined') join(nodeOf(state, event), event)
+  if (type === 'tutti.NodeJoined') join(state, nodeOf(state, event), event)
   else if (type === 'tutti.NodeLost' || type === 'tutti.NodeDrained') {
     const known = state.nodeNumbers.get(nodeKey(event.backend, event.node_id))
     leave(state.nodes[known ?? -1], time)
@@ -255,22 +269,55 @@ function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode |
   const key = nodeKey(backend, node_id)
   const known = state.nodeNumbers.get(key)
   if (known !== undefined || state.nodes.length >= mostNodes) return state.nodes[known ?? -1]
-  const capacity = { cores: 0, gpus: 0, memoryMb: 0, workers: 0, processes: 0, labels: {} }
-  state.nodes.push({ backend, nodeId: node_id ?? '', ...capacity, changes: [] })
+  const earlier = state.session === 0 ? [] : [{ ...noSize, until: state.sessionStart }]
+  const { session } = state
+  const nodeId = node_id ?? ''
+  state.nodes.push({ backend, nodeId, ...noSize, earlier, session: session - 1, changes: [] })
   state.nodeNumbers.set(key, state.nodes.length - 1)
   return state.nodes.at(-1)
 }
 
-/** A node that comes back with less or more has its largest size all the time. */
-function join(node: SlotNode | undefined, event: ViewEvent): void {
+/** Its size counts from here on, and in this session also before it joins for the first time. */
+function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent): void {
   if (node === undefined) return
-  node.cores = Math.max(node.cores, numberOf(event.cores) ?? 0)
-  node.gpus = Math.max(node.gpus, numberOf(event.gpus) ?? 0)
-  node.memoryMb = Math.max(node.memoryMb, numberOf(event.memory_mb) ?? 0)
-  node.workers = Math.max(node.workers, numberOf(event.attributes['workers']) ?? 0)
-  node.processes = Math.max(node.processes, numberOf(event.attributes['max_processes']) ?? 0)
-  node.labels = labelsOf(event.labels)
+  const { session, sessionStart } = state
+  const { earlier } = node
+  const size = sizeOf(event)
+  if (node.session === session) resize(node, size, event.event_time)
+  else {
+    const isNext = node.session === session - 1
+    if (isNext && isSameSize(earlier.at(-1), size)) earlier.pop()
+    if (!isNext && earlier.length < mostSizes) earlier.push({ ...noSize, until: sessionStart })
+    Object.assign(node, size)
+  }
+  node.session = session
   if (!isHere(node) && node.changes.length < mostChanges) node.changes.push(event.event_time)
+}
+
+const sizeOf = ({ cores, gpus, memory_mb, labels, attributes }: ViewEvent): NodeSize => ({
+  cores: numberOf(cores) ?? 0,
+  gpus: numberOf(gpus) ?? 0,
+  memoryMb: numberOf(memory_mb) ?? 0,
+  workers: numberOf(attributes['workers']) ?? 0,
+  processes: numberOf(attributes['max_processes']) ?? 0,
+  labels: labelsOf(labels),
+})
+
+function resize(node: SlotNode, size: NodeSize, time: number): void {
+  const { cores, gpus, memoryMb, workers, processes, labels, earlier } = node
+  const before = { cores, gpus, memoryMb, workers, processes, labels }
+  if (isSameSize(before, size)) return
+  // Times may go back where the clock was changed.
+  const until = Math.max(time, earlier.at(-1)?.until ?? -Infinity)
+  if (earlier.length < mostSizes) earlier.push({ ...before, until })
+  Object.assign(node, size)
+}
+
+function isSameSize(a: NodeSize | undefined, b: NodeSize): boolean {
+  if (a === undefined) return false
+  const told = ({ cores, gpus, memoryMb, workers, processes, labels }: NodeSize): string =>
+    JSON.stringify([cores, gpus, memoryMb, workers, processes, labels])
+  return told(a) === told(b)
 }
 
 function leave(node: SlotNode | undefined, time: number): void {

@@ -24,9 +24,11 @@ export interface BoundsView {
   readonly attended: readonly Pause[]
   /** Whether the run began before `from`: its oldest attempts are known by coarse lanes only. */
   readonly isPartial: boolean
-  /** Of all nodes that were ever there. Without told nodes: the workers. */
+  /** Of all nodes, also while they are away. Without told nodes: the workers. */
   readonly slots: number
-  /** `slots * seconds`, by what they did. */
+  /** Less than `slots` where nodes, or a resumed run, had other sizes for a part of the time. */
+  readonly fewestSlots: number
+  /** Of as many slots as there were each time, by what they did. */
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
   /** Of attempts that failed, were retried or lost; in seconds of slots. */

@@ -6,9 +6,9 @@ import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { mayBeFollowed } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
 import { type LanesState, outcomes } from '../panels/lanes.ts'
-import { classifySlots } from './slot-classes.ts'
-import { createSlotSeconds, type Intervals, oneCore, type SlotNode } from './slots.ts'
-import type { SlotRun, SlotSeconds, SlotUse } from './slots.ts'
+import { classifySlots } from './classes/slot-classes.ts'
+import { createSlotSeconds, type Intervals, noSize, oneCore, sizeRange } from './slots.ts'
+import type { SlotNode, SlotRun, SlotSeconds, SlotUse } from './slots.ts'
 import { storyOf } from './task-times.ts'
 
 interface Range {
@@ -23,6 +23,7 @@ export interface BackendUse extends SlotUse {
 
 interface SlotsView {
   readonly slots: number
+  readonly fewestSlots: number
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
   /** Of attempts that failed, were retried or lost; in seconds of slots. */
@@ -31,12 +32,12 @@ interface SlotsView {
 
 /** In times without the pauses of the run, as is `range`. */
 export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Range): SlotsView {
-  const hasNodes = state.nodes.some(({ cores }) => cores > 0)
+  const hasNodes = state.nodes.some(hasCores)
   const nodes = hasNodes ? state.nodes.map(withoutPauses(state)) : nodesOfLanes(query, range.from)
   const slotSeconds = createSlotSeconds()
   const uses: BackendUse[] = []
   let failedSeconds = 0
-  const backends = new Set(nodes.filter(({ cores }) => cores > 0).map(({ backend }) => backend))
+  const backends = new Set(nodes.filter(hasCores).map(({ backend }) => backend))
   for (const backend of backends) {
     const own = nodes.filter((node) => node.backend === backend)
     const { requests } = state
@@ -52,15 +53,22 @@ export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Ran
     }
     uses.push({ backend, ...classifySlots(run, slotSeconds) })
   }
-  const slots = nodes.reduce((sum, { cores }) => sum + cores, 0)
-  return { slots, slotSeconds, backends: uses, failedSeconds }
+  const ranges = uses.map(({ sizes }) => sizeRange(sizes, 'cores'))
+  const slots = ranges.reduce((sum, { most }) => sum + most, 0)
+  const fewestSlots = ranges.reduce((sum, { least }) => sum + least, 0)
+  return { slots, fewestSlots, slotSeconds, backends: uses, failedSeconds }
 }
+
+/** At any time. */
+const hasCores = ({ cores, earlier }: SlotNode): boolean =>
+  cores > 0 || earlier.some((size) => size.cores > 0)
 
 const withoutPauses =
   ({ pauses }: BoundsState) =>
   (node: SlotNode): SlotNode => ({
     ...node,
     changes: node.changes.map((time) => activeTime(pauses, time)),
+    earlier: node.earlier.map((size) => ({ ...size, until: activeTime(pauses, size.until) })),
   })
 
 /** In a record without told nodes every worker is a slot. */
@@ -72,8 +80,9 @@ function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
     if (known !== undefined) known.cores++
     else {
       const [backend = '', nodeId = ''] = JSON.parse(textAt(lanes.nodes, number)) as string[]
-      const capacity = { cores: 1, gpus: 0, memoryMb: 0, workers: 0, processes: 0, labels: {} }
-      nodes.set(number, { backend, nodeId, ...capacity, changes: [from] })
+      const size = { ...noSize, cores: 1 }
+      const node = { backend, nodeId, ...size, earlier: [], session: 0, changes: [from] }
+      nodes.set(number, node)
     }
   }
   return [...nodes.values()]

@@ -13,9 +13,8 @@ export interface SlotRequest {
   readonly labels: Readonly<Record<string, string>>
 }
 
-export interface SlotNode {
-  readonly backend: string
-  readonly nodeId: string
+/** What a node has. */
+export interface NodeSize {
   cores: number
   gpus: number
   /** 0 when it is not known. */
@@ -24,6 +23,16 @@ export interface SlotNode {
   workers: number
   processes: number
   labels: Readonly<Record<string, string>>
+}
+
+/** With the size that it has in the end. */
+export interface SlotNode extends NodeSize {
+  readonly backend: string
+  readonly nodeId: string
+  /** The sizes that it had before, in their order; 0 cores in sessions that it did not join. */
+  readonly earlier: (NodeSize & { readonly until: number })[]
+  /** The number of the session that it has joined last. */
+  session: number
   /** When it joined, left, joined again, and so on. */
   readonly changes: number[]
 }
@@ -45,7 +54,7 @@ export type SlotResource = HeldResource | 'labels'
 /** Why a slot is idle. */
 export type IdleReason = 'noTaskReady' | 'heldBack' | 'nodeAway' | SlotResource
 
-/** Core-seconds by class; together they are all cores times the length of the run. */
+/** Core-seconds by class; together they are those of all cores, as many as there were each time. */
 export interface SlotSeconds {
   ran: number
   /** No task was ready for a free slot. */
@@ -72,10 +81,17 @@ export interface SlotRun {
   readonly to: number
 }
 
-/** What the tasks of one backend held of its nodes. */
-export interface SlotUse {
+/** A part of a run in which the sizes of all nodes together did not change. */
+export interface SizeSpan {
+  readonly seconds: number
   /** Of all nodes; 0 where it is not known, or without a limit. */
   readonly capacity: Readonly<Record<HeldResource, number>>
+}
+
+/** What the tasks of one backend held of its nodes. */
+export interface SlotUse {
+  /** In the order of their times; most runs have one. */
+  readonly sizes: readonly SizeSpan[]
   /** Units times seconds. */
   readonly held: Readonly<Record<HeldResource, number>>
   /** In which a task was ready, and all slots that it fits were in use. */
@@ -99,3 +115,25 @@ export const createSlotSeconds = (): SlotSeconds => ({
 
 /** The request of a task of which nothing is known. */
 export const oneCore = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, limit: null } as const
+
+export const noSize: Readonly<NodeSize> = {
+  cores: 0,
+  gpus: 0,
+  memoryMb: 0,
+  workers: 0,
+  processes: 0,
+  labels: {},
+}
+
+/** The smallest and the largest size of all nodes together. */
+export function sizeRange(
+  sizes: readonly SizeSpan[],
+  resource: HeldResource,
+): { readonly least: number; readonly most: number } {
+  let [least, most] = [Infinity, 0]
+  for (const { capacity } of sizes) {
+    least = Math.min(least, capacity[resource])
+    most = Math.max(most, capacity[resource])
+  }
+  return { least, most }
+}

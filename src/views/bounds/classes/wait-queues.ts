@@ -1,6 +1,6 @@
 /** The tasks that wait for slots, in the order of their requests. Five bytes a wait. */
 
-import type { Intervals } from './slots.ts'
+import type { Intervals } from '../slots.ts'
 
 /** Which task of each request has waited longest. */
 export class WaitQueues {

@@ -3,7 +3,7 @@
  * held back first.
  */
 
-import type { IdleReason, SlotSeconds } from './slots.ts'
+import type { IdleReason, SlotSeconds } from '../slots.ts'
 
 export class IdleTimes {
   readonly seconds = createReasons()

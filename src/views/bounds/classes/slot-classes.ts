@@ -6,15 +6,18 @@
 
 import type {
   HeldResource,
+  NodeSize,
+  SizeSpan,
   SlotLimit,
-  SlotNode,
   SlotRequest,
   SlotResource,
   SlotRun,
   SlotSeconds,
   SlotUse,
-} from './slots.ts'
-import { oneCore } from './slots.ts'
+} from '../slots.ts'
+import { oneCore } from '../slots.ts'
+import { createHeld, type FreeNode, resizeNode, sizeChangesOf } from './free-node.ts'
+import { toFreeNode, TotalSize } from './free-node.ts'
 import { IdleTimes } from './idle-times.ts'
 import { earliestOf, TimeStream } from './time-streams.ts'
 import { WaitQueues } from './wait-queues.ts'
@@ -30,9 +33,18 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
     const found = moves[at]
     if (found !== undefined) slots.move(found.node, found.isJoin)
   }
+  const sizes = sizeChangesOf(nodes)
+  const resize = (at: number): void => {
+    const found = sizes[at]
+    if (found !== undefined) slots.resize(found.node, found.size)
+  }
   const use = (at: number, change: number): void =>
     slots.use(uses.node[at] ?? 0, uses.request[at] ?? 0, change)
   const streams = [
+    new TimeStream(
+      Float64Array.from(sizes, ({ time }) => time),
+      resize,
+    ),
     new TimeStream(
       Float64Array.from(moves, ({ time }) => time),
       move,
@@ -66,20 +78,6 @@ interface Room {
   elsewhere: number
 }
 
-interface FreeNode {
-  readonly node: SlotNode
-  /** The requests that may run here, by their indexes. */
-  readonly requests: readonly number[]
-  /** Those of its backend that may not: it lacks their labels. */
-  readonly unlabelled: readonly number[]
-  isHere: boolean
-  cores: number
-  gpus: number
-  memoryMb: number
-  workers: number
-  processes: number
-}
-
 const noRoom: Room = {
   ready: 0,
   nodes: 0,
@@ -91,52 +89,12 @@ const noRoom: Room = {
   elsewhere: 0,
 }
 
-function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode {
-  const { backend, cores, gpus, memoryMb, workers, processes } = node
-  const own = requests.flatMap((request, at) => (request.backend === backend ? [at] : []))
-  const mayRun = (at: number): boolean => hasLabels(node, requests[at]?.labels ?? {})
-  return {
-    node,
-    requests: own.filter(mayRun),
-    unlabelled: own.filter((at) => !mayRun(at)),
-    isHere: false,
-    cores,
-    gpus,
-    memoryMb: memoryMb === 0 ? Infinity : memoryMb,
-    workers: workers === 0 ? Infinity : workers,
-    processes: processes === 0 ? Infinity : processes,
-  }
-}
-
 /** Texts that were read from a file are slow as keys, those of the program are not. */
 function withOwnLimit(request: SlotRequest): SlotRequest {
   const { limit } = request
   return {
     ...request,
     limit: limit === null ? null : limit === 'workers' ? 'workers' : 'processes',
-  }
-}
-
-const createHeld = (): Record<HeldResource, number> => ({
-  cores: 0,
-  gpus: 0,
-  memory: 0,
-  workers: 0,
-  processes: 0,
-})
-
-function capacityOf(nodes: readonly SlotNode[]): Record<HeldResource, number> {
-  const sum = (size: (node: SlotNode) => number): number =>
-    nodes.reduce((all, node) => all + size(node), 0)
-  /** Without a limit on one node there is none. */
-  const limit = (size: (node: SlotNode) => number): number =>
-    nodes.every((node) => size(node) > 0) ? sum(size) : 0
-  return {
-    cores: sum(({ cores }) => cores),
-    gpus: sum(({ gpus }) => gpus),
-    memory: limit(({ memoryMb }) => memoryMb),
-    workers: limit(({ workers }) => workers),
-    processes: limit(({ processes }) => processes),
   }
 }
 
@@ -147,11 +105,15 @@ class Slots {
   readonly #nodes: readonly FreeNode[]
   readonly #queues: WaitQueues
   readonly #sums: SlotSeconds
-  readonly #capacity: Readonly<Record<HeldResource, number>>
+  readonly #total = new TotalSize()
+  readonly #spans: SizeSpan[] = []
   readonly #busy = createHeld()
   readonly #held = createHeld()
   readonly #idle: IdleTimes
   readonly #lastReady: number
+  #capacity: Readonly<Record<HeldResource, number>>
+  /** When the nodes have got that size. */
+  #sizedAt: number
   #notYetReady = 0
   #coresHere = 0
   #fullSeconds = 0
@@ -162,7 +124,9 @@ class Slots {
     this.#queues = new WaitQueues(waits, requests.length)
     this.#rooms = requests.map(() => ({ ...noRoom }))
     this.#nodes = nodes.map((node) => toFreeNode(node, requests))
-    this.#capacity = capacityOf(nodes)
+    for (const { size } of this.#nodes) this.#total.add(size)
+    this.#capacity = this.#total.toCapacity()
+    this.#sizedAt = from
     this.#sums = sums
     this.#idle = new IdleTimes(sums)
     this.#lastReady = lastReady
@@ -170,8 +134,10 @@ class Slots {
   }
 
   toUse(): SlotUse {
+    this.#endSpan()
+    const none = { seconds: 0, capacity: this.#capacity }
     return {
-      capacity: this.#capacity,
+      sizes: this.#spans.length === 0 ? [none] : this.#spans,
       held: this.#held,
       fullSeconds: this.#fullSeconds,
       idleSeconds: this.#idle.seconds,
@@ -218,10 +184,28 @@ class Slots {
   move(node: number, isJoin: boolean): void {
     const found = this.#nodes[node]
     if (found === undefined || found.isHere === isJoin) return
-    this.#coresHere += isJoin ? found.node.cores : -found.node.cores
+    this.#coresHere += isJoin ? found.size.cores : -found.size.cores
     this.#changeNode(found, () => {
       found.isHere = isJoin
     })
+  }
+
+  /** It may be away meanwhile: then this is what is missing. */
+  resize(node: number, size: NodeSize): void {
+    const found = this.#nodes[node]
+    if (found === undefined) return
+    this.#endSpan()
+    this.#total.add(found.size, -1)
+    this.#total.add(size)
+    this.#capacity = this.#total.toCapacity()
+    if (found.isHere) this.#coresHere += size.cores - found.size.cores
+    this.#changeNode(found, () => resizeNode(found, size, this.#requests))
+  }
+
+  #endSpan(): void {
+    const seconds = this.#now - this.#sizedAt
+    if (seconds > 0) this.#spans.push({ seconds, capacity: this.#capacity })
+    this.#sizedAt = this.#now
   }
 
   #changeNode(node: FreeNode, change: () => void): void {
@@ -391,6 +375,3 @@ function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
 
 /** Those of which a slot is made. */
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
-
-const hasLabels = ({ labels }: SlotNode, asked: SlotRequest['labels']): boolean =>
-  Object.entries(asked).every(([name, value]) => labels[name] === value)
