@@ -107,7 +107,7 @@ export function distinct(): void {
   }
   const [base, ours] = [median(rates['none'] ?? []), median(rates['cache'] ?? [])]
   table(
-    ['16 clients, distinct prompts', 'tokens/s', 'ratio', 'wanted'],
+    ['16 clients, distinct prompts', 'tokens per CPU-second', 'ratio', 'wanted'],
     [
       ['without prefix cache', base.toFixed(0), '', ''],
       ['with it', ours.toFixed(0), times(ours, base), '≥ 0.95'],

@@ -18,12 +18,13 @@ import { Pool } from 'undici'
 import { installModel } from '../src/inference/models/model-file.ts'
 import { median, table } from './harness.ts'
 import { answerOf } from './inference-serving.ts'
+import { familyCpu } from './process-cpu.ts'
 
 const runs = Number(process.env['RUNS'] ?? 3)
 const root = fileURLToPath(new URL('../', import.meta.url))
 const cache = join(root, '.cache', 'llama.cpp')
 const contextLength = 256
-const answerTokens = 120
+const answerTokens = 80
 
 const say = (text: string): void => void process.stderr.write(`${text}\n`)
 
@@ -53,6 +54,7 @@ function buildLlamaServer(): string {
 }
 
 interface Running {
+  readonly pid: number
   readonly pool: Pool
   stop(): Promise<void>
 }
@@ -67,6 +69,7 @@ async function stopChild(child: ChildProcess): Promise<void> {
 function toRunning(child: ChildProcess, port: number): Running {
   const pool = new Pool(`http://127.0.0.1:${port}`)
   return {
+    pid: child.pid ?? 0,
     pool,
     async stop() {
       await pool.close()
@@ -122,10 +125,15 @@ async function freePort(): Promise<number> {
   return port
 }
 
+interface Rate {
+  readonly perSecond: number
+  readonly perCpuSecond: number
+}
+
 /** All clients send as many requests, one after the other; no two prompts are the same. */
-async function tokensPerSecond({ pool }: Running, clients: number, round: number): Promise<number> {
-  const each = Math.max(2, Math.ceil(32 / clients))
-  const begun = performance.now()
+async function measure({ pid, pool }: Running, clients: number, round: number): Promise<Rate> {
+  const each = Math.ceil(16 / clients)
+  const [begun, cpu] = [performance.now(), familyCpu(pid)]
   const ask = async (client: number, request: number): Promise<number> => {
     const { statusCode, body } = await pool.request({
       method: 'POST',
@@ -151,7 +159,10 @@ async function tokensPerSecond({ pool }: Running, clients: number, round: number
     }),
   )
   const tokens = counts.reduce((sum, count) => sum + count, 0)
-  return (tokens * 1000) / (performance.now() - begun)
+  return {
+    perSecond: (tokens * 1000) / (performance.now() - begun),
+    perCpuSecond: (tokens * 1e6) / (familyCpu(pid) - cpu),
+  }
 }
 
 buildLlamaServer()
@@ -162,24 +173,33 @@ for (const threads of new Set([Math.max(1, cores - 1), cores])) {
   for (const clients of [1, 16, 64]) {
     const ours = await startOurs(model, threads, clients)
     const theirs = await startTheirs(model, threads, clients)
-    const rates: { ours: number[]; theirs: number[] } = { ours: [], theirs: [] }
+    const rates: { ours: Rate[]; theirs: Rate[] } = { ours: [], theirs: [] }
     // The first round of each warms up.
     for (let round = 0; round <= runs; round++) {
-      const [one, other] = [
-        await tokensPerSecond(ours, clients, round),
-        await tokensPerSecond(theirs, clients, round),
-      ]
-      if (round > 0) rates.ours.push(one)
-      if (round > 0) rates.theirs.push(other)
+      const one = await measure(ours, clients, round)
+      const other = await measure(theirs, clients, round)
+      if (round === 0) continue
+      rates.ours.push(one)
+      rates.theirs.push(other)
     }
     await ours.stop()
     await theirs.stop()
-    const [our, their] = [median(rates.ours), median(rates.theirs)]
+    const numbers = (['perSecond', 'perCpuSecond'] as const).flatMap((key) => {
+      const [our, their] = [rates.ours, rates.theirs].map((all) => median(all.map((it) => it[key])))
+      if (our === undefined || their === undefined) return []
+      return [our.toFixed(0), their.toFixed(0), (our / their).toFixed(2)]
+    })
     const least = clients === 1 ? '≥ 0.9' : '≥ 1'
-    const wanted = threads === cores ? 'reported' : least
-    rows.push([threads, clients, our, their, our / their].map((it) => Number(it.toPrecision(3))))
-    rows.at(-1)?.push(wanted)
+    rows.push([threads, clients, ...numbers, threads === cores ? 'reported' : least])
     say(rows.at(-1)?.join(' | ') ?? '')
   }
 }
-table(['threads', 'clients', 'tutti (tokens/s)', 'llama-server', 'ratio', 'wanted'], rows)
+const heads = [
+  'tokens/s',
+  'llama-server',
+  'ratio',
+  'tokens per CPU-second',
+  'llama-server',
+  'ratio',
+]
+table(['threads', 'clients', ...heads, 'wanted'], rows)

@@ -1,15 +1,15 @@
-/** CPU time of this process and of everything that it has started, by Linux's own accounts. */
+/** CPU time of a process and of everything that it has started, by Linux's own accounts. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 
 /** In microseconds, of the processes that live now. */
-export function familyCpu(): number {
+export function familyCpu(root = process.pid): number {
   const parents = new Map<string, string[]>()
   for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     const parent = parentOf(pid)
     if (parent !== null) parents.set(parent, [...(parents.get(parent) ?? []), pid])
   }
-  const family = [String(process.pid)]
+  const family = [String(root)]
   for (const pid of family) family.push(...(parents.get(pid) ?? []))
   return family.reduce((sum, pid) => sum + cpuOf(pid), 0)
 }

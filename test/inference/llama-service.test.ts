@@ -47,6 +47,11 @@ describe('sampling over HTTP', () => {
     expect(chat.choices[0]?.message.content).not.toContain(',')
   })
 
+  it('structured_outputs of vLLM is a grammar', async () => {
+    const choice = ['a blue whale', 'seven oaks']
+    expect(choice).toContain(await complete({ structured_outputs: { choice }, max_tokens: 20 }))
+  })
+
   it('logit_bias with a token that the model does not have is a 400', async () => {
     await expect(complete({ logit_bias: { 32000: 1 } })).rejects.toMatchObject({
       status: 400,

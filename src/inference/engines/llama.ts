@@ -72,6 +72,7 @@ const llamaFields: SupportedFields = [
   'guided_regex',
   'guided_choice',
   'guided_grammar',
+  'structured_outputs',
   'grammar',
   'json_schema',
   'chat_template_kwargs',

@@ -174,6 +174,18 @@ export const streamOptionFields: Fields = {
   ...engine('vllm', { continuous_usage_stats: [false] }),
 }
 
+/** Fields of `structured_outputs`, vLLM's later name of `guided_*`. */
+export const structuredOutputFields: Fields = {
+  ...server('vllm', 'json', 'regex', 'choice', 'grammar', 'json_object'),
+  ...engine('vllm', {
+    structural_tag: [''],
+    whitespace_pattern: [''],
+    disable_fallback: [false],
+    disable_any_whitespace: [false],
+    disable_additional_properties: [false],
+  }),
+}
+
 /** The fields that `Sampling` and `GenerationInput` hold: every engine reads them. */
 export const basicFields: ReadonlySet<string> = new Set([
   'max_tokens',

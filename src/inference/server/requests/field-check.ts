@@ -8,6 +8,7 @@ import {
   type RequestField,
   requestFields,
   streamOptionFields,
+  structuredOutputFields,
 } from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../http-error.ts'
 
@@ -42,9 +43,12 @@ export class FieldCheck {
   ignoredIn(body: object): readonly string[] {
     const ignored: string[] = []
     const fields = body as Readonly<Record<string, unknown>>
-    const { messages, tools, stream_options: options } = fields
-    if (typeof options === 'object' && options !== null) this.#checkOptions(options, ignored)
+    const { messages, tools } = fields
+    this.#checkWithin('stream_options', streamOptionFields, fields, ignored)
     if (this.#passesAll) return ignored
+    if (this.#read.has('structured_outputs')) {
+      this.#checkWithin('structured_outputs', structuredOutputFields, fields, ignored)
+    }
     for (const name in fields) {
       if (!this.#read.has(name)) this.#check(requestFields, '', name, fields[name], ignored)
     }
@@ -91,10 +95,18 @@ export class FieldCheck {
     }
   }
 
-  #checkOptions(options: object, ignored: string[]): void {
+  /** The fields of an object that is a field itself. */
+  #checkWithin(
+    parent: string,
+    known: Readonly<Record<string, RequestField>>,
+    fields: Readonly<Record<string, unknown>>,
+    ignored: string[],
+  ): void {
+    const options = fields[parent]
+    if (typeof options !== 'object' || options === null) return
     for (const [name, value] of Object.entries(options)) {
-      if (streamOptionFields[name]?.reader === 'server') continue
-      this.#check(streamOptionFields, 'stream_options.', name, value, ignored)
+      if (known[name]?.reader === 'server') continue
+      this.#check(known, `${parent}.`, name, value, ignored)
     }
   }
 

@@ -4,37 +4,63 @@ import type { OutputFormat } from '../../generation/inference-engine.ts'
 import { wrongValue } from './invalid-request.ts'
 import type { ChatBody, CompletionBody } from './request-schema.ts'
 
-/** The names of vLLM and llama-server, each with the format that it asks for. */
-const guides = {
-  guided_json: (value) => schemaFormat(value, 'guided_json'),
-  json_schema: (value) => schemaFormat(value, 'json_schema'),
-  guided_regex: (value) => ({ kind: 'regex', pattern: String(value), field: 'guided_regex' }),
-  guided_choice: (value) => ({
-    kind: 'choice',
-    choices: value as readonly string[],
-    field: 'guided_choice',
-  }),
-  guided_grammar: (value) => ({
-    kind: 'grammar',
-    grammar: String(value),
-    field: 'guided_grammar',
-  }),
-  grammar: (value) => ({ kind: 'grammar', grammar: String(value), field: 'grammar' }),
-} as const satisfies Record<string, (value: unknown) => OutputFormat>
+interface Guide {
+  readonly field: string
+  readonly value: unknown
+  readonly toFormat: (value: unknown, field: string) => OutputFormat
+}
+
+/** Only the first of these ways to ask may be used. */
+function guidesOf(body: ChatBody | CompletionBody): Guide[] {
+  const structured = body.structured_outputs
+  const guides: Guide[] = [
+    { field: 'guided_json', value: body.guided_json, toFormat: schemaFormat },
+    { field: 'json_schema', value: body.json_schema, toFormat: schemaFormat },
+    { field: 'guided_regex', value: body.guided_regex, toFormat: regexFormat },
+    { field: 'guided_choice', value: body.guided_choice, toFormat: choiceFormat },
+    { field: 'guided_grammar', value: body.guided_grammar, toFormat: grammarFormat },
+    { field: 'grammar', value: body.grammar, toFormat: grammarFormat },
+    { field: 'structured_outputs.json', value: structured?.json, toFormat: schemaFormat },
+    { field: 'structured_outputs.regex', value: structured?.regex, toFormat: regexFormat },
+    { field: 'structured_outputs.choice', value: structured?.choice, toFormat: choiceFormat },
+    { field: 'structured_outputs.grammar', value: structured?.grammar, toFormat: grammarFormat },
+    {
+      field: 'structured_outputs.json_object',
+      value: structured?.json_object === true ? true : undefined,
+      toFormat: () => ({ kind: 'json_object' }),
+    },
+  ]
+  return guides.filter(({ value }) => isAsked(value))
+}
 
 /** `undefined` for any text; more than one field that says so is an `HttpError`. */
 export function outputFormatOf(body: ChatBody | CompletionBody): OutputFormat | undefined {
   const format = 'response_format' in body ? toFormat(body.response_format) : undefined
-  const given = Object.entries(guides).filter(([name]) =>
-    isAsked(body[name as keyof typeof guides]),
-  )
-  const [first, second] = given
+  const [first, second] = guidesOf(body)
   if (first === undefined) return format
-  const other = second?.[0] ?? (format === undefined ? undefined : 'response_format')
-  const [name, toGuide] = first
-  if (other === undefined) return toGuide(body[name as keyof typeof guides])
-  throw wrongValue(name, `Invalid value for '${name}': it is not allowed with '${other}'.`)
+  const { field } = first
+  const other = second?.field ?? (format === undefined ? undefined : 'response_format')
+  if (other === undefined) return first.toFormat(first.value, field)
+  throw wrongValue(field, `Invalid value for '${field}': it is not allowed with '${other}'.`)
 }
+
+const regexFormat = (value: unknown, field: string): OutputFormat => ({
+  kind: 'regex',
+  pattern: String(value),
+  field,
+})
+
+const choiceFormat = (value: unknown, field: string): OutputFormat => ({
+  kind: 'choice',
+  choices: value as readonly string[],
+  field,
+})
+
+const grammarFormat = (value: unknown, field: string): OutputFormat => ({
+  kind: 'grammar',
+  grammar: String(value),
+  field,
+})
 
 const isAsked = (value: unknown): boolean => value !== undefined && value !== null && value !== ''
 

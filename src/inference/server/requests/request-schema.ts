@@ -212,14 +212,28 @@ const jsonSchemaOrText = annotate(z.union([jsonSchema, z.string().max(262_144)])
   expected: 'an object or a string',
 })
 
+const expression = z.string().max(1024).nullish()
+const choices = z.array(z.string().max(1024)).min(1).max(256).nullish()
+const grammarText = z.string().max(65_536).nullish()
+
 /** What an answer must look like, by the names of vLLM and llama-server. */
 const guideFields = {
   guided_json: jsonSchemaOrText.nullish().describe('JSON that fits a schema.'),
   json_schema: jsonSchema.nullish().describe('The same as `guided_json`.'),
-  guided_regex: z.string().max(1024).nullish().describe('A text that matches the expression.'),
-  guided_choice: z.array(z.string().max(1024)).min(1).max(256).nullish().describe('One of these.'),
-  guided_grammar: z.string().max(65_536).nullish().describe('A grammar of llama.cpp (GBNF).'),
-  grammar: z.string().max(65_536).nullish().describe('The same as `guided_grammar`.'),
+  guided_regex: expression.describe('A text that matches the expression.'),
+  guided_choice: choices.describe('One of these.'),
+  guided_grammar: grammarText.describe('A grammar of llama.cpp (GBNF).'),
+  grammar: grammarText.describe('The same as `guided_grammar`.'),
+  structured_outputs: z
+    .object({
+      json: jsonSchemaOrText.nullish(),
+      regex: expression,
+      choice: choices,
+      grammar: grammarText,
+      json_object: z.boolean().nullish(),
+    })
+    .nullish()
+    .describe('The same as `guided_*`, by the later names of vLLM.'),
 }
 
 const stopText = z.string().min(1).max(1024)

@@ -23,6 +23,24 @@ describe('outputFormatOf', () => {
     [{ guided_grammar: 'g' }, { kind: 'grammar', grammar: 'g', field: 'guided_grammar' }],
     [{ grammar: 'g' }, { kind: 'grammar', grammar: 'g', field: 'grammar' }],
     [{ grammar: '', guided_json: null }, undefined],
+    [
+      { structured_outputs: { json: schema } },
+      { kind: 'json_schema', schema, field: 'structured_outputs.json' },
+    ],
+    [
+      { structured_outputs: { regex: 'a+' } },
+      { kind: 'regex', pattern: 'a+', field: 'structured_outputs.regex' },
+    ],
+    [
+      { structured_outputs: { choice: ['a'] } },
+      { kind: 'choice', choices: ['a'], field: 'structured_outputs.choice' },
+    ],
+    [
+      { structured_outputs: { grammar: 'g' } },
+      { kind: 'grammar', grammar: 'g', field: 'structured_outputs.grammar' },
+    ],
+    [{ structured_outputs: { json_object: true } }, { kind: 'json_object' }],
+    [{ structured_outputs: { json_object: false, regex: null } }, undefined],
   ])('%j', (fields, format) => {
     expect(formatOf(fields)).toEqual(format)
   })
@@ -31,6 +49,8 @@ describe('outputFormatOf', () => {
     [{ guided_regex: 'a', guided_choice: ['a'] }, 'guided_regex'],
     [{ grammar: 'g', response_format: { type: 'json_object' } }, 'grammar'],
     [{ guided_json: 'no schema' }, 'guided_json'],
+    [{ structured_outputs: { json: schema, regex: 'a' } }, 'structured_outputs.json'],
+    [{ structured_outputs: { json: 'no schema' } }, 'structured_outputs.json'],
     [{ guided_json: '1' }, 'guided_json'],
   ])('%j is refused', (fields, param) => {
     expect(() => formatOf(fields)).toThrow(HttpError)

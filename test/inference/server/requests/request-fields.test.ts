@@ -134,6 +134,23 @@ describe('fields of requests', () => {
     expect((await post(`${served.url}${chatPath}`, { ...hello, messages })).status).toBe(200)
   })
 
+  it('fields of structured_outputs that would change the answer are refused by name', async () => {
+    await using served = await serve({ fields: ['structured_outputs'] })
+    const ask = (fields: object) =>
+      post(`${served.url}${chatPath}`, { ...hello, structured_outputs: { regex: 'a+', ...fields } })
+    const accepted = await ask({ disable_fallback: false, whitespace_pattern: null, mine: 1 })
+    expect(accepted.status).toBe(200)
+    expect(accepted.headers.get('x-tutti-ignored-fields')).toBe('structured_outputs.mine')
+    const format = { kind: 'regex', pattern: 'a+', field: 'structured_outputs.regex' }
+    expect(served.generator.requests[0]?.sampling.format).toEqual(format)
+    const refused = await ask({ whitespace_pattern: ' ' })
+    expect([refused.status, refused.json.error.param, refused.json.error.code]).toEqual([
+      400,
+      'structured_outputs.whitespace_pattern',
+      'unsupported_parameter',
+    ])
+  })
+
   it('row 69: an unknown model gets 404 with the names of the served ones', async () => {
     await using served = await serve()
     const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, model: 'gpt-9' })

@@ -4,11 +4,13 @@ import {
   OutputParser,
   type OutputParserOptions,
 } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
+import { readingOf } from '../../../../../src/inference/engines/llama/formats/output-reading.ts'
 import { reasoningMarksOf } from '../../../../../src/inference/engines/llama/formats/reasoning.ts'
 import {
   forcedFormat,
   toolFormatOf,
 } from '../../../../../src/inference/engines/llama/formats/tool-formats.ts'
+import type { Vocabulary } from '../../../../../src/inference/engines/llama/runtime.ts'
 
 const tools = [
   {
@@ -77,6 +79,30 @@ const families = JSON.parse(
 ) as Readonly<Record<string, Family>>
 
 const formatOf = ({ template }: Family) => ({ format: toolFormatOf(template) })
+
+describe('parallel_tool_calls: false', () => {
+  const vocabulary = { tokenize: () => [] } as unknown as Vocabulary
+  const parserOf = (parallelToolCalls: boolean) =>
+    readingOf({
+      input: { kind: 'chat', messages: [], tools, toolChoice: 'auto', parallelToolCalls },
+      hasGrammar: false,
+      template: null,
+      prompt: '',
+      vocabulary,
+    }).parser
+
+  it('one call is asked of the parser', () => {
+    expect(parserOf(false)?.maxCalls).toBe(1)
+    expect(parserOf(true)?.maxCalls).toBeUndefined()
+  })
+
+  it.each(Object.entries(families))('%s: of two calls the first is told', (_, family) => {
+    const { calls } = parsed(read([family.two], { ...formatOf(family), maxCalls: 1 }))
+    const all = parsed(read([family.two], formatOf(family)))
+    expect(all.calls.length).toBeGreaterThan(1)
+    expect(calls).toEqual(all.calls.slice(0, 1))
+  })
+})
 
 describe.each(Object.entries(families))('tool calls of %s', (_, family) => {
   const { one, two, around } = family
