@@ -1,6 +1,7 @@
 /**
- * The spans that a record has no end of, because its process was killed or still runs. Without them
- * the spans of its finished tasks would have a parent that no span has, and no root in a viewer.
+ * The spans that a record has no end of, because its process was killed or still runs: those of the
+ * session, its workflows and scopes, and of tasks that have begun. Without the outer ones spans of
+ * finished tasks would have a parent that no span has, and no root in a viewer.
  */
 
 import { isPipe } from '../../checkpoint/chain.ts'
@@ -12,6 +13,8 @@ import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 export class OpenSpans {
   /** Parents of spans that ended, which did not end themselves: the earliest start of a child. */
   readonly #parents = new Map<string, number>()
+  /** Of tasks that have begun. */
+  readonly #begun = new Set<string>()
   /** By their ids. */
   readonly #workflows = new Map<unknown, EventLine>()
   /** `null` before its start, and after its end. */
@@ -26,6 +29,7 @@ export class OpenSpans {
   #takeSpan({ span_id, parent_span_id, name, start_time, end_time }: FinishedSpan): void {
     this.#lastTime = Math.max(this.#lastTime, end_time)
     this.#parents.delete(span_id)
+    this.#begun.delete(span_id)
     if (span_id === this.#session?.span_id) this.#session = null
     // The parent of a session is a span of the application, which no record has.
     if (parent_span_id === null || name === 'session') return
@@ -36,6 +40,7 @@ export class OpenSpans {
   #takeEvent(line: EventLine): void {
     this.#lastTime = Math.max(this.#lastTime, line.event_time)
     if (line.event_type === 'SessionStarted') this.#session ??= line
+    else if (line.event_type === 'TaskStarted') this.#begun.add(line.span_id)
     else if (line.event_type === 'tutti.WorkflowStarted') {
       this.#workflows.set(line['workflow_id'], line)
     } else if (line.event_type === 'tutti.WorkflowEnded') {
@@ -71,7 +76,8 @@ export class OpenSpans {
       spans.push(toSpan('workflow', line.span_id, outer, { from: line.event_time, attributes }))
     }
     const known = new Set(spans.map(({ span_id }) => span_id))
-    const others = [...this.#parents.keys()].filter((id) => !known.has(id))
+    const open = new Set([...this.#parents.keys(), ...this.#begun])
+    const others = [...open].filter((id) => !known.has(id))
     const tasks = await findTasks(file, new Set(others))
     for (const id of others) {
       const task = tasks.get(id)

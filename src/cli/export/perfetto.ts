@@ -9,7 +9,7 @@ const track = { uuid: 1, process: 3, thread: 4, parent: 5, counter: 8, name: 2 }
 const trackEvent = { type: 9, track: 11, name: 23, category: 22, annotation: 4, value: 44 } as const
 const types = { begin: 1, end: 2, counter: 4 } as const
 
-/** Needs memory for the attempts that run, not for those that have ended. */
+/** Needs memory for the tasks that have not ended. */
 export async function* perfettoTrace(
   batches: AsyncIterable<readonly CheckpointLine[]>,
 ): AsyncGenerator<Uint8Array> {
@@ -19,10 +19,20 @@ export async function* perfettoTrace(
     const bytes = trace.takeBytes()
     if (bytes.length > 0) yield bytes
   }
+  trace.endLost()
+  const bytes = trace.takeBytes()
+  if (bytes.length > 0) yield bytes
 }
 
 interface Attempt {
   readonly row: WorkerRow
+  readonly number: unknown
+  readonly start: number
+}
+
+/** It ran when its session was killed: agents may have gone on with it. */
+interface LostAttempt extends Attempt {
+  readonly lastTime: number
 }
 
 /** Attempts of one worker that overlap are in rows of their own. */
@@ -42,11 +52,19 @@ class TraceWriter {
   readonly #counters = new Map<string, bigint>()
   /** By the task's uid. */
   readonly #running = new Map<string, Attempt>()
+  readonly #lost = new Map<string, LostAttempt>()
+  /** Of tasks that have not ended. */
+  readonly #names = new Map<string, string>()
+  #lastTime = 0
 
   take(event: EventLine): void {
-    const { event_type: type, task_id: uid } = event
+    const { event_type: type, task_id: uid, attributes } = event
+    if (type === 'SessionStarted') this.#loseRunning()
+    this.#lastTime = Math.max(this.#lastTime, event.event_time)
     if (type === 'ResourceUpdate') this.#count(event)
     if (uid === null) return
+    const name = attributes['executable']
+    if (typeof name === 'string') this.#names.set(uid, name)
     if (type === 'TaskStarted' || type === 'tutti.AttemptStarted') this.#begin(uid, event)
     else if (ends.has(type)) this.#end(uid, event)
   }
@@ -57,34 +75,71 @@ class TraceWriter {
     return bytes
   }
 
+  /** Ends the slices of attempts that nobody went on with: all of them, or those of a row. */
+  endLost(of?: WorkerRow): void {
+    for (const [uid, { row, lastTime }] of this.#lost) {
+      if (of !== undefined && row !== of) continue
+      this.#lost.delete(uid)
+      this.#endSlice(row, lastTime, [annotation('end', 'lost')])
+    }
+  }
+
+  /** A new session begins: of those that ran in the one before, no end is known yet. */
+  #loseRunning(): void {
+    this.endLost()
+    for (const [uid, attempt] of this.#running) {
+      attempt.row.isBusy = false
+      this.#lost.set(uid, { ...attempt, lastTime: this.#lastTime })
+    }
+    this.#running.clear()
+  }
+
   #begin(uid: string, event: EventLine): void {
     if (this.#running.has(uid)) return
     const { attributes } = event
+    const number = attributes['attempt'] ?? event['attempt']
+    const lost = this.#lost.get(uid)
+    this.#lost.delete(uid)
+    if (lost !== undefined && lost.number === number) {
+      lost.row.isBusy = true
+      this.#running.set(uid, lost)
+      return
+    }
+    if (lost !== undefined) this.#endSlice(lost.row, lost.lastTime, [annotation('end', 'lost')])
     const worker = attributes['worker_id'] ?? event['worker_id']
     const row = this.#freeRow(event.node_id ?? event.backend, String(worker ?? event.backend))
+    // A worker that has begun something else does not go on with what it ran.
+    this.endLost(row)
     row.isBusy = true
-    this.#running.set(uid, { row })
-    const name = attributes['executable']
+    this.#running.set(uid, { row, number, start: event.event_time })
     this.#event(event.event_time, [
       varintField(trackEvent.type, types.begin),
       varintField(trackEvent.track, row.track),
       textField(trackEvent.category, 'task'),
-      textField(trackEvent.name, typeof name === 'string' ? name : uid),
+      textField(trackEvent.name, this.#names.get(uid) ?? uid),
       annotation('task', uid),
     ])
   }
 
   #end(uid: string, event: EventLine): void {
-    const attempt = this.#running.get(uid)
+    if (event.event_type !== 'tutti.TaskAttempt') this.#names.delete(uid)
+    const attempt = this.#running.get(uid) ?? this.#lost.get(uid)
     if (attempt === undefined) return
     this.#running.delete(uid)
+    this.#lost.delete(uid)
     attempt.row.isBusy = false
     const error = event.attributes['error_type'] ?? event['error_type']
-    this.#event(event.event_time, [
-      varintField(trackEvent.type, types.end),
-      varintField(trackEvent.track, attempt.row.track),
+    this.#endSlice(attempt.row, endOf(attempt, event), [
       annotation('end', event.event_type),
       ...(typeof error === 'string' ? [annotation('error', error)] : []),
+    ])
+  }
+
+  #endSlice(row: WorkerRow, seconds: number, annotations: readonly Uint8Array[]): void {
+    this.#event(seconds, [
+      varintField(trackEvent.type, types.end),
+      varintField(trackEvent.track, row.track),
+      ...annotations,
     ])
   }
 
@@ -161,6 +216,13 @@ class TraceWriter {
   #packet(fields: readonly Uint8Array[]): void {
     this.#parts.push(bytesField(1, message([...fields, varintField(packet.sequence, 1)])))
   }
+}
+
+/** The end of an attempt that went on without its session is told late: its duration is right. */
+function endOf(attempt: Attempt, event: EventLine): number {
+  const ran = event['duration_seconds']
+  const wasLost = 'lastTime' in attempt
+  return wasLost && typeof ran === 'number' && ran > 0 ? attempt.start + ran : event.event_time
 }
 
 const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled', 'tutti.TaskAttempt'])

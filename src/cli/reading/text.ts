@@ -1,5 +1,7 @@
 /** Text for a terminal of any width: tables, and lines that are wrapped or cut. Pure. */
 
+import { escapeControls } from '../../telemetry/progress/terminal.ts'
+
 export interface Column<Row> {
   readonly head: string
   readonly cell: (row: Row) => string
@@ -28,7 +30,7 @@ export function tableLines<Row>(
   width = Infinity,
 ): string[] {
   const all = columns.map((column) => {
-    const cells = [column.head, ...rows.map(column.cell)]
+    const cells = [column.head, ...rows.map((row) => escapeControls(column.cell(row)))]
     const widest = cells.reduce((most, { length }) => Math.max(most, length), 0)
     const least = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
     return { column, cells, widest, least }

@@ -39,6 +39,23 @@ const run = (...args: readonly string[]) => startCommandIn(folder.path, ['export
 const metricNames = (text: string): Set<string> =>
   new Set(Array.from(text.matchAll(/^([a-z_]+)(?:\{| )/gm), ([, name = '']) => name))
 
+type Packet = Record<string, Record<string, unknown> & { type: string }>
+
+/** What a parser of Perfetto's format reads. */
+async function packetsOf(path: string): Promise<Packet[]> {
+  await run(path, '--format', 'perfetto', '-o', 'trace.pftrace')
+  const proto = protobuf.loadSync(join(import.meta.dirname, 'fixtures', 'perfetto.proto'))
+  const trace = proto.lookupType('perfetto.Trace')
+  const bytes = readFileSync(join(folder.path, 'trace.pftrace'))
+  const read = trace.toObject(trace.decode(bytes), { longs: Number, enums: String })
+  return (read as { packet: Packet[] }).packet
+}
+
+const timesOf = (packets: readonly Packet[]) =>
+  packets.flatMap(({ trackEvent, timestamp }) =>
+    trackEvent === undefined ? [] : [[trackEvent.type, Number(timestamp) / 1e9] as const],
+  )
+
 const oneTask: SyntheticRun = {
   nodes: [{ nodeId: 'n1', cores: 1 }],
   tasks: [{ uid: 'a', created: 0, start: 1, end: 2 }],
@@ -117,6 +134,17 @@ describe('tutti export', () => {
     place.remove()
   })
 
+  it('export: a task that ran when its session was killed has a span', async () => {
+    const lines = readFileSync(record, 'utf8').split('\n')
+    const started = lines.findIndex((line) => line.includes('"event_type":"TaskStarted"'))
+    const killed = join(folder.path, 'cut.1.telemetry.jsonl')
+    writeFileSync(killed, `${lines.slice(0, started + 1).join('\n')}\n`)
+    const { stdout } = await run(killed, '--format', 'otlp')
+    const spans = spansOfTraces([JSON.parse(stdout) as TraceRequest])
+    expect(spans.map(({ name }) => name)).toEqual(['session', 'task'])
+    expect(spans[1]?.parentSpanId).toBe(spans[0]?.spanId)
+  })
+
   it('export: --protobuf is refused for formats that have one form only', async () => {
     const end = await run(record, '--format', 'csv', '--protobuf')
     expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('--protobuf: csv has one')])
@@ -155,23 +183,13 @@ describe('tutti export', () => {
       viewEvent('ResourceUpdate', null, usage),
     ].toSorted((a, b) => a.event_time - b.event_time)
     writeFileSync(path, linesOf(events))
-    await run(path, '--format', 'perfetto', '-o', 'trace.pftrace')
-    const proto = protobuf.loadSync(join(import.meta.dirname, 'fixtures', 'perfetto.proto'))
-    const trace = proto.lookupType('perfetto.Trace')
-    const options = { longs: Number, enums: String }
-    const { packet } = trace.toObject(
-      trace.decode(readFileSync(join(folder.path, 'trace.pftrace'))),
-      options,
-    ) as { packet: Record<string, Record<string, unknown> & { type: string }>[] }
+    const packet = await packetsOf(path)
     const tracks = packet.flatMap(({ trackDescriptor }) => trackDescriptor ?? [])
     const threads = tracks.flatMap(({ thread, uuid }) =>
       thread === undefined ? [] : [[(thread as { threadName: string }).threadName, uuid] as const],
     )
     expect(threads.map(([name]) => name)).toEqual(['n1/local/w1', 'n1/local/w1 (2)', 'n2/local/w1'])
-    const slices = packet.flatMap(({ trackEvent, timestamp }) =>
-      trackEvent === undefined ? [] : [[trackEvent.type, Number(timestamp) / 1e9] as const],
-    )
-    expect(slices).toEqual([
+    expect(timesOf(packet)).toEqual([
       ['TYPE_SLICE_BEGIN', 1],
       ['TYPE_SLICE_BEGIN', 2],
       ['TYPE_COUNTER', 3],
@@ -180,6 +198,38 @@ describe('tutti export', () => {
       ['TYPE_SLICE_END', 6],
       ['TYPE_SLICE_END', 6],
     ])
+  })
+
+  it('export: perfetto ends what was lost with its session, and not what went on', async () => {
+    const path = join(folder.path, 'r.1.telemetry.jsonl')
+    const told = (type: string, uid: string | null, event_time: number, more: object = {}) =>
+      viewEvent(type, uid, { event_time, ...more })
+    const on = (worker_id: string, attempt: number) => ({ attributes: { worker_id, attempt } })
+    const second = on('n/local/w1', 2).attributes
+    const withoutName = { attributes: { ...second, executable: undefined } }
+    const events = [
+      told('SessionStarted', null, 0),
+      told('TaskStarted', 'again', 1, on('n/local/w1', 1)),
+      told('TaskStarted', 'adopted', 1, on('n/local/w2', 1)),
+      told('TaskCreated', 'other', 3),
+      told('SessionStarted', null, 10),
+      told('tutti.AttemptStarted', 'again', 11, withoutName),
+      told('TaskStarted', 'adopted', 11, on('n/local/w2', 1)),
+      told('TaskCompleted', 'adopted', 12, { duration_seconds: 5 }),
+      told('TaskCompleted', 'again', 13, { duration_seconds: 2 }),
+    ]
+    writeFileSync(path, linesOf(events))
+    const packet = await packetsOf(path)
+    expect(timesOf(packet)).toEqual([
+      ['TYPE_SLICE_BEGIN', 1],
+      ['TYPE_SLICE_BEGIN', 1],
+      ['TYPE_SLICE_END', 3],
+      ['TYPE_SLICE_BEGIN', 11],
+      ['TYPE_SLICE_END', 6],
+      ['TYPE_SLICE_END', 13],
+    ])
+    const names = packet.flatMap(({ trackEvent }) => trackEvent?.['name'] ?? [])
+    expect(names).toEqual(['simulate', 'simulate', 'simulate'])
   })
 
   it('row 95: an unknown format and a missing one end with 2', async () => {

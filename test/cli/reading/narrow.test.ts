@@ -149,5 +149,8 @@ describe('a wrapped line', () => {
     expect(tableLines(columns, ['abcdefghij'], 13)).toEqual(['name    count', 'abcde…     12'])
     expect(tableLines(columns, ['abcdefghij'], 15)).toEqual(['name      count', 'abcdefg…     12'])
     expect(tableLines(columns, ['abcdefghij'], 10)).toEqual(['name', 'abcdefghij'])
+    // Control characters are measured as they are shown.
+    const shown = ['name      count', '\\u0007ab     12', 'c            12']
+    expect(tableLines(columns, ['\u0007ab', 'c'])).toEqual(shown)
   })
 })
