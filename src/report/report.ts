@@ -19,6 +19,8 @@ import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRead'> {
   /** Whether a record whose lock is held is written. Default: it is. */
   readonly isWriting?: (folder: string, sessionId: string) => Promise<boolean>
+  /** Throws for what is no record. Default: any file has a report. */
+  readonly expectRecord?: (path: string, views: RecordViews) => void
 }
 
 const mostProblems = 10
@@ -55,6 +57,7 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
       problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
     },
   })
+  options.expectRecord?.(path, views)
   return collectReport(views, await factsOf(path, views, options), problems)
 }
 

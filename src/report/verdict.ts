@@ -42,8 +42,10 @@ export function describeRun(data: ReportData): ReportVerdict {
   }
   if (run.endTime === null) {
     const sentence =
-      `The run has no end: after ${seconds} ${done} of ${all} were done, ` +
-      `${numberText(failed)} had failed and ${numberText(open)} were open${beside}.`
+      `The run has no end: after ${seconds} ${done} of ${all} ` +
+      `${completed === 1 ? 'was' : 'were'} done, ` +
+      `${numberText(failed)} had failed and ${numberText(open)} ` +
+      `${open === 1 ? 'was' : 'were'} open${beside}.`
     return { mood: 'warning', sentence }
   }
   if (tasks === 0) return { mood: 'warning', sentence: `The run had no task; it took ${seconds}.` }

@@ -85,6 +85,9 @@ describe('the page', () => {
     expect(verdictOf({ nodes: [], tasks: [failed], end: 10 })).toBe(
       '0 of 1 task succeeded in 10.0 s; 1 failed.',
     )
+    const cut = { nodes: [], tasks: [{ uid: 'a', start: 0, end: 1 }, { uid: 'b' }], end: 2 }
+    const killed = reportOf(passOver(eventsOf(cut).slice(0, -1)), {}, 'interrupted')
+    expect(describeRun(killed).sentence).toContain('1 of 2 tasks was done, 0 had failed and 1 was')
     expect(describeRun(reportOf(passOver(mixedEvents()))).sentence).toMatch(
       /^119 of 123 tasks succeeded in .*; 4 failed \(1 worker lost\)\.$/,
     )
@@ -294,7 +297,7 @@ describe('tutti report', () => {
     ['an empty file', '', /The record has no event/],
     ['half a record', whole.slice(0, whole.length / 2), /the last line is torn/],
     ['a corrupt record', `${whole.slice(0, 5000)}\0\0\n${whole}{]\n`, /\d lines skipped/],
-    ['a file of another kind', Buffer.from([0xff, 0xfe, 10, 1, 2, 10, 3]), /2 lines skipped/],
+    ['a record without a good line', Buffer.from([0xff, 0xfe, 10, 1, 2, 10, 3]), /2 lines skipped/],
     ['a record without an end', whole.split('\n').slice(0, 50).join('\n'), /The run has no end/],
   ]
   it.each(damaged)('row 94: %s gives a report that says so', async (_, content, words) => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { prometheusText } from '../../src/cli/export/prometheus.ts'
 import { createRunPass } from '../../src/views/all-panels.ts'
 import { counts } from '../../src/views/panels/counts.ts'
 import { health } from '../../src/views/panels/health.ts'
@@ -31,7 +32,7 @@ describe('counts', () => {
     ])
     expect(shown.counts).toMatchObject({
       tasks: 3,
-      submitted: 1,
+      submitted: 2,
       started: 2,
       completed: 1,
       failed: 1,
@@ -49,6 +50,19 @@ describe('counts', () => {
     const shown = passOver([viewEvent('TaskStarted', 'a'), ...lifeOf('a'), ...late])
     expect(shown.counts).toMatchObject({ tasks: 1, started: 1, completed: 1, canceled: 0 })
     expect(shown.counts.running).toBe(0)
+  })
+
+  it('counts: a task that has started was submitted, also if that line is damaged', () => {
+    const pass = createRunPass()
+    const events = [
+      ...['TaskCreated', 'TaskSubmitted', 'TaskStarted', 'TaskCompleted'].map((type) =>
+        viewEvent(type, 'a'),
+      ),
+      ...['TaskCreated', 'TaskStarted', 'TaskCompleted'].map((type) => viewEvent(type, 'b')),
+    ]
+    for (const event of events) pass.take(event)
+    expect(counts.show(pass.counts)).toMatchObject({ submitted: 2, started: 2, completed: 2 })
+    expect(prometheusText(pass)).toMatch(/^tasks_submitted_total\{[^}]*\} 2$/m)
   })
 
   it('counts: lifecycle events without a task and unknown types count only as events', () => {

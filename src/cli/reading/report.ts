@@ -2,11 +2,14 @@
 
 import { spawn } from 'node:child_process'
 import { basename, resolve } from 'node:path'
+import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
+import type { RecordViews } from '../../record/record-views.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
+import { foreignFile, isForeign } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from './output-file.ts'
 import { withReadingProgress } from './reading-progress.ts'
@@ -33,7 +36,7 @@ export async function writeReport(
   const writers = new RecordWriters()
   const isWriting = (folder: string, sessionId: string) => writers.isWriting(folder, sessionId)
   const pieces = await withReadingProgress(output, (followed) => {
-    const how = { ...followed, isWriting }
+    const how = { ...followed, isWriting, expectRecord }
     return second === null ? makeReport(path, how) : compareRuns(path, second, how)
   })
   if (isPrinted) {
@@ -45,6 +48,11 @@ export async function writeReport(
   const problem = options.open === true ? await openFile(resolve(target)) : null
   if (problem !== null) output.problem(`the report is not opened: ${problem}`)
   return exitCodes.ok
+}
+
+/** What has the name of a record gets a report, also if no line of it can be read. */
+function expectRecord(path: string, views: RecordViews): void {
+  if (parseRecordPath(path) === null && isForeign(path, views)) throw foreignFile(path)
 }
 
 /** A browser belongs to somebody who sits there, and needs a file. */

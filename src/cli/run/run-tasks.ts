@@ -48,8 +48,10 @@ export async function runTasks(
     })
     const summary = telemetry.summary()
     const { completed, failed, canceled } = summary.tasks
+    // As a reader has it: `null` where no task ran, such as in a resumed run that was complete.
+    const duration = summary.duration.max === 0 ? null : summary.duration
     const isDone = signal === null && failed + canceled === 0
-    output.result({ ...summary, record: near, journal: near }, [
+    output.result({ ...summary, duration, record: near, journal: near }, [
       signal === null
         ? `${completed} done, ${failed} failed, ${canceled} canceled`
         : `stopped cleanly by ${signal}: ${completed} done, ${failed} failed, ` +

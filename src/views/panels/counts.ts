@@ -51,7 +51,9 @@ export const counts = {
 
   show({ events, totals }: CountsState): CountsView {
     const open = totals.tasks - totals.completed - totals.failed - totals.canceled
-    return { ...totals, events, open }
+    // What has started was submitted, also if the line that told it is damaged.
+    const submitted = Math.max(totals.submitted, totals.started)
+    return { ...totals, submitted, events, open }
   },
 }
 

@@ -46,7 +46,7 @@ describe('copies of a record', () => {
     place.remove()
   })
 
-  it('row 95: a file that is no record has no copies, no events and no export', async () => {
+  it('row 95: a file that is no record has no copies, no events, export and report', async () => {
     const place = recordFolder()
     const other = join(place.path, 'hosts')
     writeFileSync(other, 'localhost\nexample\n')
@@ -57,12 +57,16 @@ describe('copies of a record', () => {
       ['tail'],
       ['export', '--format', 'csv'],
       ['export', '--format', 'otlp'],
+      ['report', '-o', '-'],
+      ['report', '-o', '-', path],
     ]
     for (const args of commands) {
       const end = await read(...args, other)
       const found = [args, end.code, end.stdout, end.stderr]
       expect(found).toEqual([args, 2, '', `NotARecordError  ${other} is not a record of tutti\n`])
     }
+    const first = await read('report', '-o', '-', other, path)
+    expect([first.code, first.stderr]).toEqual([2, expect.stringMatching(/^NotARecordError /)])
     expect(readdirSync(place.path)).toEqual(['hosts'])
     place.remove()
   })

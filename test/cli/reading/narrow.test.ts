@@ -95,6 +95,20 @@ describe('a narrow terminal', () => {
   })
 })
 
+describe('a table', () => {
+  it('row 96: control characters are measured as they are shown', () => {
+    const columns = [
+      { head: 'name', cell: ({ name }: { name: string }) => name, narrowest: 8 },
+      { head: 'tasks', cell: () => '1', isNumber: true },
+    ]
+    const rows = [{ name: 'bell\u0007\u0007\nprog' }, { name: 'sleep' }]
+    const [head = '', first = '', second = ''] = tableLines(columns, rows)
+    expect(first).toBe(String.raw`bell\u0007\u0007\u000aprog      1`)
+    expect([head.length, second.length]).toEqual([first.length, first.length])
+    expect(tableLines(columns, rows, 18).map(({ length }) => length)).toEqual([18, 18, 18])
+  })
+})
+
 describe('a wrapped line', () => {
   const record = `telemetry/s-81bd.1790000000.telemetry.jsonl`
 
