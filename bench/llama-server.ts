@@ -66,7 +66,12 @@ async function stopChild(child: ChildProcess): Promise<void> {
   await exit
 }
 
+// What is started ends with this program, however it ends.
+process.once('SIGINT', () => process.exit(130))
+process.once('SIGTERM', () => process.exit(143))
+
 function toRunning(child: ChildProcess, port: number): Running {
+  process.once('exit', () => child.kill())
   const pool = new Pool(`http://127.0.0.1:${port}`)
   return {
     pid: child.pid ?? 0,
