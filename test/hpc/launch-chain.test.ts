@@ -15,15 +15,14 @@ const temporaryFolder = (): string => {
 }
 
 describe('the jobs of a launch', () => {
-  it('a job that was canceled while it waited is not said to go on', async () => {
+  it.each([
+    ["echo '17|CANCELLED|None|N/A|N/A|N/A|1:00|p|'", 'CANCELLED'],
+    ['echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1', 'forgotten by Slurm'],
+  ])('a job that was canceled while it waited is not said to go on: %s', async (told, state) => {
     const parent = temporaryFolder()
-    // As Slurm answers: 16 has run to its limit, 17 was canceled.
-    const answer = (id: string, state: string): string => `${id}|${state}|None|N/A|N/A|N/A|1:00|p|`
-    const lines = [
-      '#!/bin/sh',
-      `case "$*" in *16*) echo '${answer('16', 'TIMEOUT')}'; exit ;; esac`,
-      `echo '${answer('17', 'CANCELLED')}'`,
-    ]
+    // As Slurm answers: 16 has run to its limit.
+    const limit = '16|TIMEOUT|None|N/A|N/A|N/A|1:00|p|'
+    const lines = ['#!/bin/sh', `case "$*" in *16*) echo '${limit}'; exit ;; esac`, told]
     writeFileSync(join(parent, 'squeue'), `${lines.join('\n')}\n`, { mode: 0o755 })
     writeFileSync(join(parent, 'scancel'), '#!/bin/sh\n', { mode: 0o755 })
     const folders = LaunchFolder.chainOf(parent, 's', 3)
@@ -44,10 +43,10 @@ describe('the jobs of a launch', () => {
       signal: new AbortController().signal,
       onLink() {},
     })
-    await expect(following).rejects.toThrow('job 17 is CANCELLED')
+    await expect(following).rejects.toThrow(`job 17 is ${state}`)
     expect(notices).toEqual([
       'job 16 is TIMEOUT: link 2 of 3, job 17, was canceled while it waited',
-      'job 17: it is CANCELLED; the jobs after it are canceled',
+      `job 17: it is ${state}; the jobs after it are canceled`,
     ])
   })
 

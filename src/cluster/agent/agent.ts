@@ -18,18 +18,19 @@ import {
   open,
   VersionMismatchError,
 } from '../wire/envelope.ts'
-import type {
-  AgentRequest,
-  AgentRules,
-  Attach,
-  Attached,
-  Challenged,
-  Detach,
-  Detached,
-  NodeFacts,
-  NotAllowed,
-  Offer,
-  Pong,
+import {
+  agentClosed,
+  type AgentRequest,
+  type AgentRules,
+  type Attach,
+  type Attached,
+  type Challenged,
+  type Detach,
+  type Detached,
+  type NodeFacts,
+  type NotAllowed,
+  type Offer,
+  type Pong,
 } from '../wire/messages.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { agentSubject, discoverySubject, toUseId } from '../wire/subjects.ts'
@@ -157,7 +158,7 @@ export class Agent {
     this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
     if (needsEnds) for (const session of sessions) session.limitWait()
-    await Promise.allSettled(sessions.map((session) => session.end('agent closed', needsEnds)))
+    await Promise.allSettled(sessions.map((session) => session.end(agentClosed, needsEnds)))
     const undelivered = sessions.reduce((sum, { outbox }) => sum + outbox.undelivered, 0)
     this.#announcer.announce('gone')
     for (const unsubscribe of this.#unsubscribe) unsubscribe()

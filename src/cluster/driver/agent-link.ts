@@ -63,8 +63,8 @@ export class AgentLink {
   /** Everything that it had for an earlier start has come, and is known to the driver. */
   hasToldEarlier = false
   isLost = false
-  /** What it ended because it left: tasks that ran there, and its reason. */
-  readonly abandoned: { readonly uid: string; readonly reason: string }[] = []
+  /** The uids of tasks that ran there, and that it ended because it left. */
+  readonly abandoned: string[] = []
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
   readonly #downSubject: string

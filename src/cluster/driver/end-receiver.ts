@@ -11,7 +11,7 @@ import { splitUids } from '../wire/columns.ts'
 import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
-import type { EndsMessage, ToldEvents, WireEnd } from '../wire/messages.ts'
+import { agentClosed, type EndsMessage, type ToldEvents, type WireEnd } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
@@ -248,7 +248,7 @@ export class EndReceiver {
   ): void {
     const { jobs } = this.#options
     if (one.isStarted) {
-      agent?.abandoned.push({ uid: one.uid, reason })
+      if (reason === agentClosed) agent?.abandoned.push(one.uid)
       return jobs.end(one, lostReport(one, agent?.name ?? '', reason), message)
     }
     if (message !== null) jobs.recorded.dropped(message)

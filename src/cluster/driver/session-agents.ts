@@ -17,6 +17,7 @@ import { EarlierAgents } from './earlier/earlier-agents.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
 import type { EndReceiver } from './end-receiver.ts'
 import {
+  agentClosed,
   type AgentReport,
   type AgentStart,
   type Attach,
@@ -344,10 +345,10 @@ export class SessionAgents implements DirectoryListener {
     const counted = jobs.countMoves(link)
     const begun = all.filter((one) => one.isStarted || counted.has(one))
     const moved = all.filter((one) => !one.isStarted && !counted.has(one))
-    const [abandoned] = link.abandoned
     const hasLeft = link.agent.announcement.state === 'gone' && all.length === 0
-    const tasks = [...link.abandoned, ...begun].map(({ uid }) => uid)
-    this.#tellLeft(name, hasLeft ? (abandoned?.reason ?? null) : reason, tasks)
+    const leaving = link.abandoned.length > 0 ? agentClosed : null
+    const tasks = [...link.abandoned, ...begun.map(({ uid }) => uid)]
+    this.#tellLeft(name, hasLeft ? leaving : reason, tasks)
     if (moved.length > 0) {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))

@@ -256,6 +256,9 @@ export interface ReturnedJob extends SentJob {
   readonly notAllowed?: NotAllowed
 }
 
+/** Why an agent that leaves cancels what runs there. */
+export const agentClosed = 'agent closed'
+
 /** The end of an attempt; times are those of the agent's machine. */
 export interface WireEnd {
   /** Where the driver keeps the job, as it was told with the job. */

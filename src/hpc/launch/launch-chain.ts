@@ -121,16 +121,18 @@ export async function followChain(
   return null
 }
 
-/** Of a job that has not begun. */
+/** Of a job that has not begun. Slurm forgets a canceled one after minutes. */
 async function isCanceled(
   { jobId, folder }: ChainLink,
   { commands, clock }: Pick<ChainOptions, 'commands' | 'clock'>,
 ): Promise<boolean> {
-  const report = await new SlurmJob(jobId, commands, clock).report().catch(() => null)
-  return report?.state === 'CANCELLED' && !folder.hasStarted
+  const report = await new SlurmJob(jobId, commands, clock).report().catch(() => undefined)
+  const isGone = report === null || report?.state === 'CANCELLED'
+  return isGone && !folder.hasStarted
 }
 
 function describeStop({ jobId }: ChainLink, { code, lost, state }: LaunchEnd): string {
-  const why = lost === null ? `the script has ended with exit code ${code}` : `it is ${state}`
+  const gone = state ?? 'forgotten by Slurm'
+  const why = lost === null ? `the script has ended with exit code ${code}` : `it is ${gone}`
   return `job ${jobId}: ${why}; the jobs after it are canceled`
 }

@@ -148,6 +148,32 @@ it('a large value that the server has lost is asked for until its agent stores i
   ])
 })
 
+it.each([
+  ['agent closed', ['task']],
+  ['the driver is gone', []],
+])(
+  'a running task that its agent ended (%s) belongs to what left with it, or not',
+  (reason, left) => {
+    const clock = new ManualClock()
+    const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
+    const link = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
+    const receiver = openReceiver(jobs, link, clock)
+    const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
+    const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
+    link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
+    jobs.assign(jobs.add(jobOf('task'), 0), link, 0)
+    const outcome = { kind: 'cancel', reason } as const
+    const times = { beganMs: 0, atMs: 1, workerId: 'first/w1', facts: null }
+    const ends = [{ index: 0, uid: 'task', attempt: 1, ...times, outcome }]
+    const subject = subjects.endsOf('first')
+    const completions = packCompletions([])
+    const message: EndsMessage = { kind: 'ends', agent: 'first', ahead: 1, completions, ends }
+    const header = { epoch: endsEpoch, number: 1, acknowledged: 0 }
+    receiver.take(subject, seal(keys.toDriver, subject, header, message))
+    expect(link.abandoned).toEqual(left)
+  },
+)
+
 describe('ends of tasks that told something before', () => {
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const empty = { starts: [], returned: [], events: [], lostBundles: [] }
