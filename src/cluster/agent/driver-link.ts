@@ -13,6 +13,7 @@ import {
   type EventsMark,
   silenceMs,
   type ToldEvents,
+  type PriorityRange,
 } from '../wire/messages.ts'
 import type { PlacingDriver } from './held-attempt.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
@@ -51,7 +52,7 @@ export class DriverLink implements PlacingDriver {
   /** The server over which its last beat came; `null` if that does not have its stream. */
   #heardOver: string | null
   #hasWaiting = false
-  #waitingPriority: number | null = null
+  #waitingPriorities: PriorityRange | null = null
   #hasIdle = true
 
   constructor(options: DriverLinkOptions, attach: Attach) {
@@ -104,9 +105,9 @@ export class DriverLink implements PlacingDriver {
     return this.#hasWaiting
   }
 
-  /** The lowest of what waits there and may wait at an agent; `null` if there is none. */
-  get waitingPriority(): number | null {
-    return this.#waitingPriority
+  /** Of what waits there and may wait at an agent; `null` if there is none. */
+  get waitingPriorities(): PriorityRange | null {
+    return this.#waitingPriorities
   }
 
   /**
@@ -212,7 +213,7 @@ export class DriverLink implements PlacingDriver {
       // A driver that dies before it has created its stream again has not closed the session.
       this.#heardOver = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
-      this.#waitingPriority = beat.waitingPriority ?? null
+      this.#waitingPriorities = beat.waitingPriorities ?? null
       this.#hasIdle = beat.hasIdle
       onBeat(beat)
     } catch (error) {

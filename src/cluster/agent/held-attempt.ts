@@ -5,7 +5,7 @@ import { TaggedJob } from '../../backends/job-tag.ts'
 import { byTurn, JobQueue } from '../../backends/local/job-queue.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
-import type { HeldJob, SentJob } from '../wire/messages.ts'
+import type { HeldJob, PriorityRange, SentJob } from '../wire/messages.ts'
 
 /** How long the rate of ends is averaged over. */
 const rateMs = 50
@@ -77,8 +77,8 @@ export class HeldAttempt extends TaggedJob implements Job {
 export interface PlacingDriver {
   /** It could give them to another agent. */
   readonly canPlaceMore: boolean
-  /** The lowest of what waits there and may wait at an agent; `null` if there is none. */
-  readonly waitingPriority: number | null
+  /** Of what waits there and may wait at an agent; `null` if there is none. */
+  readonly waitingPriorities: PriorityRange | null
 }
 
 /** By task: the attempt that is held, or the number of one whose end is not recorded yet. */
@@ -242,14 +242,19 @@ export class HeldAttempts {
   }
 
   /** What waits beyond what is offered and a second's work, if it may begin elsewhere sooner. */
-  excess(ahead: number, { canPlaceMore, waitingPriority }: PlacingDriver): readonly HeldAttempt[] {
+  excess(
+    ahead: number,
+    { canPlaceMore, waitingPriorities }: PlacingDriver,
+  ): readonly HeldAttempt[] {
     const most = Math.ceil(Math.max(ahead, this.rate ?? 0))
     if (this.#queue.length <= most) return []
-    const queued = this.waiting.filter(({ isQueued }) => isQueued)
-    // Others are sent less urgent work meanwhile. What is as urgent would come back in its turn.
-    const above = waitingPriority ?? Infinity
-    const urgent = queued.filter(({ spec }) => spec.priority > above)
-    const excess = new Set(urgent.toSorted(byTurn).slice(most))
+    const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
+    const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
+    // Others are sent what is less urgent meanwhile, and what is more urgent needs the room. What
+    // is as urgent as all that waits there would come back in its turn.
+    const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
+      spec.priority > lowest || spec.priority < highest
+    const excess = new Set(queued.slice(most).filter(isOutOfTurn))
     if (!canPlaceMore) return [...excess]
     const left = queued.filter((held) => !excess.has(held))
     return [...excess, ...left.slice(Math.max(2 * ahead + 8, most))]

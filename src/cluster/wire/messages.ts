@@ -144,13 +144,18 @@ export interface Offer {
   readonly ahead: number
 }
 
+export interface PriorityRange {
+  readonly lowest: number
+  readonly highest: number
+}
+
 /** Every half second, for all agents of the session; lost ones do not matter. */
 export interface Beat {
   readonly kind: 'beat'
   /** Whether the driver has work that waits for a place. */
   readonly hasWaiting: boolean
-  /** The lowest priority of jobs that wait and may be sent ahead; none if there is no such job. */
-  readonly waitingPriority?: number
+  /** Of jobs that wait and may be sent ahead; none if there is no such job. */
+  readonly waitingPriorities?: PriorityRange
   /** Whether an agent of the session has idle cores. */
   readonly hasIdle: boolean
   /** How many agents the session uses. */

@@ -87,7 +87,7 @@ describe('the attempts that an agent holds', () => {
     expect(rates.at(-1)).toBeCloseTo(20 * 64)
   })
 
-  it('are handed back beyond what is offered if the driver has only less urgent ones', async () => {
+  it('are handed back beyond what is offered if the driver has less or more urgent ones', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => true)
     const enqueue = (uid: string, priority: number): void => {
@@ -102,16 +102,23 @@ describe('the attempts that an agent holds', () => {
     }
     for (let at = 0; at < 5; at++) enqueue(`low-${at}`, 0)
     for (let at = 0; at < 4; at++) enqueue(`high-${at}`, 10)
-    const excess = (canPlaceMore: boolean, waitingPriority: number | null, ahead = 2): string[] =>
-      held.excess(ahead, { canPlaceMore, waitingPriority }).map(({ uid }) => uid)
-    expect(excess(false, 0)).toEqual(['high-2', 'high-3'])
-    expect(excess(false, 9, 1)).toEqual(['high-1', 'high-2', 'high-3'])
-    expect(excess(false, 10)).toEqual([])
-    expect(excess(false, null)).toEqual([])
-    for (let at = 4; at < 9; at++) enqueue(`high-${at}`, 10)
+    const excess = (canPlaceMore: boolean, waiting: number[], ahead = 2): string[] => {
+      const range = { lowest: Math.min(...waiting), highest: Math.max(...waiting) }
+      const waitingPriorities = waiting.length === 0 ? null : range
+      return held.excess(ahead, { canPlaceMore, waitingPriorities }).map(({ uid }) => uid)
+    }
+    expect(excess(false, [0])).toEqual(['high-2', 'high-3'])
+    expect(excess(false, [0], 1)).toEqual(['high-1', 'high-2', 'high-3'])
+    expect(excess(false, [])).toEqual([])
+    const low = Array.from({ length: 5 }, (_, at) => `low-${at}`)
+    // What waits at the driver is more urgent, and gets their room.
+    expect(excess(false, [10])).toEqual(low)
+    expect(excess(false, [0, 10])).toEqual(['high-2', 'high-3', ...low])
+    expect(excess(false, [10], 6)).toEqual(low.slice(2))
+    for (let at = 4; at < 13; at++) enqueue(`high-${at}`, 10)
     // Another node is idle.
-    expect(excess(true, null)).toEqual(['high-7', 'high-8'])
-    expect(excess(true, 0, 1)).toHaveLength(8)
+    expect(excess(true, [])).toEqual(['high-12', ...low])
+    expect(excess(true, [10], 1)).toEqual([...low, 'high-10', 'high-11', 'high-12'])
   })
 
   it('forget a rate when no attempt ends any more', async () => {

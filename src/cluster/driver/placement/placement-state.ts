@@ -47,8 +47,10 @@ export function toWaitingWork({
   // Only tasks of one core are sent ahead.
   const ahead = shapes.filter(({ isDefault }) => isDefault)
   const lowest = ahead.map(({ queue }) => queue.lowestPriority).filter((one) => one !== null)
-  const least = lowest.length === 0 ? {} : { waitingPriority: Math.min(...lowest) }
-  return { hasWaiting: waiting > 0, hasIdle: freeCores > 0, ...least }
+  const highest = ahead.flatMap(({ queue }) => queue.peek()?.spec.priority ?? [])
+  const range = { lowest: Math.min(...lowest), highest: Math.max(...highest) }
+  const told = lowest.length === 0 ? {} : { waitingPriorities: range }
+  return { hasWaiting: waiting > 0, hasIdle: freeCores > 0, ...told }
 }
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
