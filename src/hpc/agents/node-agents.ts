@@ -137,7 +137,7 @@ export class NodeAgents {
     if (ended !== null) {
       this.#ended.add(ended)
       // A later one may be there already.
-      if ((this.#restarts.get(ended)?.process ?? null) === null) this.#tellEnded(ended)
+      if (this.#restarts.get(ended)?.hasStarted !== true) this.#tellEnded(ended)
     }
     this.#onChange()
   }
@@ -243,7 +243,8 @@ export class NodeAgents {
   async #start(node: AllocatedNode, restarts: Restarts, why: string): Promise<void> {
     const { allocation, command, clock, log } = this.#options
     const onOutput = byLine((line) => {
-      if (parseEnded(line) === node.name) this.#tellEnded(node.name)
+      // The shell also tells of one that ended because another one of its name is connected.
+      if (restarts.hasStarted && parseEnded(line) === node.name) this.#tellEnded(node.name)
       if (line !== startedLine || restarts.hasStarted) return
       restarts.state = 'started'
       restarts.end = null

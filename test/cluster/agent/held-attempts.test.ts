@@ -87,7 +87,7 @@ describe('the attempts that an agent holds', () => {
     expect(rates.at(-1)).toBeCloseTo(20 * 64)
   })
 
-  it('are handed back beyond what is offered if the driver has less or more urgent ones', async () => {
+  it('are handed back beyond the offer if the driver has less or more urgent ones', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => true)
     const enqueue = (uid: string, priority: number): void => {

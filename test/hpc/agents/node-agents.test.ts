@@ -13,7 +13,7 @@ import { eventually } from '../../eventually.ts'
 /** What a start on the host does: like an agent, or not. */
 const starts = {
   works: `echo '${startedLine}'; cat > /dev/null`,
-  isRefused: `exit ${nameTakenCode}`,
+  isRefused: `echo 'tutti: agent ended on here'; exit ${nameTakenCode}`,
   isNotTaken:
     'echo "srun: error: Unable to create step for job 1: ' +
     'Memory required by task is not available" >&2; exit 1',
@@ -36,12 +36,13 @@ async function oneAgent() {
   const present = new Set(['here'])
   const warnings: string[] = []
   const givenUp: string[] = []
+  const ended: string[] = []
   const agents = new NodeAgents({
     allocation: new HostListAllocation({ hosts: ['here'], remoteShell: [shell ?? ''], clock }),
     command: { command: ['sh', start ?? ''], input: '\n' },
     present: () => present,
     whyGone: () => 'it was silent for 10 s',
-    onEnded: () => {},
+    onEnded: (name) => void ended.push(name),
     onGivenUp: (name) => void givenUp.push(name),
     clock,
     log: { warn: (code, text) => void warnings.push(`${code}: ${text}`) },
@@ -63,15 +64,17 @@ async function oneAgent() {
   await until(() => expect(isReady).toBe(true), 20)
   const count = (): number =>
     existsSync(noted ?? '') ? readFileSync(noted ?? '', 'utf8').split('\n').length - 1 : 0
-  return { set, present, warnings, until, count, agents, givenUp }
+  return { set, present, warnings, until, count, agents, givenUp, ended }
 }
 
 describe('the agent of a node that is not there', () => {
   it('is started as often as needed while another one of its name is connected', async () => {
-    const { set, present, warnings, until, count } = await oneAgent()
+    const { set, present, warnings, until, count, ended } = await oneAgent()
     set('isRefused')
     present.delete('here')
     await until(() => expect(count()).toBeGreaterThan(5))
+    // The one that is connected has not ended.
+    expect(ended).toEqual([])
     expect(warnings).toEqual([
       'AgentSilent: the agent of node here does not answer (it was silent for 10 s), and has not ' +
         'ended: the node is used again when it goes on or ends',
