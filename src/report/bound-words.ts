@@ -44,21 +44,28 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
     bound,
     sentences: [
       boundSentence(bound, bounds, facts),
-      ...openSentences(facts),
+      ...openSentences(bounds, facts),
       ...delaySentences(bounds),
       ...idleSentences(bound, bounds),
       ...pauseSentences(bounds),
       ...partial,
     ],
-    improvements: isOver(facts) ? firstThree(improvements, bound).map(({ text }) => text) : [],
+    improvements: isOver(bounds, facts)
+      ? firstThree(improvements, bound).map(({ text }) => text)
+      : [],
   }
 }
 
 /** Else nobody knows when the run would have ended, nor when it could have. */
-const isOver = ({ state, openTasks }: BoundFacts): boolean => state !== 'running' && openTasks === 0
+const isOver = ({ stopped }: BoundsView, { state, openTasks }: BoundFacts): boolean =>
+  state !== 'running' && openTasks === 0 && stopped === 0
 
-function openSentences({ state, openTasks }: BoundFacts): string[] {
+function openSentences({ stopped }: BoundsView, { state, openTasks }: BoundFacts): string[] {
   if (state === 'running') return ['The run goes on: this is about its time so far.']
+  if (stopped > 0) {
+    const were = `${countText(stopped, 'task')} ${stopped === 1 ? 'was' : 'were'} canceled then`
+    return [`The run was stopped, ${were}: this is about its time up to its end.`]
+  }
   if (openTasks === 0) return []
   const open = `${countText(openTasks, 'task')} ${openTasks === 1 ? 'has' : 'have'} no end`
   return state === 'ended'
@@ -115,7 +122,7 @@ function findBound(
 ): Bound {
   const { criticalPath, seconds } = bounds
   // A task that runs from the start takes the whole time, also while others wait for its slot.
-  if (!isOver(facts) && mostFullSeconds(bounds) > halfBusy * seconds) return 'slots'
+  if (!isOver(bounds, facts) && mostFullSeconds(bounds) > halfBusy * seconds) return 'slots'
   if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
   const [scarcest] = leastTimesOf(bounds)
   if (scarcest !== undefined && scarcest.seconds >= allBusy * seconds) return boundOf(scarcest)

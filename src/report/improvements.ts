@@ -32,6 +32,7 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improve
     ...pathImprovements(bounds, facts),
     ...failedImprovements(bounds),
     workSentence(bounds),
+    ...leastSentences(bounds),
   ]
   return found.toSorted((a, b) => b.saved - a.saved)
 }
@@ -214,6 +215,22 @@ function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
     `The work is ${secondsText(slotSeconds.ran)} of slot time: to end with its critical path it ` +
     `needs at least ${countText(enough, 'slot')}.`
   return { bound: null, saved: -1, text }
+}
+
+/** What no change of the slots, or of the order of tasks, makes shorter. */
+function leastSentences(bounds: BoundsView): Improvement[] {
+  const { criticalPath, seconds } = bounds
+  const path =
+    `However many slots it has, it takes at least ${secondsText(criticalPath.seconds)}, its ` +
+    `critical path: ${percent(criticalPath.share)} of its time.`
+  const held = leastTimesOf(bounds)
+    .slice(0, 1)
+    .map(
+      ({ of, seconds: least }) =>
+        `With ${of} it takes at least ${secondsText(least)}, ${percent(least / seconds)} of its ` +
+        'time, in any order of its tasks.',
+    )
+  return [path, ...held].map((text, at) => ({ bound: null, saved: -2 - at, text }))
 }
 
 /** As far as the path and the slots allow: failures beside a long task cost nothing. */

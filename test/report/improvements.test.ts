@@ -14,6 +14,9 @@ interface Said {
   readonly saved: number
 }
 
+const reportOfWorkload = (workload: Workload): ReportData =>
+  reportOf(passOver(eventsOfSchedule(workload, schedule(workload))))
+
 /** Runs the workload, and again with each change that its report proposes. */
 function tryImprovements(workload: Workload): { report: ReportData; said: Said[] } {
   const first = schedule(workload)
@@ -130,6 +133,32 @@ describe('what would shorten a run', () => {
     expect(kinds.size).toBeGreaterThan(8)
   })
 
+  it('report: there are three sentences, and a run takes no less than they say', () => {
+    const lengths = new Set<string>()
+    assertProperty(
+      fc.property(anyWorkload, (workload) => {
+        const { improvements } = reportOfWorkload(workload).words
+        expect(improvements).toHaveLength(3)
+        const wide = workload.nodes.map((node) => ({ ...node, cores: 1000 }))
+        const changed = {
+          'However many slots': schedule({ ...workload, nodes: wide, gap: 0 }).end,
+          'in any order of its tasks': schedule({ ...workload, gap: 0 }).end,
+        }
+        for (const [kind, end] of Object.entries(changed)) {
+          const text = improvements.find((one) => one.includes(kind))
+          const [, least = '', unit = ''] = /at least ([\d.]+) (m?s)/.exec(text ?? '') ?? []
+          if (text === undefined) continue
+          lengths.add(kind)
+          expect(Number(least)).toBeGreaterThan(0)
+          // Three digits are said.
+          expect(Number(least) / (unit === 'ms' ? 1000 : 1), text).toBeLessThanOrEqual(1.01 * end)
+        }
+      }),
+      { numRuns: 400, longRuns: 20_000 },
+    )
+    expect(lengths.size).toBe(2)
+  })
+
   it('report: failures beside a task that takes the whole run cost nothing', () => {
     const main = { uid: 'main', name: 'main', attempts: [{ seconds: 10 }] }
     const workload = {
@@ -182,6 +211,36 @@ describe('a run that is not over', () => {
     expect(ended.sentences[1]).toBe(
       '11 tasks have no end in the record, so what would shorten the run is not known.',
     )
+  })
+
+  it('report: one that was stopped is told as such, and its full slots bounded it', () => {
+    const cut = ['a', 'b'].map((uid, at) => ({
+      uid,
+      start: 0,
+      end: 2.5,
+      worker: `n1/local/w${at}`,
+    }))
+    const stopped = [...cut, ...tasks.slice(2).map((task) => ({ ...task, end: 2.5 }))].map(
+      (task) => ({ ...task, endType: 'TaskCanceled' as const }),
+    )
+    const events = eventsOf({ ...run, tasks: stopped }).map((event) =>
+      event.event_type === 'TaskCanceled'
+        ? { ...event, attributes: { ...event.attributes, reason: 'session closed' } }
+        : event,
+    )
+    const { words } = reportOf(passOver(events))
+    expect(words).toMatchObject({ bound: 'slots', improvements: [] })
+    expect(words.sentences[1]).toBe(
+      'The run was stopped, 13 tasks were canceled then: this is about its time up to its end.',
+    )
+    const again = eventsOf({ ...run, tasks: cut }).map((event) => ({
+      ...event,
+      event_time: event.event_time + 10,
+      attributes:
+        event.event_type === 'SessionStarted' ? { resumed_from: 'first' } : event.attributes,
+    }))
+    const resumed = reportOf(passOver([...events, ...again])).words
+    expect(resumed.sentences.join('\n')).not.toContain('was stopped')
   })
 
   it('report: of fewer than four finished tasks of a name none is a straggler', () => {

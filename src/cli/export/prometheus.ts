@@ -14,14 +14,15 @@ import {
   pointLine,
 } from '../../telemetry/metrics/prometheus-text.ts'
 import type { RunPass } from '../../views/all-panels.ts'
-import { counts } from '../../views/panels/counts.ts'
+import { submittedIn } from '../../views/panels/counts.ts'
 import { run } from '../../views/panels/run.ts'
 import { eachTask } from '../../views/tasks.ts'
 
 /** Counters and gauges of the whole run, histograms by executable. */
 export function prometheusText(pass: RunPass): string {
   const { sessionId } = run.show(pass.states.run)
-  const totals = counts.show(pass.counts)
+  const told = pass.counts.totals
+  const totals = { ...told, submitted: submittedIn(told) }
   let text = ''
   for (const instrument of taskInstruments) {
     const head = headOf(instrument)

@@ -2,7 +2,7 @@
 
 import { countText, firstLine, nameAndProgram, numberText } from '../../views/readable.ts'
 import { secondsText, shortNames } from '../../views/readable.ts'
-import { counts, countUnsubmitted } from '../../views/panels/counts.ts'
+import { counts, countUnsubmitted, submittedIn } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, names, type NameView } from '../../views/panels/names.ts'
@@ -70,7 +70,10 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
 const waitingIn = ({ pass: { states } }: OpenRecord): number =>
   names.show(states.names, { durations: false }).reduce((sum, { waiting }) => sum + waiting, 0)
 
-const totalsOf = ({ pass }: OpenRecord): ReturnType<typeof counts.show> => counts.show(pass.counts)
+function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
+  const totals = counts.show(pass.counts)
+  return { ...totals, submitted: submittedIn(totals) }
+}
 
 /**
  * Of a run that has not told it: from its first event until now, or to its last one if nobody

@@ -33,6 +33,8 @@ export interface BoundsState {
   /** Tasks that ran when the session before was killed: when this one was told that they began. */
   readonly begunAgain: Map<number, number>
   readonly blocks: BlockTree
+  /** Tasks that were canceled because their session was closed, such as by Ctrl-C. */
+  stopped: number
   /** How many sessions of the run are over, and when the next one began. */
   session: number
   sessionStart: number
@@ -82,6 +84,7 @@ export const createBounds = (): BoundsState => ({
   attended: [],
   begunAgain: new Map(),
   blocks: createBlockTree(),
+  stopped: 0,
   session: 0,
   sessionStart: -Infinity,
   firstTime: Infinity,
@@ -105,6 +108,7 @@ function endSession(state: BoundsState, next: number): void {
     if (node.cores > 0) resize(node, noSize, next)
   }
   state.session++
+  state.stopped = 0
   state.sessionStart = next
   if (next <= lastTime || pauses.length >= mostPauses) return
   pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
@@ -129,6 +133,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
     followUntold(state, event, task)
   }
+  if (stage === stages.canceled && event.attributes['reason'] === 'session closed') state.stopped++
   if (stage === stages.submitted) {
     setValue(state.requestOfTask, task, requestOf(state, event, limitOf(event)))
     const priority = numberOf(event.attributes['tutti.priority']) ?? 0

@@ -24,6 +24,8 @@ export interface BoundsView {
   readonly attended: readonly Pause[]
   /** Whether the run began before `from`: its oldest attempts are known by coarse lanes only. */
   readonly isPartial: boolean
+  /** Tasks that were canceled when the run was stopped. */
+  readonly stopped: number
   /** Of all nodes, also while they are away. Without told nodes: the workers. */
   readonly slots: number
   /** Less than `slots` where nodes, or a resumed run, had other sizes for a part of the time. */
@@ -63,6 +65,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       pauses: state.pauses.filter((pause) => pause.to > from),
       attended: state.attended.filter((pause) => pause.to > from),
       isPartial,
+      stopped: state.stopped,
       ...slotSecondsOf(state, query, { from: start, to: end }),
       criticalPath: findCriticalPath(state, query, pathRange),
       stragglers,

@@ -51,9 +51,7 @@ export const counts = {
 
   show({ events, totals }: CountsState): CountsView {
     const open = totals.tasks - totals.completed - totals.failed - totals.canceled
-    // What has started was submitted, also if the line that told it is damaged.
-    const submitted = Math.max(totals.submitted, totals.started)
-    return { ...totals, submitted, events, open }
+    return { ...totals, events, open }
   },
 }
 
@@ -96,6 +94,10 @@ function stepAgain(
   setValue(passed, at.task, after)
   return { ...at, before: 0, after, earlier }
 }
+
+/** What has started was submitted, also if the line that told it is damaged. */
+export const submittedIn = ({ submitted, started }: Readonly<TaskTotals>): number =>
+  Math.max(submitted, started)
 
 /** The stages that a task has passed. */
 export const stagesOf = ({ passed }: CountsState, task: number): number =>

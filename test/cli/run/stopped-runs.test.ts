@@ -72,6 +72,9 @@ it('row 26: a run that is stopped tells what was canceled and what never began',
     'stopped cleanly by SIGINT: 0 done, 0 failed, 1 canceled, 2 not started\n' +
       `record  ${record}\nresume  npx tutti resume ${record}\n`,
   ])
+  const report = await tutti(folder, 'report', record, '-o', '-')
+  expect(report.stdout).toContain('The run was stopped, 3 tasks were canceled then')
+  expect(report.stdout).not.toContain('What would shorten it')
 })
 
 it('run: --quiet is silent about what went well, and tells what failed', async () => {
