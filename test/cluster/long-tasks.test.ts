@@ -12,6 +12,8 @@ import { heldWork, work } from './fixtures/cluster-tasks.ts'
 class Feeder {
   readonly #session: Session
   readonly #feeding: Promise<void>
+  /** Tasks that have ended. */
+  ended = 0
   #left = 0
   #isStopped = false
 
@@ -38,7 +40,10 @@ class Feeder {
     })
     this.#left += tasks.length
     await this.#session.submitTasks(tasks)
-    const leave = (): void => void this.#left--
+    const leave = (): void => {
+      this.#left--
+      this.ended++
+    }
     for (const task of tasks) void task.then(leave, leave)
   }
 }
@@ -87,6 +92,36 @@ describe('an agent with urgent tasks that turn out to be long', () => {
       await startAgentHere(cluster, { name: 'second' })
       // Each has one core.
       await eventually(() => expect(readFileSync(begun, 'utf8').match(/\n/g)).toHaveLength(2))
+    } finally {
+      await feeder.stop()
+    }
+    writeFileSync(join(cluster.folder, 'go'), '')
+    await session.waitTasks(urgent)
+  })
+})
+
+describe('urgent tasks that do not wait at agents', () => {
+  it('begin on all agents although the driver has others for all of them', async () => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'first' })
+    await startAgentHere(cluster, { name: 'second' })
+    const session = new Session([await cluster.connect()])
+    onTestFinished(() => session.close())
+    const feeder = new Feeder(session)
+    const begun = join(cluster.folder, 'begun')
+    const urgent = Array.from({ length: 4 }, (_, at) => {
+      const args = [cluster.folder, `urgent ${at}`, 1] as const
+      const resources = { memoryMb: 1 }
+      return new ComputeTask({ function: heldWork, args: [...args], priority: 10, resources })
+    })
+    try {
+      await eventually(() => expect(feeder.ended).toBeGreaterThan(100))
+      const { ended } = feeder
+      await session.submitTasks(urgent)
+      // Each has one core.
+      await eventually(() => expect(readFileSync(begun, 'utf8').match(/\n/g)).toHaveLength(2))
+      // Those that the agents had: they are sent no more.
+      expect(feeder.ended - ended).toBeLessThan(3000)
     } finally {
       await feeder.stop()
     }

@@ -22,6 +22,8 @@ interface Level<T> {
   readonly isRetry: boolean
   jobs: (T | undefined)[]
   from: number
+  /** Without those that were removed. */
+  waiting: number
 }
 
 export class JobQueue<T extends WaitingJob> {
@@ -38,18 +40,27 @@ export class JobQueue<T extends WaitingJob> {
   /** Of those that wait; `null` if there is none. */
   get lowestPriority(): number | null {
     let lowest: number | null = null
-    const { retries, others } = this.#levels
-    for (const { priority, jobs, from } of [...retries.values(), ...others.values()]) {
-      if (lowest !== null && priority >= lowest) continue
-      let at = from
-      for (let one = jobs[at]; one !== undefined && this.#removed.has(one); one = jobs[at]) at++
-      if (at < jobs.length) lowest = priority
+    for (const levels of Object.values(this.#levels)) {
+      for (const { priority, waiting } of levels.values()) {
+        if (waiting > 0 && (lowest === null || priority < lowest)) lowest = priority
+      }
     }
     return lowest
   }
 
+  /** How many have a higher priority. */
+  countAbove(least: number): number {
+    let count = 0
+    for (const levels of Object.values(this.#levels)) {
+      for (const { priority, waiting } of levels.values()) if (priority > least) count += waiting
+    }
+    return count
+  }
+
   push(waiting: T): void {
-    if (!this.#isListed(waiting)) this.#levelOf(waiting).jobs.push(waiting)
+    const level = this.#levelOf(waiting)
+    if (!this.#isListed(waiting)) level.jobs.push(waiting)
+    level.waiting++
     this.#length++
   }
 
@@ -59,6 +70,7 @@ export class JobQueue<T extends WaitingJob> {
     for (const [level, back] of Map.groupBy(unlisted, (one) => this.#levelOf(one))) {
       mergeInto(level, back.toSorted(bySequence))
     }
+    for (const one of waiting) this.#levelOf(one).waiting++
     this.#length += waiting.length
   }
 
@@ -84,6 +96,7 @@ export class JobQueue<T extends WaitingJob> {
     // The queue must not keep what it gave away.
     level.jobs[level.from] = undefined
     level.from++
+    level.waiting--
     this.#length--
     if (level.from > 4096 && level.from * 2 > level.jobs.length) {
       level.jobs = level.jobs.slice(level.from)
@@ -95,6 +108,7 @@ export class JobQueue<T extends WaitingJob> {
   /** Forgets a job that waits; cheap, however long the queue. */
   remove(job: T): void {
     this.#removed.add(job)
+    this.#levelOf(job).waiting--
     this.#length--
     if (this.#removed.size > 1024 && this.#removed.size > this.#length) this.#compact()
   }
@@ -125,7 +139,7 @@ export class JobQueue<T extends WaitingJob> {
     const { priority } = waiting.spec
     const known = levels.get(priority)
     if (known !== undefined) return known
-    const added: Level<T> = { priority, isRetry, jobs: [], from: 0 }
+    const added: Level<T> = { priority, isRetry, jobs: [], from: 0, waiting: 0 }
     levels.set(priority, added)
     this.#byPriority.add(added)
     return added

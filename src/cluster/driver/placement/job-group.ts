@@ -1,7 +1,7 @@
 /** Jobs that begin together on nodes that they share, such as the ranks of an MPI program. Pure. */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
-import { couldTake, type Node, use, type Wanted } from './placement-node.ts'
+import { couldTake, type Node, type Wanted } from './placement-node.ts'
 
 export interface JobGroup<T> {
   readonly jobs: readonly T[]
@@ -73,38 +73,14 @@ function chooseTogether(
 const { compare } = new Intl.Collator('en', { numeric: true })
 const compareNames = (a: Node, b: Node): number => compare(a.name, b.name)
 
-/** What is placed: a job or a group, and where it should not be. */
-type Placeable = Wanted & { readonly avoid: string | null; readonly group: GroupShape | null }
+/** What is placed: a job or a group. */
+type Placeable = Wanted & { readonly group: GroupShape | null }
 
 /** Whether the nodes could take it, when they are idle. */
 export const couldHold = (nodes: readonly Node[], wanted: Placeable): boolean =>
   wanted.group === null
     ? nodes.some((node) => couldTake(node, wanted))
     : chooseNodes(nodes, wanted, wanted.group, 'idle') !== null
-
-/**
- * The nodes where it will probably begin, with how many of its jobs each will get. Empty if there
- * are none.
- */
-export function mostFree(nodes: readonly Node[], wanted: Placeable): ReadonlyMap<Node, number> {
-  const { avoid, group } = wanted
-  const usable = nodes.filter(
-    (node) => node.isUsable && node.name !== avoid && couldTake(node, wanted),
-  )
-  const counts = new Map<Node, number>()
-  if (group !== null) {
-    const chosen = chooseNodes(usable, wanted, group, 'idle') ?? []
-    for (const node of chosen) counts.set(node, (counts.get(node) ?? 0) + 1)
-  } else if (usable[0] !== undefined) {
-    const free = ({ facts, cores }: Node): number => facts.cores - cores
-    const isFreer = (a: Node, b: Node): boolean => free(a) > free(b)
-    counts.set(
-      usable.reduce((best, node) => (isFreer(node, best) ? node : best), usable[0]),
-      1,
-    )
-  }
-  return counts
-}
 
 /** How long one that is at a node will run on. */
 export function toRunning(
@@ -120,48 +96,8 @@ export function toRunning(
   return { request, seconds: Math.max(0, left) }
 }
 
-/** Nodes that are kept free for what waits. */
-export interface Reservation<Shape> {
-  readonly shape: Shape
-  /** With how many of its jobs each will get. */
-  readonly nodes: ReadonlyMap<Node, number>
-}
-
-const noNodes: ReadonlyMap<Node, number> = new Map()
-
-/** Reserved nodes that a job may not use: it would not have ended when they are needed. */
-export function keptFrom(
-  seconds: number | undefined,
-  reserved: Reservation<Wanted> | null,
-  running: (node: string) => readonly RunningRequest[],
-): ReadonlyMap<Node, number> {
-  if (reserved === null) return noNodes
-  if (seconds === undefined) return reserved.nodes
-  const endsBefore = Array.from(reserved.nodes).some(([node, count]) => {
-    return secondsUntilRoom(node, reserved.shape, count, running(node.name)) >= seconds
-  })
-  return endsBefore ? noNodes : reserved.nodes
-}
-
-/** How long it takes at least until a node has room for so many. */
-function secondsUntilRoom(
-  node: Node,
-  wanted: Wanted,
-  count: number,
-  running: readonly RunningRequest[],
-): number {
-  const after = { ...node }
-  let seconds = 0
-  for (const one of running.toSorted((a, b) => a.seconds - b.seconds)) {
-    if (roomFor(after, wanted, 'now') >= count) break
-    seconds = Math.max(seconds, one.seconds)
-    use(after, one.request, -1)
-  }
-  return seconds
-}
-
 /** How many such jobs it takes. */
-function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): number {
+export function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): number {
   const { facts, offer } = node
   const { request } = wanted
   if (!couldTake(node, wanted)) return 0

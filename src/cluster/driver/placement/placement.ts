@@ -7,8 +7,7 @@
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
-import { chooseNodes, couldHold, keptFrom, mostFree, type Reservation } from './job-group.ts'
-import type { GroupShape } from './job-group.ts'
+import { chooseNodes, couldHold, type GroupShape } from './job-group.ts'
 import { type HeldView, noneHeld } from './held-nodes.ts'
 import { lastsFor, LateJobs, type PlacementTimes, timeless } from './late-jobs.ts'
 import {
@@ -25,7 +24,8 @@ import {
   roomOf,
   use,
 } from './placement-node.ts'
-import { allOf, isBefore, isLed, type PlacedJob, type Shape, Shapes } from './shapes.ts'
+import { type IsKept, Reservations } from './reservations.ts'
+import { allOf, isBefore, isLed, type PlacedJob, priorityOf, type Shape, Shapes } from './shapes.ts'
 
 /** The most jobs that one node gets before the next one's turn. */
 const largestShare = 256
@@ -40,8 +40,7 @@ export class Placement<T extends PlacedJob> {
   readonly #shapes: Shapes<T>
   /** Those of them for which no node had room. */
   readonly #stuck = new Set<Shape<T>>()
-  /** Nodes that are kept free for the first that did not fit: small ones cannot starve it. */
-  #reserved: Reservation<Shape<T>> | null = null
+  readonly #reservations: Reservations
   /** Jobs that need longer than is left. */
   readonly #late: LateJobs<T>
   readonly #times: PlacementTimes
@@ -56,6 +55,7 @@ export class Placement<T extends PlacedJob> {
     this.#held = held
     this.#late = new LateJobs(times.secondsLeft)
     this.#shapes = new Shapes(times.horizons)
+    this.#reservations = new Reservations(times, (node) => this.#gained(node))
   }
 
   /** Jobs that wait for a node. */
@@ -94,8 +94,8 @@ export class Placement<T extends PlacedJob> {
     if (node === undefined) return
     node.facts = this.#held.without(name, node.whole)
     this.#lostOne(node)
-    // An empty reservation names no node; what was given back may be what it lacked.
-    this.#reserved = null
+    // What was given back may be what those without a node lacked.
+    this.#reservations.clear()
   }
 
   setOffer(name: string, offer: Offer): void {
@@ -164,7 +164,8 @@ export class Placement<T extends PlacedJob> {
     if (this.#late.size > 0) this.putBack(this.#late.takeTimely())
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
     const done = new Set<Shape<T>>()
-    let reserved: Reservation<Shape<T>> | null = null
+    this.#reservations.begin()
+    let lowest: number | null = null
     for (;;) {
       const first = this.#shapes.first(done)
       if (first === null) break
@@ -172,13 +173,14 @@ export class Placement<T extends PlacedJob> {
       if (this.#putOffLate(shape)) continue
       const isPlaced =
         shape.group === null
-          ? this.#placeNext(shape, rival, reserved, placed)
-          : this.#placeGroup(shape, shape.group, reserved, placed)
+          ? this.#placeNext(shape, rival, placed)
+          : this.#placeGroup(shape, shape.group, placed)
       if (isPlaced) continue
       done.add(shape)
-      if (!shape.isDefault) reserved ??= this.#reserveFor(shape)
+      if (shape.isDefault) continue
+      lowest ??= this.#shapes.lowestPriority
+      this.#reservations.add(shape, lowest, this.#nodes)
     }
-    if (reserved === null) this.#changeReservation(null)
     return placed
   }
 
@@ -198,7 +200,9 @@ export class Placement<T extends PlacedJob> {
   /** Idle cores that could run whatever waits elsewhere. */
   get freeCores(): number {
     this.#lookAtReleased()
-    const nodes = this.#idle.items.filter(isUnrestricted)
+    const nodes = this.#idle.items.filter((node) => {
+      return isUnrestricted(node) && !this.#reservations.has(node)
+    })
     return nodes.reduce((sum, node) => sum + freeCores(node), 0)
   }
 
@@ -226,6 +230,7 @@ export class Placement<T extends PlacedJob> {
     if (shape.queue.length > 0) return
     this.#shapes.delete(shape)
     this.#stuck.delete(shape)
+    this.#reservations.drop(shape)
   }
 
   /** What is too late to begin waits apart: it would hold back what is behind it. */
@@ -238,36 +243,26 @@ export class Placement<T extends PlacedJob> {
     return true
   }
 
-  #placeNext(
-    shape: Shape<T>,
-    rival: T | undefined,
-    reserved: Reservation<Shape<T>> | null,
-    placed: Map<string, T[]>,
-  ): boolean {
-    const node = this.#findNode(shape, this.#keptFrom(shape, reserved))
+  #placeNext(shape: Shape<T>, rival: T | undefined, placed: Map<string, T[]>): boolean {
+    const node = this.#findNode(shape)
     if (node === null) return false
     this.#place(shape, node, rival, jobsAt(placed, node))
     return true
   }
 
   /** All of it at once, or nothing. */
-  #placeGroup(
-    shape: Shape<T>,
-    group: GroupShape,
-    reserved: Reservation<Shape<T>> | null,
-    placed: Map<string, T[]>,
-  ): boolean {
+  #placeGroup(shape: Shape<T>, group: GroupShape, placed: Map<string, T[]>): boolean {
+    this.#lookAgainIfUrgent(shape)
     if (shape.changed?.size === 0) return false
-    const kept = this.#keptFrom(shape, reserved)
+    const isKept = this.#reservations.keptFrom(shape)
     const all = [...this.#nodes.values()]
     const others = all.filter(({ name }) => name !== shape.avoid)
     const from = couldHold(others, shape) ? others : all
     const lasts = lastsFor(shape.queue.peek(), this.#times)
-    const free = from.filter((node) => !kept.has(node) && lasts(node))
+    const free = from.filter((node) => !isKept(node) && lasts(node))
     const chosen = chooseNodes(free, shape, group, 'now')
     if (chosen === null) {
-      shape.changed = new Set()
-      this.#stuck.add(shape)
+      this.#setStuck(shape)
       return false
     }
     const jobs = (shape.queue.take()?.group?.jobs ?? []) as readonly T[]
@@ -279,40 +274,38 @@ export class Placement<T extends PlacedJob> {
       this.#use(node, shape.request)
       jobsAt(placed, node).push(job)
     }
+    if (chosen[0] !== undefined) this.#reservations.placed(shape, chosen[0])
     return true
   }
 
-  #keptFrom(shape: Shape<T>, reserved: Reservation<Shape<T>> | null): ReadonlyMap<Node, number> {
-    const seconds = shape.queue.peek()?.spec.resources.seconds
-    return keptFrom(seconds, reserved, this.#times.running)
-  }
-
   /** The next node in turn where it could begin at once, else where it may wait. */
-  #findNode(shape: Shape<T>, kept: ReadonlyMap<Node, number>): Node | null {
+  #findNode(shape: Shape<T>): Node | null {
+    this.#lookAgainIfUrgent(shape)
+    const isKept = this.#reservations.keptFrom(shape)
     const lasts = lastsFor(shape.queue.peek(), this.#times)
     const accepts = (node: Node): boolean =>
-      !kept.has(node) && node.name !== shape.avoid && hasRoom(node, shape) && lasts(node)
+      node.name !== shape.avoid && hasRoom(node, shape) && lasts(node) && !isKept(node)
     if (shape.changed === null) {
       // A job that is alone runs where the last one ran: the code and the worker are warm there.
       const last = this.#waiting === 1 ? this.#last : null
       if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
       if (found !== null) return found
-      shape.changed = new Set()
-      this.#stuck.add(shape)
+      this.#setStuck(shape)
     } else {
       for (const node of shape.changed) {
         if (accepts(node)) return node
         shape.changed.delete(node)
+        shape.stuckPriority = priorityOf(shape)
       }
     }
-    return this.#avoidedNode(shape, kept)
+    return this.#avoidedNode(shape, isKept)
   }
 
   /** Waiting for another node could take for ever where there is no other. */
-  #avoidedNode(shape: Shape<T>, kept: ReadonlyMap<Node, number>): Node | null {
+  #avoidedNode(shape: Shape<T>, isKept: IsKept): Node | null {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
-    if (node === undefined || kept.has(node) || !hasRoom(node, shape)) return null
+    if (node === undefined || isKept(node) || !hasRoom(node, shape)) return null
     if (!lastsFor(shape.queue.peek(), this.#times)(node)) return null
     for (const other of this.#nodes.values()) {
       if (other !== node && other.isUsable && couldTake(other, shape)) return null
@@ -325,15 +318,19 @@ export class Placement<T extends PlacedJob> {
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
     const most = shape.isDefault ? Math.min(room, largestShare, share) : 1
+    // Nodes are kept from some priorities, and not from others.
+    const least = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
     for (let count = 0; count < most; count++) {
       const job = shape.queue.peek()
       if (job === undefined || (rival !== undefined && !isBefore(job, rival))) break
+      if (job.spec.priority < least) break
       shape.queue.take()
       this.#waiting--
       use(node, shape.request, 1)
       jobs.push(job)
     }
     this.#sort(node)
+    if (!shape.isDefault) this.#reservations.placed(shape, node)
     this.#forgetEmpty(shape)
   }
 
@@ -355,14 +352,14 @@ export class Placement<T extends PlacedJob> {
   /** What is reserved, perhaps nothing, was chosen without it. */
   #joined(node: Node): void {
     this.#gained(node)
-    if (this.#reserved !== null) this.#lookAgain()
-    this.#reserved = null
+    if (!this.#reservations.isEmpty) this.#lookAgain()
+    this.#reservations.clear()
   }
 
   /** It takes nothing: whoever avoids another node, or waits for this one, looks again. */
   #lostOne(node: Node): void {
     this.#sort(node)
-    if (this.#reserved?.nodes.has(node) === true) this.#reserved = null
+    this.#reservations.leave(node)
     this.#lookAgain()
   }
 
@@ -375,25 +372,22 @@ export class Placement<T extends PlacedJob> {
     ring?.add(node)
   }
 
+  #setStuck(shape: Shape<T>): void {
+    shape.changed = new Set()
+    shape.stuckPriority = priorityOf(shape)
+    this.#stuck.add(shape)
+  }
+
+  /** Nodes that were kept from less urgent jobs of this shape may not be from the next one. */
+  #lookAgainIfUrgent(shape: Shape<T>): void {
+    if (shape.changed === null || this.#reservations.isEmpty) return
+    if (priorityOf(shape) <= shape.stuckPriority) return
+    shape.changed = null
+    this.#stuck.delete(shape)
+  }
+
   #lookAgain(): void {
     for (const shape of this.#stuck) shape.changed = null
     this.#stuck.clear()
-  }
-
-  #reserveFor(shape: Shape<T>): Reservation<Shape<T>> {
-    if (this.#reserved?.shape === shape) return this.#reserved
-    const nodes = this.nodes.filter(lastsFor(shape.queue.peek(), this.#times))
-    const reserved = { shape, nodes: mostFree(nodes, shape) }
-    this.#changeReservation(reserved)
-    return reserved
-  }
-
-  #changeReservation(reserved: Reservation<Shape<T>> | null): void {
-    const hadNodes = this.#reserved !== null && this.#reserved.nodes.size > 0
-    this.#reserved = reserved
-    if (!hadNodes) return
-    // The nodes that were kept free may be used by all again.
-    for (const shape of this.#stuck) if (shape !== reserved?.shape) shape.changed = null
-    for (const shape of this.#stuck) if (shape.changed === null) this.#stuck.delete(shape)
   }
 }

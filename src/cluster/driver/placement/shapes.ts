@@ -27,7 +27,15 @@ export interface Shape<T extends PlacedJob> extends Wanted {
   readonly queue: JobQueue<T>
   /** Nodes that have changed since no node had room for it; `null` while one may have. */
   changed: Set<Node> | null
+  /** Of its first job when no node had room for that. */
+  stuckPriority: number
 }
+
+type Peekable = Pick<JobQueue<PlacedJob>, 'peek'>
+
+/** Of its first job. */
+export const priorityOf = ({ queue }: { readonly queue: Peekable }): number =>
+  queue.peek()?.spec.priority ?? -Infinity
 
 /** Those with jobs that wait. */
 export class Shapes<T extends PlacedJob> {
@@ -41,6 +49,15 @@ export class Shapes<T extends PlacedJob> {
 
   get all(): readonly Shape<T>[] {
     return [...this.#byKey.values()]
+  }
+
+  /** Of all their jobs. */
+  get lowestPriority(): number {
+    let lowest = Infinity
+    for (const { queue } of this.#byKey.values()) {
+      lowest = Math.min(lowest, queue.lowestPriority ?? Infinity)
+    }
+    return lowest
   }
 
   get(key: string): Shape<T> | undefined {
@@ -72,7 +89,9 @@ export class Shapes<T extends PlacedJob> {
     if (known !== undefined) return known
     const own = size === 1 ? null : { size, perNode: group?.perNode ?? null }
     const wanted = { request, kind, avoid, excluded, node, isDefault }
-    const shape = { key, ...wanted, group: own, queue: new JobQueue<T>(), changed: null }
+    const queue = new JobQueue<T>()
+    const state = { changed: null, stuckPriority: -Infinity }
+    const shape = { key, ...wanted, group: own, queue, ...state }
     this.#byKey.set(key, shape)
     return shape
   }

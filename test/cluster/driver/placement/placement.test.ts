@@ -248,9 +248,11 @@ const resources = fc.record({
   gpus: fc.integer({ min: 0, max: 1 }),
   memoryMb: fc.constantFrom(0, 0, 500, 900),
 })
+const priority = fc.constantFrom(0, 0, 1, 2)
 const step = fc.oneof(
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant('push' as const), resources }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('push' as const), resources, priority }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('plain' as const), avoid: fc.nat(3) }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('small' as const), priority }) },
   { weight: 5, arbitrary: fc.record({ kind: fc.constant('end' as const), pick: fc.nat() }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('usable' as const), node: fc.nat(3) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('remove' as const), pick: fc.nat() }) },
@@ -280,6 +282,11 @@ describe('whatever comes and goes', () => {
             expect(sum('cores')).toBeLessThanOrEqual(node.cores)
             expect(sum('gpus')).toBeLessThanOrEqual(node.gpus)
             expect(sum('memoryMb')).toBeLessThanOrEqual(node.memoryMb)
+            // What runs anywhere waits for no idle core that is kept for nobody.
+            const isAnywhere = ({ spec, avoid }: TestJob): boolean =>
+              spec.resources === defaultResources && avoid === null
+            if (waiting.size === 0 || off.has(at) || ![...waiting].every(isAnywhere)) continue
+            expect(sum('cores')).toBe(node.cores)
           }
           expect(placement.waiting).toBe(waiting.size)
         }
@@ -288,11 +295,11 @@ describe('whatever comes and goes', () => {
           if (ended !== undefined) placement.release(ended.name, ended.job)
         }
         for (const one of steps) {
-          if (one.kind === 'push' || one.kind === 'plain') {
+          if (one.kind === 'push' || one.kind === 'plain' || one.kind === 'small') {
             const added =
-              one.kind === 'push'
-                ? job({ resources: one.resources })
-                : job({ avoid: `${one.avoid}`, isRetry: true })
+              one.kind === 'plain'
+                ? job({ avoid: `${one.avoid}`, isRetry: true })
+                : job({ ...one, kind: 'function' })
             waiting.add(added)
             placement.push(added)
           } else if (one.kind === 'end') end(one.pick)
