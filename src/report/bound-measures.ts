@@ -106,6 +106,8 @@ export interface LeastTime {
   readonly resource: HeldResource
   readonly backend: string
   readonly seconds: number
+  /** Of all that there was of it over the whole run: how much tasks held. */
+  readonly share: number
   /** If there were twice as much of it. */
   readonly doubled: number
   /** What there was of it, in words. */
@@ -132,6 +134,7 @@ export function leastTimesOf(
             resource,
             backend,
             seconds: secondsFor(asked, resource, sizes),
+            share: asked / timeOf(resource, sizes),
             doubled: secondsFor(asked / 2, resource, sizes),
             of: nameOf(resource, range) + (backends.length > 1 ? ` of ${backend}` : ''),
           },
@@ -140,6 +143,9 @@ export function leastTimesOf(
     )
     .toSorted((a, b) => b.seconds - a.seconds)
 }
+
+const timeOf = (resource: HeldResource, sizes: readonly SizeSpan[]): number =>
+  sizes.reduce((sum, { seconds, capacity }) => sum + seconds * capacity[resource], 0)
 
 /** How long it takes at least to hold so much, from the start of the run on. */
 function secondsFor(units: number, resource: HeldResource, sizes: readonly SizeSpan[]): number {
@@ -194,6 +200,7 @@ const noSlots: LeastTime = {
   resource: 'cores',
   backend: '',
   seconds: 0,
+  share: 0,
   doubled: 0,
   of: '0 slots',
 }

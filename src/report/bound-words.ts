@@ -125,7 +125,7 @@ function findBound(
   if (!isOver(bounds, facts) && mostFullSeconds(bounds) > halfBusy * seconds) return 'slots'
   if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
   const [scarcest] = leastTimesOf(bounds)
-  if (scarcest !== undefined && scarcest.seconds >= allBusy * seconds) return boundOf(scarcest)
+  if (scarcest !== undefined && scarcest.share >= allBusy) return boundOf(scarcest)
   const best = improvements.find(({ bound }) => bound !== null)
   const named = best?.bound ?? null
   if (best !== undefined && named !== null && best.saved >= smallestShare * seconds) return named
@@ -157,8 +157,8 @@ const lacking =
   (bounds, shares) => {
     const least = leastTimesOf(bounds).find((one) => one.resource === resource)
     const start = `${what} bounded this run: `
-    return least !== undefined && least.seconds > halfBusy * bounds.seconds
-      ? `${start}${least.of} were in use for ${percent(least.seconds / bounds.seconds)} of the ` +
+    return least !== undefined && least.share > halfBusy
+      ? `${start}${least.of} were in use for ${percent(least.share)} of the ` +
           `time, so the run could not have ended before ${secondsText(least.seconds)}.`
       : `${start}${shares[resource].text} of the slots' time was idle ` +
           `because free slots lacked ${resource} for the tasks that were ready.`
@@ -180,8 +180,8 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     )
   },
   slots(bounds) {
-    const { of, seconds } = scarcestSlots(bounds)
-    const busy = `${of} ran tasks ${percent(seconds / bounds.seconds)} of the time`
+    const { of, share } = scarcestSlots(bounds)
+    const busy = `${of} ran tasks ${percent(share)} of the time`
     const isWaited = mostFullSeconds(bounds) >= smallestShare * bounds.seconds
     return (
       `The slots bounded this run: ${busy}` +

@@ -57,6 +57,20 @@ describe('a run that was resumed', () => {
     expect(words.improvements[0]).toContain('after 5.38 s at best, instead of 7.00 s')
   })
 
+  it('report: slots of which there were more later count by their own time', () => {
+    const again = queue(8).map(({ start = 0, end = 0, ...task }) => ({
+      ...task,
+      uid: `u${task.uid}`,
+      start: start / 4,
+      end: end / 4 + 0.75,
+      worker: `n1/local/w${start % 4}`,
+    }))
+    const { bounds, words } = reportOf(passOver(resumedEvents(again, 4, 4)))
+    expect(bounds.slotSeconds.ran).toBeCloseTo(13, 6)
+    // Of 5 + 4 x 4.
+    expect(words.sentences.join('\n')).toMatch(/1 to 4 slots ran tasks (?:for )?62 %/)
+  })
+
   it('report: what agents did between two files counts, and is told in words', () => {
     const nodes = [{ nodeId: 'n1', cores: 1 }]
     const first = eventsOf({ nodes, tasks: [{ uid: 'a', start: 0, end: 4 }, { uid: 'b' }], end: 9 })
