@@ -145,7 +145,9 @@ export interface Offer {
 }
 
 export interface PriorityRange {
+  /** Of jobs that may be sent ahead; `Infinity` if there is none. */
   readonly lowest: number
+  /** Of all. */
   readonly highest: number
 }
 
@@ -154,7 +156,7 @@ export interface Beat {
   readonly kind: 'beat'
   /** Whether the driver has work that waits for a place. */
   readonly hasWaiting: boolean
-  /** Of jobs that wait and may be sent ahead; none if there is no such job. */
+  /** Of jobs that wait; none if there is no such job. */
   readonly waitingPriorities?: PriorityRange
   /** Whether an agent of the session has idle cores. */
   readonly hasIdle: boolean

@@ -47,9 +47,10 @@ export function toWaitingWork({
   // Only tasks of one core are sent ahead.
   const ahead = shapes.filter(({ isDefault }) => isDefault)
   const lowest = ahead.map(({ queue }) => queue.lowestPriority).filter((one) => one !== null)
-  const highest = ahead.flatMap(({ queue }) => queue.peek()?.spec.priority ?? [])
+  // What does not wait at agents needs their room as well.
+  const highest = shapes.flatMap(({ queue }) => queue.peek()?.spec.priority ?? [])
   const range = { lowest: Math.min(...lowest), highest: Math.max(...highest) }
-  const told = lowest.length === 0 ? {} : { waitingPriorities: range }
+  const told = highest.length === 0 ? {} : { waitingPriorities: range }
   return { hasWaiting: waiting > 0, hasIdle: freeCores > 0, ...told }
 }
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
+import { toWaitingWork } from '../../../../src/cluster/driver/placement/placement-state.ts'
 import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
 import type { NodeFacts, Offer } from '../../../../src/cluster/wire/messages.ts'
 import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
@@ -222,6 +223,19 @@ describe('urgent jobs that do not wait at nodes', () => {
     nodes.endOfEach()
     expect(nodes.count(low)).toBe(8)
     expect(new Set(nodes.nodesOf(groups.flat())).size).toBe(4)
+  })
+})
+
+describe('what agents are told of waiting jobs', () => {
+  it('is how urgent they are, also of those that do not wait at agents', () => {
+    const nodes = new Nodes([{}])
+    const told = () => toWaitingWork(nodes.placement).waitingPriorities
+    nodes.push(job())
+    expect(told()).toBeUndefined()
+    nodes.push(job({ memoryMb: 1 }, 10))
+    expect(told()).toEqual({ lowest: Infinity, highest: 10 })
+    nodes.push(job({}, 3), job({}, 1))
+    expect(told()).toEqual({ lowest: 1, highest: 10 })
   })
 })
 
