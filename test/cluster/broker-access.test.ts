@@ -1,5 +1,5 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -44,6 +44,26 @@ async function startSilentServer(): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   onTestFinished(() => void server.close())
   const address = server.address()
+  return `nats://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`
+}
+
+/** Stands before a server: the first client hears who is there, and then nothing for long. */
+async function startSlowServer(port: number): Promise<string> {
+  let clients = 0
+  const slow = createServer((client) => {
+    const server = connect(port, '127.0.0.1')
+    const isFirst = clients++ === 0
+    onTestFinished(() => void server.destroy())
+    onTestFinished(() => void client.destroy())
+    server.on('data', (data) => client.write(data))
+    client.on('data', (data) => isFirst || server.write(data))
+    client.on('error', () => server.destroy())
+    client.on('close', () => server.destroy())
+    server.on('close', () => client.destroy())
+  })
+  await new Promise<void>((resolve) => slow.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void slow.close())
+  const address = slow.address()
   return `nats://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`
 }
 
@@ -219,6 +239,14 @@ describe('the broker is reached', () => {
       const { stderr, code } = await runCommand('agents', ...connection, '--tls-ca', file)
       expect([code, stderr]).toEqual([2, expect.stringContaining(`--tls-ca: ${file} `)])
     }
+  })
+
+  it('also when it is too slow for the first attempt', async () => {
+    const server = await startServer({})
+    const servers = await startSlowServer(server.port)
+    const backend = await ClusterBackend.create({ servers, token })
+    onTestFinished(() => backend.close())
+    expect(backend.nodes).toEqual([])
   })
 
   it('or given up when none of several servers answers', async () => {

@@ -37,9 +37,10 @@ export interface NatsTls {
 
 /** How long every call of the server's API may take. */
 const callMs = 4000
-/** How long all servers of a list may take to answer, one after the other, and then JetStream. */
+/** How long all servers of a list may take to answer, one after the other. */
 const connectMs = 3000
-const probeMs = 1800
+/** So often is a server tried that says who it is, and is too slow to let a client in. */
+const slowServerAttempts = 5
 /** Between two attempts to reconnect: with the client's default a restart is a gap of seconds. */
 const reconnectMs = 100
 /** A link that is cut is noticed after three of these without an answer. */
@@ -48,26 +49,44 @@ const pingMs = 2000
 /** The certificate itself, instead of the name of its file. */
 export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN ')
 
-/** Rejects with `BackendError` within 5 s when the server or its JetStream cannot be used. */
+/**
+ * Rejects with `BackendError` within 5 s when there is no server or no JetStream; a server that is
+ * there, but slow, is given more.
+ */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
   const where = options.servers.join(', ')
   let connection: NatsConnection
   try {
-    const settings = toConnectionOptions(options, libraries)
-    connection = await endSocketsOnFailure(() => libraries.transport.connect(settings))
+    connection = await openConnection(toConnectionOptions(options, libraries), libraries)
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
     const why = isSilent ? 'it does not answer' : messageOf(error)
     throw unusable(where, why, error, hintFor(why, options))
   }
   try {
-    const manager = await libraries.jetstream.jetstreamManager(connection, { timeout: probeMs })
+    const manager = await libraries.jetstream.jetstreamManager(connection, { timeout: callMs })
     return new NatsBroker(connection, manager, libraries, options)
   } catch (error) {
     await connection.close()
     const why = `JetStream is not available there: ${messageOf(error)}`
     throw unusable(where, why, error, 'Start nats-server with -js, and with -sd FOLDER.')
+  }
+}
+
+async function openConnection(
+  settings: NodeConnectionOptions,
+  { transport }: NatsLibraries,
+): Promise<NatsConnection> {
+  for (let attempt = 1; ; attempt++) {
+    const call = await endSocketsOnFailure(() => transport.connect(settings))
+    if ('value' in call) return call.value
+    // The server, too, has a limit for clients that are slow to say who they are.
+    const isTimeout =
+      call.error instanceof transport.TimeoutError ||
+      /authentication timeout/i.test(messageOf(call.error))
+    const isSlow = isTimeout && call.hasReceived
+    if (!isSlow || attempt === slowServerAttempts) throw call.error
   }
 }
 

@@ -11,8 +11,13 @@ import type { Socket } from 'node:net'
 /** Of Node: every socket of a client, in the call that makes it. */
 const socketChannel = 'net.client.socket'
 
+/** How a call ended; `hasReceived`: its sockets had got something from the other side. */
+export type SocketCall<T> =
+  | { readonly value: T }
+  | { readonly error: unknown; readonly hasReceived: boolean }
+
 /** Other sockets of the process, which are opened meanwhile, are not touched. */
-export async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<T> {
+export async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<SocketCall<T>> {
   const sockets: Socket[] = []
   const calls = new AsyncLocalStorage<Socket[]>()
   const collect = (message: unknown): void => {
@@ -20,10 +25,11 @@ export async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<T>
   }
   subscribe(socketChannel, collect)
   try {
-    return await calls.run(sockets, call)
+    return { value: await calls.run(sockets, call) }
   } catch (error) {
+    const hasReceived = sockets.some((socket) => socket.bytesRead > 0)
     for (const socket of sockets) socket.destroy()
-    throw error
+    return { error, hasReceived }
   } finally {
     unsubscribe(socketChannel, collect)
     calls.disable()
