@@ -12,7 +12,7 @@ export default defineConfig({
       : ['test/**/*.test.ts', ...byRun([], ['test/**/*.long.ts'])],
     pool: 'forks',
     // Many tests wait for processes and deadlines: two cores are half idle with two files.
-    maxWorkers: availableParallelism() + 1,
+    maxWorkers: availableParallelism() + (isHpcRun ? 3 : 1),
     // Commands, agents and workers that tests start run the sources. With a cache of stripped and
     // compiled modules they start as fast as the build: the tests need half the CPU time.
     env: { NODE_COMPILE_CACHE: fileURLToPath(new URL('.cache/modules', import.meta.url)) },

@@ -21,8 +21,10 @@ export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
 export interface Job {
   readonly sessionId: string
   readonly uid: string
-  /** 1 for the first. */
+  /** 1 for the first; a resumed session counts on from the attempts of the earlier ones. */
   readonly attempt: number
+  /** It follows one that failed in this session, and begins before new work of its priority. */
+  readonly isRetry?: boolean
   readonly spec: TaskSpec
 }
 

@@ -227,6 +227,7 @@ export class Attempt extends TaggedJob implements Job {
   readonly sessionId: string
   readonly uid: string
   readonly attempt: number
+  readonly isRetry: boolean
   readonly spec: TaskSpec
   readonly #entry: Entry
 
@@ -248,6 +249,7 @@ export class Attempt extends TaggedJob implements Job {
     this.sessionId = session.sessionId
     this.uid = entry.task.uid
     this.attempt = attempt
+    this.isRetry = attempt > entry.firstAttempt
     this.spec = inWorkDir(spec, session.workDir)
     this.#entry = entry
   }

@@ -193,7 +193,7 @@ function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
 }
 
 function toPromptRequest(
-  { uid, attempt }: Job,
+  { uid, isRetry = false }: Job,
   { sampling, priority }: PromptSpec,
   prompt: string,
   signal: AbortSignal,
@@ -206,7 +206,7 @@ function toPromptRequest(
     input: { kind: 'chat', messages },
     sampling: toSampling(sampling),
     priority,
-    isRetry: attempt > 1,
+    isRetry,
     // The time-out of a task begins with its execution, not in the queue.
     timeoutSeconds: null,
     signal,

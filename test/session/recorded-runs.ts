@@ -2,7 +2,10 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { AnyTask } from '../../src/backends/backend.ts'
-import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import {
+  ConcurrentBackend,
+  type ConcurrentBackendOptions,
+} from '../../src/backends/local/concurrent-backend.ts'
 import type { EventLine } from '../../src/checkpoint/format.ts'
 import { readViews } from '../../src/record/record-views.ts'
 import { counts } from '../../src/views/panels/counts.ts'
@@ -20,6 +23,7 @@ interface RunOptions {
   readonly resume?: string
   readonly how?: ResumeOptions
   readonly session?: SessionOptions
+  readonly backend?: ConcurrentBackendOptions
   readonly telemetry?: SessionTelemetryOptions
 }
 
@@ -34,7 +38,7 @@ interface Run {
 export async function run(options: RunOptions, tasks: readonly AnyTask[]): Promise<Run> {
   const warnings: string[] = []
   const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
-  const backend = await ConcurrentBackend.create({ workers: 1 })
+  const backend = await ConcurrentBackend.create({ workers: 1, ...options.backend })
   const session = new Session([backend], { log, ...options.session })
   const { folder, resume, how } = options
   try {

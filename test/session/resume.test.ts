@@ -321,4 +321,23 @@ describe('resume of a session', () => {
     expect(numbers(first.record)).toEqual([1, 1, 2, 2])
     expect(numbers(second.record)).toEqual([3, 3, 4, 4])
   })
+
+  it('resume: a retry begins before the tasks that the earlier session has left', async () => {
+    const folder = tempFolder()
+    const log = join(folder, 'log')
+    const make = (name: string): ComputeTask =>
+      new ComputeTask({
+        uid: name,
+        executable: 'sh',
+        arguments: ['-c', `echo ${name} >> '${log}'; test -e '${join(folder, name)}'`],
+        retries: 1,
+      })
+    const names = ['bad', 'a', 'b']
+    const options = { folder, backend: { maxProcesses: 1 } }
+    const first = await run(options, names.map(make))
+    for (const name of ['a', 'b']) writeFileSync(join(folder, name), '')
+    writeFileSync(log, '')
+    await run({ ...options, resume: first.record }, names.map(make))
+    expect(readFileSync(log, 'utf8')).toBe('bad\nbad\na\nb\n')
+  })
 })

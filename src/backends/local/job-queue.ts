@@ -6,7 +6,6 @@ export interface WaitingJob {
   readonly spec: { readonly priority: number }
   /** The order of arrival. */
   readonly sequence: number
-  /** An attempt after the first. */
   readonly isRetry: boolean
 }
 

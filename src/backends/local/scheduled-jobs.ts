@@ -57,7 +57,7 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
   }
 
   get isRetry(): boolean {
-    return this.original.attempt > 1
+    return this.original.isRetry === true
   }
 
   /** It holds no resources while it runs. */

@@ -390,7 +390,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   }
 
   get isRetry(): boolean {
-    return this.job.attempt > 1
+    return this.job.isRetry === true
   }
 
   get uid(): string {

@@ -58,8 +58,8 @@ describe('the order in which jobs begin', () => {
     const first = jobOf('first')
     submit([first])
     submit([jobOf('new'), jobOf('high', { priority: 1 })])
-    submit([{ ...jobOf('retry'), attempt: 2 }], 'programs')
-    submit([{ ...jobOf('second retry'), attempt: 3 }])
+    submit([{ ...jobOf('retry'), attempt: 2, isRetry: true }], 'programs')
+    submit([{ ...jobOf('second retry'), attempt: 3, isRetry: true }])
     const order: string[] = []
     for (let at = 0; at < 5; at++) {
       const [job = first] = [...functions.running, ...programs.running]

@@ -158,7 +158,7 @@ describe('the agent of a session', () => {
     const placedOn: string[] = []
     // As a session does it: the next attempt is submitted while the end of the last is reported.
     one.onFail = (failed) => {
-      one.jobs.placement.push(one.jobs.add({ ...failed, attempt: 2 }, 0))
+      one.jobs.placement.push(one.jobs.add({ ...failed, attempt: 2, isRetry: true }, 0))
       placedOn.push(...one.jobs.placement.assign().keys())
     }
     one.known = []

@@ -95,7 +95,7 @@ it('an attempt counts as begun after three lost nodes that could run it at once'
   expect(counted).toEqual([[], [], ['killer']])
   jobs.end(killer, { kind: 'fail', error: new Error('lost') }, null)
   // Its further attempts count at once; other tasks as before.
-  const again = jobs.add({ ...jobOf('killer'), attempt: 2 }, 0)
+  const again = jobs.add({ ...jobOf('killer'), attempt: 2, isRetry: true }, 0)
   expect([lose(again, other), lose(other), lose(other)]).toEqual([['killer'], [], []])
   expect(lose(other)).toEqual(['other'])
 })
