@@ -97,13 +97,17 @@ describe('log probabilities over HTTP', () => {
 
   const scoring = { max_tokens: 1, temperature: 0, logprobs: 1, echo: true, seed: 1234 }
 
-  async function score(prompt: string | number[]): Promise<{ text: string; logprobs: Scored }> {
+  async function score(
+    prompt: string | number[],
+    fields: object = {},
+  ): Promise<{ text: string; logprobs: Scored; finish_reason: string }> {
     const { choices } = await client.completions.create({
       model: backend.model,
       prompt,
       ...scoring,
+      ...fields,
     })
-    const [choice] = choices as unknown as { text: string; logprobs: Scored }[]
+    const [choice] = choices as unknown as Awaited<ReturnType<typeof score>>[]
     if (choice === undefined) throw new Error('no choice')
     return choice
   }
@@ -176,6 +180,38 @@ describe('log probabilities over HTTP', () => {
     expect(logprobs).toHaveLength(whole.logprobs.token_logprobs.length)
     expect(logprobs[0]).toBeNull()
     expect(offsets).toEqual(whole.logprobs.text_offset)
+  })
+
+  it('max_tokens: 0 scores the prompt and generates nothing', async () => {
+    const whole = await score(once.prompt)
+    const alone = await score(once.prompt, { max_tokens: 0 })
+    expect(alone).toMatchObject({ text: once.prompt, finish_reason: 'length' })
+    for (const key of ['tokens', 'text_offset', 'top_logprobs'] as const) {
+      expect(alone.logprobs[key]).toHaveLength(whole.logprobs[key].length - 1)
+    }
+    expect(alone.logprobs.token_logprobs[0]).toBeNull()
+    const {
+      token_logprobs: [, ...expected],
+    } = whole.logprobs
+    for (const [at, one] of alone.logprobs.token_logprobs.slice(1).entries()) {
+      expect(one).toBeCloseTo(Number(expected[at]), 2)
+    }
+    // Nothing is before the first id, so that nothing has to be computed.
+    expect((await score([1], { max_tokens: 0 })).logprobs.token_logprobs).toEqual([null])
+  })
+
+  it('max_tokens: 0 without log probabilities repeats the prompt, also in a stream', async () => {
+    const none = { model: backend.model, max_tokens: 0, echo: true }
+    for (const prompt of [once.prompt, [1, 9038, 2501, 263, 931]]) {
+      const { choices, usage } = await client.completions.create({ ...none, prompt })
+      expect(choices[0]).toMatchObject({ finish_reason: 'length', logprobs: null })
+      expect(choices[0]?.text.trim()).toBe('Once upon a time')
+      expect(usage).toMatchObject({ prompt_tokens: 5, completion_tokens: 0 })
+      let text = ''
+      const stream = await client.completions.create({ ...none, prompt, stream: true })
+      for await (const chunk of stream) text += chunk.choices[0]?.text ?? ''
+      expect(text).toBe(choices[0]?.text)
+    }
   })
 
   it('echo without log probabilities repeats the prompt, also one of token ids', async () => {

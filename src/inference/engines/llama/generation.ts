@@ -60,7 +60,7 @@ export class Generation {
     })
     this.#bias = new LogitBias(request.sampling)
     this.#choice = this.#toChoice(prepared)
-    if (request.sampling.maxTokens <= 0) this.#finish('length')
+    if (this.maxTokens <= 0 && this.#scores === null) this.#endWithPrompt()
   }
 
   get hasEnded(): boolean {
@@ -106,7 +106,11 @@ export class Generation {
     try {
       const slot = this.#slot
       if (slot === null || this.#hasEnded) return
-      if (this.tokensToTake > most) return await this.#take(slot, most)
+      if (this.tokensToTake > most) {
+        await this.#take(slot, most)
+        if (this.maxTokens > 0 || this.tokensToTake > 1) return
+      }
+      if (this.maxTokens <= 0) return this.#endWithPrompt()
       if (!this.#hasSent) this.#sendPrompt()
       this.#stream ??= slot.continue(this.#prompt.slice(this.#taken), this.#choice)
       this.#taken = this.#prompt.length
@@ -165,6 +169,12 @@ export class Generation {
         details: { prompt_tokens_details: { cached_tokens: this.#cached } },
       },
     })
+  }
+
+  /** Nothing is to be generated; what follows the last token need not be computed. */
+  #endWithPrompt(): void {
+    this.#sendPrompt()
+    this.#finish('length')
   }
 
   #sendPrompt(): void {

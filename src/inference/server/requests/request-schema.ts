@@ -55,7 +55,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
         .nullish()
         .describe('Returns log probabilities, with this many alternatives for each token.'),
       ...guideFields,
-      ...samplingFields(bounds),
+      ...samplingFields(bounds, 0),
       ...streamFields,
     }),
     GenerateRequest: z.object({
@@ -241,9 +241,12 @@ const stopText = z.string().min(1).max(1024)
 const penalty = z.number().min(-2).max(2).nullish()
 const tokenId = annotate(z.string().regex(/^\d{1,9}$/), { expected: 'the id of a token' })
 
-/** Fields that say how tokens are chosen, and how urgent the request is. */
-function samplingFields({ contextLength }: RequestBounds) {
-  const tokens = z.int().min(1).max(contextLength).nullish()
+/**
+ * Fields that say how tokens are chosen, and how urgent the request is. Only text completions may
+ * ask for no token at all, for what `echo` tells about the prompt.
+ */
+function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
+  const tokens = z.int().min(leastTokens).max(contextLength).nullish()
   return {
     max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
     max_completion_tokens: tokens.describe('The same as `max_tokens`, which it replaces.'),
