@@ -129,7 +129,7 @@ export type {
   WaitOptions,
 } from './session/session.ts'
 export { AITask } from './tasks/ai-task.ts'
-export type { AIOptions, SamplingOptions } from './tasks/ai-task.ts'
+export type { AIOptions, FinishReason, ResponseFormat, SamplingOptions } from './tasks/ai-task.ts'
 export type { ArgsOption, ComputeOptions, ComputeSpec } from './tasks/compute-options.ts'
 export type { TaskOptions } from './tasks/task-fields.ts'
 export type { ProgramOutput } from './tasks/task-record.ts'

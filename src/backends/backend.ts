@@ -8,7 +8,7 @@ import type { AITask } from '../tasks/ai-task.ts'
 import type { ComputeTask } from '../tasks/compute-task.ts'
 import type { Moment } from '../tasks/lifecycle.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
-import type { ProgramOutput } from '../tasks/task-record.ts'
+import type { AnswerFacts, ProgramOutput } from '../tasks/task-record.ts'
 import type { ResourceSample, ResourceSampler } from './sampling/sampler.ts'
 
 /** A task of any kind, whatever it returns. */
@@ -29,7 +29,7 @@ export interface Job {
 }
 
 /** What is known about an attempt beyond its end; absent when unknown. */
-export interface AttemptFacts extends ProgramOutput {
+export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly workerId?: string
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number

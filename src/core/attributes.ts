@@ -45,7 +45,7 @@ function forgetShared(): void {
 
 /** Computed again when routing has chosen the model. */
 export function describeTask(entry: Entry): JsonObject {
-  const { executable, task, workflowId } = entry
+  const { executable, task, workflowId, name } = entry
   if (entry.attributes?.['executable'] === executable) return entry.attributes
   entry.attributes = hasSharedAttributes(entry)
     ? findShared(task.kind, executable).attributes
@@ -54,12 +54,13 @@ export function describeTask(entry: Entry): JsonObject {
         executable,
         task_type: task.kind,
         ...(workflowId === null ? {} : { workflow_id: workflowId }),
+        ...(name === null ? {} : { 'tutti.name': name }),
       })
   return entry.attributes
 }
 
-const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
-  task.attributes === null && workflowId === null
+const hasSharedAttributes = ({ task, workflowId, name }: Entry): boolean =>
+  task.attributes === null && workflowId === null && name === null
 
 /** Of TaskCreated: also what the task is, what it waits for, and the block that made it. */
 export function describeRegistration(entry: Entry): JsonObject {
@@ -193,6 +194,9 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   if (facts.stderrTruncated === true) known['stderr_truncated'] = true
   if (facts.stdoutPath !== undefined) known['stdout_path'] = facts.stdoutPath
   if (facts.stderrPath !== undefined) known['stderr_path'] = facts.stderrPath
+  if (facts.finishReasons !== undefined) {
+    known['gen_ai.response.finish_reasons'] = facts.finishReasons
+  }
   return Object.keys(known).length === 0 ? null : known
 }
 

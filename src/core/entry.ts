@@ -59,6 +59,8 @@ export interface Opening {
   readonly dependencies?: readonly string[]
   /** In the attributes of all its events. */
   readonly workflowId?: string | null
+  /** What a person calls it, where `executable` does not tell it; in the attributes as well. */
+  readonly name?: string | null
   /** What it is, if that is known before what runs; asked for only when somebody records it. */
   readonly definitionHash?: () => string | null
   /** Asked for only in a run that continues another. */
@@ -143,6 +145,7 @@ export class Entry implements Indexed, TaskHolder {
   executable: string
   dependencies: readonly string[] = noDependencies
   workflowId: string | null = null
+  name: string | null = null
   expected: ExpectedRoute | null = null
   /** What the resumed record has of it: 0 for nothing. */
   planned = 0
@@ -203,13 +206,14 @@ export class Entry implements Indexed, TaskHolder {
   }
 
   open(opening: Opening, life: Life): void {
-    const { executable, dependencies, workflowId, expected, owner } = opening
+    const { executable, dependencies, workflowId, name, expected, owner } = opening
     this.#hash = opening.definitionHash ?? null
     this.life = life
     this.expected = expected ?? null
     this.executable = executable
     this.dependencies = dependencies ?? noDependencies
     this.workflowId = workflowId ?? null
+    this.name = name ?? null
     this.owner = owner ?? null
     opening.plan?.(this)
   }

@@ -292,7 +292,7 @@ export class Ledger implements TaskHolder {
 
   #complete(entry: Entry, moment: Moment, ending: Ending & { readonly value: unknown }): void {
     if (!this.#apply(entry, 'complete', moment, ending)) return
-    this.#end(entry, { state: 'DONE', value: ending.value })
+    this.#end(entry, { state: 'DONE', value: ending.value, facts: ending.facts })
   }
 
   #fail(entry: Entry, moment: Moment, report: FailReport): void {

@@ -10,16 +10,18 @@ import {
   TimeoutError,
   WorkerLostError,
 } from '../foundation/errors.ts'
-import type { PromptSpec, SamplingOptions } from '../tasks/spec.ts'
+import type { Log } from '../foundation/log.ts'
+import type { PromptSpec, ResponseFormat, SamplingOptions } from '../tasks/spec.ts'
 import { generateEach, type PromptOutcome, toResult } from './generate.ts'
 import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
-import { inferenceCodeOf } from './generation/inference-errors.ts'
+import { inferenceCodeOf, type InferenceErrorCode } from './generation/inference-errors.ts'
 import type { GenerationResult, PromptRequest, TextGenerator } from './generation/text-generator.ts'
 
 export interface AiJobsParts {
   /** `null` before the backend is initialized. */
   readonly generator: () => TextGenerator | null
   readonly clock: Clock
+  readonly log: Log
   /** Why jobs are canceled at once; `null` while the backend is open. */
   readonly closedReason: () => string | null
 }
@@ -32,6 +34,7 @@ export class AiJobs implements Connection {
   /** The latest attempt of each task that has not ended. */
   readonly #latest = new Map<string, Job>()
   readonly #onReleased: () => void
+  #hasWarnedOfCut = false
 
   constructor(parts: AiJobsParts, listener: BackendListener, onReleased: () => void) {
     this.#parts = parts
@@ -82,11 +85,22 @@ export class AiJobs implements Connection {
       const error = new StateError(`task ${job.uid} has no prompt`)
       return this.#listener.report(job, { kind: 'fail', error })
     }
-    const run = new AiRun(this.#parts.clock, this.#listener, job, spec)
+    const onCut = (): void => this.#warnOfCut(job.uid)
+    const run = new AiRun({ clock: this.#parts.clock, listener: this.#listener, onCut }, job, spec)
     this.#runs.set(job, run)
     this.#latest.set(job.uid, job)
     void run.ended.then(() => this.#forget(job))
     run.begin(generator)
+  }
+
+  /** Once: hundreds of prompts with the same limit are cut alike. */
+  #warnOfCut(uid: string): void {
+    if (this.#hasWarnedOfCut) return
+    this.#hasWarnedOfCut = true
+    const text =
+      `the answer of task ${uid} was cut at its limit of tokens, so its JSON is not complete: ` +
+      'raise `maxTokens`; `finishReason` of a task tells it, and this is said once per session'
+    this.#parts.log.warn('AnswerCut', text)
   }
 
   /** The next attempt of the task may have been submitted before this is called. */
@@ -96,10 +110,18 @@ export class AiJobs implements Connection {
   }
 }
 
+interface AiRunParts {
+  readonly clock: Clock
+  readonly listener: BackendListener
+  /** An answer that was to be JSON reached its limit of tokens. */
+  readonly onCut: () => void
+}
+
 /** One attempt at an AI task. */
 class AiRun {
   readonly #clock: Clock
   readonly #listener: BackendListener
+  readonly #onCut: () => void
   readonly #job: Job
   readonly #spec: PromptSpec
   readonly #abort = new AbortController()
@@ -109,9 +131,10 @@ class AiRun {
   #isOverdue = false
   #stopTimer: () => void = () => {}
 
-  constructor(clock: Clock, listener: BackendListener, job: Job, spec: PromptSpec) {
+  constructor({ clock, listener, onCut }: AiRunParts, job: Job, spec: PromptSpec) {
     this.#clock = clock
     this.#listener = listener
+    this.#onCut = onCut
     this.#job = job
     this.#spec = spec
   }
@@ -158,20 +181,39 @@ class AiRun {
   }
 
   #reportOf(outcomes: readonly PromptOutcome[]): TaskReport {
-    const texts = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value.text] : []))
-    if (texts.length === outcomes.length) {
-      const value = typeof this.#spec.prompt === 'string' ? texts[0] : texts
-      return { kind: 'complete', value }
-    }
+    const answers = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+    if (answers.length === outcomes.length) return this.#completed(answers)
     if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
     if (this.#isOverdue) {
       const text = `the task ran longer than ${this.#spec.timeoutSeconds} s`
       return { kind: 'fail', error: new TimeoutError(text) }
     }
     const isList = typeof this.#spec.prompt !== 'string'
-    return { kind: 'fail', error: isList ? toListError(outcomes) : toTaskCause(outcomes[0]) }
+    const error = isList ? toListError(outcomes) : toTaskCause(outcomes[0])
+    const isFinal = outcomes.some((one) => one.status === 'rejected' && isRefused(one.reason))
+    return { kind: 'fail', error, ...(isFinal ? { isFinal } : {}) }
+  }
+
+  #completed(answers: readonly GenerationResult[]): TaskReport {
+    const texts = answers.map(({ text }) => text)
+    const finishReasons = answers.map(({ finishReason }) => finishReason)
+    const { prompt, sampling } = this.#spec
+    const isJson = (sampling.responseFormat ?? anyText).type !== 'text'
+    if (isJson && finishReasons.includes('length')) this.#onCut()
+    const value = typeof prompt === 'string' ? texts[0] : texts
+    return { kind: 'complete', value, facts: { finishReasons } }
   }
 }
+
+const anyText: ResponseFormat = { type: 'text' }
+
+/** The same prompt is refused again, whatever the model would say. */
+const isRefused = (error: unknown): boolean => refusals.has(inferenceCodeOf(error))
+const refusals = new Set<InferenceErrorCode | undefined>([
+  'content_filter',
+  'context_length_exceeded',
+  'unsupported',
+])
 
 /** A session counts a lost engine as a lost worker. */
 function toTaskCause(outcome: PromptOutcome | undefined): unknown {

@@ -134,6 +134,7 @@ export class InferenceBackend implements Backend {
       {
         generator: () => this.#service?.generator ?? null,
         clock: this.#options.clock,
+        log: this.#options.log,
         closedReason: () => this.#closedReason(),
       },
       listener,

@@ -8,7 +8,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 import { defaultResources } from './resources.ts'
-import type { PromptSpec, SamplingOptions } from './spec.ts'
+import type { FinishReason, PromptSpec, SamplingOptions } from './spec.ts'
 import { Task } from './task.ts'
 import {
   checkTaskOptions,
@@ -18,7 +18,7 @@ import {
   type TaskOptions,
 } from './task-fields.ts'
 
-export type { SamplingOptions } from './spec.ts'
+export type { FinishReason, ResponseFormat, SamplingOptions } from './spec.ts'
 
 /** What an `AITask` is made from; a list of prompts is answered by a list. */
 export interface AIOptions<P extends string | readonly string[]>
@@ -81,6 +81,16 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   /** What awaiting gives; `undefined` until the task is DONE. */
   get response(): (P extends string ? string : string[]) | undefined {
     return this.value
+  }
+
+  /**
+   * Why the answer ended; `length` if it reached `maxTokens` and is cut. An array for an array
+   * prompt. `undefined` until the task is DONE, and for an answer that an earlier run has given.
+   */
+  get finishReason(): (P extends string ? FinishReason : readonly FinishReason[]) | undefined {
+    const reasons = this.answerEnds
+    const found = typeof this.spec.prompt === 'string' ? reasons?.[0] : reasons
+    return found as (P extends string ? FinishReason : readonly FinishReason[]) | undefined
   }
 }
 

@@ -7,19 +7,53 @@
 import type { TaskDefinition } from './define-task.ts'
 import type { ResourceRequest } from './resources.ts'
 
+/**
+ * The form of an answer, as in the chat-completions API: any JSON, or JSON that fits a schema.
+ *
+ * @example
+ *   const properties = { topic: { enum: ['sport', 'politics'] } }
+ *   const schema = { type: 'object', properties, required: ['topic'] }
+ *   const json_schema = { name: 'article', schema }
+ *   const responseFormat: ResponseFormat = { type: 'json_schema', json_schema }
+ */
+export type ResponseFormat =
+  | { readonly type: 'text' | 'json_object' }
+  | {
+      readonly type: 'json_schema'
+      readonly json_schema: {
+        /** For people and for servers that ask for one; the answer does not depend on it. */
+        readonly name?: string
+        readonly description?: string
+        /** A JSON schema. */
+        readonly schema: object
+        readonly strict?: boolean
+      }
+    }
+
+/**
+ * Why an answer ended: by itself or at a `stop` text (`stop`), at its limit of tokens, so that it
+ * is cut (`length`), with a call of a tool, or because a guardrail cut it (`content_filter`).
+ */
+export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
+
 /** How an answer is sampled. What is absent is the model's or the configuration's choice. */
 export interface SamplingOptions {
+  /** What the model is told before the prompt. */
   readonly systemPrompt?: string
   /** 0 to 2. */
   readonly temperature?: number
+  /** An answer that reaches this many tokens is cut there: `finishReason` is `length` then. */
   readonly maxTokens?: number
   /** Above 0 to 1. */
   readonly topP?: number
+  /** Of how many of the likeliest tokens one is chosen; 0 for all. */
   readonly topK?: number
+  /** Texts at which the answer ends. They are not part of it. */
   readonly stop?: string | readonly string[]
+  /** Starts the random numbers: the same seed and prompt give the same answer, where possible. */
   readonly seed?: number
-  /** `json_object`, or `json_schema` with a schema, as in the chat-completions API. */
-  readonly responseFormat?: object
+  /** The answer is JSON, or JSON that fits a schema. Default: any text. */
+  readonly responseFormat?: ResponseFormat
 }
 
 interface CommonSpec {

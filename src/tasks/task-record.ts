@@ -2,6 +2,7 @@
 
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from './lifecycle.ts'
+import type { FinishReason } from './spec.ts'
 
 /** What is kept of a program's output, and its exit code; absent where there is none. */
 export interface ProgramOutput {
@@ -13,9 +14,15 @@ export interface ProgramOutput {
   readonly stderrTruncated?: true
 }
 
+/** What is known of the answers of a prompt beside their text. */
+export interface AnswerFacts {
+  /** Why the answers ended, one for each prompt. */
+  readonly finishReasons?: readonly FinishReason[]
+}
+
 /** How a task ended. */
 export type Outcome =
-  | { readonly state: 'DONE'; readonly value: unknown }
+  | { readonly state: 'DONE'; readonly value: unknown; readonly facts?: AnswerFacts | undefined }
   | {
       readonly state: 'FAILED' | 'CANCELED'
       readonly error: TuttiError
@@ -31,6 +38,17 @@ class UnsuccessfulProgram {
   constructor(error: TuttiError, output: ProgramOutput) {
     this.error = error
     this.output = output
+  }
+}
+
+/** The settlement of a prompt: a text, and why it ended. */
+class Answered {
+  readonly value: unknown
+  readonly finishReasons: readonly FinishReason[]
+
+  constructor(value: unknown, finishReasons: readonly FinishReason[]) {
+    this.value = value
+    this.finishReasons = finishReasons
   }
 }
 
@@ -71,7 +89,15 @@ export class TaskRecord {
 
   /** `undefined` unless the task has ended DONE. */
   get value(): unknown {
-    return this.hasEnded && this.state === 'DONE' ? this.#settlement : undefined
+    if (!this.hasEnded || this.state !== 'DONE') return undefined
+    const settlement = this.#settlement
+    return settlement instanceof Answered ? settlement.value : settlement
+  }
+
+  /** Of each prompt that was answered; `undefined` for any other task. */
+  get finishReasons(): readonly FinishReason[] | undefined {
+    const settlement = this.#settlement
+    return settlement instanceof Answered ? settlement.finishReasons : undefined
   }
 
   /** `null` unless the task has ended otherwise. */
@@ -93,7 +119,9 @@ export class TaskRecord {
     this.holder = null
     this.state = outcome.state
     if (outcome.state === 'DONE') {
-      this.#settlement = outcome.value
+      const { value, facts } = outcome
+      const reasons = facts?.finishReasons
+      this.#settlement = reasons === undefined ? value : new Answered(value, reasons)
       waiting?.resolve(outcome.value)
     } else {
       const { error, output } = outcome
@@ -113,7 +141,7 @@ export class TaskRecord {
   /** Created lazily: a rejection that nobody awaits is never unhandled. */
   promise(): Promise<unknown> {
     if (this.error !== null) return Promise.reject(this.error)
-    if (this.hasEnded) return Promise.resolve(this.#settlement)
+    if (this.hasEnded) return Promise.resolve(this.value)
     this.#settlement ??= Promise.withResolvers<unknown>()
     return (this.#settlement as PromiseWithResolvers<unknown>).promise
   }

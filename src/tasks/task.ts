@@ -7,6 +7,7 @@ import type { TaskState } from './lifecycle.ts'
 import { claimFor, type ProgramOutput, recordFor, type TaskHolder } from './task-record.ts'
 import { TaskRecord } from './task-record.ts'
 import type { RetryPolicy } from './retries.ts'
+import type { FinishReason } from './spec.ts'
 import type { TaskFields } from './task-fields.ts'
 import { generateUid } from './uid.ts'
 
@@ -81,6 +82,11 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
    */
   protected get value(): T | undefined {
     return this.#record?.value as T | undefined
+  }
+
+  /** Why the answers of a prompt ended; `undefined` for any other task and before the end. */
+  protected get answerEnds(): readonly FinishReason[] | undefined {
+    return this.#record?.finishReasons
   }
 
   /** What a program wrote that did not succeed. */

@@ -161,6 +161,7 @@ export class Dispatcher implements HandleOwner {
       dependencies:
         dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
+      name: handle.plan.label,
       definitionHash: () => this.#define(run, dependencies),
       inputs: () => ({
         dependencies: dependencies.map(({ row }) => row),

@@ -30,7 +30,7 @@ export interface Handle<T> extends Promise<T> {
   /** Exists for the compiler only: distinguishes a handle from values with the same members. */
   readonly [mark]: true
   readonly uid: string
-  /** What its events call `executable` when it is created, unless it is a prompt. */
+  /** What events call `executable` when it is created; of a prompt, their `tutti.name`. */
   readonly name: string
   readonly state: TaskState
   /** Why it failed or was canceled; `null` otherwise. */

@@ -34,6 +34,8 @@ export interface Plan {
   readonly body: AnyFunction
   /** What its events call `executable` until it is known what runs. */
   readonly executable: string
+  /** The name of a prompt, whose events call the model `executable`; `null` for anything else. */
+  readonly label: string | null
   /** What routing is asked about a call that ends before it is known what runs. */
   readonly expected: Work
   /** Its body runs outside of all backends, and what it makes ends with it. */
@@ -86,7 +88,8 @@ export function planPrompt(body: AnyFunction, given: unknown): Plan {
   const prepare: Plan['prepare'] = (call) =>
     decide(body, call, (prompt) => toWork(toPrompt(prompt)))
   const executable = options.work.model ?? ''
-  return { ...describe('ai', options, body), executable, expected, prepare }
+  const label = options.isNamed ? options.name : null
+  return { ...describe('ai', options, body), executable, label, expected, prepare }
 }
 
 function resolve(
@@ -107,6 +110,7 @@ const describe = (
   options,
   body,
   executable: options.name,
+  label: null,
   isBlock: false,
 })
 

@@ -63,6 +63,8 @@ export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<ne
 /** The options, sorted by who reads them. */
 export interface ResolvedTaskOptions {
   readonly name: string
+  /** Somebody chose the name, as an option or as that of the function. */
+  readonly isNamed: boolean
   /** Of every call's task. */
   readonly task: TaskFields
   /** Of what runs for it. */
@@ -83,6 +85,7 @@ export function resolveTaskOptions(
   const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
   return {
     name: name === undefined ? nameOf(body) : expectString('name', name),
+    isNamed: name !== undefined || body.name !== '',
     task: checkTaskOptions(Object.fromEntries(chosen)),
     work,
     cache: expectCache(cache),

@@ -107,7 +107,8 @@ describe('generate with many prompts', () => {
 describe('an AI task with many prompts', () => {
   const begin = (generator: FakeGenerator) => {
     const [clock, listener] = [new TurnClock(), new RecordingListener()]
-    const parts = { generator: () => generator, clock, closedReason: () => null }
+    const log = { warn() {} }
+    const parts = { generator: () => generator, clock, log, closedReason: () => null }
     const jobs = new AiJobs(parts, listener, () => {})
     const job = new FakeSession().createJob(new AITask({ prompt: many, backend: 'llm' }))
     jobs.submit([job])
@@ -121,7 +122,7 @@ describe('an AI task with many prompts', () => {
       expect(generator.requests).toHaveLength(count)
       await clock.turn()
     }
-    expect(listener.of(job)).toEqual([{ kind: 'complete', value: many }])
+    expect(listener.of(job)).toMatchObject([{ kind: 'complete', value: many }])
   })
 
   it.each([

@@ -8,7 +8,7 @@ const ask = (options: object = {}) => new AITask({ prompt: 'Why?', backend: 'llm
 
 describe('an AI task', () => {
   it('keeps its prompt, its model and how to sample', () => {
-    const responseFormat = { type: 'json_object' }
+    const responseFormat = { type: 'json_object' } as const
     const prompts = ['a', 'b']
     const task = new AITask({
       prompt: prompts,

@@ -2,6 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
+import { names } from '../../src/views/panels/names.ts'
+import { Pass } from '../../src/views/pass.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { attribute, rejection, turns, typesOf } from '../session/open-session.ts'
 import { openEngine } from './open-engine.ts'
@@ -31,8 +33,8 @@ describe('an executable task', () => {
     backend.complete(handle, { stdout: '', stderr: '', exitCode: 0 })
     await handle
     const events = await eventsOf(handle)
-    const names = ['simulate', './sim', './sim', './sim']
-    expect(events.map((event) => attribute(event, 'executable'))).toEqual(names)
+    const told = ['simulate', './sim', './sim', './sim']
+    expect(events.map((event) => attribute(event, 'executable'))).toEqual(told)
     expect(new Set(events.map((event) => attribute(event, 'task_type')))).toEqual(
       new Set(['compute']),
     )
@@ -111,6 +113,38 @@ describe('a prompt task', () => {
     expect(new Set(await wordsOf(named))).toEqual(new Set(['tiny']))
     const [created, ...later] = await wordsOf(open)
     expect([created, ...new Set(later)]).toEqual(['', 'tiny'])
+  })
+
+  it('prompt task: its name is in all of its events, and where tasks are listed', async () => {
+    const { flow, llm, events } = await openTwo()
+    const classify = flow.promptTask((text: string) => text, { name: 'classify' })
+    const summarise = flow.promptTask(function summarise(text: string) {
+      return text
+    })
+    const unnamed = flow.promptTask((text: string) => text)
+    const handles = [classify('a'), classify('b'), summarise('a'), unnamed('a')]
+    await turns()
+    for (const handle of handles) llm.complete(handle, 'an answer')
+    await Promise.all(handles)
+    const all = (await events()).filter(({ task_id: id }) => id !== null)
+    const namesOf = (uid: string): unknown[] => {
+      const own = all.filter(({ task_id: id }) => id === uid)
+      return [...new Set(own.map((event) => attribute(event, 'tutti.name')))]
+    }
+    expect(handles.map(({ uid }) => namesOf(uid))).toEqual([
+      ['classify'],
+      ['classify'],
+      ['summarise'],
+      [undefined],
+    ])
+    const pass = new Pass({ names })
+    for (const event of all) pass.take(event)
+    const shown = names.show(pass.states.names, { durations: false })
+    expect(shown.map(({ name, completed }) => [name, completed])).toEqual([
+      ['classify', 2],
+      ['summarise', 1],
+      ['tiny', 1],
+    ])
   })
 
   it('prompt task: the body may return a list, or a prompt with options', async () => {

@@ -1,6 +1,7 @@
 /** A run as a trace of Perfetto: a process a node, a thread a worker, a slice an attempt. */
 
 import type { CheckpointLine, EventLine } from '../../checkpoint/format.ts'
+import { nameIn } from '../../views/panel.ts'
 import { bytesField, doubleField, message, textField, varintField } from './protobuf.ts'
 
 /** Numbers of `perfetto_trace.proto`. */
@@ -63,8 +64,8 @@ class TraceWriter {
     this.#lastTime = Math.max(this.#lastTime, event.event_time)
     if (type === 'ResourceUpdate') this.#count(event)
     if (uid === null) return
-    const name = attributes['executable']
-    if (typeof name === 'string') this.#names.set(uid, name)
+    const name = nameIn(attributes)
+    if (name !== '') this.#names.set(uid, name)
     if (type === 'TaskStarted' || type === 'tutti.AttemptStarted') this.#begin(uid, event)
     else if (ends.has(type)) this.#end(uid, event)
   }

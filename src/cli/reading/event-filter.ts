@@ -88,9 +88,9 @@ export class EventFilter {
   }
 
   #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
-    const executable = attributes['executable']
-    if (typeof executable !== 'string') return task_id !== null && this.#named.has(task_id)
-    const isNamed = executable === name || shortName(executable) === name
+    const names = namesIn(attributes)
+    if (names.length === 0) return task_id !== null && this.#named.has(task_id)
+    const isNamed = names.includes(name)
     if (isNamed && task_id !== null) this.#named.add(task_id)
     return isNamed
   }
@@ -110,8 +110,13 @@ function valuesOf({ event_type, task_id, node_id, backend, attributes }: EventLi
   if (kind === 'task') return task_id === null ? [] : [task_id]
   if (kind === 'node') return node_id === null ? [] : [node_id]
   if (kind === 'backend') return [backend]
-  const { executable } = attributes
-  return typeof executable === 'string' ? [executable, shortName(executable)] : []
+  return namesIn(attributes)
+}
+
+/** All by which a task may be asked for; none in an event that names nothing. */
+function namesIn(attributes: EventLine['attributes']): string[] {
+  const given = [attributes['tutti.name'], attributes['executable']]
+  return given.flatMap((one) => (typeof one === 'string' ? [one, shortName(one)] : []))
 }
 
 /** Those of this version; a record of another one may have further ones. */

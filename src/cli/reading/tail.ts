@@ -1,5 +1,6 @@
 /** `tutti tail`: the latest events of a record, and those that follow. */
 
+import { nameIn } from '../../views/panel.ts'
 import { timeText } from '../../views/readable.ts'
 import { closeSync, openSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -250,7 +251,7 @@ const widthOf = { date: 60, time: 40 }
 /** Of the fields, those that no other column shows. */
 function toText(event: EventLine, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
-  const name = attributes['executable']
+  const name = nameIn(attributes)
   const where = attributes['worker_id'] ?? event['worker_id'] ?? node_id
   const today = width < widthOf.date ? event_time : undefined
   const time = width < widthOf.time ? null : timeText(event_time, today)

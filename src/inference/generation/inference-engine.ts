@@ -1,5 +1,7 @@
 /** The port that every inference engine implements. */
 
+import type { FinishReason } from '../../tasks/spec.ts'
+
 /** Fields of the API as a client or a server wrote them, by their names there. */
 export type WireFields = Readonly<Record<string, unknown>>
 
@@ -188,8 +190,7 @@ export interface AnswerFields {
   readonly body?: WireFields
 }
 
-/** Why the output ended: by itself, at `maxTokens`, with tool calls, or by a guardrail. */
-export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
+export type { FinishReason }
 
 /** The token counts of a request; estimated if the server of an engine does not report them. */
 export interface Usage {

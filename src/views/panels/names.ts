@@ -1,12 +1,12 @@
 /**
- * Names: the tasks of each executable, with counts, progress and durations. 14 bytes a task, 18
+ * Names: the tasks of each name, with counts, progress and durations. 14 bytes a task, 18
  * where tasks are retried, and 37 bytes a name beside its texts.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
 import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from '../lifecycle.ts'
-import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
+import { nameIn, numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
 import { type DurationStats, statsInPlace } from '../stats.ts'
 
@@ -45,7 +45,7 @@ export interface NamesState {
   tasks: number
 }
 
-/** The tasks with one executable. */
+/** The tasks with one name: of a workflow's prompt its own, of any other the executable. */
 export interface NameView {
   readonly name: string
   readonly taskType: string
@@ -237,8 +237,7 @@ function addTask(state: NamesState, event: ViewEvent, { task }: TaskStep): numbe
 /** A task without a name takes the first one that a later event has: routing may choose a model. */
 function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep): number {
   const name = valueAt(state.nameOfTask, task)
-  const better = event.attributes['executable']
-  if (name !== unnamed || typeof better !== 'string' || better === '') return name
+  if (name !== unnamed || nameIn(event.attributes) === '') return name
   const found = nameOf(state, event)
   addToValue(state.total, name, -1)
   addToValue(state.total, found, 1)
@@ -252,7 +251,7 @@ function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep
 
 function nameOf(state: NamesState, event: ViewEvent): number {
   const known = state.names.size
-  const name = indexOf(state.names, textOf(event.attributes['executable']))
+  const name = indexOf(state.names, nameIn(event.attributes))
   if (name === known) {
     const type = state.taskTypes.size > mostTypes ? '' : textOf(event.attributes['task_type'])
     setValue(state.typeOfName, name, indexOf(state.taskTypes, type))

@@ -149,6 +149,18 @@ describe('tail', () => {
     expect(shown).toHaveLength(events.filter(({ task_id }) => task_id === 'sum').length)
   })
 
+  it("tail: --name knows the names of a workflow's prompts, and shows them", async () => {
+    const file = join(folder.path, 'prompts.5.telemetry.jsonl')
+    const of = (uid: string, name: string) => {
+      const attributes = { executable: 'tiny.gguf', task_type: 'ai', 'tutti.name': name }
+      return { ...viewEvent('TaskCompleted', uid, { event_time: 5 }), attributes }
+    }
+    writeFileSync(file, linesOf([of('a', 'classify'), of('b', 'summarise')]))
+    const { stdout } = await read('tail', file, '--name', 'classify', '-n', '9')
+    expect(stdout).toMatch(/TaskCompleted {2}a {2}classify/)
+    expect(stdout.trim().split('\n')).toHaveLength(1)
+  })
+
   it('tail: a run that was resumed is read as one, with all its files', async () => {
     writeRecord(folder.path, run, { sessionId: 's-8', seconds: 1 })
     const attributes = { resumed_from: 's-8.1.telemetry.jsonl' }
