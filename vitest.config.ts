@@ -3,13 +3,16 @@ import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 import { byRun, hangMs, isHpcRun } from './test/long-run.ts'
 
+// What takes minutes or downloads much is left to `npm run test:long`, what needs a scheduler for
+// long to `npm run test:hpc`.
+const kinds = isHpcRun ? ['hpc'] : byRun(['test'], ['test', 'long'])
+const filesIn = (folder: string): string[] => kinds.map((kind) => `${folder}/**/*.${kind}.ts`)
+
+/** Their tests look at the children of their process, which would be those of other files, too. */
+const withChildren = ['test/backends', 'test/cluster', 'test/hpc']
+
 export default defineConfig({
   test: {
-    // What takes minutes or downloads much is left to `npm run test:long`, what needs a scheduler
-    // for long to `npm run test:hpc`.
-    include: isHpcRun
-      ? ['test/**/*.hpc.ts']
-      : ['test/**/*.test.ts', ...byRun([], ['test/**/*.long.ts'])],
     pool: 'forks',
     // Many tests wait for processes and deadlines: two cores are half idle with two files.
     maxWorkers: availableParallelism() + (isHpcRun ? 3 : 1),
@@ -20,5 +23,21 @@ export default defineConfig({
     testTimeout: hangMs,
     hookTimeout: hangMs,
     expect: { poll: { timeout: hangMs * 0.9 } },
+    projects: [
+      {
+        extends: true,
+        test: { name: 'a process for each file', include: withChildren.flatMap(filesIn) },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'shared processes',
+          // A new process for each of the files costs a fifth of the CPU time of all tests.
+          isolate: false,
+          include: filesIn('test'),
+          exclude: withChildren.map((folder) => `${folder}/**`),
+        },
+      },
+    ],
   },
 })

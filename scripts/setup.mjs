@@ -3,11 +3,12 @@
  * Plain JavaScript, because it runs on the system's Node. Steps that are done are skipped.
  */
 
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { delimiter, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { during } from './step-progress.mjs'
 
 /** System commands that tests need, their Debian packages, and the tests that need them. */
 const services = [
@@ -45,20 +46,36 @@ const policyFile = '/usr/sbin/policy-rc.d'
 
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 
-installDependencies()
-checkNode()
-build()
-if (process.argv.includes('--model')) installModel()
-if (process.argv.includes('--services')) installServices()
+await installDependencies()
+await checkNode()
+await build()
+if (process.argv.includes('--model')) await installModel()
+if (process.argv.includes('--services')) await installServices()
 
-function installDependencies() {
+async function installDependencies() {
   const wanted = hashOfDependencies()
   if (existsSync(binaries) && readStamp(installStamp) === wanted) return
-  say('installing dependencies (npm ci)')
-  const { status, output } = npm('ci', '--no-audit', '--no-fund', '--no-progress')
+  const wantedFiles = filesOfDependencies()
+  const { status, output } = await during(
+    npm('ci', '--no-audit', '--no-fund', '--no-progress'),
+    'installing dependencies (npm ci)',
+    () =>
+      `${wantedFiles.filter((file) => existsSync(file)).length} of ${wantedFiles.length} packages`,
+  )
   if (status !== 0) fail('npm ci failed', output)
   writeFileSync(installStamp, wanted)
   say('dependencies are installed')
+}
+
+/** The file that each package of the lock file has once it is there. */
+function filesOfDependencies() {
+  const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'))
+  const isFor = (wanted, own) => wanted === undefined || wanted.includes(own)
+  return Object.entries(packages)
+    .filter(([path, { os, cpu }]) => {
+      return path !== '' && isFor(os, process.platform) && isFor(cpu, process.arch)
+    })
+    .map(([path]) => join(root, path, 'package.json'))
 }
 
 /** Changes with everything that affects the installation; not with a changed script. */
@@ -71,11 +88,10 @@ function hashOfDependencies() {
 }
 
 /** The npm package `node` gets its binary by an install script, which npm may not have run. */
-function checkNode() {
+async function checkNode() {
   const wanted = majorOf(manifest.devDependencies.node)
   if (installedNode() === wanted) return
-  say('the newer Node is missing; npm rebuild node')
-  const { output } = npm('rebuild', 'node')
+  const { output } = await during(npm('rebuild', 'node'), 'installing the newer Node (npm rebuild)')
   const found = installedNode()
   if (found !== wanted) {
     const have = found === undefined ? 'none' : `Node ${found}`
@@ -88,20 +104,19 @@ function installedNode() {
   return status === 0 ? majorOf(stdout) : undefined
 }
 
-function build() {
+async function build() {
   const wanted = hashOfSources()
   if (existsSync(join(root, 'dist')) && readStamp(buildStamp) === wanted) return
-  say('building')
   rmSync(buildStamp, { force: true })
   for (const folder of [join(root, 'dist'), moduleCache, compiled]) {
     rmSync(folder, { recursive: true, force: true })
   }
   const steps = [
-    ['tsc', '-p', 'tsconfig.build.json'],
-    ['node', bundler, compiled, join(root, 'dist')],
+    ['building, step 1 of 2: compiling', 'tsc', '-p', 'tsconfig.build.json'],
+    ['building, step 2 of 2: bundling', 'node', bundler, compiled, join(root, 'dist')],
   ]
-  for (const [command, ...args] of steps) {
-    const { status, output } = execute(join(binaries, command), args)
+  for (const [title, command, ...args] of steps) {
+    const { status, output } = await during(execute(join(binaries, command), args), title)
     if (status !== 0) fail('the build failed', output)
   }
   rmSync(compiled, { recursive: true, force: true })
@@ -110,9 +125,10 @@ function build() {
 }
 
 /** Creates the small model for the demo and the tests, once. */
-function installModel() {
+async function installModel() {
   const args = [mainFile, 'model', 'get', 'stories15M', '--folder', join(root, '.models')]
-  const { status, output } = execute(join(binaries, 'node'), args)
+  const making = execute(join(binaries, 'node'), args)
+  const { status, output } = await during(making, 'creating the story model')
   if (status !== 0) fail('the story model could not be created', output)
 }
 
@@ -130,11 +146,11 @@ function hashOfSources() {
   return hash([typescript, rolldown, JSON.stringify(manifest.exports), ...parts])
 }
 
-function installServices() {
+async function installServices() {
   const missing = services.filter((service) => !isInstalled(service))
   if (missing.length === 0) return
   if (process.getuid?.() === 0 && isOnPath('apt-get')) {
-    install(missing.map((service) => service.package))
+    await install(missing.map((service) => service.package))
   }
   for (const service of missing) {
     if (isInstalled(service)) continue
@@ -146,27 +162,28 @@ function installServices() {
 function isInstalled({ command, module }) {
   if (module === undefined) return isOnPath(command)
   return [`/usr/bin/${command}`, command].some(
-    (program) => execute(program, ['-c', `import ${module}`]).status === 0,
+    (program) => spawnSync(program, ['-c', `import ${module}`]).status === 0,
   )
 }
 
-function install(packages) {
-  say(`installing ${packages.join(', ')}`)
-  withoutStartingServices(() => {
+async function install(packages) {
+  await withoutStartingServices(async () => {
     const environment = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
-    const update = execute('apt-get', ['update', '-q'], environment)
+    const updating = execute('apt-get', ['update', '-q'], environment)
+    const update = await during(updating, 'reading the list of packages (apt-get update)')
     const options = ['install', '-q', '-y', '--no-install-recommends']
-    const result = execute('apt-get', [...options, ...packages], environment)
+    const installing = execute('apt-get', [...options, ...packages], environment)
+    const result = await during(installing, `installing ${packages.join(', ')}`)
     if (result.status !== 0) say(lastLines(`${update.output}\n${result.output}`))
   })
 }
 
 /** Debian reads this policy file before it starts a new service. An existing file is kept. */
-function withoutStartingServices(action) {
+async function withoutStartingServices(action) {
   const isOurs = !existsSync(policyFile)
   if (isOurs) writeFileSync(policyFile, '#!/bin/sh\nexit 101\n', { mode: 0o755 })
   try {
-    action()
+    await action()
   } finally {
     if (isOurs) rmSync(policyFile, { force: true })
   }
@@ -195,16 +212,19 @@ function pathFolders() {
   return (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '')
 }
 
+/** What it writes is kept, for a failure. */
 function execute(command, args, env = process.env) {
-  const result = spawnSync(command, args, {
-    cwd: root,
-    env,
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'pipe'],
-    maxBuffer: 256 * 1024 * 1024,
+  return new Promise((resolve) => {
+    let output = ''
+    const child = spawn(command, args, { cwd: root, env, stdio: ['ignore', 'pipe', 'pipe'] })
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text) => (output += text))
+    }
+    child.on('error', ({ message }) =>
+      resolve({ status: null, output: `${command}: ${message}\n` }),
+    )
+    child.on('close', (status) => resolve({ status, output }))
   })
-  const failure = result.error === undefined ? '' : `${command}: ${result.error.message}\n`
-  return { status: result.status, output: `${failure}${result.stdout ?? ''}${result.stderr ?? ''}` }
 }
 
 function hash(parts) {

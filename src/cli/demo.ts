@@ -1,7 +1,7 @@
 /** `tutti demo`: a real mixed workload, with some tasks that fail on purpose. */
 
 import { writeFile } from 'node:fs/promises'
-import { join, resolve } from 'node:path'
+import { basename, join, resolve } from 'node:path'
 import { makeFolders } from '../checkpoint/files.ts'
 import { AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
 import { InferenceBackend } from '../inference/index.ts'
@@ -103,6 +103,7 @@ async function openStoryteller(
   { folder, model = '' }: { readonly folder: string; readonly model?: string },
   output: Output,
 ): Promise<InferenceBackend> {
+  output.progress([`loading ${basename(model)}`])
   makeFolders(resolve(folder))
   const configFile = join(folder, 'demo-model.yaml')
   const modelName = resolve(model)
