@@ -4,8 +4,8 @@
  */
 
 import { messageOf } from '../foundation/errors.ts'
-import { closeOnSignals, followProgress, type Session, type TelemetryManager } from '../index.ts'
-import { type StopSignal, stopSignals } from './exit.ts'
+import { followProgress, type Session, type TelemetryManager } from '../index.ts'
+import { signalExitCodes, type StopSignal, stopSignals } from './exit.ts'
 import type { Output } from './output.ts'
 
 export interface LiveRunParts {
@@ -15,12 +15,6 @@ export interface LiveRunParts {
   /** Said when the process ends before the session is closed. */
   readonly resumeLine?: string
 }
-
-/**
- * To cancel and write many tasks takes longer than a program would want to wait by itself; here
- * somebody was told that a second signal ends it at once.
- */
-const graceSeconds = 3600
 
 /**
  * Runs `work` and closes the session whatever happens; resolves with the signal that ended it
@@ -36,14 +30,12 @@ export async function runLive(
   const stopProgress =
     terminal === null ? () => {} : followProgress(telemetry, { stream: terminal })
   const guard = new ProcessGuard(parts)
-  const removeHandlers = closeOnSignals(session, { graceSeconds })
   try {
     await work()
   } catch (error) {
     if (guard.signal === null && !output.closed.aborted) throw error
   } finally {
     await session.close()
-    removeHandlers()
     guard.release()
     stopProgress()
   }
@@ -57,11 +49,11 @@ class ProcessGuard {
   readonly #release: () => void
 
   constructor(parts: LiveRunParts) {
-    const { session, output } = parts
+    const { output } = parts
     this.#parts = parts
     const onSignal = (signal: StopSignal): void => this.#onSignal(signal)
     const onError = (error: unknown): void => this.#onError(error)
-    const onClosed = (): void => void session.close()
+    const onClosed = (): void => this.#close()
     for (const signal of stopSignals) process.on(signal, onSignal)
     process.on('uncaughtException', onError)
     output.closed.addEventListener('abort', onClosed)
@@ -78,10 +70,19 @@ class ProcessGuard {
   }
 
   #onSignal(signal: StopSignal): void {
-    // The second one ends the process.
-    if (this.signal !== null) return this.#tellResume()
+    if (this.signal !== null) {
+      this.#tellResume()
+      process.exit(signalExitCodes[signal])
+    }
     this.signal = signal
     this.#parts.output.problem(`${signal}: stopping cleanly; once more ends at once`)
+    this.#close()
+  }
+
+  /** The process does not end with that: whoever runs it has to say how it ended. */
+  #close(): void {
+    // The run awaits the same close.
+    this.#parts.session.close().catch(() => {})
   }
 
   #onError(error: unknown): void {

@@ -38,6 +38,13 @@ describe('a live run', () => {
     expect(await eventsIn(place)).toContain('TaskCanceled')
   })
 
+  it('row 26: goes on to say how it ended after the session is closed', async () => {
+    const run = startProgram(program, ['linger', join(folder, 'linger')])
+    await run.seen('running')
+    run.child.kill('SIGINT')
+    expect((await run.ended).stdout).toBe('ended by SIGINT\n')
+  })
+
   it('row 27: an uncaught error is printed with the record and how to resume it', async () => {
     const place = join(folder, 'thrown')
     const end = await startProgram(program, ['throw', place]).ended
