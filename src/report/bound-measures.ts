@@ -9,6 +9,7 @@ import { countText, numberText } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { Straggler } from '../views/bounds/critical-path.ts'
+import type { UnsizedUse } from '../views/bounds/unsized-use.ts'
 import { type HeldResource, type IdleReason, sizeRange } from '../views/bounds/slots.ts'
 import type { SizeSpan, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
 
@@ -20,6 +21,7 @@ export type Bound =
   | 'dispatcher'
   | 'nodes'
   | 'tasks'
+  | 'model'
   | Exclude<SlotResource, 'cores' | SlotLimit>
 
 /** What the bounds alone do not tell. */
@@ -164,6 +166,12 @@ type SizeRange = ReturnType<typeof sizeRange>
 const rangeText = ({ least, most }: SizeRange, one: string, many?: string): string =>
   (least === most ? '' : `${numberText(least)} to `) + countText(most, one, many)
 
+/** The backends that have the slots, in words. */
+export const sizedBackends = ({ backends }: BoundsView): string =>
+  backends.length > 2
+    ? countText(backends.length, 'backend')
+    : backends.map(({ backend }) => backend).join(' and ')
+
 /** How many slots there were, in words. */
 export const slotsText = ({ slots, fewestSlots }: BoundsView): string =>
   rangeText({ least: fewestSlots, most: slots }, 'slot')
@@ -208,6 +216,13 @@ const noSlots: LeastTime = {
 /** The slots that were in use most: cores, unless a smaller number of workers or programs was. */
 export const scarcestSlots = (bounds: BoundsView): LeastTime =>
   leastTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
+
+/** Of the backends without told slots the one that tasks waited for most, if it ran any. */
+export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>
+  unsized
+    .filter(({ busySeconds }) => busySeconds > 0)
+    .toSorted((a, b) => b.waitedSeconds - a.waitedSeconds || b.busySeconds - a.busySeconds)[0] ??
+  null
 
 /** How long tasks waited because all slots of their backend were in use. */
 export const mostFullSeconds = ({ backends }: BoundsView): number =>

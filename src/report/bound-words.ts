@@ -11,7 +11,14 @@ import {
   pathBoundOf,
   percent,
 } from './bound-measures.ts'
-import { scarcestSlots, slotsText, slotTimeOf, smallestShare } from './bound-measures.ts'
+import {
+  busiestModel,
+  scarcestSlots,
+  sizedBackends,
+  slotsText,
+  slotTimeOf,
+  smallestShare,
+} from './bound-measures.ts'
 import { stragglerOnPath } from './bound-measures.ts'
 
 export interface BoundWords {
@@ -31,7 +38,8 @@ const halfBusy = 0.5
 export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWords {
   const { slots, seconds, slotSeconds } = bounds
   if (facts.clockStep > 0) return clockWords(facts.clockStep)
-  if (slots === 0 || seconds <= 0 || slotSeconds.ran <= 0) {
+  const hasRun = (slots > 0 && slotSeconds.ran > 0) || busiestModel(bounds) !== null
+  if (seconds <= 0 || !hasRun) {
     const sentence = 'Nothing bounded this run: no task ran in it.'
     return { bound: null, sentences: [sentence], improvements: [] }
   }
@@ -122,8 +130,22 @@ function findBound(
 ): Bound {
   const { criticalPath, seconds } = bounds
   // A task that runs from the start takes the whole time, also while others wait for its slot.
-  if (!isOver(bounds, facts) && mostFullSeconds(bounds) > halfBusy * seconds) return 'slots'
+  const full = mostFullSeconds(bounds)
+  const model = busiestModel(bounds)
+  const isForModel = model !== null && model.waitedSeconds > Math.max(full, halfBusy * seconds)
+  if (!isOver(bounds, facts) && isForModel) return 'model'
+  if (!isOver(bounds, facts) && full > halfBusy * seconds) return 'slots'
   if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
+  if (isForModel) return 'model'
+  const found = findSlotBound(bounds, improvements)
+  // Tasks that depend on what a model answers are not ready before.
+  return found === 'tasks' && model !== null && model.busySeconds > halfBusy * seconds
+    ? 'model'
+    : found
+}
+
+function findSlotBound(bounds: BoundsView, improvements: readonly Improvement[]): Bound {
+  const { seconds } = bounds
   const [scarcest] = leastTimesOf(bounds)
   if (scarcest !== undefined && scarcest.share >= allBusy) return boundOf(scarcest)
   const best = improvements.find(({ bound }) => bound !== null)
@@ -144,6 +166,14 @@ function firstThree(improvements: readonly Improvement[], bound: Bound): readonl
 const boundOf = ({ resource }: LeastTime): Bound =>
   resource === 'gpus' || resource === 'memory' ? resource : 'slots'
 
+const noModel = {
+  isModel: true,
+  backend: '',
+  mostAtOnce: 0,
+  busySeconds: 0,
+  waitedSeconds: 0,
+  meanWait: 0,
+}
 const noStraggler = { task: -1, seconds: 0, median: 0 }
 
 type Shares = ReturnType<typeof classSharesOf>
@@ -199,6 +229,20 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
   tasks: (_bounds, { noTaskReady }) =>
     `Too few ready tasks bounded this run: for ${noTaskReady.text} of the slots' ` +
     'time there was no task that could have run.',
+  model(bounds) {
+    const { isModel, backend, mostAtOnce, ...times } = busiestModel(bounds) ?? noModel
+    const share = (part: number): string => percent(part / bounds.seconds)
+    const [what, ran] = isModel ? ['model of', 'it answered prompts'] : ['backend', 'its tasks ran']
+    const waited =
+      times.waitedSeconds < smallestShare * bounds.seconds
+        ? 'none had to wait for it.'
+        : `for ${share(times.waitedSeconds)} of the time further ones waited, ` +
+          `${secondsText(times.meanWait)} in the mean.`
+    return (
+      `The ${what} ${backend} bounded this run: ${ran} for ${share(times.busySeconds)} of the ` +
+      `time, at most ${mostAtOnce} at once, and ${waited}`
+    )
+  },
   gpus: lacking('gpus', 'Too few gpus'),
   memory: lacking('memory', 'Too little memory'),
   labels: lacking('labels', 'Too few nodes with the right labels'),
@@ -212,8 +256,11 @@ const pathText = ({ criticalPath }: BoundsView): string =>
 /** Unless the first sentence has said it. */
 function idleSentences(bound: Bound, bounds: BoundsView): string[] {
   const { slotSeconds, seconds } = bounds
+  // Of the others it is not known how many tasks they run at a time.
+  const whose = bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
   const slots = slotsText(bounds)
+  if (bounds.slots === 0) return []
   if (bound === 'slots' && scarcestSlots(bounds).of === slots) return []
   const busy = percent(slotSeconds.ran / slotTimeOf(bounds))
-  return [`${slots} ran tasks for ${busy} of ${secondsText(seconds)}.`]
+  return [`${slots}${whose} ran tasks for ${busy} of ${secondsText(seconds)}.`]
 }

@@ -65,6 +65,8 @@ const failures: Cause = ({ bounds: a }, { bounds: b }, sign) =>
 
 /** The class of idle time that changed most in that direction. */
 const idleTime: Cause = ({ bounds: a }, { bounds: b }, sign) => {
+  // Slots wait for what a model answers: that they are idle explains nothing.
+  if (a.unsized.length + b.unsized.length > 0) return []
   const moves = Object.entries(idleTexts).map(([reason, text]) => {
     const [before, now] = [a, b].map((one) => idleShare(one, reason as IdleReason))
     return { text, before: before ?? 0, now: now ?? 0 }

@@ -32,10 +32,11 @@ export type Likeness = 'work' | 'tasks' | 'names' | 'nothing'
 export function likenessOf(before: ReportData, after: ReportData): Likeness {
   const [a, b] = [before.counts, after.counts]
   const pairs = comparablePairs(before, after)
-  const isSame = (key: 'total' | 'completed'): boolean =>
+  const isSame = (key: 'total' | 'completed' | 'reused'): boolean =>
     pairs.every(({ a: one, b: other }) => one?.[key] === other?.[key])
   if (a.tasks === b.tasks && isSame('total')) {
-    return a.completed === b.completed && isSame('completed') ? 'work' : 'tasks'
+    const isSameEnd = a.completed === b.completed && isSame('completed')
+    return isSameEnd && before.reused === after.reused && isSame('reused') ? 'work' : 'tasks'
   }
   // Of a run with very many names only the largest are known.
   const hasAllNames = before.otherNames + after.otherNames === 0
@@ -51,11 +52,12 @@ const fewestFinished = 4
  */
 export function isComparable({ a, b }: NamePair): boolean {
   if (a === undefined || b === undefined) return false
-  const isDone = ({ completed, total }: NameReport): boolean => completed === total
+  const isDone = ({ completed, reused, total }: NameReport): boolean =>
+    completed === total && reused === 0
   if (a.total === b.total && isDone(a) && isDone(b)) return true
-  return [a, b].every(({ completed, failed, total }) => {
-    const finished = completed + failed
-    return finished >= fewestFinished && 2 * finished >= total
+  return [a, b].every(({ completed, reused, failed, total }) => {
+    const finished = completed + failed - reused
+    return finished >= fewestFinished && 2 * finished >= total - reused
   })
 }
 
@@ -139,15 +141,20 @@ function taskWords(before: ReportData, after: ReportData): string {
     : `The runs differ in their tasks: ${first} in the first, ${second} in the second.`
 }
 
-function doneWords({ counts: { tasks, completed } }: ReportData): string {
-  if (completed === tasks) return countText(tasks, 'task')
-  return `${countText(tasks, 'task')} (${numberText(completed)} done)`
+function doneWords({ counts: { tasks, completed }, reused }: ReportData): string {
+  const told = [
+    ...(completed === tasks ? [] : [`${numberText(completed)} done`]),
+    ...(reused === 0 ? [] : [`${numberText(reused)} reused`]),
+  ]
+  return countText(tasks, 'task') + (told.length === 0 ? '' : ` (${told.join(', ')})`)
 }
 
-function endWords({ counts: { tasks, completed, failed, canceled, open } }: ReportData): string {
-  if (completed === tasks) return 'all done'
+function endWords({ counts, reused }: ReportData): string {
+  const { tasks, completed, failed, canceled, open } = counts
+  const ofThem = reused === 0 ? '' : ` (${numberText(reused)} of them reused)`
+  if (completed === tasks) return `all done${ofThem}`
   const ends = [
-    [completed, 'done'],
+    [completed, `done${ofThem}`],
     [failed, 'failed'],
     [canceled, 'canceled'],
     [open, 'without an end'],
@@ -158,11 +165,11 @@ function endWords({ counts: { tasks, completed, failed, canceled, open } }: Repo
     .join(', ')
 }
 
-/** Tasks that were done in a second of the run. */
+/** Tasks that ran and were done in a second of the run. */
 export function rateOf(data: ReportData, name?: NameReport): number {
   const seconds = durationOf(data)
-  const { completed } = name ?? data.counts
-  return seconds > 0 ? completed / seconds : 0
+  const done = (name ?? data.counts).completed - (name ?? data).reused
+  return seconds > 0 ? done / seconds : 0
 }
 
 /** Whether each name has the same share of the tasks in both runs. */

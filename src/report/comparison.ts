@@ -72,6 +72,7 @@ const used = ({ bounds }: ReportData): number =>
 const totals: readonly Total[] = [
   { what: 'tasks', of: ({ counts }) => counts.tasks, show: numberText },
   { what: 'done', of: ({ counts }) => counts.completed, show: numberText },
+  { what: 'reused', of: ({ reused }) => reused, show: numberText },
   { what: 'failed', of: ({ counts }) => counts.failed, show: numberText, isJudged: true },
   { what: 'duration', of: durationOf, show: secondsText, isJudged: true },
   { what: 'done a second', of: (data) => rateOf(data), show: rateText },
@@ -88,7 +89,9 @@ const totals: readonly Total[] = [
 
 function totalsTable(before: ReportData, after: ReportData): string {
   const isSame = likenessOf(before, after) === 'work'
-  const rows = totals.map(({ what, of, show, isJudged = false }) => {
+  const hasReused = before.reused + after.reused > 0
+  const told = totals.filter(({ what }) => what !== 'reused' || hasReused)
+  const rows = told.map(({ what, of, show, isJudged = false }) => {
     const [a, b] = [of(before), of(after)]
     const judged = isJudged && isSame ? changeCell(a, b) : plainChange(a, b)
     const change = of === used ? number(signed(b - a, 'points')) : judged

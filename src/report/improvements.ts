@@ -10,7 +10,8 @@ import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
-import { idleLength, isOtherResource, isSlotResource, type LeastTime } from './bound-measures.ts'
+import { busiestModel, idleLength, isOtherResource, isSlotResource } from './bound-measures.ts'
+import type { LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
 import { pathBoundOf, percent, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
 
@@ -25,17 +26,23 @@ export interface Improvement {
 /** Every one has its number; those that save most come first. */
 export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
-    ...idleImprovements(bounds),
-    ...resourceImprovements(bounds),
-    ...slotImprovements(bounds),
-    ...backendImprovements(bounds),
+    ...(slotTimeOf(bounds) > 0 ? ofSlots(bounds) : []),
+    ...modelImprovements(bounds),
     ...pathImprovements(bounds, facts),
     ...failedImprovements(bounds),
-    workSentence(bounds),
     ...leastSentences(bounds),
   ]
   return found.toSorted((a, b) => b.saved - a.saved)
 }
+
+const ofSlots = (bounds: BoundsView): Improvement[] => [
+  ...idleImprovements(bounds),
+  ...resourceImprovements(bounds),
+  ...slotImprovements(bounds),
+  ...backendImprovements(bounds),
+  // What a model did is no work of slots.
+  ...(bounds.unsized.length === 0 ? [workSentence(bounds)] : []),
+]
 
 /** How long a changed run takes at least, and how much of the time is known to be lost now. */
 interface Change {
@@ -85,17 +92,13 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
         )
   const whom = late === 1 ? 'straggler' : countText(late, 'straggler')
   const name = shortName(facts.nameOf(largestName.task))
-  const share = percent(largestName.seconds / Math.max(criticalPath.seconds, 1e-9))
   return [
     ...without(
       withoutDelays,
       'Without the delays between attempts (`delaySeconds`) on the critical path it',
     ),
     ...without(withoutStragglers, `Without the ${whom} on the critical path it`),
-    ...without(
-      largestName.halved,
-      `${name} is ${share} of the critical path: at half its duration the run`,
-    ),
+    ...without(largestName.halved, `If all ${name} tasks took half as long, it`),
   ]
 }
 
@@ -114,7 +117,10 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
   const { seconds, criticalPath } = bounds
   const time = slotTimeOf(bounds)
   // Of a run with a long path, or with tasks that wait for slots, those say why slots were idle.
-  const isOpen = criticalPath.share < mostOfIdle && mostFullSeconds(bounds) < seconds / 2
+  const isOpen =
+    criticalPath.share < mostOfIdle &&
+    mostFullSeconds(bounds) < seconds / 2 &&
+    (busiestModel(bounds)?.busySeconds ?? 0) < mostOfIdle * seconds
   const shares = classSharesOf(bounds)
   return idleClasses(bounds)
     .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
@@ -198,6 +204,17 @@ function slotImprovements(bounds: BoundsView): Improvement[] {
         'time was idle.'
       : `It does not lack slots: tasks waited for one for ${secondsText(full)} only.`
   return [{ bound: null, saved: 0, text }]
+}
+
+/** Where prompts waited: as many at a time as ran in the run are what the model has room for. */
+function modelImprovements(bounds: BoundsView): Improvement[] {
+  const model = busiestModel(bounds)
+  if (model === null || model.waitedSeconds < smallestShare * bounds.seconds) return []
+  const { workSeconds, mostAtOnce, waitedSeconds: lost, isModel, backend } = model
+  const doubled = workSeconds / (2 * mostAtOnce)
+  const least = Math.max(longest(bounds.criticalPath.seconds, leastTimesOf(bounds)), doubled)
+  const what = `With twice as many ${isModel ? 'prompts' : 'tasks'} of ${backend} at a time`
+  return atBest(bounds, { bound: 'model', least, lost }, what)
 }
 
 /** Where tasks waited for the slots of one backend, while those of others were idle. */

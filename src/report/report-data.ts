@@ -47,6 +47,8 @@ export interface ReportData {
   readonly facts: RunFacts
   readonly run: Readonly<RunState>
   readonly counts: CountsView
+  /** Tasks that did not run: an earlier or equal one had their results. */
+  readonly reused: number
   readonly names: readonly NameReport[]
   readonly otherNames: number
   readonly failures: FailuresView
@@ -100,6 +102,7 @@ export function collectReport(
     facts,
     run: run.show(states.run),
     counts: counted,
+    reused: reported.reduce((sum, { reused }) => sum + reused, 0),
     names: reported.slice(0, mostNames),
     otherNames: Math.max(0, reported.length - mostNames),
     failures: failures.show(states.failures, { limit: mostGroups }),

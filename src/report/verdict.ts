@@ -26,6 +26,7 @@ export function describeRun(data: ReportData): ReportVerdict {
     return { mood: 'bad', sentence: 'The record has no event: nothing is known about this run.' }
   }
   const losses = [
+    ...(data.reused > 0 ? [`${countText(data.reused, 'result')} reused`] : []),
     ...(run.workersLost > 0 ? [`${countText(run.workersLost, 'worker')} lost`] : []),
     ...(health.nodesLost > 0 ? [`${countText(health.nodesLost, 'node')} lost`] : []),
     ...(run.retries > 0 ? [countText(run.retries, 'further attempt')] : []),

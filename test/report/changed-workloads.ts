@@ -64,7 +64,7 @@ const changes: Readonly<Record<string, Change>> = {
     const late = bounds.stragglers.find(({ task }) => onPath.has(task) && uidOf(task) === job.uid)
     return late === undefined ? job : scaled(job, late.median / late.seconds)
   }),
-  'at half its duration': withJobs((job, { bounds, nameOf }) =>
+  'took half as long': withJobs((job, { bounds, nameOf }) =>
     (job.name ?? 'simulate') === nameOf(bounds.criticalPath.largestName.task)
       ? scaled(job, 0.5)
       : job,

@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { compareWords } from '../../src/report/comparison-words.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
-import { passOver } from '../views/synthetic-run.ts'
+import { describeRun } from '../../src/report/verdict.ts'
+import { eventsOf, passOver } from '../views/synthetic-run.ts'
+import { viewEvent } from '../views/view-event.ts'
 import { eventsOfSchedule, type Job, schedule, type Workload } from './list-schedule.ts'
 import { reportOf } from './synthetic-reports.ts'
 
@@ -55,6 +57,35 @@ describe('why the same tasks took longer', () => {
 })
 
 describe('what two runs have in common', () => {
+  it('report: a run that reused results of a cache is not compared by its length', () => {
+    const tasks = bag(40).map(({ uid }, at) => ({ uid, start: at, end: at + 1 }))
+    const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 40 }
+    const events = eventsOf(run)
+    const reuse = events.map((event) =>
+      event.event_type === 'TaskCompleted' && event.task_id !== 't0'
+        ? { ...event, event_time: 1, attributes: { ...event.attributes, reused: true } }
+        : event,
+    )
+    const cached = reportOf(
+      passOver([
+        ...reuse.filter(
+          ({ event_type: type, task_id }) =>
+            type !== 'SessionEnded' && (type !== 'TaskStarted' || task_id === 't0'),
+        ),
+        viewEvent('SessionEnded', null, { event_time: 1, duration_seconds: 1 }),
+      ]),
+    )
+    const { verdict, mood } = compareWords(cached, reportOf(passOver(events)))
+    expect(verdict).toBe(
+      'Both runs have the same 40 tasks, which ended differently: all done (39 of them reused) in ' +
+        'the first; all done in the second. They took 1.00 s, then 40.0 s.',
+    )
+    expect(mood).toBe('warning')
+    expect(describeRun(cached).sentence).toBe(
+      'All 40 tasks succeeded in 1.00 s (39 results reused).',
+    )
+  })
+
   it('report: the rate of runs with another mix of names is not compared', () => {
     const mixed = on(4, { jobs: [...bag(8), ...bag(8, { name: 'reduce' })].map(withUid) })
     const { verdict, sentences } = compareWords(on(4), mixed)

@@ -46,8 +46,8 @@ const failsOnce = (seconds: number, delay: number) => ({
 
 /** A run, what its report must propose, and how much that saves. */
 const known: readonly [name: string, workload: Workload, kind: string, saved: number][] = [
-  ['chain', { nodes: nodes(4), jobs: chained(jobs(10, 1)) }, 'at half its duration', 5],
-  ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'at half its duration', 5],
+  ['chain', { nodes: nodes(4), jobs: chained(jobs(10, 1)) }, 'took half as long', 5],
+  ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'took half as long', 5],
   ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'With twice as many slots', 5],
   [
     'one straggler',

@@ -34,5 +34,24 @@ it('workers beyond the rows that fit are told', () => {
   }))
   const html = timeline(reportOfRun({ nodes: [{ nodeId: 'n1', cores: 70 }], tasks, end: 1 }))
   expect(rowsOf(html).labels).toHaveLength(64)
-  expect(html).toContain('Not shown: 6 more workers.')
+  expect(html).toContain('Not shown: 6 more workers and 6 attempts, the least busy ones.')
+})
+
+it('where rows are short, those that were busy longest are shown, also of the last worker', () => {
+  const closures = Array.from({ length: 200 }, (_, at) => ({
+    uid: `c${at}`,
+    start: 0,
+    end: 0.1 + at / 1e4,
+    worker: 'n1/local/main',
+  }))
+  const answer = { uid: 'prompt', start: 1, end: 9, worker: 'inference-0', backend: 'llm' }
+  const nodes = [{ nodeId: 'n1', cores: 4 }]
+  const html = timeline(reportOfRun({ nodes, tasks: [...closures, answer], end: 10 }))
+  const { rows, labels } = rowsOf(html)
+  expect(labels).toHaveLength(64)
+  expect(labels.at(-1)).toBe('inference-0')
+  expect(rows['prompt']).toBe(63)
+  // Of the others the longest.
+  expect(Object.keys(rows)).toContain('c199')
+  expect(html).toContain('Not shown: 137 attempts, the least busy ones.')
 })

@@ -18,7 +18,7 @@ export interface SyntheticTask {
   readonly block?: string
   readonly resources?: object
   /** Default `function`. */
-  readonly taskType?: 'compute' | 'function'
+  readonly taskType?: 'compute' | 'function' | 'ai'
   readonly priority?: number
   /** Default `local`. */
   readonly backend?: string

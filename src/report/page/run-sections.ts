@@ -3,7 +3,7 @@
 import { countText, rateText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
 import { describeRun, durationOf } from '../verdict.ts'
-import { classSharesOf, slotTimeOf } from '../bound-measures.ts'
+import { classSharesOf, sizedBackends, slotTimeOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
@@ -54,11 +54,19 @@ function keyNumbers(data: ReportData): string {
     `<ul class="numbers">${item('duration', secondsText(seconds))}` +
     item('tasks', counts.tasks.toLocaleString('en')) +
     item('done', counts.completed.toLocaleString('en')) +
+    (data.reused > 0 ? item('reused', data.reused.toLocaleString('en')) : '') +
     item('failed', counts.failed.toLocaleString('en'), counts.failed > 0) +
     (counts.canceled > 0 ? item('canceled', counts.canceled.toLocaleString('en')) : '') +
     (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
     (total > 0 && data.health.clockStep === 0
-      ? item('slots in use', percent(bounds.slotSeconds.ran / total))
+      ? item(`slots${whoseSlots(bounds)} in use`, percent(bounds.slotSeconds.ran / total))
+      : '') +
+    (data.health.clockStep === 0
+      ? bounds.unsized
+          .filter(({ isModel }) => isModel)
+          .slice(0, 3)
+          .map((one) => item(`${one.backend} busy`, percent(one.busySeconds / bounds.seconds)))
+          .join('')
       : '') +
     (run.retries > 0 ? item('further attempts', run.retries.toLocaleString('en')) : '') +
     '</ul>'
@@ -66,6 +74,10 @@ function keyNumbers(data: ReportData): string {
 }
 
 const percent = (share: number): string => `${Math.round(100 * share)} %`
+
+/** Where a backend has no told slots, a share of slots is not one of the whole run. */
+const whoseSlots = (bounds: ReportData['bounds']): string =>
+  bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
 
 const classLabels = [
   ['ran', 'ran', 'c0'],
@@ -100,7 +112,7 @@ export function boundsSection(data: ReportData): string {
     'bounds',
     'What bounded this run',
     `<p class="lead">${withCode(first)}</p>${paragraph(others.join(' '))}` +
-      shareBar('the time of all slots', shares) +
+      (parts === null ? '' : shareBar(`the time of all slots${whoseSlots(bounds)}`, shares)) +
       (words.improvements.length === 0
         ? ''
         : `<h3>What would shorten it</h3><ol>${words.improvements
@@ -147,7 +159,7 @@ function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
     number(median > 0 ? `${(seconds / median).toFixed(1)} x` : '-'),
   ])
   return table(
-    'stragglers: tasks that took much longer than others of their name',
+    'stragglers: tasks that ran more than twice as long as the median of their name',
     ['task', 'name', 'ran', 'median', 'ratio'],
     rows,
   )
@@ -188,7 +200,7 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
   return section(
     'resources',
     'Resources and efficiency',
-    paragraph(efficiencyText(used, nodes)) +
+    paragraph(efficiencyText(used, whoseSlots(bounds), nodes)) +
       table(
         'usage of the nodes',
         ['node', 'backend', 'CPU', 'highest', 'memory', 'highest', 'GPU', 'highest'],
@@ -198,9 +210,10 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
   )
 }
 
-function efficiencyText(used: number | null, nodes: ReportData['nodes']): string {
+function efficiencyText(used: number | null, whose: string, nodes: ReportData['nodes']): string {
   const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
-  const slots = used === null ? '' : `Tasks held ${percent(used)} of the slots' time. `
+  const slots =
+    used === null ? '' : `Tasks held ${percent(used)} of the time of the slots${whose}. `
   if (means.length === 0) return slots
   const mean = means.reduce((sum, one) => sum + one, 0) / means.length
   return `${slots}The processors of the nodes were ${Math.round(mean)} % busy.`

@@ -26,9 +26,9 @@ export function timeline(data: ReportData): string {
   const rects =
     lanes.level === 0
       ? lanes.segments.map((segment, at) =>
-          segmentRect(segment, rows.ofSegment[at] ?? mostRows, data, toX, colours),
+          segmentRect(segment, rows.ofSegment[at] ?? -1, data, toX, colours),
         )
-      : lanes.cells.map((cell) => cellRect(cell, toX))
+      : lanes.cells.map((cell) => cellRect(cell, rows.ofLane[cell.lane] ?? -1, toX))
   const height = rows.labels.length * laneHeight
   const labels = rows.labels.map((id) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
   const ticks = [0, 0.25, 0.5, 0.75, 1].map(
@@ -46,20 +46,29 @@ export function timeline(data: ReportData): string {
     `aria-label="what each worker did when">${rects.join('')}</svg>` +
     `<div class="axis" id="axis">${ticks.join('')}</div></div>` +
     legendOf(data, colours) +
-    notesOf(data, rows.shownLanes)
+    notesOf(data, rows)
   )
 }
 
 interface Rows {
   /** The worker of each row. */
   readonly labels: readonly string[]
+  /** -1 for one that is not shown. */
   readonly ofSegment: readonly number[]
+  /** The row of each worker's blocks, where segments are summed; -1: not shown. */
+  readonly ofLane: readonly number[]
   readonly shownLanes: number
 }
 
-/** A worker that runs several tasks at a time, as a launcher of programs does, has several rows. */
-function placeInRows({ lanes: { lanes, level, segments } }: ReportData): Rows {
+/**
+ * A worker that runs several tasks at a time, as a launcher of programs does, has several rows.
+ * Where there are too many, those that were busy longest are shown, in the order of their workers.
+ */
+function placeInRows(data: ReportData): Rows {
+  const { lanes, level, segments, cells } = data.lanes
   const ends: number[][] = lanes.map(() => [-Infinity])
+  const busy: number[][] = lanes.map(() => [0])
+  if (level > 0) for (const cell of cells) add(busy[cell.lane], 0, cell.busySeconds)
   const withinLane: number[] = []
   const order = segments.map((_, at) => at)
   order.sort((a, b) => (segments[a]?.start ?? 0) - (segments[b]?.start ?? 0))
@@ -71,16 +80,33 @@ function placeInRows({ lanes: { lanes, level, segments } }: ReportData): Rows {
     const row = free === -1 ? ofLane.length : free
     ofLane[row] = segment.end
     withinLane[at] = row
+    add(busy[segment.lane], row, segment.end - segment.start)
   }
-  const firstRow: number[] = []
-  const labels: string[] = []
-  for (const [lane, { id }] of lanes.entries()) {
-    firstRow.push(labels.length)
-    for (const _ of ends[lane] ?? []) labels.push(id)
+  const numbers = numberBusiest(busy)
+  const labels = lanes.flatMap(({ id }, lane) =>
+    (numbers[lane] ?? []).filter((row) => row !== -1).map(() => id),
+  )
+  const ofSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
+  const ofLane = numbers.map(([row = -1]) => row)
+  const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
+  return { labels, ofSegment, ofLane, shownLanes }
+}
+
+function add(sums: number[] | undefined, at: number, seconds: number): void {
+  if (sums !== undefined) sums[at] = (sums[at] ?? 0) + seconds
+}
+
+/** For each row of each lane its number on the page, or -1. Equally busy ones in their order. */
+function numberBusiest(busy: readonly (readonly number[])[]): number[][] {
+  const all = busy.flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
+  const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, mostRows)
+  shown.sort((a, b) => a.lane - b.lane || a.row - b.row)
+  const numbers = busy.map((rows) => rows.map(() => -1))
+  for (const [at, { lane, row }] of shown.entries()) {
+    const ofLane = numbers[lane]
+    if (ofLane !== undefined) ofLane[row] = at
   }
-  const ofSegment = segments.map(({ lane }, at) => (firstRow[lane] ?? 0) + (withinLane[at] ?? 0))
-  const shownLanes = firstRow.filter((row) => row < mostRows).length
-  return { labels: labels.slice(0, mostRows), ofSegment, shownLanes }
+  return numbers
 }
 
 function rangeOf({ lanes, run, bounds }: ReportData): { from: number; to: number } {
@@ -108,7 +134,7 @@ function segmentRect(
   colours: ReadonlyMap<string, string>,
 ): string {
   const { task, start, end, outcome } = segment
-  if (row >= mostRows) return ''
+  if (row === -1) return ''
   const name = nameOf(task)
   const colour = outcomeColours[outcome] ?? colours.get(name) ?? 'c7'
   const told = `${uidOf(task)} ${shortName(name)}: ${outcome}, ${secondsText(end - start)}`
@@ -122,10 +148,11 @@ function segmentRect(
 /** Its height is the share of time in which the worker was busy; at its foot what failed. */
 function cellRect(
   cell: ReportData['lanes']['cells'][number],
+  row: number,
   toX: (time: number) => number,
 ): string {
-  const { lane, start, end, busySeconds, segments, failed } = cell
-  if (lane >= mostRows) return ''
+  const { start, end, busySeconds, segments, failed } = cell
+  if (row === -1) return ''
   const share = end > start ? Math.min(1, busySeconds / (end - start)) : 1
   const height = Math.max(1, 13 * share)
   const foot = failed === 0 ? 0 : Math.max(1.5, (height * failed) / segments)
@@ -133,7 +160,7 @@ function cellRect(
   const told = `${countText(segments, 'attempt')}, ${failed} failed, busy ${busy} %`
   const bar = (colour: string, size: number): string =>
     `<rect class="${colour}" x="${rounded(toX(start))}" ` +
-    `y="${rounded(lane * laneHeight + 14.5 - size)}" ` +
+    `y="${rounded(row * laneHeight + 14.5 - size)}" ` +
     `width="${rounded(Math.max(0.4, toX(end) - toX(start)))}" height="${rounded(size)}">` +
     `<title>${escape(told)}</title></rect>`
   return bar('c0', height) + (foot > 0 ? bar('red', foot) : '')
@@ -157,11 +184,16 @@ function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): strin
   ])
 }
 
-function notesOf({ lanes, bounds }: ReportData, shown: number): string {
+function notesOf({ lanes, bounds }: ReportData, { shownLanes, ofSegment }: Rows): string {
   const notes: string[] = []
   if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
-  const left = lanes.lanes.length - shown
-  if (left > 0) notes.push(`Not shown: ${countText(left, 'more worker')}.`)
+  const left = lanes.lanes.length - shownLanes
+  const attempts = ofSegment.filter((row) => row === -1).length
+  const lacking = [
+    ...(left > 0 ? [countText(left, 'more worker')] : []),
+    ...(attempts > 0 ? [countText(attempts, 'attempt')] : []),
+  ]
+  if (lacking.length > 0) notes.push(`Not shown: ${lacking.join(' and ')}, the least busy ones.`)
   if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)
   if (lanes.onlyCoarse > 0)
     notes.push(`Known coarsely only: ${countText(lanes.onlyCoarse, 'older attempt')}.`)

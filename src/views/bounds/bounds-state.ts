@@ -135,7 +135,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   }
   if (stage === stages.canceled && event.attributes['reason'] === 'session closed') state.stopped++
   if (stage === stages.submitted) {
-    setValue(state.requestOfTask, task, requestOf(state, event, limitOf(event)))
+    setValue(state.requestOfTask, task, requestOf(state, event))
     const priority = numberOf(event.attributes['tutti.priority']) ?? 0
     if (priority !== valueAt(state.priorityOfTask, task)) {
       setValue(state.priorityOfTask, task, priority)
@@ -208,29 +208,26 @@ const isClosure = ({ attributes }: ViewEvent): boolean => {
   return typeof worker === 'string' && worker.endsWith('/main')
 }
 
-function requestOf(
-  state: BoundsState,
-  { backend, attributes }: ViewEvent,
-  limit: SlotLimit | null,
-): number {
-  const { resources } = attributes
+function requestOf(state: BoundsState, event: ViewEvent): number {
+  const { backend, attributes } = event
+  const { resources, task_type: type } = attributes
+  const [limit, isPrompt] = [limitOf(event), type === 'ai']
   const isGiven = typeof resources === 'object' && resources !== null
-  const text = `${limit ?? ''} ${backend}${isGiven ? ` ${JSON.stringify(resources)}` : ''}`
+  const kind = isPrompt ? 'ai' : (limit ?? '')
+  const text = `${kind} ${backend}${isGiven ? ` ${JSON.stringify(resources)}` : ''}`
   const known = state.requestNumbers.get(text)
   if (known !== undefined) return known
   const given = (isGiven ? resources : {}) as Readonly<Record<string, unknown>>
-  const number = numberOfRequest(state, toRequest(backend, limit, given))
+  const number = numberOfRequest(state, toRequest({ backend, limit, isPrompt }, given))
   if (state.requestNumbers.size < mostRequestTexts) state.requestNumbers.set(text, number)
   return number
 }
 
 const toRequest = (
-  backend: string,
-  limit: SlotLimit | null,
+  kind: Pick<SlotRequest, 'backend' | 'limit' | 'isPrompt'>,
   given: Readonly<Record<string, unknown>>,
 ): SlotRequest => ({
-  backend,
-  limit,
+  ...kind,
   cores: Math.max(1, numberOf(given['cores']) ?? 1),
   gpus: Math.max(0, numberOf(given['gpus']) ?? 0),
   memoryMb: Math.max(0, numberOf(given['memory_mb']) ?? 0),

@@ -11,6 +11,7 @@ import { type CriticalPath, findCriticalPath, findStragglers } from './critical-
 import type { Straggler } from './critical-path.ts'
 import type { SlotSeconds } from './slots.ts'
 import { type BackendUse, slotSecondsOf } from './slot-run.ts'
+import type { UnsizedUse } from './unsized-use.ts'
 
 export interface BoundsView {
   /** Wall-clock seconds. */
@@ -33,6 +34,8 @@ export interface BoundsView {
   /** Of as many slots as there were each time, by what they did. */
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
+  /** Those that no slots are known of. */
+  readonly unsized: readonly UnsizedUse[]
   /** Of attempts that failed, were retried or lost; in seconds of slots. */
   readonly failedSeconds: number
   readonly criticalPath: CriticalPath

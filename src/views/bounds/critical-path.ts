@@ -144,7 +144,7 @@ function largestNameOf(
   return { ...largest[1], isNamed: (task) => valueAt(nameOfTask, task) === largest[0] }
 }
 
-/** Those that exceed the median of their name by most seconds, and by at least its half. */
+/** Those that exceed the median of their name by most seconds, and take more than twice as long. */
 export function findStragglers(state: BoundsState, { names }: BoundsQuery): Straggler[] {
   const medians = durationsByName(names).map((durations) =>
     durations.length < fewestOfName ? Infinity : statsInPlace(durations).p50,
@@ -153,7 +153,7 @@ export function findStragglers(state: BoundsState, { names }: BoundsQuery): Stra
   for (let task = 0; task < names.tasks; task++) {
     const seconds = valueAt(names.durations, task)
     const median = medians[valueAt(names.nameOfTask, task)] ?? 0
-    if (Number.isNaN(seconds) || seconds <= 1.5 * median || isBlock(state, task)) continue
+    if (Number.isNaN(seconds) || seconds <= 2 * median || isBlock(state, task)) continue
     const excess = seconds - median
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
     if (at === -1 && worst.length >= mostStragglers) continue

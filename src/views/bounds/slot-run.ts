@@ -10,11 +10,7 @@ import { classifySlots } from './classes/slot-classes.ts'
 import { createSlotSeconds, type Intervals, noSize, oneCore, sizeRange } from './slots.ts'
 import type { SlotNode, SlotRun, SlotSeconds, SlotUse } from './slots.ts'
 import { storyOf } from './task-times.ts'
-
-interface Range {
-  readonly from: number
-  readonly to: number
-}
+import { type TimeRange, type UnsizedUse, useOf } from './unsized-use.ts'
 
 /** What the tasks of one backend held. */
 export interface BackendUse extends SlotUse {
@@ -26,37 +22,52 @@ interface SlotsView {
   readonly fewestSlots: number
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
+  /** Backends of which no node tells how many tasks they run at a time, as those of models. */
+  readonly unsized: readonly UnsizedUse[]
   /** Of attempts that failed, were retried or lost; in seconds of slots. */
   readonly failedSeconds: number
 }
 
 /** In times without the pauses of the run, as is `range`. */
-export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Range): SlotsView {
+export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: TimeRange): SlotsView {
   const hasNodes = state.nodes.some(hasCores)
-  const nodes = hasNodes ? state.nodes.map(withoutPauses(state)) : nodesOfLanes(query, range.from)
+  const workers = nodesOfLanes(query, range.from)
+  const models = new Set(state.requests.flatMap((one) => (one.isPrompt ? [one.backend] : [])))
+  const nodes = hasNodes
+    ? state.nodes.map(withoutPauses(state))
+    : workers.filter(({ backend }) => !models.has(backend))
+  const runOf = (own: readonly SlotNode[], backend: string) => {
+    const { requests } = state
+    const isOwn = Uint8Array.from(requests, (request) => (request.backend === backend ? 1 : 0))
+    const { failed, ...used } = usesOf(state, query, own)
+    return { nodes: own, requests, uses: used, ...waitsOf(state, query, isOwn), failed }
+  }
   const slotSeconds = createSlotSeconds()
   const uses: BackendUse[] = []
   let failedSeconds = 0
   const backends = new Set(nodes.filter(hasCores).map(({ backend }) => backend))
   for (const backend of backends) {
-    const own = nodes.filter((node) => node.backend === backend)
-    const { requests } = state
-    const isOwn = Uint8Array.from(requests, (request) => (request.backend === backend ? 1 : 0))
-    const { failed, ...used } = usesOf(state, query, own)
+    const { failed, ...run } = runOf(
+      nodes.filter((node) => node.backend === backend),
+      backend,
+    )
     failedSeconds += failed
-    const run = {
-      nodes: own,
-      requests,
-      uses: used,
-      ...waitsOf(state, query, isOwn),
-      ...range,
-    }
-    uses.push({ backend, ...classifySlots(run, slotSeconds) })
+    uses.push({ backend, ...classifySlots({ ...run, ...range }, slotSeconds) })
   }
+  const unsized = [...new Set(workers.map(({ backend }) => backend))]
+    .filter((backend) => !backends.has(backend))
+    .map((backend) => {
+      const own = workers.filter((node) => node.backend === backend)
+      return {
+        backend,
+        isModel: models.has(backend),
+        ...useOf({ ...runOf(own, backend), ...range }),
+      }
+    })
   const ranges = uses.map(({ sizes }) => sizeRange(sizes, 'cores'))
   const slots = ranges.reduce((sum, { most }) => sum + most, 0)
   const fewestSlots = ranges.reduce((sum, { least }) => sum + least, 0)
-  return { slots, fewestSlots, slotSeconds, backends: uses, failedSeconds }
+  return { slots, fewestSlots, slotSeconds, backends: uses, unsized, failedSeconds }
 }
 
 /** At any time. */
@@ -71,7 +82,7 @@ const withoutPauses =
     earlier: node.earlier.map((size) => ({ ...size, until: activeTime(pauses, size.until) })),
   })
 
-/** In a record without told nodes every worker is a slot. */
+/** In a record without told nodes every worker is a slot, but for those of models. */
 function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
   const nodes = new Map<number, SlotNode>()
   for (let lane = 0; lane < lanes.lanes.size; lane++) {

@@ -3,7 +3,9 @@
 /** What a task asks for; tasks that ask for the same share one. */
 export interface SlotRequest {
   readonly backend: string
-  /** Which limit of a node counts for it, beside its resources; `null` for a closure. */
+  /** Whether a model answers it: how many it takes at a time is told by no node. */
+  readonly isPrompt: boolean
+  /** Which limit of a node counts for it, beside its resources; `null` for a closure or prompt. */
   readonly limit: SlotLimit | null
   /** Of each rank. */
   readonly cores: number

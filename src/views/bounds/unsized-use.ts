@@ -1,0 +1,64 @@
+/**
+ * What a backend did of which no node tells how many tasks it runs at a time: a model server takes
+ * as many prompts as its engine has room for. So there are no slots, but times in which it was busy
+ * and tasks waited for it.
+ */
+
+import { earliestOf, TimeStream } from './classes/time-streams.ts'
+import type { SlotRun } from './slots.ts'
+
+export interface TimeRange {
+  readonly from: number
+  readonly to: number
+}
+
+interface TimesOfUse {
+  /** In which at least one of its tasks ran. */
+  readonly busySeconds: number
+  /** In which one ran and another one was ready. */
+  readonly waitedSeconds: number
+  readonly mostAtOnce: number
+  /** Of all its attempts together. */
+  readonly workSeconds: number
+  /** From being ready to the start, of those that had to wait. */
+  readonly meanWait: number
+}
+
+export interface UnsizedUse extends TimesOfUse {
+  readonly backend: string
+  /** Whether its tasks are prompts. */
+  readonly isModel: boolean
+}
+
+export function useOf(run: Pick<SlotRun, 'uses' | 'waits'> & TimeRange): TimesOfUse {
+  const { uses, waits, from, to } = run
+  const sums = { busySeconds: 0, waitedSeconds: 0, mostAtOnce: 0, workSeconds: 0 }
+  let [now, running, waiting] = [from, 0, 0]
+  const advance = (time: number): void => {
+    const passed = Math.max(0, Math.min(time, to) - now)
+    if (running > 0) sums.busySeconds += passed
+    if (running > 0 && waiting > 0) sums.waitedSeconds += passed
+    sums.workSeconds += running * passed
+    now = Math.max(now, Math.min(time, to))
+  }
+  const streams = [
+    new TimeStream(uses.to, () => running--),
+    new TimeStream(waits.from, () => waiting++),
+    new TimeStream(waits.to, () => waiting--),
+    new TimeStream(uses.from, () => {
+      running++
+      sums.mostAtOnce = Math.max(sums.mostAtOnce, running)
+    }),
+  ]
+  for (let next = earliestOf(streams); next !== null; next = earliestOf(streams)) {
+    if (next.time >= to) break
+    advance(next.time)
+    next.take()
+  }
+  advance(to)
+  const waited = waits.from.reduce((sum, since, at) => sum + lengthOf(since, waits.to[at], to), 0)
+  return { ...sums, meanWait: waits.from.length === 0 ? 0 : waited / waits.from.length }
+}
+
+const lengthOf = (since: number, until = Infinity, last: number): number =>
+  Math.max(0, Math.min(until, last) - since)
