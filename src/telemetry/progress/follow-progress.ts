@@ -109,6 +109,7 @@ class ProgressDisplay {
     const isColored = isRedrawn && (process.env['NO_COLOR'] ?? '') === ''
     const lines = progressLines(this.#pass, systemClock.now(), {
       width,
+      hasBars: isRedrawn,
       isColored,
       since: this.#since,
     })

@@ -24,7 +24,7 @@ const longestProgressText = 40
 /** The numbers of one name in the order of the line; an empty text where there is none. */
 interface Numbers {
   ended: string
-  skipped: string
+  reused: string
   ok: string
   failed: string
   canceled: string
@@ -43,7 +43,7 @@ const dispensable = [
   'waiting',
   'running',
   'ok',
-  'skipped',
+  'reused',
   'canceled',
   'ended',
 ] as const
@@ -51,6 +51,8 @@ const dispensable = [
 export interface LineOptions {
   /** Default: no limit. */
   readonly width?: number
+  /** Default `true`; in a log file the numbers say the same in fewer characters. */
+  readonly hasBars?: boolean
   /** Default `false`. */
   readonly isColored?: boolean
   /** When the following began: the start of a run whose SessionStarted was earlier. */
@@ -64,7 +66,7 @@ export interface LineOptions {
 export function progressLines(
   pass: ProgressPass,
   now: number,
-  { width = Infinity, isColored = false, since = now }: LineOptions = {},
+  { width = Infinity, hasBars = true, isColored = false, since = now }: LineOptions = {},
 ): string[] {
   const shown = names.show(pass.states.names, { durations: false })
   const { startTime } = run.show(pass.states.run)
@@ -74,10 +76,10 @@ export function progressLines(
   const room = width - labelWidth - gap.length
   const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed, isColored) }))
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
-  const barWidth = spare < narrowestBar ? 0 : Math.min(widestBar, spare)
+  const barWidth = !hasBars || spare < narrowestBar ? 0 : Math.min(widestBar, spare)
   return rows.map(({ name, numbers }) =>
     [
-      fit(shortName(name.name), labelWidth),
+      hasBars ? fit(shortName(name.name), labelWidth) : shortName(name.name),
       toBar(name, barWidth),
       joined(spareNumbers(numbers, room)),
     ]
@@ -94,7 +96,7 @@ const endedOf = ({ completed, failed, canceled }: NameView): number => completed
 
 function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers {
   const ended = endedOf(name)
-  // What was skipped took no time and tells nothing about the rest.
+  // What was reused took no time and tells nothing about the rest.
   const ran = ended - name.reused
   const rate = ran / elapsed
   const failed = `failed ${name.failed}`
@@ -102,7 +104,7 @@ function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers
   const secondsLeft = (name.total - ended) / rateOfWork(ran, running, elapsed)
   return {
     ended: `${String(ended).padStart(String(name.total).length)}/${name.total}`,
-    skipped: name.reused > 0 ? `skipped ${name.reused}` : '',
+    reused: name.reused > 0 ? `reused ${name.reused}` : '',
     ok: `ok ${name.completed - name.reused}`,
     failed: name.failed === 0 ? '' : isColored ? inRed(failed) : failed,
     canceled: name.canceled > 0 ? `canceled ${name.canceled}` : '',
@@ -163,19 +165,21 @@ const fit = (text: string, width: number): string =>
 
 /** The run after its end: counts, and failures by their cause; `since` as in `LineOptions`. */
 export function summaryLines(pass: ProgressPass, since?: number): string[] {
-  const { tasks, completed, failed, canceled } = counts.show(pass.counts)
+  const { tasks, completed, failed, canceled, open } = counts.show(pass.counts)
   const facts = run.show(pass.states.run)
   const { startTime, endTime, lastTime, retries, workersLost } = facts
   const shown = names.show(pass.states.names, { durations: false })
-  const skipped = shown.reduce((sum, { reused }) => sum + reused, 0)
+  const reused = shown.reduce((sum, name) => sum + name.reused, 0)
   const from = startTime ?? since ?? lastTime
   const seconds = facts.durationSeconds ?? Math.max(0, (endTime ?? lastTime) - from)
   const parts = [
     `${countText(tasks, 'task')} in ${secondsText(seconds)}`,
-    skipped === 0 ? `${completed} done` : `${completed} done (${skipped} of them skipped)`,
+    reused === 0 ? `${completed} done` : `${completed} done (${reused} of them reused)`,
     `${failed} failed`,
     `${canceled} canceled`,
   ]
+  // Such as those that a close that goes on has still to cancel.
+  if (open > 0) parts.push(`${open} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
   return [parts.join(', '), ...batchLines(facts), ...failureLines(pass)]

@@ -37,7 +37,7 @@ describe('followProgress', () => {
     stop()
     const [block = '', summary = '', failure = '', ...more] = stream.text.trimEnd().split('\n')
     expect(stripVTControlCharacters(block)).toMatch(
-      /^session s-1 \| \S+ +█{20} {2}3\/3 {2}ok 1 {2}failed 1 {2}canceled 1/,
+      /^session s-1 \| \S+ {2}3\/3 {2}ok 1 {2}failed 1 {2}canceled 1/,
     )
     expect(summary).toMatch(/^3 tasks in [\d.]+ m?s, 1 done, 1 failed, 1 canceled$/)
     expect(failure).toMatch(/^ {2}1 x .*: RangeError "bad seed" \(first: /)

@@ -87,14 +87,14 @@ describe('progress', () => {
     ])
   })
 
-  it('progress: what was skipped counts apart, and not for the rate', () => {
+  it('progress: what was reused counts apart, and not for the rate', () => {
     const pass = samplePass()
     const { attributes, ...rest } = event('TaskCompleted', 102, 'd')
     pass.take({ ...rest, attributes: { ...attributes, reused: true } })
     expect(progressLines(pass, 104)[0]).toBe(
-      'simulate  ███████████████░░░░░  3/4  skipped 1  ok 1  failed 1  running 1  0.5/s  ETA 2s',
+      'simulate  ███████████████░░░░░  3/4  reused 1  ok 1  failed 1  running 1  0.5/s  ETA 2s',
     )
-    expect(summaryLines(pass)[0]).toContain('2 done (1 of them skipped), 1 failed')
+    expect(summaryLines(pass)[0]).toContain('2 done (1 of them reused), 1 failed')
   })
 
   it('progress: a task between two attempts is waiting, not running', () => {
@@ -180,7 +180,7 @@ describe('progress', () => {
     const pass = samplePass()
     pass.take(event('SessionEnded', 104.5, null))
     expect(summaryLines(pass)).toEqual([
-      '5 tasks in 4.50 s, 1 done, 1 failed, 0 canceled',
+      '5 tasks in 4.50 s, 1 done, 1 failed, 0 canceled, 3 not ended',
       '  1 x simulate: RangeError "bad seed" (first: b)',
     ])
   })
