@@ -89,16 +89,18 @@ const callerFrame = new RegExp(
 )
 
 const frame = /\n\s+at [^\n]*/g
-/** Of tutti as it is installed, or of Node.js. */
-const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:/
+/** Of tutti as it is installed, of Node.js, or of what has no file. */
+const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:|\(<anonymous>\)$/
 
 /**
- * The stack of a failed function down to where tutti called it. Where no frame is the user's, as in
- * an error that tutti has made itself, it has none.
+ * The stack of a failed function down to the last frame of the user's, which tutti has called.
+ * Where no frame is the user's, as in an error that tutti has made itself, it has none.
  */
 export function ownFrames(stack: string): string {
   const { index } = callerFrame.exec(stack) ?? { index: stack.length }
   const own = stack.slice(0, index)
   const frames = own.match(frame) ?? []
-  return frames.every((one) => foreignFrame.test(one)) ? own.replaceAll(frame, '') : own
+  const last = frames.findLast((one) => !foreignFrame.test(one))
+  if (last === undefined) return own.replaceAll(frame, '')
+  return own.slice(0, own.lastIndexOf(last) + last.length)
 }

@@ -14,6 +14,7 @@ import { leastUntold } from './panel.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
+import { type BegunBefore, begunBefore } from './turns.ts'
 import { explainWait, retryTimeOf } from './waiting.ts'
 
 export interface TaskView {
@@ -43,11 +44,16 @@ export interface TaskView {
   readonly failureGroup: number
 }
 
+/** By how long tasks ran, so far if they run, or waited. */
+export type TaskOrder = 'ran' | 'waited'
+
 export interface TasksQuery {
   readonly state?: TaskState
   readonly name?: string
   readonly nodeId?: string
   readonly failureGroup?: number
+  /** The longest first. Default: as the tasks appeared. */
+  readonly order?: TaskOrder
   /** How many to show at most. */
   readonly limit: number
   /** Up to when the times of open tasks go. Default: the latest event. */
@@ -73,6 +79,8 @@ export interface TaskExplanation extends TaskView {
   readonly workerFree: number | null
   /** Seconds in which no process of the run was there, from its creation to its end. */
   readonly away: number
+  /** What began in the queue of its backend while it waited there. */
+  readonly begunBefore: BegunBefore
   /** Why it was canceled; `null` for any other. */
   readonly cancelReason: string | null
   /** When later sessions took its result, or it was found in the cache. */
@@ -90,18 +98,36 @@ export interface AttemptView extends SegmentView {
   readonly isEarlier: boolean
 }
 
-/** In the order in which the tasks appeared; `total` counts those beyond `limit`, too. */
+/** `total` counts those beyond `limit`, too. */
 export function findTasks(
   pass: RunPass,
   query: TasksQuery,
 ): { readonly tasks: readonly TaskView[]; readonly total: number } {
-  const tasks: TaskView[] = []
+  const { order, limit, now } = query
+  const found: number[] = []
   let total = 0
   for (let task = 0; task < pass.counts.index.names.size; task++) {
     if (!matches(pass, task, query)) continue
-    if (total++ < query.limit) tasks.push(viewOf(pass, task, query.now))
+    if (total++ < limit || order !== undefined) found.push(task)
   }
-  return { tasks, total }
+  const sorted = order === undefined ? found : longestFirst(pass, found, order, now)
+  return { tasks: sorted.slice(0, limit).map((task) => viewOf(pass, task, now)), total }
+}
+
+function longestFirst(
+  pass: RunPass,
+  tasks: readonly number[],
+  order: TaskOrder,
+  now = pass.states.bounds.lastTime,
+): number[] {
+  const lengths = new Map(
+    tasks.map((task) => {
+      const story = storyOf(pass.states.bounds.times, task, stagesOf(pass.counts, task))
+      const { ran, waited } = timesOf(pass, task, story, now)
+      return [task, (order === 'waited' ? waited : (ran ?? runningFor(pass, task, now))) ?? -1]
+    }),
+  )
+  return tasks.toSorted((a, b) => (lengths.get(b) ?? 0) - (lengths.get(a) ?? 0))
 }
 
 /** The names of tasks, and the nodes that joined or had an attempt. */
@@ -156,6 +182,7 @@ export function explainTask(
     heldUpBy:
       heldUpBy === null ? null : { uid: nameOne(heldUpBy.task), shortage: heldUpBy.shortage },
     retryAt: retryTimeOf(pass, task),
+    begunBefore: begunBefore(pass, task, view.story),
     workerFree: workerFreeBefore(pass, attempts[0]),
     away: until - created - (activeTime(pauses, until) - activeTime(pauses, created)),
     cancelReason: view.state === 'CANCELED' ? (notes.findLast(isCancel)?.text ?? null) : null,

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, dirname, join } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { keepCommand } from '../../src/checkpoint/run-file.ts'
@@ -29,7 +29,7 @@ describe('tutti run and resume with a script', () => {
     const killed = await tutti(folder, 'run', script, '--n', '5', '--json')
     expect(killed.code).toBe(137)
     const record = recordIn(folder)
-    expect(killed.stderr).toContain(`resume  npx tutti resume ${record}`)
+    expect(killed.stderr).toContain(`resume  npx tutti resume ${relative(folder, record)}`)
     rmSync(join(folder, 'crash'))
 
     const resumed = await tutti(tmpdir(), 'resume', record)
@@ -246,7 +246,7 @@ describe('tutti run and resume with a file of tasks', () => {
     expect(resumed.stderr).toContain(
       'skipping up to 1 of 2 recorded tasks; 1 run again: 1 failed; ',
     )
-    expect(resumed.stderr).toContain('2 done (1 of them skipped), 0 failed')
+    expect(resumed.stderr).toContain('2 done (1 of them reused), 0 failed')
     expect(resumed.stdout).toContain('2 done, 0 failed, 0 canceled')
     expect(linesOf(join(folder, 'ran')).toSorted()).toEqual(['a', 'b', 'b', 'b'])
   })

@@ -27,6 +27,16 @@ describe('words for people', () => {
     expect(ownFrames(user)).toBe(user)
   })
 
+  it('stack: frames of tutti that called the user, and of what has no file, are left out', () => {
+    const tutti = 'file:///x/node_modules/tutti/dist/workflow/index.js:1181:49'
+    const own =
+      'SyntaxError: bad\n    at JSON.parse (<anonymous>)\n    at join (file:///x/p.ts:26:27)'
+    const callers = [`at ${tutti}`, 'at run (node:internal/x:65:14)', `at closure (${tutti})`]
+    expect(ownFrames([own, ...callers].join('\n    '))).toBe(own)
+    const refusal = [`at refuse (${tutti})`, 'at guardInput.next (<anonymous>)']
+    expect(ownFrames(['Error: refused', ...refusal].join('\n    '))).toBe('Error: refused')
+  })
+
   it('rates have three digits', () => {
     expect([0, 0.254, 7.684, 10.72, 99.96, 12_300].map(rateText)).toEqual([
       '0',

@@ -1,6 +1,6 @@
 /** The commands that read records. Each loads its code when it runs, so that others start fast. */
 
-import { InvalidArgumentError } from 'commander'
+import { InvalidArgumentError, Option } from 'commander'
 import { taskStates } from '../../tasks/lifecycle.ts'
 import type { ExportOptions } from '../export/export.ts'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
@@ -8,6 +8,7 @@ import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
+import type { TaskOrder } from '../../views/tasks.ts'
 import { type Cli, toCount, toList, withRecord, withRecordFile } from './cli.ts'
 
 export function addReaders(cli: Cli): void {
@@ -35,6 +36,7 @@ function addTasks({ program, output, finish }: Cli): void {
     .option('--state <state>', `Only tasks in this state: ${taskStates.join(', ')}`)
     .option('--name <name>', 'Only tasks of this name: a program, function or model')
     .option('--node <node>', 'Only tasks that ran on this node')
+    .option('--sort <time>', 'Longest first, by how long they ran or waited: ran, waited', toSort)
     .option('--limit <n>', 'Number of tasks to show', toCount, 50)
     .action(async (record: string, options: TasksCommandOptions) => {
       const { listTasks } = await import('../reading/tasks.ts')
@@ -64,15 +66,18 @@ function addExplain({ program, output, finish }: Cli): void {
 function addTail({ program, output, finish }: Cli): void {
   withRecord(program.command('tail').description('Show the latest events of a run'))
     .option('-n, --lines <n>', 'Number of events', toLines, 10)
+    // As in other commands.
+    .addOption(new Option('--limit <n>', 'Number of events').argParser(toLines).hideHelp())
     .option('-f, --follow', 'Follow the run until it ends')
     .option('--type <event>', 'Only events of this type, such as TaskFailed; repeatable', toList)
     .option('--task <uid>', 'Only events of this task')
     .option('--name <name>', 'Only events of tasks of this name: a program, function or model')
     .option('--node <node>', 'Only events of this node')
     .option('--backend <name>', 'Only events of this backend')
-    .action(async (record: string, options: TailOptions) => {
+    .action(async (record: string, options: TailOptions & { readonly limit?: number }) => {
       const { tail } = await import('../reading/tail.ts')
-      finish(await tail(record, options, output()))
+      const { limit: lines = options.lines, ...others } = options
+      finish(await tail(record, { ...others, lines }, output()))
     })
 }
 
@@ -131,6 +136,11 @@ function addExport({ program, output, finish }: Cli): void {
       const { exportRecord } = await import('../export/export.ts')
       finish(await exportRecord(record, options, output()))
     })
+}
+
+function toSort(text: string): TaskOrder {
+  if (text === 'ran' || text === 'waited') return text
+  throw new InvalidArgumentError('expected ran or waited')
 }
 
 function toLines(text: string): number {

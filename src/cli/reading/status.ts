@@ -43,6 +43,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     sessions,
     tasks: { submitted, completed, failed, canceled, running },
     created: tasks,
+    reused: reusedIn(record),
     queued,
     between_attempts: waitingIn(record),
     duration: durations.length === 0 ? null : statsInPlace(durations),
@@ -53,6 +54,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
       running: name.running,
       between_attempts: name.waiting,
       completed: name.completed,
+      reused: name.reused,
       failed: name.failed,
       canceled: name.canceled,
       duration: name.duration ?? null,
@@ -69,6 +71,10 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
 /** Tasks whose state is RUNNING, and that wait for their next attempt. */
 const waitingIn = ({ pass: { states } }: OpenRecord): number =>
   names.show(states.names, { durations: false }).reduce((sum, { waiting }) => sum + waiting, 0)
+
+/** Tasks that are done and did not run: an earlier or equal one had their results. */
+const reusedIn = ({ pass: { states } }: OpenRecord): number =>
+  names.show(states.names, { durations: false }).reduce((sum, { reused }) => sum + reused, 0)
 
 function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
   const totals = counts.show(pass.counts)
@@ -126,8 +132,10 @@ function taskLine(record: OpenRecord): string {
   const unsubmitted = countUnsubmitted(record.pass.counts)
   const waiting = waitingIn(record)
   const isOver = record.state === 'interrupted'
+  const reused = reusedIn(record)
+  const ofThem = reused === 0 ? '' : ` (${numberText(reused)} of them reused)`
   const parts = [
-    `${countText(tasks, 'task')}: ${numberText(completed)} done`,
+    `${countText(tasks, 'task')}: ${numberText(completed)} done${ofThem}`,
     `${numberText(failed)} failed`,
     `${numberText(canceled)} canceled`,
     isOver ? `${numberText(running)} interrupted` : `${numberText(running - waiting)} running`,

@@ -4,7 +4,8 @@ import { countText, secondsText, shortName, timeText } from '../../views/readabl
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { type TaskState, taskStates } from '../../tasks/lifecycle.ts'
-import { findTasks, knownWords, type TasksQuery, type TaskView } from '../../views/tasks.ts'
+import { findTasks, knownWords, type TaskOrder, type TasksQuery } from '../../views/tasks.ts'
+import type { TaskView } from '../../views/tasks.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
 import { type Column, tableLines } from './text.ts'
@@ -13,6 +14,7 @@ export interface TasksCommandOptions {
   readonly state?: string
   readonly name?: string
   readonly node?: string
+  readonly sort?: TaskOrder
   readonly limit: number
 }
 
@@ -21,13 +23,14 @@ export async function listTasks(
   options: TasksCommandOptions,
   output: Output,
 ): Promise<number> {
-  const { name, node: nodeId, limit } = options
+  const { name, node: nodeId, sort: order, limit } = options
   const state = options.state === undefined ? undefined : toState(options.state)
   const query = {
     limit,
     ...(state === undefined ? {} : { state }),
     ...(name === undefined ? {} : { name }),
     ...(nodeId === undefined ? {} : { nodeId }),
+    ...(order === undefined ? {} : { order }),
   }
   return await showRecord(what, output, (record) => show(record, query, output))
 }

@@ -86,7 +86,7 @@ const mark = ' \\'
  * takes what a person has copied.
  */
 export function wrapLine(line: string, width: number): string[] {
-  if (line.length <= width) return [line]
+  if (line.length <= width || labelledPath.test(line)) return [line]
   const at = commandIn(line)
   if (at === -1) return wrapWords(line, width)
   // With no room for a word of the command behind it, what stands before it has its own lines.
@@ -94,6 +94,9 @@ export function wrapLine(line: string, width: number): string[] {
   if (at + first.length + mark.length <= width) return wrapCommand(line, width)
   return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
 }
+
+/** A path on a line of its own, such as that of a record: broken, it could not be copied. */
+const labelledPath = /^\w+ {2,}\S*\/\S+$/
 
 /** Where a command for a shell begins in a line; -1 for none. */
 function commandIn(line: string): number {

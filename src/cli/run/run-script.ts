@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs'
 import { removeUnused } from '../../checkpoint/chain.ts'
 import { type RunRequest, runVariable, SentRequest } from '../../checkpoint/run-file.ts'
+import { nearestPath } from '../../record/find-record.ts'
 import type { Output } from '../output.ts'
 import { runScriptChild } from '../script-child.ts'
 import { resumeCommand } from './resume-command.ts'
@@ -57,8 +58,11 @@ function report(sent: SentRequest, end: ScriptEnd, output: Output): void {
     const what = request.resume !== null ? 'nothing was resumed' : 'no record'
     const why = sent.isTaken ? 'the telemetry of the script did not start' : noTelemetry
     output.problem(`${what}: ${why}`)
-  } else if (exitCode === 0) output.problem(`record  ${record}`)
-  else output.problem(`record  ${record}\nresume  ${resumeCommand(record, request.command)}`)
+    return
+  }
+  const near = nearestPath(record)
+  const resume = exitCode === 0 ? '' : `\nresume  ${resumeCommand(near, request.command)}`
+  output.problem(`record  ${near}${resume}`)
 }
 
 const noTelemetry = 'the script started no telemetry'

@@ -164,6 +164,29 @@ describe('explain: what happened to a task beside its times', () => {
     })
   })
 
+  it('explain: a task that began after larger ones names the last of those', async () => {
+    const large = { resources: { cores: 2, gpus: 0, memory_mb: 0, ranks: 1 } }
+    const tasks = [
+      { uid: 'one', start: 0, end: 2 },
+      { uid: 'wide', start: 2, end: 5, ...large },
+      { uid: 'wider', start: 5, end: 7, ...large },
+      { uid: 'behind', start: 7, end: 8 },
+    ]
+    write('s-6.1790000000', eventsOf({ nodes, tasks, end: 9 }))
+    const expected = { count: 3, larger: 2, last_larger: { uid: 'wider', cores: 2 } }
+    expect(await readJson('explain', 'behind', 's-6')).toMatchObject({ begun_before: expected })
+    expect(await read('explain', 'behind', 's-6')).toContain(
+      '7.00 s  waited in the queue for its turn and a free slot\n' +
+        '             3 attempts of other tasks began meanwhile; 2 of them asked for more than it: ' +
+        'the last one wider for 2 cores\n',
+    )
+    expect(await read('explain', 'wide', 's-6')).not.toContain('meanwhile')
+    const sorted = await readJson('tasks', 's-6', '--sort', 'ran', '--limit', '2')
+    expect(sorted).toMatchObject({ total: 4, tasks: [{ uid: 'wide' }, { uid: 'one' }] })
+    const waited = await readJson('tasks', 's-6', '--sort', 'waited', '--limit', '1')
+    expect(waited).toMatchObject({ total: 4, tasks: [{ uid: 'behind' }] })
+  })
+
   it('explain: a task whose result a later session took says so', async () => {
     const done = eventsOf({ nodes, tasks: [{ uid: 'f', start: 0, end: 1 }], end: 2 })
     const reused = continued([{ uid: 'f', end: 0 }], 13).map((event) =>
@@ -177,6 +200,11 @@ describe('explain: what happened to a task beside its times', () => {
     if (session !== undefined)
       write('s-4.1790000013', [{ ...session, attributes: from }, ...others])
     expect(await readJson('explain', 'f', 's-4')).toMatchObject({ reused_at: [13] })
+    // It ran in this run.
+    expect(await readJson('status', 's-4')).toMatchObject({ reused: 0 })
+    write('s-7.1790000000', reused)
+    expect(await readJson('status', 's-7')).toMatchObject({ reused: 1, names: [{ reused: 1 }] })
+    expect(await read('status', 's-7')).toContain('1 task: 1 done (1 of them reused), 0 failed')
     expect(await read('explain', 'f', 's-4')).toMatch(/reused at .*: its result was taken/)
   })
 

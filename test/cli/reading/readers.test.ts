@@ -122,6 +122,7 @@ describe('the record that a command names', () => {
     [['explain', 'summ', 's-1'], 'TaskNotFoundError', /did you mean "sum"/],
     [['tasks', '--state', 'FAILD', 's-1'], 'ValueError', /did you mean "FAILED"/],
     [['tail', '-n', 'x', 's-1'], 'UsageError', /whole number/],
+    [['tasks', '--sort', 'run', 's-1'], 'UsageError', /expected ran or waited/],
   ]
   it.each(wrong)('row 95: %j ends with 2 and says what there is', async (args, code, message) => {
     writeFileSync(join(folder.path, 'package.txt'), 'something\nelse\n')

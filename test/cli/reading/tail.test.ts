@@ -42,6 +42,12 @@ function written(): Disposable {
 }
 
 describe('tail', () => {
+  it('tail: takes --limit for the number of events, as other commands do', async () => {
+    const limited = await read('tail', path, '--json', '--limit', '2')
+    expect(limited.stdout.trimEnd().split('\n')).toHaveLength(2)
+    expect(limited).toEqual(await read('tail', path, '--json', '-n', '2'))
+  })
+
   it('tail: the latest events that match, as one JSON value a line', async () => {
     const end = await read('tail', path, '--json', '--task', 'sim-1', '-n', '2')
     const events = end.stdout

@@ -20,7 +20,8 @@ describe('how to go on with a run, as tutti status says it', () => {
     const killed = await tutti(folder, 'run', script, '--token', 'secret-1', 'x')
     const first = recordIn(folder)
     const typed = (record: string): string => `npx tutti resume ${record} -- <argument 2>`
-    expect(killed.stderr).toContain(`\nresume  ${typed(first)}\n`)
+    const near = relative(folder, first)
+    expect(killed.stderr).toContain(`record  ${near}\nresume  ${typed(near)}\n`)
     const { stdout } = await tutti(folder, 'status', first)
     expect(stdout.trimEnd().split('\n').at(-1)).toBe(
       `resume  ${typed(join('telemetry', basename(first)))}`,
@@ -50,7 +51,7 @@ describe('how to go on with a run, as tutti status says it', () => {
     const { code, stderr } = await tutti(folder, 'run', 'throws.ts')
     expect(code).toBe(1)
     expect(stderr).toContain('nobody caught me')
-    expect(stderr).toContain(`\nresume  npx tutti resume ${recordIn(folder)}\n`)
+    expect(stderr).toContain(`\nresume  npx tutti resume ${relative(folder, recordIn(folder))}\n`)
   })
 })
 

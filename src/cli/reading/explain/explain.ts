@@ -37,6 +37,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
     waits,
     waiting_seconds: waitingSeconds(record, task),
+    begun_before: begunFields(task),
     attempts: task.attempts.map(({ start, end, seconds, outcome, lane, error, isEarlier }) => ({
       worker_id: textAt(record.pass.states.lanes.lanes, lane),
       start,
@@ -68,6 +69,20 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     ...recordNotes(record),
   ])
 }
+
+const begunFields = ({ begunBefore: { count, larger, lastLarger } }: TaskExplanation): object => ({
+  count,
+  larger,
+  last_larger:
+    lastLarger === null
+      ? null
+      : {
+          uid: lastLarger.uid,
+          cores: lastLarger.cores,
+          gpus: lastLarger.gpus,
+          memory_mb: lastLarger.memoryMb,
+        },
+})
 
 /** A uid that is shortened to what is unique. */
 function explainShortened(record: OpenRecord, uid: string): TaskExplanation {

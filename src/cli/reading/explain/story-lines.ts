@@ -1,6 +1,6 @@
 /** The story of one task in lines of text. Pure. */
 
-import { countText, firstLine, secondsText, timeText } from '../../../views/readable.ts'
+import { countText, firstLine, numberText, secondsText, timeText } from '../../../views/readable.ts'
 import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
 import { textAt } from '../../../views/columns.ts'
 import type { TaskExplanation } from '../../../views/tasks.ts'
@@ -78,7 +78,8 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
     `  created ${timeText(story.created)}${isMadeAgain ? ', again by a later session' : ''}`,
     ...(waits.dependencies === 0 ? [] : row('waited for dependencies', waits.dependencies)),
     ...row('until a backend had it in its queue', waits.routing),
-    ...row('waited in the queue for a worker', waits.queue),
+    ...row('waited in the queue for its turn and a free slot', waits.queue),
+    ...turnLines(task, waits),
     ...row('until it began there', waits.start),
     ...row('ran', waits.run),
     ...(waits.retries === 0 ? [] : row(betweenText(attempts), waits.retries)),
@@ -87,9 +88,30 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
   ]
 }
 
+/** A shorter wait needs no reason. */
+const shortestWait = 0.001
+
+/** Which larger tasks it is known to have waited behind. */
+function turnLines({ begunBefore }: TaskExplanation, { queue }: Waits): string[] {
+  const { count, larger, lastLarger } = begunBefore
+  if (queue === null || queue < shortestWait || lastLarger === null) return []
+  const began = `${countText(count, 'attempt')} of other tasks began meanwhile`
+  const { uid, cores, gpus, memoryMb } = lastLarger
+  const asked = [
+    countText(cores, 'core'),
+    ...(gpus > 0 ? [countText(gpus, 'gpu')] : []),
+    ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
+  ]
+  const which = larger === 1 ? uid : `the last one ${uid}`
+  return [
+    `${' '.repeat(13)}${began}; ${numberText(larger)} of them asked for more than it: ` +
+      `${which} for ${asked.join(', ')}`,
+  ]
+}
+
 const betweenText = (attempts: TaskExplanation['attempts']): string =>
   attempts.some(({ isEarlier }) => isEarlier)
-    ? 'between attempts, and in those that its sessions left'
+    ? 'between attempts, and in attempts that ended with an earlier session'
     : 'waited between its attempts'
 
 export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExplanation): string[] {
