@@ -77,8 +77,8 @@ describe('what two runs have in common', () => {
     )
     const { verdict, mood } = compareWords(cached, reportOf(passOver(events)))
     expect(verdict).toBe(
-      'Both runs have the same 40 tasks, which ended differently: all done (39 of them reused) in ' +
-        'the first; all done in the second. They took 1.00 s, then 40.0 s.',
+      'Both runs have the same 40 tasks, which ended differently: all done (39 of them reused) ' +
+        'in the first; all done in the second. They took 1.00 s, then 40.0 s.',
     )
     expect(mood).toBe('warning')
     expect(describeRun(cached).sentence).toBe(
