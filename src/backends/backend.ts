@@ -164,7 +164,9 @@ export type Notice =
  * counted, and what is not a report or a notice is ignored with a warning.
  */
 export interface BackendListener {
+  /** Tells that an attempt has begun or ended. */
   report(job: Job, report: TaskReport): void
+  /** Tells anything else: an event, a span, a measurement, a node that came or left. */
   notice(notice: Notice): void
 }
 

@@ -4,7 +4,7 @@ import { expectKnownKeys, expectObject, expectString } from '../foundation/optio
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { Backend, BackendListener, Connection, Job, Refusal } from './backend.ts'
 
-/** There is little to choose. */
+/** Options of a `NoopBackend`. */
 export interface NoopBackendOptions {
   /** Default `noop`. */
   readonly name?: string
@@ -13,6 +13,9 @@ export interface NoopBackendOptions {
 /**
  * Tasks reach DONE without RUNNING. A function's value is `undefined`, a program has written
  * nothing and ended well, and a prompt has an empty answer.
+ *
+ * @example
+ * await using session = new Session([new NoopBackend()])
  */
 export class NoopBackend implements Backend {
   readonly name: string
@@ -43,6 +46,7 @@ export class NoopBackend implements Backend {
     return this.#closing
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

@@ -232,6 +232,7 @@ export class ClusterBackend implements Backend {
     return this.#closing
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

@@ -69,6 +69,11 @@ const defined = new Map<string, { eventClass: unknown; schema: EventSchema; shap
 /**
  * The class of a custom event type, such as `defineEvent('myapp.LineTimer', { ms: 'float' })`. The
  * same name with the same fields gives the same class; with other fields it is an error.
+ *
+ * @example
+ * const LineTimer = defineEvent('myapp.LineTimer', { label: 'str', ms: ['float', 0] })
+ * const fields = { session_id: session.id, backend: 'myapp', label: 'load', ms: 12.5 }
+ * telemetry.emit(makeEvent(LineTimer, fields))
  */
 export function defineEvent<const D extends FieldDeclarations, const Name extends string>(
   name: Name,

@@ -8,6 +8,7 @@ import type { Measurement } from './measurement.ts'
  * Receives events. `emit` neither waits nor throws for a valid event, and keeps the order of calls.
  */
 export interface EventSink {
+  /** Takes one event. */
   emit(event: BaseEvent): void
 }
 
@@ -28,7 +29,9 @@ export interface WorkSpan {
 
 /** Receives what is recorded beside events. No call waits or throws. */
 export interface WorkSink {
+  /** Adds the span of work that has ended. */
   recordSpan(span: WorkSpan): void
+  /** Adds a value to a histogram. */
   recordMeasurement(measurement: Measurement): void
   /** Counts a result that came after the end of its task and was dropped. */
   recordLateResult(): void

@@ -2,6 +2,7 @@
 
 /** Receives warnings. `code` is stable; `message` is for people. */
 export interface Log {
+  /** Takes one warning. */
   warn(code: string, message: string): void
 }
 

@@ -13,16 +13,19 @@ export abstract class Service implements AsyncDisposable {
     return this.#stopping !== undefined
   }
 
+  /** Starts it, once; every call gives the same promise. */
   start(): Promise<void> {
     this.#starting ??= this.#stopping === undefined ? this.onStart() : Promise.resolve()
     return this.#starting
   }
 
+  /** Stops it, once; every call gives the same promise, and it resolves when all is done. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stopOnce()
     return this.#stopping
   }
 
+  /** For `await using`: calls `stop()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop()
   }

@@ -34,6 +34,7 @@ export type TaskUpdate =
 /** The backend behind running tasks. */
 export interface TaskHost<T> {
   readonly clock?: Clock
+  /** The code tells progress or emits an event. */
   update?(task: T, update: TaskUpdate): void
   /** Code has asked for the signal for the first time. */
   listens?(task: T): void
@@ -85,6 +86,7 @@ export class RunningTask implements CurrentTask {
     this.#controller?.abort(reason)
   }
 
+  /** Tells the backend that the code waits for another task: its slot may be released. */
   announceWait(): void {
     this.#host.waits?.(this as never)
   }
@@ -169,7 +171,17 @@ export function wrapTasks(wrapper: TaskWrapper): () => void {
   return () => void wrappers.delete(wrapper)
 }
 
-/** The task that the calling code runs in, if any. */
+/**
+ * The task that the calling code runs in, if any.
+ *
+ * @example
+ * const task = currentTask() // inside a function that runs as a task
+ * for (let step = 0; step < 100; step++) {
+ *   if (task?.signal.aborted) return
+ *   compute(step)
+ *   task?.progress(step / 100, `step ${step}`)
+ * }
+ */
 export function currentTask(): CurrentTask | undefined {
   return running.getStore()
 }

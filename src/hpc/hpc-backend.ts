@@ -245,6 +245,7 @@ export class HpcBackend implements Backend, NodeServers {
     await this.#given.held?.close()
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

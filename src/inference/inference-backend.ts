@@ -28,6 +28,16 @@ export type {
 /**
  * Serves one model to sessions, and over HTTP or, with `useService: false`, to `generate`. Nothing
  * runs before `initialize()` or after `close()`.
+ *
+ * @example
+ * const llm = await InferenceBackend.create({
+ *   name: 'llm',
+ *   configFile: 'model.yaml',
+ *   modelName: './stories15M.gguf',
+ *   port: 8000,
+ * })
+ * await using session = new Session([llm])
+ * console.log(llm.endpoint) // for any OpenAI client
  */
 export class InferenceBackend implements Backend {
   readonly name: string
@@ -55,7 +65,7 @@ export class InferenceBackend implements Backend {
    * precedence over it.
    *
    * @example
-   *   const llm = await InferenceBackend.fromConfig('model.yaml', { useService: false })
+   * const llm = await InferenceBackend.fromConfig('model.yaml', { useService: false })
    */
   static async fromConfig(
     config: ConfigOption,
@@ -153,6 +163,7 @@ export class InferenceBackend implements Backend {
     return this.#closing
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

@@ -15,7 +15,15 @@ export interface CloseOnSignalsOptions {
 }
 
 /** What can be closed: a session, a workflow engine, or anything with such a method. */
-export type Closable = { close(): Promise<unknown> } | { shutdown(): Promise<unknown> }
+export type Closable =
+  | {
+      /** As on a session. */
+      close(): Promise<unknown>
+    }
+  | {
+      /** As on a workflow engine. */
+      shutdown(): Promise<unknown>
+    }
 
 /** What the first signal is closing. The process ends when all of it is closed. */
 const closing = new Set<Closable>()

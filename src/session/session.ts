@@ -26,7 +26,17 @@ export type {
 export type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
 export type { WaitOptions } from './wait.ts'
 
-/** Holds backends, accepts tasks, and closes everything in order, also by `await using`. */
+/**
+ * Holds backends, accepts tasks, and closes everything in order, also by `await using`.
+ *
+ * @example
+ * const local = await ConcurrentBackend.create({ workers: 4 })
+ * await using session = new Session([local])
+ * await session.startTelemetry({ checkpointPath: './telemetry' })
+ * const task = new ComputeTask({ executable: 'date' })
+ * await session.submitTasks([task])
+ * console.log((await task).stdout)
+ */
 export class Session implements AsyncDisposable {
   readonly #core: SessionCore
 
@@ -45,6 +55,7 @@ export class Session implements AsyncDisposable {
     return this.#core.id
   }
 
+  /** In the order in which they were given and added. */
   get backends(): readonly Backend[] {
     return this.#core.backends
   }
@@ -107,6 +118,7 @@ export class Session implements AsyncDisposable {
     return problem === null ? this.#core.close(options) : Promise.reject(problem)
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

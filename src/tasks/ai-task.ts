@@ -44,6 +44,12 @@ export const samplingNames = [
  * Awaiting gives a string for a string prompt, an array in prompt order for an array prompt. It
  * goes to the backend that it names, else to the first that serves its `model`, and without either
  * to the first that takes prompts.
+ *
+ * @example
+ * const ask = new AITask({ prompt: 'Why is the sky blue?', maxTokens: 200 })
+ * await session.submitTasks([ask])
+ * const text = await ask
+ * if (ask.finishReason === 'length') console.log('the answer is cut')
  */
 export class AITask<P extends string | readonly string[] = string> extends Task<
   P extends string ? string : string[]
@@ -58,22 +64,27 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     this.spec = spec
   }
 
+  /** Seconds that an attempt may run; `null` for no limit. */
   get timeoutSeconds(): number | null {
     return this.spec.timeoutSeconds
   }
 
+  /** Higher runs earlier. */
   get priority(): number {
     return this.spec.priority
   }
 
+  /** As it was given; a list is a frozen copy. */
   get prompt(): P {
     return this.spec.prompt as P
   }
 
+  /** The model that was asked for; `null` for the one that the backend has. */
   get model(): string | null {
     return this.spec.model
   }
 
+  /** The sampling options that were given. */
   get sampling(): SamplingOptions {
     return this.spec.sampling
   }

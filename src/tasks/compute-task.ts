@@ -28,6 +28,19 @@ export interface ExecutableResult {
 /**
  * Exactly one of `executable` and `function`. Options are checked at once; nothing runs before
  * submission.
+ *
+ * @example
+ * const program = new ComputeTask({
+ *   executable: './simulate',
+ *   arguments: ['--rate', '0.1'],
+ *   timeoutSeconds: 60,
+ *   retries: { times: 2, delaySeconds: 1 },
+ *   resources: { cores: 2 },
+ * })
+ * const call = new ComputeTask({ function: square, args: [7] }) // of `defineTask`, or a closure
+ * await session.submitTasks([program, call])
+ * const { stdout } = await program
+ * const result: number = await call
  */
 export class ComputeTask<
   T = ExecutableResult,
@@ -51,14 +64,17 @@ export class ComputeTask<
     this.args = args
   }
 
+  /** `task_type` in events: a program is `compute`. */
   get kind(): 'compute' | 'function' {
     return this.spec.kind === 'program' ? 'compute' : 'function'
   }
 
+  /** Seconds that an attempt may run; `null` for no limit. */
   get timeoutSeconds(): number | null {
     return this.spec.timeoutSeconds
   }
 
+  /** Higher runs earlier. */
   get priority(): number {
     return this.spec.priority
   }
@@ -68,6 +84,7 @@ export class ComputeTask<
     return this.spec.executable
   }
 
+  /** Of a program; empty for a function. */
   get arguments(): readonly string[] {
     return this.#program?.arguments ?? none
   }
@@ -77,6 +94,7 @@ export class ComputeTask<
     return this.spec.kind === 'function' ? this.spec.definition : null
   }
 
+  /** The folder in which the program runs; `null` for that of the session or the backend. */
   get cwd(): string | null {
     return this.#program?.cwd ?? null
   }
@@ -89,24 +107,29 @@ export class ComputeTask<
     return Object.freeze(Object.fromEntries(entries))
   }
 
+  /** What the program reads; `null` for nothing. */
   get stdin(): string | Uint8Array | null {
     const stdin = this.#program?.stdin ?? null
     if (stdin === null || typeof stdin === 'string') return stdin
     return new Uint8Array(Buffer.from(stdin.base64, 'base64'))
   }
 
+  /** Whether a shell reads `executable` as a command line. */
   get shell(): boolean {
     return this.#program?.shell ?? false
   }
 
+  /** The files that take the output; `null` where it is kept in memory. */
   get captureStdio(): ProgramSpec['captureStdio'] {
     return this.#program?.captureStdio ?? null
   }
 
+  /** Whether the end of the program ends what it left in its process group. */
   get killBackground(): boolean {
     return this.#program?.killBackground ?? false
   }
 
+  /** What it holds of its backend while it runs, with the defaults filled in. */
   get resources(): ResourceRequest {
     return this.spec.resources
   }

@@ -35,6 +35,12 @@ const keyOf = ({ module, name }: TaskDefinition): string => `${module}#${name}`
 /**
  * Names a function by its module (`import.meta.url`) and its own name, and gives it back unchanged.
  * Workers import that module, so it must not be the program's entry module.
+ *
+ * @example
+ * // tasks.ts, imported by the program
+ * export const square = defineTask(import.meta.url, function square(x: number) {
+ *   return x * x
+ * })
  */
 export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunction: F): F {
   const module = toModuleUrl(moduleUrl)

@@ -11,10 +11,10 @@ import type { ResourceRequest } from './resources.ts'
  * The form of an answer, as in the chat-completions API: any JSON, or JSON that fits a schema.
  *
  * @example
- *   const properties = { topic: { enum: ['sport', 'politics'] } }
- *   const schema = { type: 'object', properties, required: ['topic'] }
- *   const json_schema = { name: 'article', schema }
- *   const responseFormat: ResponseFormat = { type: 'json_schema', json_schema }
+ * const properties = { topic: { enum: ['sport', 'politics'] } }
+ * const schema = { type: 'object', properties, required: ['topic'] }
+ * const json_schema = { name: 'article', schema }
+ * const responseFormat: ResponseFormat = { type: 'json_schema', json_schema }
  */
 export type ResponseFormat =
   | { readonly type: 'text' | 'json_object' }

@@ -42,10 +42,12 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     this.#rareOptions = signal === null && attributes === null ? none : { signal, attributes }
   }
 
+  /** Cancels the task when it is aborted; `null` without one. */
   get signal(): AbortSignal | null {
     return this.#rareOptions.signal
   }
 
+  /** What its events carry besides their own attributes; `null` for nothing. */
   get attributes(): JsonObject | null {
     return this.#rareOptions.attributes
   }
@@ -68,6 +70,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#record?.backend ?? this.#requestedBackend
   }
 
+  /** CREATED before its submission, and DONE, FAILED or CANCELED at its end. */
   get state(): TaskState {
     return this.#record?.state ?? 'CREATED'
   }

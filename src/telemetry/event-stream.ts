@@ -51,6 +51,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     return this.#dropped
   }
 
+  /** The next event; waits for it. */
   next(): Promise<IteratorResult<TelemetryEvent>> {
     const event = this.#waiting.shift()
     if (event !== undefined) return Promise.resolve({ done: false, value: event })
@@ -58,6 +59,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     return new Promise((resolve) => this.#readers.push(resolve))
   }
 
+  /** Ends the stream, as leaving a `for await` loop does. What waits is dropped. */
   return(): Promise<IteratorResult<TelemetryEvent>> {
     this.#waiting.clear()
     this.end()
@@ -73,6 +75,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     this.#readers = []
   }
 
+  /** For `for await`: the stream itself. */
   [Symbol.asyncIterator](): this {
     return this
   }

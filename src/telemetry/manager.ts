@@ -34,6 +34,12 @@ import { TaskTable } from './metrics/task-table.ts'
 
 /**
  * Events, spans, metrics and the checkpoint of one session; `session.startTelemetry()` creates it.
+ *
+ * @example
+ * const telemetry = await session.startTelemetry({ checkpointPath: './telemetry' })
+ * telemetry.subscribe((event) => {
+ *   if (event.event_type === 'TaskFailed') console.log(event.task_id, event.error_type)
+ * })
  */
 export class TelemetryManager extends Service implements EventSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
@@ -66,6 +72,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#subscribers = new Subscribers({ clock, sink: this, sessionId })
   }
 
+  /** The session whose telemetry it is. */
   get sessionId(): string {
     return this.#options.sessionId
   }
@@ -167,6 +174,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.book.addWork(span))
   }
 
+  /** Adds a value to a histogram, such as those of inference. */
   recordMeasurement(measurement: Measurement): void {
     this.#source.measured.record(measurement)
   }

@@ -171,7 +171,21 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
   },
 }
 
-/** Declares one test for every promise of a backend. `create` gives a fresh one each time. */
+/**
+ * Declares one test for every promise of a backend. `create` gives a fresh one each time.
+ *
+ * @example
+ * import { it } from 'vitest' // or `test` of node:test
+ * backendContract(it, () => MyBackend.create(), {
+ *   tasks: {
+ *     quick: () => new ComputeTask({ executable: 'true' }),
+ *     failing: () => new ComputeTask({ executable: 'false' }),
+ *     endless: (options) => {
+ *       return new ComputeTask({ executable: 'sleep', arguments: ['600'], ...options })
+ *     },
+ *   },
+ * })
+ */
 export function backendContract(
   test: ContractTest,
   create: () => Backend | Promise<Backend>,

@@ -18,7 +18,13 @@ export interface EngineContractOptions {
   readonly maxTokens?: number
 }
 
-/** Declares one test per case. `create` returns a new engine that has not been started. */
+/**
+ * Declares one test per case. `create` returns a new engine that has not been started.
+ *
+ * @example
+ * import { it } from 'vitest' // or `test` of node:test
+ * inferenceEngineContract(it, () => new MyEngine(), { maxTokens: 16 })
+ */
 export function inferenceEngineContract(
   test: ContractTest,
   create: () => InferenceEngine | Promise<InferenceEngine>,

@@ -18,17 +18,32 @@ export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
   readonly nodes?: readonly SampledNode[]
+  /** Why it does not take a task; `null` for a task that it takes. */
   readonly refuse?: (spec: TaskSpec) => Refusal | null
 }
 
-/** Jobs lie in `jobs` until the test reports about them. Closing cancels what is left. */
+/**
+ * Jobs lie in `jobs` until the test reports about them. Closing cancels what is left.
+ *
+ * @example
+ * const backend = new FakeBackend()
+ * await using session = new Session([backend])
+ * const task = new ComputeTask({ executable: 'simulate' })
+ * await session.submitTasks([task])
+ * backend.start(task)
+ * backend.fail(task, new Error('no such grid'))
+ * await session.waitTasks([task])
+ * assert.match(String(task.error), /no such grid/)
+ */
 export class FakeBackend implements Backend {
   readonly name: string
   readonly model?: string
   readonly nodes: readonly SampledNode[]
+  /** Every job that was submitted, in order. */
   readonly jobs: Job[] = []
   /** The jobs that the session named as recorded, in order. */
   readonly recorded: Job[] = []
+  /** The cancellations that sessions asked for. The test reports the ends. */
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
   readonly #refuse: (spec: TaskSpec) => Refusal | null
   readonly #latest = new Map<string, Job>()
@@ -84,22 +99,27 @@ export class FakeBackend implements Backend {
     return this.#session?.closureOf(this.jobOf(task)) ?? null
   }
 
+  /** Reports anything about a job, as a backend does. */
   report(job: Job, report: TaskReport): void {
     this.#listeners.get(job)?.report(job, report)
   }
 
+  /** The task is RUNNING. */
   start(task: { readonly uid: string }): void {
     this.report(this.jobOf(task), { kind: 'start', workerId: 'f1', nodeId: 'fake-node' })
   }
 
+  /** The task is DONE with the value. */
   complete(task: { readonly uid: string }, value?: unknown): void {
     this.report(this.jobOf(task), { kind: 'complete', value })
   }
 
+  /** The attempt has failed: the task is tried again or FAILED. */
   fail(task: { readonly uid: string }, error: unknown): void {
     this.report(this.jobOf(task), { kind: 'fail', error })
   }
 
+  /** Tells the session that connected last anything besides reports. */
   notice(notice: Notice): void {
     this.#connected?.notice(notice)
   }
@@ -114,6 +134,7 @@ export class FakeBackend implements Backend {
     return this.#closing
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

@@ -42,6 +42,7 @@ export class GenerationRecorder implements GenerationListener {
     return [...this.#records.keys()]
   }
 
+  /** What was told of a request so far. */
   of(id: string): RecordedGeneration {
     const known = this.#records.get(id)
     if (known !== undefined) return known
@@ -50,12 +51,14 @@ export class GenerationRecorder implements GenerationListener {
     return record
   }
 
+  /** The text of all deltas. */
   textOf(id: string): string {
     return this.of(id)
       .deltas.map(({ text }) => text)
       .join('')
   }
 
+  /** The calls of tools, with their pieces joined. */
   toolCallsOf(id: string): readonly ToolCall[] {
     const { deltas } = this.of(id)
     const pieces = deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
@@ -65,6 +68,7 @@ export class GenerationRecorder implements GenerationListener {
     return [...deltas.flatMap(({ toolCalls = [] }) => toolCalls), ...calls]
   }
 
+  /** Whether the end of the request was told. */
   hasEnded(id: string): boolean {
     return this.of(id).ends.length > 0
   }

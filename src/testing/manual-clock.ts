@@ -7,7 +7,14 @@ interface Timer {
   readonly callback: () => void
 }
 
-/** Timers fire in the order of their due times, during `advance` alone. */
+/**
+ * Timers fire in the order of their due times, during `advance` alone.
+ *
+ * @example
+ * const clock = new ManualClock()
+ * await using session = new Session([backend], { clock })
+ * await clock.advance(60_000) // a minute has passed, and time-outs fire
+ */
 export class ManualClock implements Clock {
   #wallSeconds: number
   #elapsedMs = 0

@@ -9,6 +9,7 @@ export class RecordingListener implements BackendListener {
   readonly #reports = new Map<Job, TaskReport[]>()
   readonly #waiters = new Waiters()
 
+  /** Keeps the report. */
   report(job: Job, report: TaskReport): void {
     const known = this.#reports.get(job)
     if (known === undefined) this.#reports.set(job, [report])
@@ -16,6 +17,7 @@ export class RecordingListener implements BackendListener {
     this.#waiters.wake()
   }
 
+  /** Keeps the notice. */
   notice(notice: Notice): void {
     this.notices.push(notice)
     this.#waiters.wake()
@@ -36,14 +38,17 @@ export class RecordingListener implements BackendListener {
     return this.of(job).map(({ kind }) => kind)
   }
 
+  /** Whether an end of the job was reported. */
   hasEnded(job: Job): boolean {
     return this.of(job).some(({ kind }) => kind !== 'start')
   }
 
+  /** Resolves when an end of every job was reported. */
   ended(jobs: readonly Job[]): Promise<void> {
     return this.until(() => jobs.every((job) => this.hasEnded(job)))
   }
 
+  /** Resolves when anything was reported of the job. */
   started(job: Job): Promise<void> {
     return this.until(() => this.of(job).length > 0)
   }

@@ -9,12 +9,22 @@ interface Waiter {
   readonly resolve: (event: BaseEvent) => void
 }
 
-/** Keeps events in order. A test takes what it expects, then asserts that nothing is left. */
+/**
+ * Keeps events in order. A test takes what it expects, then asserts that nothing is left.
+ *
+ * @example
+ * const sink = new RecordingSink()
+ * emitTwoEvents(sink)
+ * sink.take('TaskStarted')
+ * sink.take('TaskCompleted')
+ * sink.expectNothingMore()
+ */
 export class RecordingSink implements EventSink {
   readonly events: BaseEvent[] = []
   #taken = 0
   #waiters: Waiter[] = []
 
+  /** Keeps the event. */
   emit(event: BaseEvent): void {
     this.events.push(event)
     const ready = this.#waiters.filter((waiter) => waiter.matches(event))

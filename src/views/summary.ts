@@ -18,7 +18,10 @@ export interface TelemetrySummary {
     readonly canceled: number
     readonly running: number
   }
-  /** Of tasks that were RUNNING and reached DONE or FAILED, in seconds. */
+  /**
+   * Seconds from the first start to the end, of tasks that were RUNNING and reached DONE or FAILED:
+   * with the waits between attempts, as in their events.
+   */
   readonly duration: DurationStats
   /** Results that came after the end of their tasks, such as canceled ones, and were dropped. */
   readonly late_results: number

@@ -73,7 +73,16 @@ interface WrapFunction {
   ): M
 }
 
-/** Wrapped functions return a handle at once; handles among the arguments are dependencies. */
+/**
+ * Wrapped functions return a handle at once; handles among the arguments are dependencies.
+ *
+ * @example
+ * const backend = await ConcurrentBackend.create()
+ * await using flow = await WorkflowEngine.create({ backend })
+ * const double = flow.functionTask((x: number) => x * 2)
+ * const add = flow.functionTask((a: number, b: number) => a + b)
+ * console.log(await add(double(1), double(2))) // 6
+ */
 export class WorkflowEngine implements AsyncDisposable {
   readonly #core: SessionCore
   readonly #contexts = new RunContexts()
@@ -218,6 +227,7 @@ export class WorkflowEngine implements AsyncDisposable {
     return this.#closing
   }
 
+  /** For `await using`: calls `shutdown()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.shutdown()
   }

@@ -114,6 +114,10 @@ export interface LocalConnection extends Connection {
 
 /**
  * The local backend: functions on threads or processes, programs by launchers, closures right here.
+ *
+ * @example
+ * const local = await ConcurrentBackend.create({ workers: 4, maxProcesses: 8, memoryMb: 16_000 })
+ * await using session = new Session([local])
  */
 export class ConcurrentBackend implements Backend {
   readonly name: string
@@ -213,6 +217,7 @@ export class ConcurrentBackend implements Backend {
     return this.#closing
   }
 
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

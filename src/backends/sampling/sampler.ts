@@ -33,8 +33,11 @@ export interface ResourceSample {
  * source is `null` in the sample, never a rejection.
  */
 export interface ResourceSampler {
+  /** Reads the counters for the first time. */
   prime(): Promise<void>
+  /** What was used since the call before. */
   sample(): Promise<ResourceSample>
+  /** Ends what it started. */
   close(): Promise<void>
 }
 

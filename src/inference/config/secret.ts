@@ -14,18 +14,22 @@ export class Secret {
     registerSecret(value)
   }
 
+  /** The value itself. */
   reveal(): string {
     return this.#value
   }
 
+  /** A mask. */
   toString(): string {
     return mask
   }
 
+  /** A mask. */
   toJSON(): string {
     return mask
   }
 
+  /** A mask, for `console.log`. */
   [inspect.custom](): string {
     return mask
   }

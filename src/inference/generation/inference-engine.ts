@@ -261,9 +261,12 @@ export interface EngineCapacity {
  * `close` ends everything that the engine started, is idempotent, and complete when it resolves.
  */
 export interface InferenceEngine {
+  /** Loads the model, or connects to it. Called once, before anything else. */
   start(): Promise<ModelFacts>
   readonly capacity: EngineCapacity
+  /** Answers requests by calls of the listener; resolves when all of them have ended. */
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
+  /** The ids of the tokens of a text, as the model counts them. */
   tokenize(text: string): Promise<readonly number[]>
   /** Only of engines whose `ModelFacts` name `paths`: passes a request for one of them on. */
   forward?(call: ForwardedCall): Promise<ForwardedAnswer>
@@ -274,6 +277,7 @@ export interface InferenceEngine {
   lost(): Promise<string>
   /** Why it seems not to work, though it is not lost, for `/health`; `null` if it works. */
   problem?(): string | null
+  /** Ends what it started. Idempotent, and complete when it resolves. */
   close(): Promise<void>
 }
 

@@ -9,6 +9,7 @@ import { progressLines, progressPanels, summaryLines } from './progress-lines.ts
 
 /** Where progress is written: `process.stderr`, or anything with `write`. */
 export interface ProgressStream {
+  /** Takes text for people, with line feeds. */
   write(text: string): unknown
   /** A terminal is redrawn in place; other streams, and `TERM=dumb`, get lines every 10 seconds. */
   readonly isTTY?: boolean
@@ -24,6 +25,7 @@ export interface FollowProgressOptions {
 /** What it follows: the telemetry of a session. */
 export interface FollowedTelemetry {
   readonly sessionId: string
+  /** Calls back with every event; the returned function ends that. */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void
   /** Hands out what was emitted and is still queued. Without it the last numbers may lack that. */
   dispatchNow?(): void
