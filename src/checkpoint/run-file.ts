@@ -140,6 +140,9 @@ export function toKeptArguments(args: readonly string[]): (string | null)[] {
 /** Read when the library is loaded: what the program starts later is no part of the run. */
 let requestPath = readVariable()
 
+/** Whether `tutti run`, `resume` or `launch` has started this program. */
+export const isRunByCommand = requestPath !== ''
+
 function readVariable(): string {
   const { [runVariable]: path = '' } = process.env
   delete process.env[runVariable]

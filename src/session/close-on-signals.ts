@@ -1,6 +1,8 @@
 /** Closes sessions when a signal asks the process to end. Opt-in: sessions install no handlers. */
 
 import { constants } from 'node:os'
+import { isatty } from 'node:tty'
+import { isRunByCommand } from '../checkpoint/run-file.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { TuttiError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
@@ -45,13 +47,15 @@ const closing = new Set<Closable>()
 export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions = {}): () => void {
   const close = toClose(session)
   const { signals, graceMs } = resolveCloseOnSignalsOptions(options)
-  let hasBegun = false
+  let begun: { readonly signal: NodeJS.Signals; readonly ms: number } | null = null
   let isRemoved = false
   let cancelTimer = (): void => {}
   const onSignal = (signal: NodeJS.Signals): void => {
     const code = 128 + constants.signals[signal]
-    if (hasBegun) process.exit(code)
-    hasBegun = true
+    const ms = systemClock.monotonicMs()
+    if (begun?.signal === signal && mayBePassedOn(signal) && ms - begun.ms < passedOnMs) return
+    if (begun !== null) process.exit(code)
+    begun = { signal, ms }
     process.exitCode = code
     process.on('uncaughtException', ignoreCancellation)
     closing.add(session)
@@ -73,6 +77,16 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
     for (const signal of signals) process.off(signal, onSignal)
   }
 }
+
+/** So long after the first one the same signal is a second one. */
+const passedOnMs = 1000
+
+/**
+ * Whether the command that runs this script passes the signal on: what sends it to the whole
+ * process group, as `timeout` does, would otherwise count as two. A terminal sends SIGINT itself.
+ */
+const mayBePassedOn = (signal: NodeJS.Signals): boolean =>
+  isRunByCommand && (signal !== 'SIGINT' || !isatty(0))
 
 function toClose(session: unknown): () => Promise<unknown> {
   const { close, shutdown } = (session ?? {}) as Partial<Record<string, () => Promise<unknown>>>

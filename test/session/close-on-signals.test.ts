@@ -63,6 +63,18 @@ describe('closeOnSignals', () => {
     expect(records[0]).not.toContain('SessionEnded')
   })
 
+  it('row 26: what the command and the group of a script both send counts once', async () => {
+    const folder = tempFolder()
+    const run = startProgram(program, ['passed-on', folder], { TUTTI_RUN: join(folder, 'none') })
+    await run.seen('running')
+    run.child.kill('SIGTERM')
+    await Promise.race([run.seen('signaled again'), run.ended])
+    run.child.kill('SIGHUP')
+    expect((await run.ended).code).toBe(129)
+    const [types = []] = await recordsIn(folder)
+    expect(types).toContain('TaskCanceled')
+  })
+
   it('row 26: after the grace the process exits, closed or not', async () => {
     const { code, records } = await signaled('grace')
     expect([code, records[0]?.includes('SessionEnded')]).toEqual([143, false])
