@@ -24,6 +24,7 @@ export interface ViewEvent {
   readonly memory_percent?: unknown
   readonly gpu_percent?: unknown
   readonly worker_id?: unknown
+  readonly attempt?: unknown
   readonly cores?: unknown
   readonly gpus?: unknown
   readonly memory_mb?: unknown

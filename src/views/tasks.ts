@@ -319,6 +319,8 @@ function attemptsOf(
     const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
     attempts.push({
       ...view,
+      // Records of other programs may not tell it.
+      attempt: Math.max(view.attempt, (attempts.at(-1)?.attempt ?? 0) + 1),
       seconds: view.end - view.start,
       error: view.outcome === 'retried' ? (error?.text ?? '') : '',
       isEarlier: view.start < run.sessionStart,

@@ -54,4 +54,8 @@ it('where rows are short, those that were busy longest are shown, also of the la
   // Of the others the longest.
   expect(Object.keys(rows)).toContain('c199')
   expect(html).toContain('Not shown: 137 attempts, the least busy ones.')
+  // Rows that would look empty are left out, but each worker has one.
+  const long = { ...answer, end: 9000 }
+  const few = timeline(reportOfRun({ nodes, tasks: [...closures, long], end: 9000 }))
+  expect(rowsOf(few).labels).toEqual(['n1/local/main', 'inference-0'])
 })

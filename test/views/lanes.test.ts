@@ -25,7 +25,7 @@ it('lanes: each attempt is a segment of its worker, with its own end', () => {
   const state = lanesOver([
     started('a', 10),
     viewEvent('tutti.TaskAttempt', 'a', { event_time: 12, retry_at: 15 }),
-    viewEvent('tutti.AttemptStarted', 'a', { event_time: 16, ...again }),
+    viewEvent('tutti.AttemptStarted', 'a', { event_time: 16, attempt: 2, ...again }),
     started('b', 17),
     ended('a', 20, 'TaskFailed'),
     viewEvent('TaskCompleted', 'never-started', { event_time: 30 }),
@@ -33,9 +33,9 @@ it('lanes: each attempt is a segment of its worker, with its own end', () => {
   const shown = lanes.show(state, { limit: 10 })
   expect(shown).toMatchObject({ level: 0, onlyCoarse: 0, isCut: false })
   expect(shown.segments).toEqual([
-    { lane: 0, task: 0, start: 10, end: 12, outcome: 'retried' },
-    { lane: 1, task: 0, start: 16, end: 20, outcome: 'failed' },
-    { lane: 0, task: 1, start: 17, end: 30, outcome: 'running' },
+    { lane: 0, task: 0, start: 10, end: 12, outcome: 'retried', attempt: 1 },
+    { lane: 1, task: 0, start: 16, end: 20, outcome: 'failed', attempt: 2 },
+    { lane: 0, task: 1, start: 17, end: 30, outcome: 'running', attempt: 1 },
   ])
   const common = { backend: 'local', nodeId: 'n1' }
   expect(shown.lanes).toEqual([

@@ -96,9 +96,15 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
   if (sums !== undefined) sums[at] = (sums[at] ?? 0) + seconds
 }
 
+/** A further row of a worker with less of what the busiest row has would look empty. */
+const emptyShare = 0.001
+
 /** For each row of each lane its number on the page, or -1. Equally busy ones in their order. */
 function numberBusiest(busy: readonly (readonly number[])[]): number[][] {
-  const all = busy.flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
+  const most = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
+  const all = busy
+    .flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
+    .filter(({ row, seconds }) => row === 0 || seconds >= emptyShare * most)
   const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, mostRows)
   shown.sort((a, b) => a.lane - b.lane || a.row - b.row)
   const numbers = busy.map((rows) => rows.map(() => -1))

@@ -1,6 +1,7 @@
 /**
  * Lanes: what each worker did when. A segment is one attempt of a task; it takes 25 bytes, the
- * task's latest segment 4, and coarser levels 2 a segment.
+ * task's latest segment 4, and coarser levels 2 a segment. Where attempts after the first are told,
+ * their numbers take 4 more a segment.
  */
 
 import {
@@ -56,6 +57,8 @@ export interface LanesState {
   readonly seconds: Column
   /** From the end of a retried attempt until the next one may begin. */
   readonly retryDelay: Column
+  /** The attempt's number, as it was told; 0 for the first. */
+  readonly attempt: Column
   readonly lane: Column
   readonly outcome: Column
   /** For each task its latest segment, plus 1. */
@@ -89,6 +92,8 @@ export interface SegmentView {
   /** Of one that runs: the latest time of any event, or the time that was asked for. */
   readonly end: number
   readonly outcome: Outcome
+  /** As it was told: a resumed session may count on. */
+  readonly attempt: number
 }
 
 export interface LanesQuery {
@@ -134,6 +139,7 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
     start: createColumn('f64'),
     seconds: createColumn('f32'),
     retryDelay: createColumn('f32'),
+    attempt: createColumn('u32'),
     lane: createColumn('u32'),
     outcome: createColumn('u8'),
     latestOfTask: createColumn('u32'),
@@ -224,6 +230,8 @@ function begin(state: LanesState, event: ViewEvent, task: number, workerId: unkn
   if (runningSegment(state, task) !== -1) return
   const lane = laneOf(state, event, workerId)
   addToValue(state.segmentsOfLane, lane, 1)
+  const attempt = numberOf(event.attempt ?? event.attributes['attempt']) ?? 1
+  if (attempt > 1) setValue(state.attempt, state.size, attempt)
   addRunning(state, { task, lane, start: event.event_time })
   if (state.size - state.first > state.mostSegments) dropOldest(state)
 }
@@ -285,8 +293,10 @@ function dropOldest(state: LanesState): void {
       state.droppedUntil = Math.max(state.droppedUntil, view.end)
     }
   }
-  const { task, start, seconds, retryDelay, lane, outcome } = state
-  for (const column of [task, start, seconds, retryDelay, lane, outcome]) dropRows(column, first)
+  const { task, start, seconds, retryDelay, attempt, lane, outcome } = state
+  for (const column of [task, start, seconds, retryDelay, attempt, lane, outcome]) {
+    dropRows(column, first)
+  }
   state.first = first
 }
 
@@ -345,5 +355,6 @@ export function segmentAt(state: LanesState, segment: number, now = state.lastTi
     start,
     end: isRunning ? Math.max(start, now) : start + valueAt(state.seconds, segment),
     outcome: outcomes[outcome] ?? 'lost',
+    attempt: Math.max(1, valueAt(state.attempt, segment)),
   }
 }

@@ -164,6 +164,18 @@ describe('explain: what happened to a task beside its times', () => {
     })
   })
 
+  it('explain: attempts have the numbers that the events tell', async () => {
+    const events = eventsOf({ nodes, tasks: [{ uid: 'g', start: 1, end: 2 }], end: 9 })
+    const second = events.map((event) =>
+      event.event_type === 'TaskStarted'
+        ? { ...event, attributes: { ...event.attributes, attempt: 2 } }
+        : event,
+    )
+    write('s-8.1790000000', second)
+    expect(await readJson('explain', 'g', 's-8')).toMatchObject({ attempts: [{ attempt: 2 }] })
+    expect(await read('explain', 'g', 's-8')).toContain('  attempt 2 on n1/local/w1: completed')
+  })
+
   it('explain: a task that began after larger ones names the last of those', async () => {
     const large = { resources: { cores: 2, gpus: 0, memory_mb: 0, ranks: 1 } }
     const tasks = [

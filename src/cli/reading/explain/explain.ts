@@ -38,14 +38,15 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     waits,
     waiting_seconds: waitingSeconds(record, task),
     begun_before: begunFields(task),
-    attempts: task.attempts.map(({ start, end, seconds, outcome, lane, error, isEarlier }) => ({
+    attempts: task.attempts.map(({ start, end, seconds, outcome, lane, error, ...one }) => ({
+      attempt: one.attempt,
       worker_id: textAt(record.pass.states.lanes.lanes, lane),
       start,
       end: outcome === 'running' ? null : end,
       seconds,
       outcome,
       error: error === '' ? null : error,
-      is_earlier: isEarlier,
+      is_earlier: one.isEarlier,
     })),
     cancel_reason: task.cancelReason,
     reused_at: task.reusedAt,

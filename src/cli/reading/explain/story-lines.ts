@@ -115,7 +115,8 @@ const betweenText = (attempts: TaskExplanation['attempts']): string =>
     : 'waited between its attempts'
 
 export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExplanation): string[] {
-  return attempts.map(({ lane, start, end, seconds: ran, outcome, error, isEarlier }, at) => {
+  return attempts.map((one) => {
+    const { lane, start, end, seconds: ran, outcome, error, isEarlier } = one
     const worker = textAt(pass.states.lanes.lanes, lane)
     const seconds = secondsText(ran)
     // Of an attempt whose process was killed only the begin is known.
@@ -127,7 +128,7 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
     const how = outcome === 'running' ? open : ended
     const why = error === '' ? '' : ` (${firstLine(error, 200)})`
     const session = isEarlier ? ', begun by an earlier session' : ''
-    return `  attempt ${at + 1} on ${worker}${session}: ${how}${why}`
+    return `  attempt ${one.attempt} on ${worker}${session}: ${how}${why}`
   })
 }
 
@@ -171,7 +172,7 @@ export function waitingLines(record: OpenRecord, task: TaskExplanation): string[
   }
   if (shortage !== null) lines.push(`  ${shortageText(shortage, isOver)}`)
   if (task.retryAt !== null) {
-    const next = task.attempts.length + 1
+    const next = (task.attempts.at(-1)?.attempt ?? 0) + 1
     const begins = isOver ? 'would have begun' : 'begins'
     const when = `which ${begins} at ${timeText(task.retryAt)} or later`
     lines.push(`  ${waits} for attempt ${next}, ${when}`)
