@@ -1,4 +1,4 @@
-import { createHmac, randomBytes } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -357,11 +357,6 @@ function ofVersion(
 ): Buffer {
   const message = seal(key, subject, noHeader, payload)
   message[0] = version
-  const signature = createHmac('sha256', key)
-    .update(`${subject}\0`)
-    .update(message.subarray(0, 1))
-    .update(message.subarray(33))
-    .digest()
-  signature.copy(message, 1)
+  key.sign(subject, version, message.subarray(33)).copy(message, 1)
   return message
 }

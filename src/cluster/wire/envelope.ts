@@ -3,17 +3,11 @@
  * a message is decoded before its signature is checked.
  */
 
-import {
-  createHmac,
-  createSecretKey,
-  hkdfSync,
-  type KeyObject,
-  randomInt,
-  timingSafeEqual,
-} from 'node:crypto'
+import { hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { decode, encode } from './codec.ts'
+import { macLength, SigningKey } from './signing-key.ts'
 import { protocolVersion, type SessionRun, toToken, toUseId } from './subjects.ts'
 
 /** Who sent a message, and where it stands among the sender's messages. */
@@ -70,8 +64,7 @@ export class Challenges {
 /** Those that nobody has used are forgotten beyond this number. */
 const mostChallenges = 1000
 
-/** As an object: Node would make one of bytes for every message, at four times the price. */
-export type Key = KeyObject
+export type Key = SigningKey
 
 /** One key for each direction: a message cannot be sent back to its sender. */
 export interface Keys {
@@ -86,7 +79,7 @@ export interface Keys {
 export function deriveKeys(token: string, run: SessionRun | null): Keys {
   const scope = run === null ? '' : toToken(JSON.stringify([run.run, toUseId(run)]))
   const derive = (direction: string): Key =>
-    createSecretKey(Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${scope}`, 32)))
+    new SigningKey(Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${scope}`, 32)))
   return { toAgent: derive('to agent'), toDriver: derive('to driver') }
 }
 
@@ -118,7 +111,6 @@ export class VersionMismatchError extends BackendError {
 }
 
 const macStart = 1
-const macLength = 32
 const headerStart = macStart + macLength
 const payloadStart = headerStart + 3 * 8
 
@@ -201,9 +193,5 @@ function announcedName(message: Buffer): string | null {
   }
 }
 
-/** Covers the subject: a message cannot be sent again under another one. */
 const sign = (key: Key, subject: string, message: Buffer): Buffer =>
-  createHmac('sha256', key)
-    .update(`${subject}\0${message.toString('latin1', 0, macStart)}`, 'latin1')
-    .update(message.subarray(headerStart))
-    .digest()
+  key.sign(subject, message[0] ?? 0, message.subarray(headerStart))
