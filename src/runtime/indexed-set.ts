@@ -14,7 +14,9 @@ const minLengthToCompact = 64
  * the whole chain, with its former content, stays until the next full collection.
  */
 export class IndexedSet<T extends Indexed> {
-  readonly #items: (T | undefined)[] = []
+  #items: (T | undefined)[] = []
+  /** The index of the first entry; those before it are gone. */
+  #base = 0
   #size = 0
 
   get size(): number {
@@ -22,18 +24,18 @@ export class IndexedSet<T extends Indexed> {
   }
 
   has(item: T): boolean {
-    return this.#items[item.setIndex] === item
+    return this.#items[item.setIndex - this.#base] === item
   }
 
   add(item: T): void {
-    item.setIndex = this.#items.push(item) - 1
+    item.setIndex = this.#base + this.#items.push(item) - 1
     this.#size++
   }
 
   /** `false` when the set did not have it. */
   delete(item: T): boolean {
     if (!this.has(item)) return false
-    this.#items[item.setIndex] = undefined
+    this.#items[item.setIndex - this.#base] = undefined
     item.setIndex = -1
     this.#size--
     if (this.#items.length > minLengthToCompact && this.#items.length > this.#size * 2)
@@ -46,7 +48,17 @@ export class IndexedSet<T extends Indexed> {
     return this.#items.filter((item) => item !== undefined)
   }
 
+  /** Items that left in the order in which they came need no look at those that stay. */
   #compact(): void {
+    let first = 0
+    while (first < this.#items.length && this.#items[first] === undefined) first++
+    if (first * 4 >= this.#items.length) {
+      this.#items = this.#items.slice(first)
+      this.#base = this.#items.length === 0 ? 0 : this.#base + first
+    } else this.#renumber()
+  }
+
+  #renumber(): void {
     let end = 0
     for (const item of this.#items) {
       if (item === undefined) continue
@@ -54,5 +66,6 @@ export class IndexedSet<T extends Indexed> {
       this.#items[end++] = item
     }
     this.#items.length = end
+    this.#base = 0
   }
 }

@@ -32,6 +32,27 @@ describe('an indexed set', () => {
     )
   })
 
+  it('holds what a Set would where most leave in the order in which they came', () => {
+    const [indexed, plain] = [new IndexedSet<Item>(), new Set<Item>()]
+    const remove = (item: Item | undefined): void => {
+      if (item === undefined) return
+      expect([indexed.delete(item), indexed.has(item)]).toEqual([plain.delete(item), false])
+    }
+    for (let round = 0; round < 3000; round++) {
+      const item = new Item()
+      indexed.add(item)
+      plain.add(item)
+      if (round > 500) remove([...plain][0])
+      // A few stay for long, and some leave early.
+      if (round % 97 === 0) remove([...plain].at(-1))
+      if (round % 1000 < 300) remove([...plain][1])
+    }
+    expect(indexed.toArray()).toEqual([...plain])
+    expect([...plain].every((item) => indexed.has(item))).toBe(true)
+    for (const item of plain) remove(item)
+    expect([indexed.size, indexed.toArray()]).toEqual([0, []])
+  })
+
   it("does not take another set's items for its own", () => {
     const [mine, other] = [new IndexedSet<Item>(), new IndexedSet<Item>()]
     const [item, stranger] = [new Item(), new Item()]
