@@ -8,6 +8,8 @@ import { systemClock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
 
 interface PendingAppend {
+  readonly subject: string
+  readonly untilMs: number
   readonly resolve: () => void
   readonly reject: (error: Error) => void
 }
@@ -18,6 +20,9 @@ export class AppendAcks {
   readonly #prefix: string
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
+  /** When it is looked for those that are late. A timer for each would cost as much as the rest. */
+  #looksAtMs = Infinity
+  #cancelLook: () => void = () => {}
 
   /** `inbox` is a subject of this client alone. */
   constructor(connection: NatsConnection, inbox: string) {
@@ -28,52 +33,58 @@ export class AppendAcks {
         if (error === null) this.#take(message)
       },
     })
-    void connection.closed().then(() => this.#rejectAll(new Error('the connection is closed')))
+    void connection.closed().then(() => this.#close())
   }
 
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {
     const reply = `${this.#prefix}${++this.#count}`
     return new Promise((resolve, reject) => {
-      const cancelTimer = systemClock.after(timeoutMs, () => {
-        this.#pending.delete(reply)
-        reject(new TimeoutError(`no stream has acknowledged a message to ${subject} in time`))
-      })
-      const settled = (): void => {
-        cancelTimer()
-        this.#pending.delete(reply)
-      }
-      this.#pending.set(reply, {
-        resolve: () => {
-          settled()
-          resolve()
-        },
-        reject: (error) => {
-          settled()
-          reject(error)
-        },
-      })
-      try {
-        this.#connection.publish(subject, data, { reply })
-      } catch (error) {
-        settled()
-        reject(error)
-      }
+      this.#connection.publish(subject, data, { reply })
+      const untilMs = systemClock.monotonicMs() + timeoutMs
+      this.#pending.set(reply, { subject, untilMs, resolve, reject })
+      if (untilMs < this.#looksAtMs) this.#lookAt(untilMs, timeoutMs)
     })
   }
 
-  #take(message: Msg): void {
-    const pending = this.#pending.get(message.subject)
-    if (pending === undefined) return
-    try {
-      expectStored(message)
-      pending.resolve()
-    } catch (error) {
-      pending.reject(error as Error)
-    }
+  #lookAt(atMs: number, afterMs: number): void {
+    this.#cancelLook()
+    this.#looksAtMs = atMs
+    // The connection keeps the process alive.
+    this.#cancelLook = systemClock.after(afterMs, () => this.#rejectLate(), { background: true })
   }
 
-  #rejectAll(error: Error): void {
+  #rejectLate(): void {
+    const nowMs = systemClock.monotonicMs()
+    let nextMs = Infinity
+    for (const [reply, { subject, untilMs, reject }] of this.#pending) {
+      if (untilMs > nowMs) nextMs = Math.min(nextMs, untilMs)
+      else {
+        this.#pending.delete(reply)
+        reject(new TimeoutError(`no stream has acknowledged a message to ${subject} in time`))
+      }
+    }
+    this.#looksAtMs = Infinity
+    if (nextMs < Infinity) this.#lookAt(nextMs, nextMs - nowMs)
+  }
+
+  #take(message: Msg): void {
+    const { subject } = message
+    const pending = this.#pending.get(subject)
+    if (pending === undefined) return
+    this.#pending.delete(subject)
+    try {
+      expectStored(message)
+    } catch (error) {
+      return pending.reject(error as Error)
+    }
+    pending.resolve()
+  }
+
+  #close(): void {
+    this.#cancelLook()
+    const error = new Error('the connection is closed')
     for (const { reject } of this.#pending.values()) reject(error)
+    this.#pending.clear()
   }
 }
 
