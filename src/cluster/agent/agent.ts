@@ -342,7 +342,8 @@ export class Agent {
   }
 
   #feedSoon(): void {
-    if (this.#isFeedDue) return
+    // What comes later feeds by itself.
+    if (this.#isFeedDue || !(this.#isDraining || this.#shares.hasWaiting)) return
     this.#isFeedDue = true
     this.#options.clock.nextTurn(() => {
       this.#isFeedDue = false

@@ -50,6 +50,12 @@ export class NodeShares {
     return this.#runningCores() === 0
   }
 
+  /** Whether a job waits that could begin. */
+  get hasWaiting(): boolean {
+    for (const { held } of this.#sessions.values()) if (held.queued > 0) return true
+    return false
+  }
+
   /** Gives the backend as much as it can run, a bit of each session in turn. */
   feed(): void {
     const sessions = [...this.#sessions.values()]

@@ -22,6 +22,27 @@ export const packIndexes = (numbers: readonly number[]): ArrayLike<number> =>
 export const packTimes = (numbers: readonly number[]): ArrayLike<number> =>
   numbers.length < fewNumbers ? numbers : new Float64Array(numbers)
 
-/** `null` where all are the usual one. */
-export const packNumbers = (numbers: readonly number[], usual: number): readonly number[] | null =>
-  numbers.every((number) => number === usual) ? null : numbers
+/** A column that mostly has one value, and is not written where it has no other. */
+export class RareColumn<T> {
+  readonly #usual: T
+  #values: T[] | null = null
+  #count = 0
+
+  constructor(usual: T) {
+    this.#usual = usual
+  }
+
+  add(value: T): void {
+    if (this.#values === null && value !== this.#usual) {
+      this.#values = []
+      for (let row = 0; row < this.#count; row++) this.#values.push(this.#usual)
+    }
+    this.#values?.push(value)
+    this.#count++
+  }
+
+  /** `null`: all are the usual one. */
+  get values(): readonly T[] | null {
+    return this.#values
+  }
+}

@@ -3,7 +3,7 @@
  * and one text are written and read several times faster than an object for each end.
  */
 
-import { joinUids, packIndexes, packNumbers, packTimes, splitUids } from './columns.ts'
+import { joinUids, packIndexes, packTimes, RareColumn, splitUids } from './columns.ts'
 
 /** One of them; times are those of the agent's machine. */
 export interface WireCompletion {
@@ -36,13 +36,12 @@ export function packCompletions(completions: readonly WireCompletion[]): WireCom
   const indexes: number[] = []
   const times: number[] = []
   const uids: string[] = []
-  const attempts: number[] = []
+  const attempts = new RareColumn(1)
   const workerIds: string[] = []
-  const workers: number[] = []
-  const values: unknown[] = []
+  const workers = new RareColumn(0)
+  const values = new RareColumn<unknown>(undefined)
   let lastId: string | null = null
   let last = -1
-  let hasValue = false
   for (const { index, uid, attempt, beganMs, atMs, workerId, value } of completions) {
     if (workerId !== lastId) {
       lastId = workerId
@@ -52,19 +51,18 @@ export function packCompletions(completions: readonly WireCompletion[]): WireCom
     indexes.push(index)
     times.push(beganMs, atMs)
     uids.push(uid)
-    attempts.push(attempt)
-    workers.push(last)
-    values.push(value)
-    if (value !== undefined) hasValue = true
+    attempts.add(attempt)
+    workers.add(last)
+    values.add(value)
   }
   return {
     indexes: packIndexes(indexes),
     uids: joinUids(uids),
-    attempts: packNumbers(attempts, 1),
+    attempts: attempts.values,
     times: packTimes(times),
     workerIds,
-    workers: packNumbers(workers, 0),
-    values: hasValue ? values : null,
+    workers: workers.values,
+    values: values.values,
   }
 }
 

@@ -7,7 +7,7 @@ import type { TaskDefinition } from '../../tasks/define-task.ts'
 import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
-import { joinUids, packIndexes, packNumbers, splitUids } from './columns.ts'
+import { joinUids, packIndexes, RareColumn, splitUids } from './columns.ts'
 import type {
   DriverMessage,
   JobReference,
@@ -188,12 +188,10 @@ function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentFor
 class FunctionColumns {
   readonly #indexes: number[] = []
   readonly #uids: string[] = []
-  readonly #attempts: number[] = []
-  readonly #definitions: number[] = []
-  readonly #args: (readonly unknown[])[] = []
-  readonly #options: (WireOptions | null)[] = []
-  #hasArgs = false
-  #hasOptions = false
+  readonly #attempts = new RareColumn(1)
+  readonly #definitions = new RareColumn(0)
+  readonly #args = new RareColumn(noArguments)
+  readonly #options = new RareColumn<WireOptions | null>(null)
 
   get length(): number {
     return this.#uids.length
@@ -205,25 +203,22 @@ class FunctionColumns {
     args: readonly unknown[],
     definition: number,
   ): void {
-    const options = optionsOf(spec)
     this.#indexes.push(index)
     this.#uids.push(job.uid)
-    this.#attempts.push(wireAttempt)
-    this.#definitions.push(definition)
-    this.#args.push(args)
-    this.#options.push(options)
-    this.#hasArgs ||= args.length > 0
-    this.#hasOptions ||= options !== null
+    this.#attempts.add(wireAttempt)
+    this.#definitions.add(definition)
+    this.#args.add(args.length === 0 ? noArguments : args)
+    this.#options.add(optionsOf(spec))
   }
 
   toWire(): WireFunctions {
     return {
       indexes: packIndexes(this.#indexes),
       uids: joinUids(this.#uids),
-      attempts: packNumbers(this.#attempts, 1),
-      definitions: packNumbers(this.#definitions, 0),
-      args: this.#hasArgs ? this.#args : null,
-      options: this.#hasOptions ? this.#options : null,
+      attempts: this.#attempts.values,
+      definitions: this.#definitions.values,
+      args: this.#args.values,
+      options: this.#options.values,
     }
   }
 }

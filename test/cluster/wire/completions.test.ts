@@ -25,6 +25,9 @@ describe('completions as columns', () => {
     ]
     expect(unpackCompletions(packCompletions(all))).toEqual(all)
     expect(unpackCompletions(packCompletions([]))).toEqual([])
+    const [first, second, third] = all
+    const late = [second, second, first, second, third].filter((one) => one !== undefined)
+    expect(unpackCompletions(packCompletions(late))).toEqual(late)
   })
 
   it('take no more than their numbers and uids, also once the code is optimized', () => {

@@ -45,3 +45,37 @@ it.each([
   }
   expect(taken).toEqual(jobs.map(({ job }) => job.uid))
 })
+
+it('functions are what they were, wherever the first unusual one stands', () => {
+  const usual = specs['function'] as TaskSpec & { kind: 'function' }
+  const other = { module: 'file:///other.js', name: 'other' }
+  const differing: readonly (readonly [spec: TaskSpec, attempt: number])[] = [
+    [{ ...usual, args: [1, { two: 2 }] }, 1],
+    [{ ...usual, priority: 7 }, 1],
+    [{ ...usual, timeoutSeconds: 3 }, 1],
+    [{ ...usual, executable: 'other', definition: other }, 1],
+    [usual, 4],
+  ]
+  for (const one of differing) {
+    const all = [[usual, 1], [usual, 1], one, [usual, 1]] as const
+    const jobs = all.map(([spec, wireAttempt], index) => ({
+      index,
+      job: { uid: `job ${index}`, attempt: 1, spec } as unknown as Job,
+      wireAttempt,
+    }))
+    const found: unknown[] = []
+    for (const { payload } of encodeJobs(jobs, 100_000, (url) => url).batches) {
+      const message = decode(payload) as DriverMessage & { kind: 'jobs' }
+      unpackJobs(
+        message,
+        (job, spec) => found.push({ ...job, spec }),
+        () => {},
+      )
+    }
+    expect(found).toEqual(
+      jobs.map(({ index, job, wireAttempt: attempt }) => {
+        return { index, uid: job.uid, attempt, spec: job.spec }
+      }),
+    )
+  }
+})

@@ -19,7 +19,10 @@ export class BatchMessages {
   /** By module, then by name: a job's definition may be a copy. */
   readonly #known = new Map<string, Map<string, number>>()
   #count = 0
-  /** Jobs of one function mostly follow each other: a comparison is cheaper than a lookup. */
+  /**
+   * Jobs of one function mostly follow each other: a comparison is cheaper than a lookup, and that
+   * of objects cheaper than that of texts.
+   */
   #last: TaskDefinition = { module: '', name: '' }
   #lastIndex = -1
 
@@ -55,8 +58,11 @@ export class BatchMessages {
   }
 
   #indexOf(definition: TaskDefinition, added: TaskDefinition[]): number {
+    if (definition === this.#last) return this.#lastIndex
     const { module, name } = definition
-    if (name === this.#last.name && module === this.#last.module) return this.#lastIndex
+    const isKnown = name === this.#last.name && module === this.#last.module
+    this.#last = definition
+    if (isKnown) return this.#lastIndex
     let names = this.#known.get(module)
     if (names === undefined) this.#known.set(module, (names = new Map()))
     let index = names.get(name)
@@ -64,7 +70,6 @@ export class BatchMessages {
       names.set(name, (index = this.#count++))
       added.push(definition)
     }
-    this.#last = definition
     this.#lastIndex = index
     return index
   }
