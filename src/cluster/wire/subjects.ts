@@ -2,7 +2,11 @@
 
 import { createHash, randomUUID } from 'node:crypto'
 
-/** Changes with every change that an older agent or driver would misread. */
+/**
+ * Changes with every release whose messages an agent or driver of the one before would misread. It
+ * is 1 until the first release: agents and drivers of one checkout are always of the same state.
+ * Permissions of a broker name it (docs/cluster.md).
+ */
 export const protocolVersion = 1
 
 const prefix = `tutti${protocolVersion}`
