@@ -2,6 +2,9 @@
 
 import { defineTask } from '../tasks/define-task.ts'
 
+/** Where to read on; the other modules of the command are bundled, so only this one knows it. */
+export const guide = new URL('../../docs/guide/getting-started.md', import.meta.url)
+
 /** Estimates pi by throwing darts; the same seed always gives the same estimate. */
 export const simulate = defineTask(
   import.meta.url,

@@ -2,11 +2,12 @@
 
 import { writeFile } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { makeFolders } from '../checkpoint/files.ts'
 import { AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
 import { InferenceBackend } from '../inference/index.ts'
 import { nearestPath } from '../record/find-record.ts'
-import { simulate } from './demo-tasks.ts'
+import { guide, simulate } from './demo-tasks.ts'
 import { exitCodes, signalExitCodes } from './exit.ts'
 import { runLive } from './live-run.ts'
 import type { Output } from './output.ts'
@@ -56,6 +57,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
       `check   npx tutti journal verify ${record}`,
       ...(summary.tasks.failed > 0 ? [`show    npx tutti failures ${record}`] : []),
       `report  npx tutti report ${record}`,
+      `read    ${nearestPath(fileURLToPath(guide))}`,
     ],
   )
   return signal === null ? exitCodes.ok : signalExitCodes[signal]

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { appendFile, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -45,6 +46,8 @@ describe('tutti demo', () => {
     for (const what of ['journal verify', 'failures', 'report']) {
       expect(end.stdout).toContain(`npx tutti ${what} ${journal}`)
     }
+    const [, read = ''] = /^read +(.*getting-started\.md)$/m.exec(end.stdout) ?? []
+    expect(existsSync(read)).toBe(true)
     const failures = await runCommand('failures', journal)
     expect(failures.stdout.match(/^ +at .*/gm)).toEqual([
       expect.stringMatching(/^ +at simulate \(.*demo-tasks\.ts:\d+:\d+\)$/),
