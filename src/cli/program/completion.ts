@@ -36,6 +36,7 @@ export function completionScript(program: Command, shell: Shell): string {
 /** What commands take that does not say it itself, by their words. */
 const knownValues: Readonly<Record<string, readonly string[]>> = {
   'tasks --state': taskStates,
+  'tasks --sort': ['ran', 'waited'],
   'tail --type': ['TaskCreated', 'TaskStarted', 'TaskCompleted', 'TaskFailed', 'TaskCanceled'],
   'export --format': ['otlp', 'perfetto', 'csv', 'prometheus'],
   'model get': ['stories15M', 'tinyllama-1.1b-chat'],
