@@ -21,6 +21,12 @@ import { answerOf } from './inference-serving.ts'
 import { familyCpu } from './process-cpu.ts'
 
 const runs = Number(process.env['RUNS'] ?? 3)
+const cores = availableParallelism()
+const numbersOf = (name: string, usual: readonly number[]): ReadonlySet<number> =>
+  new Set(process.env[name]?.split(',').map(Number) ?? usual)
+/** `THREADS=1 CLIENTS=16` measures one row. */
+const threadCounts = numbersOf('THREADS', [Math.max(1, cores - 1), cores])
+const clientCounts = numbersOf('CLIENTS', [1, 16, 64])
 const root = fileURLToPath(new URL('../', import.meta.url))
 const cache = join(root, '.cache', 'llama.cpp')
 const contextLength = 256
@@ -48,8 +54,7 @@ function buildLlamaServer(): string {
     '-DCMAKE_BUILD_TYPE=Release',
   ]
   call('cmake', ['-S', source, '-B', build, ...options, ...others])
-  const jobs = String(availableParallelism())
-  call('cmake', ['--build', build, '--target', 'llama-server', '-j', jobs])
+  call('cmake', ['--build', build, '--target', 'llama-server', '-j', String(cores)])
   return program
 }
 
@@ -172,10 +177,9 @@ async function measure({ pid, pool }: Running, clients: number, round: number): 
 
 buildLlamaServer()
 const model = installModel('stories15M', { folder: join(root, '.models'), say }).path
-const cores = availableParallelism()
 const rows: (string | number)[][] = []
-for (const threads of new Set([Math.max(1, cores - 1), cores])) {
-  for (const clients of [1, 16, 64]) {
+for (const threads of threadCounts) {
+  for (const clients of clientCounts) {
     const ours = await startOurs(model, threads, clients)
     const theirs = await startTheirs(model, threads, clients)
     const rates: { ours: Rate[]; theirs: Rate[] } = { ours: [], theirs: [] }

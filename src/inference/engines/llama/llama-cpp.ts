@@ -11,6 +11,7 @@ import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
+import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
@@ -119,6 +120,7 @@ async function createContext(
   { sequences, batchSize }: LoadOrder,
   { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
 ): Promise<LlamaContext> {
+  const { architectureMetadata: architecture } = model.fileInfo
   try {
     return await model.createContext({
       sequences,
@@ -127,8 +129,7 @@ async function createContext(
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
-      // On CPUs, llama.cpp's flash attention becomes slower with each token of the context.
-      ...(model.llama.gpu === false ? { flashAttention: false } : {}),
+      ...(model.llama.gpu === false ? cpuAttention(architecture, cpuFlags()) : {}),
     })
   } catch (error) {
     const size = `${sequences} sequences of ${contextLength} tokens`
