@@ -1,27 +1,40 @@
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import OpenAI from 'openai'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { InferenceBackend } from '../../src/inference/inference-backend.ts'
+import { type RunningCommand, startCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { byRun, hangMs } from '../long-run.ts'
 import { modelProcesses } from './engines/llama/model-processes.ts'
 import { storyModel } from './engines/llama/open-engine.ts'
 
-let backend: InferenceBackend
+// The server has processes of its own, so that the memory of these clients does not count.
+const folder = mkdtempSync(join(tmpdir(), 'tutti-mixed-'))
+let server: RunningCommand
+let endpoint = ''
 let client: OpenAI
 beforeAll(async () => {
-  backend = await InferenceBackend.fromConfig(
-    {
-      required: { model_name: storyModel(), served_name: 'story' },
-      llm: { repetition_penalty: 1, max_model_len: 256 },
-      engine: { kind: 'llama', threads: 1, gpu: false, sequences: 8 },
-    },
-    { port: 0 },
+  const config = join(folder, 'story.yaml')
+  writeFileSync(
+    config,
+    [
+      `required: { model_name: ${storyModel()}, served_name: story }`,
+      'llm: { repetition_penalty: 1, max_model_len: 256 }',
+      'engine: { kind: llama, threads: 1, gpu: false, sequences: 8 }',
+    ].join('\n'),
   )
-  const baseURL = `${backend.endpoint}/v1`
-  client = new OpenAI({ baseURL, apiKey: 'unused', maxRetries: 0, timeout: 10 * hangMs })
+  server = startCommand(['serve', '--config', config, '--port', '0'])
+  await server.seen('stop      Ctrl-C')
+  endpoint = /^endpoint {2}(\S+)/m.exec(server.stdout())?.[1] ?? ''
+  const options = { apiKey: 'unused', maxRetries: 0, timeout: 10 * hangMs }
+  client = new OpenAI({ baseURL: `${endpoint}/v1`, ...options })
 })
-afterAll(() => backend.close())
+afterAll(async () => {
+  server.child.kill('SIGTERM')
+  expect(await server.ended).toMatchObject({ code: 0 })
+  rmSync(folder, { recursive: true })
+})
 
 const schema = {
   type: 'object',
@@ -96,47 +109,74 @@ const features: Readonly<Record<string, (text: string) => Promise<void>>> = {
 const clients = 64
 const minutes = byRun(0, 10)
 
-/** Bytes that are in memory, of this process (server and clients) and of the model's. */
+/** Bytes that are in memory, of the server and of the model's process. */
 const memory = (): number =>
-  [process.pid, ...modelProcesses(process.pid)].reduce((sum, pid) => {
+  [server.child.pid ?? 0, ...modelProcesses(server.child.pid ?? 0)].reduce((sum, pid) => {
     const pages = Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1])
     return sum + pages * 4096
   }, 0)
 
+/** Every client makes one round at least: each feature beside each other one. */
+async function runClients(): Promise<number> {
+  const names = Object.keys(features)
+  const end = performance.now() + minutes * 60_000
+  let done = 0
+  const run = async (number: number): Promise<void> => {
+    for (let round = 0; round < 1 || performance.now() < end; round++) {
+      const name = names[(number + round) % names.length] ?? ''
+      await features[name]?.(`Client ${number} in round ${round} had a`)
+      done++
+    }
+  }
+  await Promise.all(Array.from({ length: clients }, (_, number) => run(number)))
+  return done
+}
+
 it(
-  `${clients} clients use all features at the same time, and memory does not grow`,
+  `${clients} clients use all features at the same time${byRun('', ', and memory does not grow')}`,
   { timeout: hangMs + minutes * 120_000 },
   async () => {
-    const names = Object.keys(features)
-    const end = performance.now() + minutes * 60_000
-    const samples: number[] = []
-    let done = 0
-    const run = async (number: number): Promise<void> => {
-      // Every client makes one round at least: each feature beside each other one.
-      for (let round = 0; round < 1 || performance.now() < end; round++) {
-        const name = names[(number + round) % names.length] ?? ''
-        await features[name]?.(`Client ${number} in round ${round} had a`)
-        if (++done % (2 * clients) === 0) samples.push(memory())
-      }
-    }
-    await Promise.all(Array.from({ length: clients }, (_, number) => run(number)))
+    const samples: MemorySample[] = []
+    const timer = setInterval(
+      () => samples.push({ seconds: performance.now() / 1000, bytes: memory() }),
+      1000,
+    )
+    const done = await runClients().finally(() => clearInterval(timer))
     expect(done).toBeGreaterThanOrEqual(clients)
     await eventually(async () => {
-      const health = await fetch(`${backend.endpoint}/health`)
+      const health = await fetch(`${endpoint}/health`)
       expect(await health.json()).toMatchObject({
         status: 'healthy',
         batch_config: { pending_requests: 0 },
       })
     })
-    expect(growthOf(samples)).toBeLessThan(0.1)
+    if (minutes > 0) expectNoGrowth(samples, `${done} requests`)
   },
 )
 
-/** How much the last third has more than the second: the first one warms up. */
-function growthOf(samples: readonly number[]): number {
-  const third = Math.floor(samples.length / 3)
-  if (third < 3) return 0
-  const mean = (values: readonly number[]): number =>
-    values.reduce((sum, value) => sum + value, 0) / values.length
-  return mean(samples.slice(-third)) / mean(samples.slice(third, 2 * third)) - 1
+function expectNoGrowth(samples: readonly MemorySample[], what: string): void {
+  expect(samples.length).toBeGreaterThan(minutes * 30)
+  const { megabytes, perMinute } = memoryTrend(samples)
+  const numbers = `${megabytes.toFixed(0)} MB, ${perMinute.toFixed(2)} MB more in a minute`
+  process.stdout.write(`${what}, ${samples.length} samples: ${numbers}\n`)
+  expect((perMinute * minutes) / megabytes).toBeLessThan(0.05)
+}
+
+interface MemorySample {
+  readonly seconds: number
+  readonly bytes: number
+}
+
+/** The mean, and the slope by least squares, after the first third, which warms up. */
+function memoryTrend(all: readonly MemorySample[]): { megabytes: number; perMinute: number } {
+  const samples = all.slice(Math.floor(all.length / 3))
+  const mean = (key: keyof MemorySample): number =>
+    samples.reduce((sum, sample) => sum + sample[key], 0) / samples.length
+  const [seconds, bytes] = [mean('seconds'), mean('bytes')]
+  let [shared, spread] = [0, 0]
+  for (const sample of samples) {
+    shared += (sample.seconds - seconds) * (sample.bytes - bytes)
+    spread += (sample.seconds - seconds) ** 2
+  }
+  return { megabytes: bytes / 1e6, perMinute: ((shared / spread) * 60) / 1e6 }
 }

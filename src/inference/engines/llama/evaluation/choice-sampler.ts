@@ -2,7 +2,8 @@
 
 import type { ChosenToken, Token, TokenChoice } from '../runtime.ts'
 import type { GrammarState, TokenGroups } from './grammar-filter.ts'
-import type { NativeContext, NativeSampler, SamplerConfig } from './native-context.ts'
+import type { NativeContext } from './native-context.ts'
+import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
 import { TokenScorer } from './token-scorer.ts'
 
 /** Lifts tokens above all others, whatever the model thinks of them. */
@@ -29,7 +30,7 @@ export class ChoiceSampler {
     this.#choice = choice
     this.#grammar = grammar
     this.#state = grammar?.groups.strict(context.grammarState(grammar.state)) ?? null
-    this.#sampler = context.createSampler()
+    this.#sampler = context.takeSampler()
     const { logprobs } = choice
     this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
   }
@@ -42,7 +43,7 @@ export class ChoiceSampler {
   }
 
   dispose(): void {
-    this.#sampler.dispose()
+    this.#context.releaseSampler(this.#sampler)
     this.#scorer?.dispose()
   }
 

@@ -8,31 +8,12 @@ import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import type { Token } from '../runtime.ts'
 import type { GrammarState } from './grammar-filter.ts'
+import { type NativeSampler, SamplerPool } from './sampler-pool.ts'
 
 type Library = typeof LlamaLibrary
 
 /** Versions whose hidden parts are known. */
 const knownVersions: ReadonlySet<string> = new Set(['3.21.1'])
-
-export interface NativeSampler {
-  applyConfig(config: SamplerConfig): void
-  dispose(): void
-}
-
-/** What is left out is not done; without `topK` nothing is sorted. */
-export interface SamplerConfig {
-  readonly temperature: number
-  readonly topK?: number
-  readonly topP?: number
-  readonly minP?: number
-  readonly seed?: number
-  readonly repeatPenalty?: number
-  readonly repeatPenaltyMaxTokens?: number
-  readonly repeatPenaltyTokens?: Uint32Array
-  readonly tokenBiasKeys?: Uint32Array
-  readonly tokenBiasValues?: Float32Array
-  readonly grammarEvaluationState?: unknown
-}
 
 /** The token, probabilities (tokens and theirs in turn), and the probability of the token. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
@@ -67,12 +48,13 @@ export interface PassPart {
 export class NativeContext {
   readonly #addon: AddonContext
   readonly #bindings: Bindings
-  readonly #model: unknown
+  readonly #samplers: SamplerPool
 
   private constructor(addon: AddonContext, bindings: Bindings, model: unknown) {
     this.#addon = addon
     this.#bindings = bindings
-    this.#model = model
+    const { AddonSampler } = bindings
+    this.#samplers = new SamplerPool(() => new AddonSampler(model))
   }
 
   /** `null` for a version that is not known. */
@@ -92,9 +74,12 @@ export class NativeContext {
     this.#addon.setThreads(threads)
   }
 
-  createSampler(): NativeSampler {
-    const { AddonSampler } = this.#bindings
-    return new AddonSampler(this.#model)
+  takeSampler(): NativeSampler {
+    return this.#samplers.take()
+  }
+
+  releaseSampler(sampler: NativeSampler): void {
+    this.#samplers.release(sampler)
   }
 
   cloneGrammar(native: unknown): unknown {
@@ -124,7 +109,7 @@ export class NativeContext {
 
   /** Throws where no token is possible. */
   async choose(index: number, sampler: NativeSampler): Promise<Token> {
-    const token = await this.#addon.sampleToken(index, sampler)
+    const token = await this.#samplers.use(sampler, () => this.#addon.sampleToken(index, sampler))
     if (token === -1) throw new Error('the model gave no token')
     return token
   }
@@ -134,7 +119,10 @@ export class NativeContext {
     sampler: NativeSampler,
     how: { readonly probabilities: boolean; readonly confidence: boolean },
   ): Promise<NativeSample> {
-    return this.#addon.sampleToken(index, sampler, how.probabilities, how.confidence)
+    const { probabilities, confidence } = how
+    return this.#samplers.use(sampler, () =>
+      this.#addon.sampleToken(index, sampler, probabilities, confidence),
+    )
   }
 
   /**

@@ -4,7 +4,8 @@
  * that keeps the likeliest tokens, and by one that keeps all and tells how likely its choice was.
  */
 
-import type { NativeContext, NativeSampler } from './native-context.ts'
+import type { NativeContext } from './native-context.ts'
+import type { NativeSampler } from './sampler-pool.ts'
 import type { Token } from '../runtime.ts'
 
 /** Added to the logits of two tokens, so that they come before all others. */
@@ -21,9 +22,9 @@ export class TokenScorer {
   constructor(context: NativeContext, count: number) {
     this.#context = context
     this.#count = Math.max(1, count)
-    this.#likeliest = context.createSampler()
+    this.#likeliest = context.takeSampler()
     this.#likeliest.applyConfig({ temperature: 1, topK: this.#count, seed: 1 })
-    this.#all = context.createSampler()
+    this.#all = context.takeSampler()
     this.#all.applyConfig({ temperature: 0 })
   }
 
@@ -41,12 +42,14 @@ export class TokenScorer {
   }
 
   dispose(): void {
-    for (const sampler of [this.#likeliest, this.#all, this.#pair]) sampler?.dispose()
+    for (const sampler of [this.#likeliest, this.#all, this.#pair]) {
+      if (sampler !== null) this.#context.releaseSampler(sampler)
+    }
   }
 
   /** Both tokens get the same bias, so what is left of the others' shares does not matter. */
   async #shareOf(index: number, first: Token, token: Token): Promise<ReadonlyMap<Token, number>> {
-    this.#pair ??= this.#context.createSampler()
+    this.#pair ??= this.#context.takeSampler()
     this.#pair.applyConfig({
       temperature: 1,
       topK: 2,

@@ -1,0 +1,113 @@
+import { tmpdir } from 'node:os'
+import { describe, expect, it } from 'vitest'
+import { loadRuntime } from '../../../../../src/inference/engines/llama/llama-cpp.ts'
+import {
+  type NativeSampler,
+  type SamplerConfig,
+  SamplerPool,
+} from '../../../../../src/inference/engines/llama/evaluation/sampler-pool.ts'
+import type { Token, TokenChoice } from '../../../../../src/inference/engines/llama/runtime.ts'
+import { storyModel } from '../open-engine.ts'
+
+class FakeSampler implements NativeSampler {
+  readonly configs: SamplerConfig[] = []
+  isDisposed = false
+
+  applyConfig(config: SamplerConfig): void {
+    this.configs.push(config)
+  }
+
+  dispose(): void {
+    this.isDisposed = true
+  }
+}
+
+function openPool() {
+  const created: FakeSampler[] = []
+  const pool = new SamplerPool(() => {
+    const sampler = new FakeSampler()
+    created.push(sampler)
+    return sampler
+  })
+  return { pool, created }
+}
+
+describe('native samplers', () => {
+  it('one that was released is used again, without its settings', () => {
+    const { pool, created } = openPool()
+    for (let use = 0; use < 100; use++) pool.release(pool.take())
+    expect(created).toHaveLength(1)
+    const [first, second] = created[0]?.configs ?? []
+    expect(first).toEqual({ temperature: 0, seed: expect.any(Number) as number })
+    expect(second?.seed).not.toBe(first?.seed)
+  })
+
+  it('one that is still in use when it is released is not used again', async () => {
+    const { pool, created } = openPool()
+    const sampling = Promise.withResolvers<number>()
+    const sampler = pool.take()
+    const used = pool.use(sampler, () => sampling.promise)
+    pool.release(sampler)
+    expect(created[0]?.isDisposed).toBe(true)
+    expect(pool.take()).not.toBe(sampler)
+    sampling.resolve(5)
+    expect(await used).toBe(5)
+  })
+
+  it('no more are kept than 64', () => {
+    const { pool, created } = openPool()
+    const taken = Array.from({ length: 70 }, () => pool.take())
+    for (const sampler of taken) pool.release(sampler)
+    expect(created.filter(({ isDisposed }) => isDisposed)).toHaveLength(6)
+  })
+})
+
+const greedy: TokenChoice = {
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  seed: 1,
+  repetition: null,
+  bias: null,
+  grammar: null,
+  isEnd: () => false,
+  logprobs: null,
+}
+
+it('an answer does not depend on the answers before it', async () => {
+  const runtime = await loadRuntime(
+    {
+      modelName: storyModel(),
+      hubToken: null,
+      cacheDir: tmpdir(),
+      threads: 1,
+      gpu: false,
+      sequences: 1,
+      batchSize: 64,
+      contextLength: 64,
+      usesNativeContext: true,
+    },
+    () => {},
+  )
+  const [slot] = runtime.slots
+  if (slot === undefined) throw new Error('no slot')
+  const prompt = runtime.vocabulary.tokenize('Once upon', { special: false, inner: false })
+  const write = async (choice: Partial<TokenChoice>): Promise<Token[]> => {
+    await slot.keep(0)
+    const stream = slot.continue([1, ...prompt], { ...greedy, ...choice })
+    const tokens: Token[] = []
+    while (tokens.length < 8) tokens.push((await stream.next()).token)
+    await stream.close()
+    return tokens
+  }
+  const random = { temperature: 1.5, seed: 7 }
+  const [plain, drawn] = [await write({}), await write(random)]
+  expect(await write(random)).toEqual(drawn)
+  const banned = { isChanging: false, biases: new Map([[plain[0] ?? 0, -100]]) }
+  expect((await write({ bias: banned }))[0]).not.toBe(plain[0])
+  const recent = (): Token[] => [...plain]
+  await write({ ...random, topK: 2, repetition: { penalty: 9, window: 64, recent }, logprobs: 3 })
+  expect(await write({})).toEqual(plain)
+  expect(await write(random)).toEqual(drawn)
+})
