@@ -42,8 +42,9 @@ it('a job is data: it can be frozen, cloned and written as JSON', async () => {
   await session.submitTasks([task])
   expect((await task).stdout).toBe('hi\n')
   const [job] = seen as [Job]
-  expect(Object.keys(job)).toEqual(['sessionId', 'uid', 'attempt', 'spec'])
-  const plain = { sessionId: session.id, uid: task.uid, attempt: 1, spec: { ...task.spec } }
+  expect(Object.keys(job)).toEqual(['sessionId', 'uid', 'attempt', 'isRetry', 'spec'])
+  const { uid, spec } = task
+  const plain = { sessionId: session.id, uid, attempt: 1, isRetry: false, spec: { ...spec } }
   expect(JSON.parse(JSON.stringify(job))).toEqual(plain)
   expect(structuredClone(job)).toEqual(plain)
 })

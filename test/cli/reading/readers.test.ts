@@ -277,7 +277,7 @@ describe('explain', () => {
     expect(waits).toEqual({ dependencies: 4, routing: 0, queue: 0, start: 1, run: 1, ...others })
     expect(task).toMatchObject({ uid: 'sum', state: 'DONE', created: 0, ended: 6 })
     const attempt = { worker_id: 'n1/local/w1', start: 5, end: 6, seconds: 1, outcome: 'completed' }
-    expect(attempts).toEqual([{ ...attempt, error: null, is_earlier: false }])
+    expect(attempts).toEqual([{ ...attempt, attempt: 1, error: null, is_earlier: false }])
   })
 
   it('explain: a task that waits says for what, behind whom, and on which resource', async () => {
