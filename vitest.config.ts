@@ -14,8 +14,8 @@ const withChildren = ['test/backends', 'test/cluster', 'test/hpc']
 export default defineConfig({
   test: {
     pool: 'forks',
-    // Many tests wait for processes and deadlines: two cores are half idle with two files.
-    maxWorkers: availableParallelism() + (isHpcRun ? 3 : 1),
+    // Many tests wait for processes and deadlines: two cores are a third idle with three files.
+    maxWorkers: availableParallelism() + (isHpcRun ? 3 : 2),
     // Commands, agents and workers that tests start run the sources. With a cache of stripped and
     // compiled modules they start as fast as the build: the tests need half the CPU time.
     env: { NODE_COMPILE_CACHE: fileURLToPath(new URL('.cache/modules', import.meta.url)) },
