@@ -12,7 +12,7 @@ import { graph, type GraphView } from '../views/panels/graph.ts'
 import { health, type HealthView } from '../views/panels/health.ts'
 import { inference, type InferenceView } from '../views/panels/inference.ts'
 import { lanes, type LanesView } from '../views/panels/lanes.ts'
-import { durationsByName, names, type NameView } from '../views/panels/names.ts'
+import { allReused, durationsByName, names, type NameView } from '../views/panels/names.ts'
 import type { NodeSeries, NodeSummary } from '../views/panels/resources.ts'
 import { showNodes, showNodeSeries } from '../views/panels/resources.ts'
 import { run, type RunState } from '../views/panels/run.ts'
@@ -102,7 +102,7 @@ export function collectReport(
     facts,
     run: run.show(states.run),
     counts: counted,
-    reused: reported.reduce((sum, { reused }) => sum + reused, 0),
+    reused: allReused(states.names),
     names: reported.slice(0, mostNames),
     otherNames: Math.max(0, reported.length - mostNames),
     failures: failures.show(states.failures, { limit: mostGroups }),

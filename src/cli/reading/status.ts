@@ -5,7 +5,7 @@ import { secondsText, shortNames } from '../../views/readable.ts'
 import { counts, countUnsubmitted, submittedIn } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
-import { allDurations, names, type NameView } from '../../views/panels/names.ts'
+import { allDurations, allReused, names, type NameView } from '../../views/panels/names.ts'
 import { type NodeSummary, resources, showNodes } from '../../views/panels/resources.ts'
 import { run } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
@@ -43,7 +43,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     sessions,
     tasks: { submitted, completed, failed, canceled, running },
     created: tasks,
-    reused: reusedIn(record),
+    reused: allReused(record.pass.states.names),
     queued,
     between_attempts: waitingIn(record),
     duration: durations.length === 0 ? null : statsInPlace(durations),
@@ -71,10 +71,6 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
 /** Tasks whose state is RUNNING, and that wait for their next attempt. */
 const waitingIn = ({ pass: { states } }: OpenRecord): number =>
   names.show(states.names, { durations: false }).reduce((sum, { waiting }) => sum + waiting, 0)
-
-/** Tasks that are done and did not run: an earlier or equal one had their results. */
-const reusedIn = ({ pass: { states } }: OpenRecord): number =>
-  names.show(states.names, { durations: false }).reduce((sum, { reused }) => sum + reused, 0)
 
 function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
   const totals = counts.show(pass.counts)
@@ -132,7 +128,7 @@ function taskLine(record: OpenRecord): string {
   const unsubmitted = countUnsubmitted(record.pass.counts)
   const waiting = waitingIn(record)
   const isOver = record.state === 'interrupted'
-  const reused = reusedIn(record)
+  const reused = allReused(record.pass.states.names)
   const ofThem = reused === 0 ? '' : ` (${numberText(reused)} of them reused)`
   const parts = [
     `${countText(tasks, 'task')}: ${numberText(completed)} done${ofThem}`,

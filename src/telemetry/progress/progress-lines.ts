@@ -3,7 +3,7 @@
 import { stripVTControlCharacters, styleText } from 'node:util'
 import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
-import { names, type NameView } from '../../views/panels/names.ts'
+import { allReused, names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
 import { countText, firstLine, nameAndProgram, secondsText } from '../../views/readable.ts'
 import { shortName as shortOf } from '../../views/readable.ts'
@@ -168,8 +168,7 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
   const { tasks, completed, failed, canceled, open } = counts.show(pass.counts)
   const facts = run.show(pass.states.run)
   const { startTime, endTime, lastTime, retries, workersLost } = facts
-  const shown = names.show(pass.states.names, { durations: false })
-  const reused = shown.reduce((sum, name) => sum + name.reused, 0)
+  const reused = allReused(pass.states.names)
   const from = startTime ?? since ?? lastTime
   const seconds = facts.durationSeconds ?? Math.max(0, (endTime ?? lastTime) - from)
   const parts = [

@@ -225,6 +225,13 @@ export function allDurations({ durations, tasks }: NamesState): Float64Array {
   return found.subarray(0, length)
 }
 
+/** Tasks that are done and did not run: an earlier or equal one had their results. */
+export function allReused({ names: { size }, reused }: NamesState): number {
+  let sum = 0
+  for (let name = 0; name < size; name++) sum += valueAt(reused, name)
+  return sum
+}
+
 function addTask(state: NamesState, event: ViewEvent, { task }: TaskStep): number {
   const name = nameOf(state, event)
   state.tasks = task + 1

@@ -12,6 +12,8 @@ import {
   createLlamaEngine,
   type LlamaEngineOptions,
 } from '../../../../src/inference/engines/llama.ts'
+import { loadRuntime } from '../../../../src/inference/engines/llama/llama-cpp.ts'
+import type { LoadOrder } from '../../../../src/inference/engines/llama/protocol.ts'
 import { writeTinyModel } from '../tiny-model.ts'
 
 const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
@@ -19,6 +21,26 @@ const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
 /** The model that writes stories. */
 export const storyModel = (): string =>
   installModel('stories15M', { folder: models, say: () => {} }).path
+
+/** One sequence of the story model in this process, on one thread. */
+export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contextLength'>) {
+  const { slots, vocabulary } = await loadRuntime(
+    {
+      modelName: storyModel(),
+      hubToken: null,
+      cacheDir: tmpdir(),
+      threads: 1,
+      gpu: false,
+      sequences: 1,
+      usesNativeContext: true,
+      ...order,
+    },
+    () => {},
+  )
+  const [slot] = slots
+  if (slot === undefined) throw new Error('no slot')
+  return { slot, vocabulary }
+}
 
 /** A folder for the test file, with the model that has a template. */
 export function useTinyModel(template?: string): {

@@ -1,28 +1,11 @@
-import { tmpdir } from 'node:os'
 import { expect, it } from 'vitest'
-import { loadRuntime } from '../../../../../src/inference/engines/llama/llama-cpp.ts'
-import { storyModel } from '../open-engine.ts'
+import { loadStorySlot } from '../open-engine.ts'
 
 const millis = (): number => process.cpuUsage().user / 1000
 
 /** With llama.cpp's flash attention, the second takes four to twelve times the first. */
 it('tokens after a long context take about as much CPU time as the first', async () => {
-  const runtime = await loadRuntime(
-    {
-      modelName: storyModel(),
-      hubToken: null,
-      cacheDir: tmpdir(),
-      threads: 1,
-      gpu: false,
-      sequences: 1,
-      batchSize: 512,
-      contextLength: 256,
-      usesNativeContext: true,
-    },
-    () => {},
-  )
-  const [slot] = runtime.slots
-  if (slot === undefined) throw new Error('no slot')
+  const { slot } = await loadStorySlot({ batchSize: 512, contextLength: 256 })
   const tokens = Array.from({ length: 20 }, (_, at) => 300 + at)
   const least = [Infinity, Infinity]
   for (let round = 0; round < 5; round++) {

@@ -1,13 +1,11 @@
-import { tmpdir } from 'node:os'
 import { describe, expect, it } from 'vitest'
-import { loadRuntime } from '../../../../../src/inference/engines/llama/llama-cpp.ts'
 import {
   type NativeSampler,
   type SamplerConfig,
   SamplerPool,
 } from '../../../../../src/inference/engines/llama/evaluation/sampler-pool.ts'
 import type { Token, TokenChoice } from '../../../../../src/inference/engines/llama/runtime.ts'
-import { storyModel } from '../open-engine.ts'
+import { loadStorySlot } from '../open-engine.ts'
 
 class FakeSampler implements NativeSampler {
   readonly configs: SamplerConfig[] = []
@@ -76,23 +74,8 @@ const greedy: TokenChoice = {
 }
 
 it('an answer does not depend on the answers before it', async () => {
-  const runtime = await loadRuntime(
-    {
-      modelName: storyModel(),
-      hubToken: null,
-      cacheDir: tmpdir(),
-      threads: 1,
-      gpu: false,
-      sequences: 1,
-      batchSize: 64,
-      contextLength: 64,
-      usesNativeContext: true,
-    },
-    () => {},
-  )
-  const [slot] = runtime.slots
-  if (slot === undefined) throw new Error('no slot')
-  const prompt = runtime.vocabulary.tokenize('Once upon', { special: false, inner: false })
+  const { slot, vocabulary } = await loadStorySlot({ batchSize: 64, contextLength: 64 })
+  const prompt = vocabulary.tokenize('Once upon', { special: false, inner: false })
   const write = async (choice: Partial<TokenChoice>): Promise<Token[]> => {
     await slot.keep(0)
     const stream = slot.continue([1, ...prompt], { ...greedy, ...choice })
