@@ -7,6 +7,7 @@ import { isBeingWritten } from '../checkpoint/lock.ts'
 import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
 import type { ReadOptions } from '../checkpoint/reader.ts'
 import { parseRecordPath } from '../checkpoint/record-names.ts'
+import { systemClock } from '../foundation/clock.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
 import { run } from '../views/panels/run.ts'
 import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
@@ -76,7 +77,7 @@ export async function readViews(
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
 /** Whose record it is, and whether a live process still writes it. */
-export function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
+function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   readonly sessionId: string
   readonly state: RecordState
 } {
@@ -87,6 +88,28 @@ export function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   if (endTime !== null) return { sessionId, state: 'ended' }
   const isRunning = isBeingWritten(dirname(last), sessionId)
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }
+}
+
+/** Knows whether the process that holds the lock of a record lives. */
+export interface RecordWriterStates {
+  isWriting(folder: string, sessionId: string): Promise<boolean>
+}
+
+/**
+ * The state of a record; `writers` is asked where its lock is held. Between two events the times
+ * of a run go on with the clock, as long as its process lives.
+ */
+export async function stateNow(
+  views: RecordViews,
+  writers: RecordWriterStates,
+): Promise<{ readonly sessionId: string; readonly state: RecordState; readonly now: number }> {
+  const found = stateOf(views)
+  const { lastTime } = run.show(views.pass.states.run)
+  if (found.state !== 'running') return { ...found, now: lastTime }
+  const isRunning = await writers.isWriting(dirname(views.files.at(-1) ?? '.'), found.sessionId)
+  if (!isRunning) return { ...found, state: 'interrupted', now: lastTime }
+  // The clock of another host may be ahead of this one.
+  return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
 /** The views of a run that goes on. */

@@ -1,29 +1,29 @@
 /** Makes the report of a run, or of two runs side by side, from their records. */
 
-import { dirname } from 'node:path'
-import { systemClock } from '../foundation/clock.ts'
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
 import { readCommandOf, type RunCommand } from '../checkpoint/run-file.ts'
 import {
+  type RecordWriterStates,
   type RecordViewOptions,
   type RecordViews,
   readViews,
-  stateOf,
+  stateNow,
 } from '../record/record-views.ts'
-import { run } from '../views/panels/run.ts'
 import { renderComparison } from './comparison.ts'
 import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 
 export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRead'> {
   /** Whether a record whose lock is held is written. Default: it is. */
-  readonly isWriting?: (folder: string, sessionId: string) => Promise<boolean>
+  readonly writers?: RecordWriterStates
   /** Throws for what is no record. Default: any file has a report. */
   readonly expectRecord?: (path: string, views: RecordViews) => void
 }
 
 const mostProblems = 10
+
+const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
 /** The page in pieces. No content of a record makes it reject, only a file that cannot be read. */
 export async function makeReport(
@@ -64,16 +64,11 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
 async function factsOf(
   path: string,
   views: RecordViews,
-  { isWriting = () => Promise.resolve(true) }: ReportOptions,
+  { writers = lockHolders }: ReportOptions,
 ): Promise<RunFacts> {
   const { files } = views
-  const found = stateOf(views)
   const last = files.at(-1) ?? path
-  const isLeft = found.state === 'running' && !(await isWriting(dirname(last), found.sessionId))
-  const state = isLeft ? 'interrupted' : found.state
-  const { lastTime } = run.show(views.pass.states.run)
-  // The clock of another host may be ahead of this one.
-  const now = state === 'running' ? Math.max(lastTime, systemClock.now()) : lastTime
+  const { state, now } = await stateNow(views, writers)
   if (isPipe(last)) return { path, state, now, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)

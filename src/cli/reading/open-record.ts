@@ -15,11 +15,9 @@ import {
   type RecordViewOptions,
   type RecordViews,
   readViews,
-  stateOf,
+  stateNow,
 } from '../../record/record-views.ts'
 import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
-import { systemClock } from '../../foundation/clock.ts'
-import { run } from '../../views/panels/run.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { RecordWriters } from './record-writer.ts'
@@ -66,24 +64,7 @@ async function openRecord(
     readViews(path, { snapshot, onDemand: true, ...followed }),
   )
   if (isForeign(path, views)) throw foreignFile(path)
-  return { ...views, path, ...(await stateNow(views)) }
-}
-
-/**
- * The state of a record; that of one that is written on another host is asked from Slurm. Between
- * two events the times of a run go on with the clock, as long as its process lives.
- */
-export async function stateNow(
-  views: RecordViews,
-  writers = new RecordWriters(),
-): Promise<Pick<OpenRecord, 'sessionId' | 'state' | 'now'>> {
-  const found = stateOf(views)
-  const { lastTime } = run.show(views.pass.states.run)
-  if (found.state !== 'running') return { ...found, now: lastTime }
-  const isRunning = await writers.isWriting(dirname(views.files.at(-1) ?? '.'), found.sessionId)
-  if (!isRunning) return { ...found, state: 'interrupted', now: lastTime }
-  // The clock of another host may be ahead of this one.
-  return { ...found, now: Math.max(lastTime, systemClock.now()) }
+  return { ...views, path, ...(await stateNow(views, new RecordWriters())) }
 }
 
 /** Whether no line is of a record. The only frame of a compressed record may be damaged. */

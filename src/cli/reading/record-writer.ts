@@ -2,6 +2,7 @@
 
 import { isBeingWritten, lockPathOf, type HolderJob, remoteJobOf } from '../../checkpoint/lock.ts'
 import { systemClock } from '../../foundation/clock.ts'
+import type { RecordWriterStates } from '../../record/record-views.ts'
 
 /** The job that the lock's holder on another host belongs to, if Slurm says that it has ended. */
 export async function endedJobOf(lock: string): Promise<HolderJob | null> {
@@ -16,7 +17,7 @@ export async function endedJobOf(lock: string): Promise<HolderJob | null> {
 const freshMs = 10_000
 
 /** For readers that ask again and again. */
-export class RecordWriters {
+export class RecordWriters implements RecordWriterStates {
   readonly #answers = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
 
   /** Never rejects. A process of another host counts as alive, unless its job has ended. */

@@ -34,9 +34,8 @@ export async function writeReport(
   const isPrinted = isStandardOutput(target)
   if (!isPrinted) await expectNoRecord(target, second === null ? [path] : [path, second])
   const writers = new RecordWriters()
-  const isWriting = (folder: string, sessionId: string) => writers.isWriting(folder, sessionId)
   const pieces = await withReadingProgress(output, (followed) => {
-    const how = { ...followed, isWriting, expectRecord }
+    const how = { ...followed, writers, expectRecord }
     return second === null ? makeReport(path, how) : compareRuns(path, second, how)
   })
   if (isPrinted) {
