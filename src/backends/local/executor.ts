@@ -27,6 +27,14 @@ export interface Batch {
 export interface Executor {
   /** How many batches could begin now. */
   readonly freeSlots: number
+  /**
+   * Slots are missing that come back with a start, which `prepare` makes. Absent where none does.
+   */
+  readonly canPrepare?: boolean
+  /** Such a start is under way. */
+  readonly isPreparing?: boolean
+  /** Resources are free for so many batches of the jobs that wait: makes slots ready for them. */
+  prepare?(batches: number): void
   /** How many of `waiting` jobs one batch should hold now: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
   assign(batch: Batch): void

@@ -205,25 +205,41 @@ export class Scheduler implements ExecutorListener {
   /**
    * Begins the first job whose executor has a free slot. When it does not fit into what is left,
    * nothing after it begins either, except what holds no resources: a large request cannot be
-   * starved by small ones.
+   * starved by small ones. A job that only waits for a replaced worker holds nothing meanwhile;
+   * jobs of other executors pass it, unless their priority is lower: they may run for hours.
    */
   #beginOne(): boolean {
     const executors = this.#executors
     if (executors === null) return false
     let first: ScheduledJob | undefined
     let free: ScheduledJob | undefined
+    let awaiting: ScheduledJob | undefined
     for (const kind of kinds) {
-      if (this.#queues[kind].length === 0 || executors[kind].freeSlots <= 0) continue
-      const head = this.#queues[kind].peek()
+      const [queue, executor] = [this.#queues[kind], executors[kind]]
+      if (queue.length === 0) continue
+      if (executor.canPrepare === true) this.#prepare(executor, queue)
+      if (executor.freeSlots <= 0) {
+        if (executor.isPreparing === true) awaiting = queue.peek()
+        continue
+      }
+      const head = queue.peek()
       if (head === undefined) continue
       if (first === undefined || isBefore(head, first)) first = head
       if (head.isFree) free = head
     }
     if (first === undefined) return false
-    const next = this.#slots.fits(first.request) ? first : free
+    const isHeld = awaiting !== undefined && awaiting.spec.priority > first.spec.priority
+    const next = !isHeld && this.#slots.fits(first.request) ? first : free
     if (next === undefined) return false
     this.#begin(next, executors[next.executor])
     return true
+  }
+
+  #prepare(executor: Executor, queue: JobQueue<ScheduledJob>): void {
+    const head = queue.peek()
+    if (head === undefined) return
+    const batches = Math.min(queue.length, this.#slots.count(head.request))
+    if (batches > 0) executor.prepare?.(batches)
   }
 
   #begin(first: ScheduledJob, executor: Executor): void {

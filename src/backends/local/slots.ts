@@ -39,6 +39,18 @@ export class Slots {
     return cores <= this.#cores && memoryMb <= this.#memoryMb && gpus <= this.#gpuIds.length
   }
 
+  /** How many such requests fit at a time, as far as cores and GPUs decide; 0 if none does. */
+  count(request: ResourceRequest): number {
+    if (!this.fits(request)) return 0
+    const { cores, gpus } = request
+    return Math.floor(
+      Math.min(
+        cores === 0 ? Infinity : this.#cores / cores,
+        gpus === 0 ? Infinity : this.#gpuIds.length / gpus,
+      ),
+    )
+  }
+
   take(request: ResourceRequest): Grant {
     const { cores, memoryMb, gpus } = request
     this.#cores -= cores

@@ -149,6 +149,19 @@ describe('a session over ConcurrentBackend', () => {
     expect(poisoned.at(-1)).toBe('TaskFailed')
   })
 
+  it('programs run while the worker of a function that timed out is replaced', async () => {
+    await using session = new Session([await create({ workers: 1, maxProcesses: 1, cores: 1 })])
+    const hanging = new ComputeTask({ function: spin, timeoutSeconds: 0.2 })
+    const next = new ComputeTask({ uid: 'next', function: square, args: [3] })
+    const program = new ComputeTask({ uid: 'program', executable: '/bin/true' })
+    const order: string[] = []
+    await session.submitTasks([hanging, next, program])
+    for (const task of [next, program]) void task.then(() => order.push(task.uid))
+    await session.waitTasks([hanging, next, program])
+    expect(hanging.error?.cause).toBeInstanceOf(TimeoutError)
+    expect(order).toEqual(['program', 'next'])
+  })
+
   it('ends what runs when it is closed, before SessionEnded', async () => {
     const { session, started, close } = await openSession()
     const tasks = [

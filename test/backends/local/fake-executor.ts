@@ -18,6 +18,10 @@ class FakeExecutor implements Executor {
   readonly #left = new Map<Batch, Set<Job>>()
   most: number
   size = 1
+  /** Slots that need a start, which a test makes by raising `most`. */
+  canPrepare = false
+  isPreparing = false
+  readonly prepared: number[] = []
 
   constructor(listener: ExecutorListener, most = 1000) {
     this.#listener = listener
@@ -34,6 +38,12 @@ class FakeExecutor implements Executor {
 
   get runningBatches(): Batch[] {
     return [...this.#left.keys()]
+  }
+
+  prepare(batches: number): void {
+    this.prepared.push(batches)
+    this.canPrepare = false
+    this.isPreparing = true
   }
 
   batchSize(): number {

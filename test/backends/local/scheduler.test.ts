@@ -103,6 +103,38 @@ describe('the order in which jobs begin', () => {
     expect([uids(functions.begun), uids(programs.begun)]).toEqual(['a', 'p'])
   })
 
+  it('jobs of other kinds pass one whose worker is replaced, if their priority is not lower', () => {
+    const { scheduler, functions, programs, submit } = openScheduler({ cores: 2 })
+    functions.most = 0
+    functions.canPrepare = true
+    const [f, p, q, low] = [jobOf('f'), jobOf('p'), jobOf('q'), jobOf('low', { priority: -1 })]
+    submit([f, jobOf('g')])
+    submit([p, q, low], 'programs')
+    // Two could begin for their cores, when one was submitted and when both were.
+    expect(functions.prepared).toEqual([2])
+    expect([uids(functions.begun), uids(programs.begun)]).toEqual(['', 'p q'])
+    programs.end(p)
+    expect(uids(programs.begun)).toBe('p q')
+    functions.isPreparing = false
+    functions.most = 1
+    scheduler.giveBack([])
+    expect([uids(functions.begun), uids(programs.begun)]).toEqual(['f', 'p q'])
+    programs.end(q)
+    expect(uids(programs.begun)).toBe('p q low')
+  })
+
+  it('no slot is prepared for what no resources are free for', () => {
+    const { functions, programs, submit } = openScheduler({ cores: 2 })
+    const [p, q] = [jobOf('p'), ask('q', { cores: 2 })]
+    submit([p], 'programs')
+    functions.most = 0
+    functions.canPrepare = true
+    submit([q])
+    expect(functions.prepared).toEqual([])
+    programs.end(p)
+    expect(functions.prepared).toEqual([1])
+  })
+
   it('assigns batches as large as the executor wants, of one kind of request', () => {
     const { functions, submit } = openScheduler({ cores: 1 })
     functions.size = 3

@@ -8,7 +8,14 @@ import {
   WorkerLostError,
 } from '../../../foundation/errors.ts'
 import { ResultNotSerializableError, TaskImportError } from '../../../foundation/task-errors.ts'
-import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
+import { WorkerLost } from '../../../events/library-events.ts'
+import {
+  type AttemptFacts,
+  type EventNotice,
+  type Job,
+  type TaskReport,
+  toEventNotice,
+} from '../../backend.ts'
 import { cloningHint } from './cloning.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import type { WorkerMessage } from './protocol.ts'
@@ -42,7 +49,19 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
   })
 }
 
-export const importTimeoutError = (job: Job, seconds: number): TaskImportError =>
+/** The error of a job that has run, or whose module was imported, for too long; else `null`. */
+export function overtimeError(
+  { job, sinceMs }: { readonly job: Job; readonly sinceMs: number | null },
+  elapsedMs: number,
+  importTimeoutSeconds: number,
+): TuttiError | null {
+  const isImporting = sinceMs === null
+  const seconds = isImporting ? importTimeoutSeconds : job.spec.timeoutSeconds
+  if (seconds === null || elapsedMs < seconds * 1000) return null
+  return isImporting ? importTimeoutError(job, seconds) : timeoutError(job, seconds)
+}
+
+const importTimeoutError = (job: Job, seconds: number): TaskImportError =>
   importError(job, `was not imported within ${seconds} s`, {
     hint: 'Raise `importTimeoutSeconds` of `ConcurrentBackend.create`, or do less at import.',
   })
@@ -56,8 +75,18 @@ function importError(job: Job, what: string, details: ErrorDetails): TaskImportE
   })
 }
 
-export const timeoutError = (job: Job, seconds: number): TimeoutError =>
+const timeoutError = (job: Job, seconds: number): TimeoutError =>
   new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
+
+export const unreadableError = (job: Job, workers: number): WorkerLostError =>
+  new WorkerLostError(`${workers} workers in turn did not begin task ${job.uid}`, {
+    hint: 'Its arguments may be too large or too deep for a worker.',
+  })
+
+export const toLossNotice = (
+  fields: { readonly worker_id: string; readonly reason: string; readonly tasks: string[] },
+  nodeId: string,
+): EventNotice => toEventNotice(WorkerLost, fields, { nodeId })
 
 /** The last report of a job whose worker is gone. */
 export function lostReport(

@@ -1,8 +1,6 @@
 /** One worker from its start to its exit, and the reports of the jobs that it was given. */
 
-import { WorkerLost } from '../../../events/library-events.ts'
 import type { Job, TaskReport } from '../../backend.ts'
-import { toEventNotice } from '../../backend.ts'
 import { type ExecutorListener, toUpdateNotice } from '../executor.ts'
 import {
   type Assignment,
@@ -13,9 +11,10 @@ import {
 import { argumentsError, BatchMessages } from './batch-message.ts'
 import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
 import { TaskCanceledError } from '../../../foundation/task-errors.ts'
-import { importTimeoutError, type Loss, lossOf, lostReport, timeoutError } from './job-failure.ts'
+import { type Loss, lossOf, lostReport, toLossNotice } from './job-failure.ts'
+import { overtimeError, unreadableError } from './job-failure.ts'
 import { machineMs } from '../machine-time.ts'
-import { type TuttiError, WorkerLostError } from '../../../foundation/errors.ts'
+import type { TuttiError } from '../../../foundation/errors.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener } from './protocol.ts'
 
@@ -37,6 +36,8 @@ export interface PooledWorkerOptions extends AssignmentsOptions {
 
 /** The handle that owns the worker. */
 export interface WorkerOwner {
+  /** Called once, when it can begin jobs. */
+  ready(): void
   /** Called once, when it has begun its first job. */
   begin(): void
   /** Called once at its exit, before its jobs are reported. */
@@ -110,6 +111,11 @@ export class PooledWorker {
     return this.#isEnding
   }
 
+  /** Its program runs. */
+  get isReady(): boolean {
+    return this.#isReady
+  }
+
   get isFull(): boolean {
     return this.#assignments.isFull
   }
@@ -179,7 +185,9 @@ export class PooledWorker {
   poll(): void {
     this.#read()
     // Not as soon as it is idle: with one task after another, it would change for each task.
-    if (this.#assignments.isEmpty && !this.#isEnding) this.#link.setBusy(false)
+    // One that starts is awaited without a job: nothing else may keep this process alive.
+    const isIdle = this.#assignments.isEmpty && this.#isReady
+    if (isIdle && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.current()
     const sinceMs = running?.sinceMs ?? running?.importingSinceMs ?? null
     if (running === null || sinceMs === null) return this.#expectBegin()
@@ -187,7 +195,7 @@ export class PooledWorker {
     this.#idleMs = 0
     if (this.#isEnding) return
     const elapsedMs = this.#options.clock.monotonicMs() - sinceMs
-    const error = this.#overtimeError(running, elapsedMs)
+    const error = overtimeError(running, elapsedMs, this.#options.importTimeoutSeconds)
     if (error !== null) {
       const { facts } = this.#assignments
       this.#stop(running, { kind: 'fail', error, facts }, error)
@@ -197,21 +205,13 @@ export class PooledWorker {
     }
   }
 
-  #overtimeError({ job, sinceMs }: RunningJob, elapsedMs: number): TuttiError | null {
-    const { importTimeoutSeconds } = this.#options
-    const { timeoutSeconds } = job.spec
-    const isImporting = sinceMs === null
-    const seconds = isImporting ? importTimeoutSeconds : timeoutSeconds
-    if (seconds === null || elapsedMs < seconds * 1000) return null
-    return isImporting ? importTimeoutError(job, seconds) : timeoutError(job, seconds)
-  }
-
   /** Replaces a worker that was given jobs and does not begin any. */
   #expectBegin(): void {
     const now = machineMs()
     const gapMs = Math.min(longestGapMs, now - this.#polledAt)
     this.#polledAt = now
-    const isAwaited = !this.#assignments.isEmpty && this.#assignments.unreported() === null
+    const hasJobs = !this.#assignments.isEmpty && this.#assignments.unreported() === null
+    const isAwaited = hasJobs || !this.#isReady
     this.#idleMs = isAwaited ? this.#idleMs + gapMs : 0
     const limitMs = this.#isReady ? this.#options.beginDeadlineMs : readyDeadlineMs
     if (this.#isEnding || this.#idleMs < limitMs) return
@@ -277,13 +277,11 @@ export class PooledWorker {
     if (isUnwanted || exit.leftBehind !== undefined) this.#noticeLoss(loss, running)
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
     // Jobs that it finished without a report, and those that it finished after them.
-    for (
-      let one = this.#assignments.unreported();
-      one !== null;
-      one = this.#assignments.unreported()
-    ) {
+    let one = this.#assignments.unreported()
+    while (one !== null) {
       this.#failLost(one, exit, loss)
       this.#assignments.read()
+      one = this.#assignments.unreported()
     }
     if (running !== null) this.#failLost(running, exit, loss)
     if (unbegun.length > 0) this.#options.listener.giveBack(unbegun)
@@ -299,9 +297,7 @@ export class PooledWorker {
     const workers = (unbegun.get(job) ?? 0) + 1
     unbegun.set(job, workers)
     if (workers < mostUnbegun || !this.#assignments.revoke(assignment, index)) return
-    const error = new WorkerLostError(`${workers} workers in turn did not begin task ${job.uid}`, {
-      hint: 'Its arguments may be too large or too deep for a worker.',
-    })
+    const error = unreadableError(job, workers)
     assignment.end(index, { kind: 'fail', error, facts: this.#assignments.facts })
   }
 
@@ -314,14 +310,14 @@ export class PooledWorker {
   #noticeLoss({ reason }: Loss, running: RunningJob | null): void {
     const tasks = running === null ? [] : [running.job.uid]
     const { listener, nodeId } = this.#options
-    const fields = { worker_id: this.#id, reason, tasks }
-    listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
+    listener.notice(toLossNotice({ worker_id: this.#id, reason, tasks }, nodeId))
   }
 
   #receive(message: WorkerMessage): void {
     if (this.#hasExited) return
     if (message.kind === 'ready') {
       this.#isReady = true
+      this.#owner.ready()
     } else if (message.kind === 'update' || message.kind === 'listens') {
       return this.#takeUpdate(message)
     } else if (message.kind === 'dying') {

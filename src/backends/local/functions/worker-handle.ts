@@ -19,6 +19,10 @@ export interface WorkerHandleOptions extends PooledWorkerOptions {
   failStart(round: number, error: unknown): void
   /** A worker has begun its first job. */
   succeedStart(): void
+  /** The replacement of a worker is ready. */
+  onRoom(): void
+  /** A worker has ended, and what waited for it has another one or was given back. */
+  onEnd(): void
 }
 
 export class WorkerHandle {
@@ -30,6 +34,7 @@ export class WorkerHandle {
   #gpus = ''
   /** Of the worker's start. */
   #round = 0
+  #hasHadWorker = false
   #closing: PromiseWithResolvers<void> | null = null
 
   constructor(options: WorkerHandleOptions) {
@@ -43,7 +48,17 @@ export class WorkerHandle {
 
   /** Its worker has passed all jobs. */
   get isAtRest(): boolean {
-    return this.isIdle && this.#worker?.isEmpty !== false
+    return this.isIdle && this.#worker?.isEmpty !== false && !this.isReplacing
+  }
+
+  /** Its worker has ended, and no other has started yet. */
+  get isReplaceable(): boolean {
+    return this.#hasHadWorker && this.#worker === null && this.#waiting.length === 0
+  }
+
+  /** The worker that replaces an ended one is not ready. */
+  get isReplacing(): boolean {
+    return this.#hasHadWorker && this.#worker?.isReady === false
   }
 
   /** There is a worker that could begin a job now. */
@@ -51,9 +66,9 @@ export class WorkerHandle {
     return this.#worker !== null && !this.#worker.isEnding
   }
 
-  /** A batch needs no new worker, though it may have to wait for the exit of the old one. */
-  get hasWorker(): boolean {
-    return this.#worker !== null
+  /** It has never had a worker. */
+  get isNew(): boolean {
+    return !this.#hasHadWorker && this.#worker === null
   }
 
   /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never waits. */
@@ -73,6 +88,11 @@ export class WorkerHandle {
     this.#waiting.push(assignment)
     if (this.#worker === null) this.#start()
     else this.#feed(this.#worker)
+  }
+
+  /** Starts another worker, without a batch. */
+  replace(): void {
+    if (this.isReplaceable && this.#closing === null) this.#start()
   }
 
   /** `false` when the job is not here. */
@@ -110,7 +130,6 @@ export class WorkerHandle {
   }
 
   #start(): void {
-    if (this.#waiting.length === 0) return
     const { clock, starts } = this.#options
     if (!starts.mayStart(() => clock.monotonicMs())) return this.#giveBack()
     this.#round = starts.begin(clock.monotonicMs())
@@ -118,6 +137,7 @@ export class WorkerHandle {
     try {
       const id = this.#options.newWorkerId()
       this.#worker = new PooledWorker(id, this.#options, {
+        ready: () => this.#hasHadWorker && this.#options.onRoom(),
         begin: () => this.#options.succeedStart(),
         end: (end) => this.#onEnd(end),
         advance: () => this.#worker !== null && this.#feed(this.#worker),
@@ -151,12 +171,14 @@ export class WorkerHandle {
 
   #onEnd({ hasFailedToStart, assignments, loss }: WorkerEnd): void {
     this.#worker = null
+    this.#hasHadWorker = true
     if (this.#closing !== null) return this.#closing.resolve()
     this.#waiting.unshift(...assignments.filter((one) => !one.isDone))
     for (const assignment of assignments) assignment.finish()
     if (hasFailedToStart) {
       this.#options.failStart(this.#round, loss.cause ?? new Error(loss.reason))
     }
-    this.#start()
+    if (this.#waiting.length > 0) this.#start()
+    this.#options.onEnd()
   }
 }

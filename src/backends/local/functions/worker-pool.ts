@@ -51,6 +51,7 @@ export class WorkerPool implements Executor {
   #ignoredMessages = 0
   #stopPolling: (() => void) | null = null
   #workers = 0
+  #hasLostWorkers = false
   #closeReason: string | null = null
   #closing: Promise<void> | null = null
 
@@ -85,6 +86,8 @@ export class WorkerPool implements Executor {
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
       failStart: (round, error) => this.#failStart(round, error),
       succeedStart: () => this.#succeedStart(),
+      onRoom: () => this.#resume(),
+      onEnd: () => this.#onWorkerEnd(),
       onIgnoredMessage: () => this.#onIgnoredMessage(),
     }
     this.#handles = Array.from({ length: options.size }, () => new WorkerHandle(handleOptions))
@@ -97,13 +100,37 @@ export class WorkerPool implements Executor {
     return free
   }
 
+  /** Replacements of workers that ended start without a job, which would hold its resources. */
+  get canPrepare(): boolean {
+    if (!this.#hasLostWorkers || this.#closeReason !== null || !this.#mayStart) return false
+    return this.#handles.some((handle) => handle.isReplaceable)
+  }
+
+  get isPreparing(): boolean {
+    return this.#hasLostWorkers && this.#handles.some((handle) => handle.isReplacing)
+  }
+
+  prepare(batches: number): void {
+    let missing = batches
+    for (const handle of this.#handles) {
+      if (handle.isReplacing || (handle.isIdle && this.#hasRoom(handle))) missing--
+    }
+    for (const handle of this.#handles) {
+      if (missing <= 0 || !this.#mayStart) return
+      if (!handle.isReplaceable) continue
+      missing--
+      handle.replace()
+      this.#keepPolling()
+    }
+  }
+
   batchSize(waiting: number): number {
     if (this.#options.isolation === 'process') return 1
     return chooseBatchSize(waiting, this.#handles.length, this.#durations.meanMs)
   }
 
   assign(batch: Batch): void {
-    const { clock, listener } = this.#options
+    const { listener } = this.#options
     if (batch.jobs.length > bankSize) throw new RangeError(`a batch has at most ${bankSize} jobs`)
     if (this.#closeReason !== null) {
       const reason = this.#closeReason
@@ -116,8 +143,7 @@ export class WorkerPool implements Executor {
       return listener.finish(batch)
     }
     handle.assign(batch)
-    if (this.#starts.failures > 0) this.#startTimer.set(this.#starts.notBeforeMs)
-    this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
+    this.#keepPolling()
   }
 
   cancel(job: Job, reason: string): void {
@@ -149,11 +175,11 @@ export class WorkerPool implements Executor {
   }
 
   /**
-   * Processes take one job at a time: what was sent there cannot be taken back. While starts are
-   * delayed, only what has a worker has room.
+   * Processes take one job at a time: what was sent there cannot be taken back. The first worker of
+   * a handle starts with its batch, unless starts are delayed; `prepare` starts the later ones.
    */
   #hasRoom(handle: WorkerHandle): boolean {
-    if (!handle.hasWorker && !this.#mayStart) return false
+    if (handle.isReplacing || !(handle.isWarm || (handle.isNew && this.#mayStart))) return false
     return this.#options.isolation === 'process' ? handle.isIdle : handle.hasPlace
   }
 
@@ -171,13 +197,22 @@ export class WorkerPool implements Executor {
   #poll(): void {
     this.#stopPolling = null
     for (const handle of this.#handles) handle.poll()
-    if (this.#handles.every((handle) => handle.isAtRest)) return
+    if (!this.#handles.every((handle) => handle.isAtRest)) this.#keepPolling()
+  }
+
+  #keepPolling(): void {
+    if (this.#starts.failures > 0) this.#startTimer.set(this.#starts.notBeforeMs)
     const { clock } = this.#options
     this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
   }
 
   get #mayStart(): boolean {
     return this.#starts.mayStart(() => this.#options.clock.monotonicMs())
+  }
+
+  #onWorkerEnd(): void {
+    this.#hasLostWorkers = true
+    this.#resume()
   }
 
   /** What waits is with the scheduler, which looks for room when something is given back. */

@@ -141,6 +141,7 @@ export class PoolDriver implements ExecutorListener {
   pump(): void {
     if (this.#isPumping) return
     this.#isPumping = true
+    if (this.#queue.length > 0 && this.pool.canPrepare) this.pool.prepare(this.#queue.length)
     while (this.#queue.length > 0 && this.pool.freeSlots > 0) {
       const size = this.#fixedSize ?? this.pool.batchSize(this.#queue.length)
       const batch = { jobs: this.#queue.splice(0, size), gpuIds: [] }

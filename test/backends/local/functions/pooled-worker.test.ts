@@ -71,7 +71,7 @@ class PlayedWorker {
           }
         },
       },
-      { begin: () => {}, end: () => {}, advance: () => {} },
+      { ready: () => {}, begin: () => {}, end: () => {}, advance: () => {} },
     )
     this.#link?.message({ kind: 'ready' })
   }

@@ -5,6 +5,7 @@ import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import {
   add,
   echo,
+  exitIf,
   never,
   spin,
   spinIf,
@@ -111,6 +112,22 @@ describe.for(['thread', 'process'] as const)('how jobs end, isolation %s', (isol
 })
 
 describe('long jobs among short ones, on threads', () => {
+  it('a worker is replaced only for jobs that wait, and they wait outside the pool', async () => {
+    const driver = new PoolDriver({ size: 2 })
+    const ended = driver.submit(exitIf, [[true], [true]])
+    await driver.allEnded(ended)
+    const { pool } = driver
+    expect([pool.canPrepare, pool.isPreparing, pool.freeSlots]).toEqual([true, false, 0])
+    const batches = driver.batchSizes.length
+    const [job] = driver.submit(where, [[]])
+    expect([pool.isPreparing, pool.canPrepare]).toEqual([true, true])
+    expect(driver.batchSizes).toHaveLength(batches)
+    const { facts } = await driver.ended(job)
+    expect(facts?.workerId).toMatch(/w3$/)
+    expect(pool.isPreparing).toBe(false)
+    await driver.expectAllOver()
+  })
+
   it('a job behind a long one moves to another worker', async () => {
     const driver = new PoolDriver({ size: 2, batchSize: 3 })
     const flags = new Int32Array(new SharedArrayBuffer(8))

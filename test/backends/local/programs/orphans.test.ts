@@ -168,8 +168,12 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
       for (const { pid } of members()) process.kill(pid, 'SIGKILL')
     })
     await driver.run({ executable: 'sh', arguments: ['-c', script, script, mark] })
-    const first = members().map(({ pid }) => pid)
-    expect(first).not.toEqual([])
+    // Between two of them there may be none for a moment.
+    const first = await eventually(() => {
+      const pids = members().map(({ pid }) => pid)
+      expect(pids).not.toEqual([])
+      return pids
+    })
     await eventually(() => {
       expect(members()).not.toEqual([])
       expect(members().filter(({ pid }) => first.includes(pid))).toEqual([])
