@@ -45,11 +45,17 @@ const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY
 /** The library does not load where CI is set to anything but a boolean. */
 const removedNames: ReadonlySet<string> = new Set(['CI', ...nodeVariables])
 
+/**
+ * One heap for all threads. glibc gives each its own, and what one of them frees is not used by the
+ * others: under load the heaps grow for a long time, and are not returned.
+ */
+const oneHeap = { MALLOC_ARENA_MAX: '1' }
+
 /** The environment of this process without secrets and without what is meant for this Node. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   const isKept = ([name]: [string, unknown]): boolean =>
     !removedNames.has(name) && !secretName.test(name)
-  return Object.fromEntries(Object.entries(process.env).filter(isKept))
+  return { ...oneHeap, ...Object.fromEntries(Object.entries(process.env).filter(isKept)) }
 }
 
 const unfitGpu = /PTX was compiled with an unsupported toolchain|no kernel image is available/i

@@ -14,6 +14,7 @@ import {
 } from '../../../../src/inference/engines/llama.ts'
 import { loadRuntime } from '../../../../src/inference/engines/llama/llama-cpp.ts'
 import type { LoadOrder } from '../../../../src/inference/engines/llama/protocol.ts'
+import type { LlamaRuntime } from '../../../../src/inference/engines/llama/runtime.ts'
 import { writeTinyModel } from '../tiny-model.ts'
 
 const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
@@ -24,7 +25,7 @@ export const storyModel = (): string =>
 
 /** One sequence of the story model in this process, on one thread. */
 export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contextLength'>) {
-  const { slots, vocabulary } = await loadRuntime(
+  const runtime = await loadRuntime(
     {
       modelName: storyModel(),
       hubToken: null,
@@ -37,9 +38,11 @@ export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contex
     },
     () => {},
   )
-  const [slot] = slots
+  const [slot] = runtime.slots
   if (slot === undefined) throw new Error('no slot')
-  return { slot, vocabulary }
+  const { vocabulary } = runtime
+  const createGrammar: LlamaRuntime['createGrammar'] = (format) => runtime.createGrammar(format)
+  return { slot, vocabulary, createGrammar }
 }
 
 /** A folder for the test file, with the model that has a template. */

@@ -79,14 +79,15 @@ export class ChoiceSampler {
     return this.#chooseByGrammar(index, state)
   }
 
-  /** Applies the grammar to all tokens. */
+  /** Applies the grammar to all tokens; the sampler tells it which one it chose. */
   async #chooseByGrammar(index: number, state: GrammarState): Promise<Token> {
     this.#sampler.applyConfig({
       ...this.#toConfig(),
-      // The sampler tells a copy which token it chose.
-      grammarEvaluationState: this.#context.cloneGrammar(this.#grammar?.state),
+      grammarEvaluationState: this.#grammar?.state,
     })
-    return this.#accept(await this.#context.choose(index, this.#sampler), state)
+    const token = await this.#context.choose(index, this.#sampler)
+    if (!this.#choice.isEnd(token)) state.follow(token)
+    return token
   }
 
   #accept(token: Token, state: GrammarState): Token {

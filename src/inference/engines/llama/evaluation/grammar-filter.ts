@@ -12,7 +12,8 @@ export interface GrammarState {
   readonly isInCharacter: boolean
   isNext(token: Token): boolean
   accept(token: Token): void
-  clone(): GrammarState
+  /** As `accept`, of a token that a native sampler has accepted already. */
+  follow(token: Token): void
 }
 
 const space = 0x20
@@ -25,10 +26,17 @@ const firstBytes = Array.from({ length: 256 }, (_, byte) => byte).filter(
 /** Bytes that may go on with one. */
 const laterBytes = Array.from({ length: 64 }, (_, at) => 0x80 + at)
 
-/** The tokens of a vocabulary by their first byte, and after a space by their second one. */
+/** Tokens that begin with a space and the same character after it. */
+interface SpacedGroup {
+  /** A space and the character alone, where there is such a token. */
+  shortest: Token | null
+  readonly all: Token[]
+}
+
+/** The tokens of a vocabulary by their first byte, and after a space by the next character. */
 export class TokenGroups {
   readonly #byFirst = new Map<number, Token[]>()
-  readonly #bySecond = new Map<number, Token[]>()
+  readonly #spaced = new Map<string, SpacedGroup>()
   readonly #single = new Map<number, Token>()
   readonly #ends: readonly Token[]
   readonly #bytesOf: Vocabulary['bytesOf']
@@ -56,26 +64,32 @@ export class TokenGroups {
   /** All tokens that may be next are among them. */
   candidates(state: GrammarState): Token[] {
     const candidates = this.#ends.filter((end) => state.isNext(end))
-    for (const byte of this.#allowed(state, this.#byFirst)) {
+    for (const byte of this.#allowed(state)) {
       const single = this.#single.get(byte)
       if (byte !== space || single === undefined) {
         for (const token of this.#byFirst.get(byte) ?? []) candidates.push(token)
         continue
       }
       candidates.push(single)
-      const after = state.clone()
-      after.accept(single)
-      for (const second of this.#allowed(after, this.#bySecond)) {
-        for (const token of this.#bySecond.get(second) ?? []) candidates.push(token)
-      }
+      this.#addSpaced(state, candidates)
     }
     return candidates
   }
 
-  #allowed(state: GrammarState, groups: ReadonlyMap<number, readonly Token[]>): number[] {
+  /** Without a copy of the state: each is native memory until the garbage collector finds it. */
+  #addSpaced(state: GrammarState, candidates: Token[]): void {
+    for (const { shortest, all } of this.#spaced.values()) {
+      if (shortest !== null && !state.isNext(shortest)) continue
+      for (const token of all) {
+        if (shortest !== null || state.isNext(token)) candidates.push(token)
+      }
+    }
+  }
+
+  #allowed(state: GrammarState): number[] {
     const bytes = state.isInCharacter ? laterBytes : firstBytes
     return bytes.filter((byte) => {
-      if (!groups.has(byte)) return false
+      if (!this.#byFirst.has(byte)) return false
       const single = this.#single.get(byte)
       return single === undefined || state.isNext(single)
     })
@@ -87,27 +101,37 @@ export class TokenGroups {
     if (second === undefined) {
       if (!this.#single.has(first)) this.#single.set(first, token)
     } else if (first === space) {
-      push(this.#bySecond, second, token)
+      this.#groupSpaced(token, bytes.slice(1))
     }
-    push(this.#byFirst, first, token)
+    const group = this.#byFirst.get(first)
+    if (group === undefined) this.#byFirst.set(first, [token])
+    else group.push(token)
+  }
+
+  /** Tokens that end within the character are one group, which has no shortest one. */
+  #groupSpaced(token: Token, bytes: readonly number[]): void {
+    const text = Buffer.from(bytes).toString()
+    const [character = ''] = text
+    const group = this.#spaced.get(character) ?? { shortest: null, all: [] }
+    if (text === character && character !== replacement) group.shortest ??= token
+    group.all.push(token)
+    this.#spaced.set(character, group)
   }
 }
+
+/** What bytes become that are no UTF-8. */
+const replacement = '\uFFFD'
 
 /** Adds to the state of a grammar that all bytes together are UTF-8. */
 class StrictState implements GrammarState {
   readonly #state: GrammarState
   readonly #bytesOf: Vocabulary['bytesOf']
   /** Of a character that is not complete. */
-  #pending: readonly number[]
+  #pending: readonly number[] = []
 
-  constructor(
-    state: GrammarState,
-    bytesOf: Vocabulary['bytesOf'],
-    pending: readonly number[] = [],
-  ) {
+  constructor(state: GrammarState, bytesOf: Vocabulary['bytesOf']) {
     this.#state = state
     this.#bytesOf = bytesOf
-    this.#pending = pending
   }
 
   get isInCharacter(): boolean {
@@ -123,8 +147,9 @@ class StrictState implements GrammarState {
     this.#state.accept(token)
   }
 
-  clone(): GrammarState {
-    return new StrictState(this.#state.clone(), this.#bytesOf, this.#pending)
+  follow(token: Token): void {
+    this.#pending = pendingAfter(this.#with(token)) ?? []
+    this.#state.follow(token)
   }
 
   #with(token: Token): readonly number[] {
@@ -143,10 +168,4 @@ function pendingAfter(bytes: readonly number[]): readonly number[] | null {
   } catch {
     return null
   }
-}
-
-function push(groups: Map<number, Token[]>, key: number, token: Token): void {
-  const group = groups.get(key)
-  if (group === undefined) groups.set(key, [token])
-  else group.push(token)
 }

@@ -82,17 +82,12 @@ export class NativeContext {
     this.#samplers.release(sampler)
   }
 
-  cloneGrammar(native: unknown): unknown {
-    const { AddonGrammarEvaluationState: State } = this.#bindings
-    return new State(native)
-  }
-
   grammarState(native: unknown): GrammarState {
     const { AddonSampler } = this.#bindings
     return {
       isNext: (token) => AddonSampler.canBeNextTokenForGrammarEvaluationState(native, token),
       accept: (token) => AddonSampler.acceptGrammarEvaluationStateToken(native, token),
-      clone: () => this.grammarState(this.cloneGrammar(native)),
+      follow: () => {},
       isInCharacter: false,
     }
   }
@@ -148,7 +143,6 @@ interface Bindings {
     canBeNextTokenForGrammarEvaluationState(state: unknown, token: Token): boolean
     acceptGrammarEvaluationStateToken(state: unknown, token: Token): void
   }
-  readonly AddonGrammarEvaluationState: new (state: unknown) => unknown
 }
 
 /** The native state of a grammar. */

@@ -4,7 +4,11 @@ import {
   type SamplerConfig,
   SamplerPool,
 } from '../../../../../src/inference/engines/llama/evaluation/sampler-pool.ts'
-import type { Token, TokenChoice } from '../../../../../src/inference/engines/llama/runtime.ts'
+import type {
+  LlamaRuntime,
+  Token,
+  TokenChoice,
+} from '../../../../../src/inference/engines/llama/runtime.ts'
 import { loadStorySlot } from '../open-engine.ts'
 
 class FakeSampler implements NativeSampler {
@@ -73,17 +77,31 @@ const greedy: TokenChoice = {
   logprobs: null,
 }
 
-it('an answer does not depend on the answers before it', async () => {
-  const { slot, vocabulary } = await loadStorySlot({ batchSize: 64, contextLength: 64 })
+/** Answers of eight tokens at most after the same prompt, in one slot. */
+async function openWriter() {
+  const { slot, vocabulary, createGrammar } = await loadStorySlot({
+    batchSize: 64,
+    contextLength: 64,
+  })
   const prompt = vocabulary.tokenize('Once upon', { special: false, inner: false })
   const write = async (choice: Partial<TokenChoice>): Promise<Token[]> => {
     await slot.keep(0)
-    const stream = slot.continue([1, ...prompt], { ...greedy, ...choice })
+    const isEnd = (token: Token): boolean => vocabulary.isEnd(token)
+    const stream = slot.continue([1, ...prompt], { ...greedy, isEnd, ...choice })
     const tokens: Token[] = []
-    while (tokens.length < 8) tokens.push((await stream.next()).token)
+    while (tokens.length < 8 && !tokens.some(isEnd)) tokens.push((await stream.next()).token)
     await stream.close()
     return tokens
   }
+  const writeBy = async (format: Grammatical): Promise<string> =>
+    vocabulary.textOf(await write({ grammar: createGrammar(format) }), [])
+  return { write, writeBy }
+}
+
+type Grammatical = Parameters<LlamaRuntime['createGrammar']>[0]
+
+it('an answer does not depend on the answers before it', async () => {
+  const { write } = await openWriter()
   const random = { temperature: 1.5, seed: 7 }
   const [plain, drawn] = [await write({}), await write(random)]
   expect(await write(random)).toEqual(drawn)
@@ -93,4 +111,19 @@ it('an answer does not depend on the answers before it', async () => {
   await write({ ...random, topK: 2, repetition: { penalty: 9, window: 64, recent }, logprobs: 3 })
   expect(await write({})).toEqual(plain)
   expect(await write(random)).toEqual(drawn)
+})
+
+it('the grammar of an answer does not hold for the next one', async () => {
+  const { write, writeBy } = await openWriter()
+  const plain = await write({})
+  // The grammar is applied to all tokens: most begin with a letter, and few are one letter.
+  const letters: Grammatical = { kind: 'regex', pattern: '^([a-z] ){6}$', field: 'guided_regex' }
+  const numbers = { type: 'array', items: { type: 'integer', maximum: 9 }, minItems: 2 }
+  const list: Grammatical = { kind: 'json_schema', schema: { ...numbers, maxItems: 2 } }
+  const [spelled, listed] = [await writeBy(letters), await writeBy(list)]
+  expect(spelled).toMatch(/^ ?([a-z] ){3,4}/)
+  expect(listed).toMatch(/^\[/)
+  expect(await write({})).toEqual(plain)
+  expect([await writeBy(list), await writeBy(letters)]).toEqual([listed, spelled])
+  expect(await write({})).toEqual(plain)
 })
