@@ -16,7 +16,7 @@ import { countParts, type LocatedPart, mostPartBytes, readStates } from './snaps
 import { type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
 /** Raise it whenever the state of any panel changes its form. */
-const snapshotVersion = 20
+const snapshotVersion = 21
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096

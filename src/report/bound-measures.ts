@@ -31,10 +31,16 @@ export interface BoundFacts {
   /** By how many seconds the clock was changed meanwhile; 0: it was not, as far as is known. */
   readonly clockStep: number
   readonly state: RecordState
+  /** How busy the processors of the nodes were in the mean; `null` if nothing was measured. */
+  readonly cpuPercent: number | null
+  /** Workers that took the place of others, which a time-out, a cancellation or a crash ended. */
+  readonly replacedWorkers: number
   /** Tasks without an end: how long the run would have taken with those is not known. */
   readonly openTasks: number
 }
 
+/** With processors this busy more slots on the same nodes would share them. */
+export const busyPercent = 90
 /** With that much idle time a path of this share explains it. */
 export const mostOfIdle = 0.3
 /** Less than this share of the run is not worth a sentence. */

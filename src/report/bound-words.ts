@@ -13,6 +13,7 @@ import {
 } from './bound-measures.ts'
 import {
   busiestModel,
+  busyPercent,
   scarcestSlots,
   sizedBackends,
   slotsText,
@@ -209,20 +210,37 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
       `${secondsText(seconds)}, while half of its kind took at most ${secondsText(median)}.`
     )
   },
-  slots(bounds) {
+  slots(bounds, _shares, { cpuPercent }) {
     const { of, share } = scarcestSlots(bounds)
     const busy = `${of} ran tasks ${percent(share)} of the time`
-    const isWaited = mostFullSeconds(bounds) >= smallestShare * bounds.seconds
+    const full = mostFullSeconds(bounds)
+    const start = `The slots bounded this run: ${busy}`
+    if (full < smallestShare * bounds.seconds) {
+      return `${start}. No task waited for one: more of them help only with more tasks at a time.`
+    }
+    const waited =
+      share >= allBusy
+        ? ''
+        : `, and for ${percent(full / bounds.seconds)} of it tasks waited because none was free`
+    if (cpuPercent !== null && cpuPercent >= busyPercent) {
+      return (
+        `${start}${waited}. The processors were ${Math.round(cpuPercent)} % busy: more slots ` +
+        'help only on further processors.'
+      )
+    }
+    return `${start}${waited}, so more of them would have finished it earlier.`
+  },
+  dispatcher(_bounds, { heldBack }, { replacedWorkers: replaced }) {
+    const start =
+      `The dispatcher bounded this run: for ${heldBack.text} of the slots' time a ` +
+      'task was ready and fitted a free slot, but had not been started there.'
+    if (replaced === 0) return start
+    const were = `${countText(replaced, 'worker')} ${replaced === 1 ? 'was' : 'were'} replaced`
     return (
-      `The slots bounded this run: ${busy}` +
-      (isWaited
-        ? ', so more of them would have finished it earlier.'
-        : '. No task waited for one: more of them help only with more tasks at a time.')
+      `${start} ${were}, because a function timed out, was canceled or ended its worker, and ` +
+      'functions wait while a worker starts; one that uses `currentTask().signal` can end in time.'
     )
   },
-  dispatcher: (_bounds, { heldBack }) =>
-    `The dispatcher bounded this run: for ${heldBack.text} of the slots' time a ` +
-    'task was ready and fitted a free slot, but had not been started there.',
   nodes: (_bounds, { nodeAway }) =>
     `Missing nodes bounded this run: ${nodeAway.text} of the slots' time belongs ` +
     'to nodes that had not joined yet or had left.',

@@ -45,14 +45,24 @@ function signed(change: number, unit: string): string {
   return `${size === 0 ? '' : change > 0 ? '+' : '−'}${size} ${unit}`
 }
 
+/** Beyond it a factor says more than percents. */
+const largestFactor = 10
+
+/** How much a value is of an earlier one that is not 0. */
+function changeText(a: number, b: number): string {
+  if (b >= largestFactor * a) return `× ${numberText(Math.round(b / a))}`
+  if (b > 0 && a >= largestFactor * b) return `× 1/${numberText(Math.round(a / b))}`
+  return signed(b / a - 1, '%')
+}
+
 /** A cell with a change of which nobody can say whether it is good. */
-const plainChange = (a: number, b: number): Cell => number(a > 0 ? signed(b / a - 1, '%') : '-')
+const plainChange = (a: number, b: number): Cell => number(a > 0 ? changeText(a, b) : '-')
 
 /** A cell with a change; more is worse. */
 function changeCell(a: number | null = null, b: number | null = null): Cell {
   if (a === null || b === null || a <= 0) return number('-')
   const change = b / a - 1
-  const shown = signed(change, '%')
+  const shown = changeText(a, b)
   if (Math.abs(change) < noise) return number(shown)
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }

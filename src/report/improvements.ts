@@ -10,7 +10,13 @@ import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
-import { busiestModel, idleLength, isOtherResource, isSlotResource } from './bound-measures.ts'
+import {
+  busiestModel,
+  busyPercent,
+  idleLength,
+  isOtherResource,
+  isSlotResource,
+} from './bound-measures.ts'
 import type { LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
 import { pathBoundOf, percent, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
@@ -26,7 +32,7 @@ export interface Improvement {
 /** Every one has its number; those that save most come first. */
 export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
-    ...(slotTimeOf(bounds) > 0 ? ofSlots(bounds) : []),
+    ...(slotTimeOf(bounds) > 0 ? ofSlots(bounds, facts) : []),
     ...modelImprovements(bounds),
     ...pathImprovements(bounds, facts),
     ...failedImprovements(bounds),
@@ -35,10 +41,10 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improve
   return found.toSorted((a, b) => b.saved - a.saved)
 }
 
-const ofSlots = (bounds: BoundsView): Improvement[] => [
+const ofSlots = (bounds: BoundsView, facts: BoundFacts): Improvement[] => [
   ...idleImprovements(bounds),
   ...resourceImprovements(bounds),
-  ...slotImprovements(bounds),
+  ...slotImprovements(bounds, facts),
   ...backendImprovements(bounds),
   // What a model did is no work of slots.
   ...(bounds.unsized.length === 0 ? [workSentence(bounds)] : []),
@@ -188,12 +194,14 @@ function resourceImprovements(bounds: BoundsView): Improvement[] {
 const shortestWait = 1e-5
 
 /** More slots help where a task waited for one. */
-function slotImprovements(bounds: BoundsView): Improvement[] {
+function slotImprovements(bounds: BoundsView, { cpuPercent }: BoundFacts): Improvement[] {
   const { seconds, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
   if (full >= smallestShare * seconds) {
     const least = doubledSeconds(bounds, scarcestSlots(bounds))
-    return atBest(bounds, { bound: 'slots', least, lost: full }, 'With twice as many slots')
+    const isBusy = cpuPercent !== null && cpuPercent >= busyPercent
+    const what = `With twice as many slots${isBusy ? ' and processors' : ''}`
+    return atBest(bounds, { bound: 'slots', least, lost: full }, what)
   }
   // Where tasks waited for labels, further slots with those would help.
   if (slotSeconds.noSlotFitted.labels > 0) return []

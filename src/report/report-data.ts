@@ -119,6 +119,8 @@ export function collectReport(
       clockStep: healthView.clockStep,
       state: facts.state,
       openTasks: counted.open,
+      cpuPercent: meanCpuPercent(showNodes(states.resources)),
+      replacedWorkers: replacedWorkersOf(pass),
     }),
     uidOf: latestUid,
     nameOf,
@@ -131,6 +133,26 @@ export function collectReport(
     missing: views.missing,
     files: views.files,
   }
+}
+
+/** Of all nodes, each of them once; `null` if nothing was measured. */
+export function meanCpuPercent(nodes: ReportData['nodes']): number | null {
+  const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
+  return means.length === 0 ? null : means.reduce((sum, one) => sum + one, 0) / means.length
+}
+
+/** Workers are numbered: those beyond the size of their pool took the place of others. */
+function replacedWorkersOf({ states }: RunPass): number {
+  const used = new Map<string, number>()
+  for (let lane = 0; lane < states.lanes.lanes.size; lane++) {
+    if (!/\/w\d+$/.test(textAt(states.lanes.lanes, lane))) continue
+    const node = textAt(states.lanes.nodes, valueAt(states.lanes.nodeOfLane, lane))
+    used.set(node, (used.get(node) ?? 0) + 1)
+  }
+  return states.bounds.nodes.reduce((sum, { backend, nodeId, workers }) => {
+    const count = used.get(JSON.stringify([backend, nodeId])) ?? 0
+    return sum + (workers === 0 ? 0 : Math.max(0, count - workers))
+  }, 0)
 }
 
 /** Names with most tasks first. */

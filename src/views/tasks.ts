@@ -14,7 +14,7 @@ import { leastUntold } from './panel.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
-import { type BegunBefore, begunBefore } from './turns.ts'
+import { type BegunBefore, begunBefore, slotFreeBefore } from './turns.ts'
 import { explainWait, retryTimeOf } from './waiting.ts'
 
 export interface TaskView {
@@ -75,7 +75,7 @@ export interface TaskExplanation extends TaskView {
   readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
   /** When its next attempt may begin, while it waits for that; else `null`. */
   readonly retryAt: number | null
-  /** When its worker had ended what it did before; `null` where that is not known. */
+  /** When the slot that it got was free; `null` where that is not known. */
   readonly workerFree: number | null
   /** Seconds in which no process of the run was there, from its creation to its end. */
   readonly away: number
@@ -83,8 +83,8 @@ export interface TaskExplanation extends TaskView {
   readonly begunBefore: BegunBefore
   /** Why it was canceled; `null` for any other. */
   readonly cancelReason: string | null
-  /** When later sessions took its result, or it was found in the cache. */
-  readonly reusedAt: readonly number[]
+  /** When its result was taken instead of running it, and from where. */
+  readonly reuses: readonly { readonly time: number; readonly source: string }[]
   /** When it left a node that was lost, before it had begun there; `null` for none. */
   readonly moved: TaskMove | null
 }
@@ -183,10 +183,12 @@ export function explainTask(
       heldUpBy === null ? null : { uid: nameOne(heldUpBy.task), shortage: heldUpBy.shortage },
     retryAt: retryTimeOf(pass, task),
     begunBefore: begunBefore(pass, task, view.story),
-    workerFree: workerFreeBefore(pass, attempts[0]),
+    workerFree: slotFreeBefore(pass, attempts[0]),
     away: until - created - (activeTime(pauses, until) - activeTime(pauses, created)),
     cancelReason: view.state === 'CANCELED' ? (notes.findLast(isCancel)?.text ?? null) : null,
-    reusedAt: notes.flatMap(({ kind, time }) => (kind === 'reused' ? [time] : [])),
+    reuses: notes.flatMap(({ kind, time, text }) =>
+      kind === 'reused' ? [{ time, source: text }] : [],
+    ),
     moved: move,
   }
 }
@@ -194,27 +196,6 @@ export function explainTask(
 const isCancel = ({ kind }: Remark): boolean => kind === 'canceled'
 
 const running = outcomes.indexOf('running')
-const repeated = outcomes.indexOf('repeated')
-
-/** The latest end on the lane of an attempt before its start. */
-function workerFreeBefore(
-  { states: { lanes } }: RunPass,
-  attempt: SegmentView | undefined,
-): number | null {
-  if (attempt === undefined) return null
-  const { lane, start, seconds, task, outcome, size } = lanes
-  // Ends are kept as durations of 32 bits: the last digits differ.
-  const latestEnd = attempt.start + 1e-3
-  let latest = -Infinity
-  for (let segment = lanes.first; segment < size; segment++) {
-    if (valueAt(lane, segment) !== attempt.lane) continue
-    const end = valueAt(start, segment) + valueAt(seconds, segment)
-    if (end <= latest || end > latestEnd || valueAt(task, segment) === attempt.task) continue
-    const how = valueAt(outcome, segment)
-    if (how !== running && how !== repeated) latest = end
-  }
-  return latest === -Infinity ? null : latest
-}
 
 /** Cheap checks first: most tasks match nothing. */
 function matches(pass: RunPass, task: number, query: TasksQuery): boolean {

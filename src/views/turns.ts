@@ -1,9 +1,10 @@
-/** What began in the queue of a backend while a task waited there for its turn. */
+/** What a task waited for in the queue of its backend: what began there before it, and its slot. */
 
 import type { RunPass } from './all-panels.ts'
 import { oneCore, type SlotRequest } from './bounds/slots.ts'
 import type { TaskStory } from './bounds/task-times.ts'
 import { valueAt } from './columns.ts'
+import { outcomes, type SegmentView } from './panels/lanes.ts'
 import { uidOf } from './task-index.ts'
 
 /** What one task holds of a node, or of several. */
@@ -18,22 +19,30 @@ export interface BegunBefore {
   readonly count: number
   /** Of those, how many asked for more than it, and the last one: those behind it had to wait. */
   readonly larger: number
-  readonly lastLarger: ({ readonly uid: string } & HeldByTask) | null
+  readonly lastLarger:
+    | ({ readonly uid: string; readonly freedBy: string | null } & HeldByTask)
+    | null
+  /** What it asked for itself, where that is more than a core. */
+  readonly asked: HeldByTask | null
+  /** The task whose end was the last one on its node before it began; `null` if none ran there. */
+  readonly freedBy: string | null
 }
 
 /** Backends keep their order, so what fits no free slot holds up what is behind it. */
 export function begunBefore(
-  { counts, states: { bounds, lanes } }: RunPass,
+  pass: RunPass,
   task: number,
   { queued, submitted, started, ended }: TaskStory,
 ): BegunBefore {
+  const { counts, states } = pass
+  const { bounds, lanes } = states
   const [from, until] = [queued ?? submitted ?? Infinity, started ?? ended ?? -Infinity]
   const requestOf = (one: number): SlotRequest | undefined =>
     bounds.requests[valueAt(bounds.requestOfTask, one)]
   const own = requestOf(task)
   const held = heldBy(own)
   const isLarger = bounds.requests.map((request) => isMore(heldBy(request), held))
-  let [count, larger, last, lastStart] = [0, 0, -1, -Infinity]
+  let [count, larger, last, first] = [0, 0, -1, -1]
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const start = valueAt(lanes.start, segment)
     if (start < from || start >= until) continue
@@ -42,11 +51,113 @@ export function begunBefore(
     count++
     if (isLarger[valueAt(bounds.requestOfTask, other)] !== true) continue
     larger++
-    if (start >= lastStart) [last, lastStart] = [other, start]
+    if (last === -1 || start >= valueAt(lanes.start, last)) last = segment
   }
-  const lastLarger =
-    last === -1 ? null : { uid: uidOf(counts.index, last), ...heldBy(requestOf(last)) }
-  return { count, larger, lastLarger }
+  for (let segment = lanes.first; segment < lanes.size && first === -1; segment++) {
+    const isOwn = valueAt(lanes.task, segment) === task
+    if (isOwn && valueAt(lanes.start, segment) >= from) first = segment
+  }
+  const freedBy = (segment: number): string | null => {
+    const before = segment === -1 ? -1 : lastEnded(pass, segment, from)
+    return before === -1 ? null : uidOf(counts.index, valueAt(lanes.task, before))
+  }
+  const lastTask = valueAt(lanes.task, last)
+  return {
+    count,
+    larger,
+    lastLarger:
+      last === -1
+        ? null
+        : {
+            uid: uidOf(counts.index, lastTask),
+            ...heldBy(requestOf(lastTask)),
+            freedBy: freedBy(last),
+          },
+    asked: isMore(held, heldBy(undefined)) ? held : null,
+    freedBy: freedBy(first),
+  }
+}
+
+/** Ends are kept as durations of 32 bits: the last digits differ. */
+const precision = 1e-3
+
+/** Of those that ended on its node after `from` and before it began, the last one; -1 for none. */
+function lastEnded({ states: { lanes } }: RunPass, segment: number, from: number): number {
+  const nodeOf = (one: number): number => valueAt(lanes.nodeOfLane, valueAt(lanes.lane, one))
+  const [node, until] = [nodeOf(segment), valueAt(lanes.start, segment) + precision]
+  const task = valueAt(lanes.task, segment)
+  let [last, latest] = [-1, from]
+  for (let one = lanes.first; one < lanes.size; one++) {
+    const end = endOf(lanes, one)
+    if (end <= latest || end > until || nodeOf(one) !== node) continue
+    if (valueAt(lanes.task, one) === task) continue
+    ;[last, latest] = [one, end]
+  }
+  return last
+}
+
+const notEnded: ReadonlySet<number> = new Set(
+  (['running', 'repeated'] as const).map((one) => outcomes.indexOf(one)),
+)
+
+function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
+  if (notEnded.has(valueAt(outcome, segment))) return Infinity
+  return valueAt(start, segment) + valueAt(seconds, segment)
+}
+
+type Lanes = RunPass['states']['lanes']
+
+/**
+ * When the slot was free that an attempt got: its worker had ended what it did before. The first
+ * attempt of a worker got the slot of another one: the latest that was free before its turn had
+ * passed, because a task behind it began. `null` where that is not known.
+ */
+export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined): number | null {
+  if (attempt === undefined) return null
+  const { lanes } = pass.states
+  const latestOf = (lane: number, until: number, task = -1): number => {
+    let latest = -Infinity
+    for (let segment = lanes.first; segment < lanes.size; segment++) {
+      if (valueAt(lanes.lane, segment) !== lane || valueAt(lanes.task, segment) === task) continue
+      const end = endOf(lanes, segment)
+      if (end > latest && end <= until) latest = end
+    }
+    return latest
+  }
+  const own = latestOf(attempt.lane, attempt.start + precision, attempt.task)
+  if (own !== -Infinity) return own
+  const next = firstBehind(pass, attempt)
+  const until =
+    next === -1
+      ? attempt.start + precision
+      : latestOf(valueAt(lanes.lane, next), valueAt(lanes.start, next) + precision) - precision
+  const node = valueAt(lanes.nodeOfLane, attempt.lane)
+  let latest = -Infinity
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    if (valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)) !== node) continue
+    const end = endOf(lanes, segment)
+    if (end > latest && end <= until) latest = end
+  }
+  return latest === -Infinity ? null : latest
+}
+
+/** The first that began before the attempt, though its turn is later; -1 for none. */
+function firstBehind({ states: { lanes, bounds } }: RunPass, attempt: SegmentView): number {
+  const { requests, requestOfTask, priorityOfTask } = bounds
+  const own = requests[valueAt(requestOfTask, attempt.task)]
+  const priority = valueAt(priorityOfTask, attempt.task)
+  let first = -1
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const task = valueAt(lanes.task, segment)
+    const start = valueAt(lanes.start, segment)
+    // Tasks have their numbers in the order in which they came.
+    if (task <= attempt.task || start >= attempt.start) continue
+    const other = requests[valueAt(requestOfTask, task)]
+    if (other?.backend !== own?.backend || other?.limit !== own?.limit) continue
+    if (valueAt(priorityOfTask, task) > priority) continue
+    if (first === -1 || start < valueAt(lanes.start, first)) first = segment
+  }
+  return first
 }
 
 function heldBy(request: SlotRequest | undefined): HeldByTask {

@@ -137,9 +137,35 @@ describe('which bound is named', () => {
   it('report: of slots and the dispatcher the one that would shorten the run most', () => {
     // Ready from the start, 1.5 s each, and 0.4 s between them.
     const tasks = queue(10).map((task, at) => ({ ...task, start: 1.9 * at, end: 1.9 * at + 1.5 }))
-    const { words } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 19 })
+    const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 19 }
+    const { words } = reportOfRun(run)
     expect(words.bound).toBe('slots')
-    expect(words.improvements[0]).toContain('With twice as many slots')
+    expect(words.sentences[0]).toBe(
+      'The slots bounded this run: 1 slot ran tasks 79 % of the time, and for 71 % of it tasks ' +
+        'waited because none was free, so more of them would have finished it earlier.',
+    )
+    expect(words.improvements[0]).toContain('With twice as many slots it')
+    const reading = { event_time: 18, node_id: 'n1', resource_scope: 'per_node', cpu_percent: 98.6 }
+    const busy = reportOf(passOver([...eventsOf(run), viewEvent('ResourceUpdate', null, reading)]))
+    expect(busy.words.sentences[0]).toMatch(
+      /none was free\. The processors were 99 % busy: more slots help only on further proc/,
+    )
+    expect(busy.words.improvements[0]).toContain('With twice as many slots and processors it')
+  })
+
+  it('report: workers that were replaced are told where ready tasks were not started', () => {
+    const { tasks, end } = boundedRuns.dispatcher
+    const nodes = [{ nodeId: 'n1', cores: 1, workers: 1 }]
+    const on = (worker: (at: number) => number): string | undefined => {
+      const own = tasks.map((task, at) => ({ ...task, worker: `n1/local/w${worker(at)}` }))
+      return reportOfRun({ nodes, tasks: own, end }).words.sentences[0]
+    }
+    expect(on(() => 1)).toMatch(
+      /^The dispatcher bounded this run: .* had not been started there\.$/,
+    )
+    expect(on((at) => at + 1)).toContain(
+      'not been started there. 4 workers were replaced, because a function timed out,',
+    )
   })
 
   it('report: a path that takes longer than the memory allows is the bound', () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { renderComparison } from '../../src/report/comparison.ts'
 import { compareWords } from '../../src/report/comparison-words.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
 import { describeRun } from '../../src/report/verdict.ts'
@@ -75,7 +76,12 @@ describe('what two runs have in common', () => {
         viewEvent('SessionEnded', null, { event_time: 1, duration_seconds: 1 }),
       ]),
     )
-    const { verdict, mood } = compareWords(cached, reportOf(passOver(events)))
+    const whole = reportOf(passOver(events))
+    const { verdict, mood } = compareWords(cached, whole)
+    const rowOf = (a: ReportData, b: ReportData): string | undefined =>
+      /<tr><td>duration<.*?<\/tr>/.exec([...renderComparison(a, b)].join(''))?.[0]
+    expect(rowOf(cached, whole)).toContain('× 40<')
+    expect(rowOf(whole, cached)).toContain('× 1/40<')
     expect(verdict).toBe(
       'Both runs have the same 40 tasks, which ended differently: all done (39 of them reused) ' +
         'in the first; all done in the second. They took 1.00 s, then 40.0 s.',

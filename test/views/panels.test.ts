@@ -121,6 +121,17 @@ describe('names', () => {
     expect(shown.names).toMatchObject([{ name: 'model-1', total: 1, running: 0, completed: 1 }])
   })
 
+  it('names: a task whose reused result a later session does not take is no reused one', () => {
+    const reused = [
+      viewEvent('TaskCreated', 'a'),
+      viewEvent('TaskCompleted', 'a', { attributes: { reused: true } }),
+    ]
+    expect(passOver(reused).names).toMatchObject([{ completed: 1, reused: 1 }])
+    const resumed = viewEvent('SessionStarted', null, { attributes: { resumed_from: 'x' } })
+    const shown = passOver([...reused, resumed, ...lifeOf('a')])
+    expect(shown.names).toMatchObject([{ total: 1, completed: 1, reused: 0 }])
+  })
+
   it('names: a task keeps its first name', () => {
     const shown = passOver([
       viewEvent('TaskCreated', 'a'),

@@ -67,9 +67,9 @@ describe('tasks of a record', () => {
       retryAt: null,
       workerFree: 4,
       away: 0,
-      begunBefore: { count: 0, larger: 0, lastLarger: null },
+      begunBefore: { count: 0, larger: 0, lastLarger: null, asked: null, freedBy: null },
       cancelReason: null,
-      reusedAt: [],
+      reuses: [],
       moved: null,
     })
     expect(explainTask(pass, 'a')).toMatchObject({ state: 'DONE', seconds: 3, nodeId: 'n1' })

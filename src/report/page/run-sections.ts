@@ -1,7 +1,7 @@
 /** The sections of a report about the run as a whole. Pure. */
 
 import { countText, rateText, secondsText, shortName, timeText } from '../../views/readable.ts'
-import type { ReportData } from '../report-data.ts'
+import { meanCpuPercent, type ReportData } from '../report-data.ts'
 import { describeRun, durationOf } from '../verdict.ts'
 import { classSharesOf, sizedBackends, slotTimeOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
@@ -211,11 +211,10 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
 }
 
 function efficiencyText(used: number | null, whose: string, nodes: ReportData['nodes']): string {
-  const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
+  const mean = meanCpuPercent(nodes)
   const slots =
     used === null ? '' : `Tasks held ${percent(used)} of the time of the slots${whose}. `
-  if (means.length === 0) return slots
-  const mean = means.reduce((sum, one) => sum + one, 0) / means.length
+  if (mean === null) return slots
   return `${slots}The processors of the nodes were ${Math.round(mean)} % busy.`
 }
 

@@ -1,6 +1,6 @@
 /**
  * Names: the tasks of each name, with counts, progress and durations. 14 bytes a task, 18
- * where tasks are retried, and 37 bytes a name beside its texts.
+ * where tasks are retried, one more where results are reused, and 37 bytes a name beside its texts.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
@@ -27,6 +27,8 @@ export interface NamesState {
   readonly reused: Column
   readonly failed: Column
   readonly canceled: Column
+  /** 1 for tasks whose end is a reused result; a later session may run them. */
+  readonly isReused: Column
   /** The latest text of a task's progress, by name. */
   readonly texts: Map<number, string>
   /** Columns with one row for each task. */
@@ -98,6 +100,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     reused: createColumn('u32'),
     failed: createColumn('u32'),
     canceled: createColumn('u32'),
+    isReused: createColumn('u8'),
     nameOfTask: createColumn('u32'),
     isWaiting: createColumn('u8'),
     percentOfTask: createColumn('u8'),
@@ -118,6 +121,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     count(state, name, event, step)
     if (step.stage === stages.completed && event.attributes['reused'] === true) {
       addToValue(state.reused, name, 1)
+      setValue(state.isReused, step.task, 1)
     }
     if (hasEnded(step.after)) recordDuration(state, event, step)
   },
@@ -158,6 +162,10 @@ function endRunning(state: NamesState): void {
 function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   const name = valueAt(state.nameOfTask, task)
   if ((earlier & stages.completed) !== 0) addToValue(state.completed, name, -1)
+  if (valueAt(state.isReused, task) !== 0) {
+    addToValue(state.reused, name, -1)
+    setValue(state.isReused, task, 0)
+  }
   if ((earlier & stages.failed) !== 0) addToValue(state.failed, name, -1)
   if ((earlier & stages.canceled) !== 0) addToValue(state.canceled, name, -1)
   setValue(state.durations, task, Number.NaN)

@@ -16,7 +16,10 @@ type RemarkKind = (typeof kinds)[number]
 export interface Remark {
   readonly kind: RemarkKind
   readonly time: number
-  /** Of an attempt its error, of a canceled task the reason. */
+  /**
+   * Of an attempt its error, of a canceled task the reason, of a reused result where it came from:
+   * `stored`, `shared` or `record`, empty if that is not told.
+   */
   readonly text: string
 }
 
@@ -39,6 +42,9 @@ export interface RemarksState {
   readonly latestOfTask: Column
   /** By the uids of this session. */
   readonly moves: Map<string, TaskMove>
+  /** The uid of the task whose reused result was told last, and where that comes from. */
+  reusedTask: string
+  source: string
 }
 
 export interface RemarksQuery {
@@ -68,6 +74,8 @@ export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
     size: 0,
     latestOfTask: createColumn('u32'),
     moves: new Map(),
+    reusedTask: '',
+    source: '',
   }),
 
   take(state, event, step) {
@@ -77,13 +85,14 @@ export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
     if (stage === 0) {
       if (task !== -1) followAttempt(state, event, task)
       else if (event.event_type === 'tutti.TaskMoved') followMove(state, event)
+      else if (event.event_type === 'tutti.ResultReused') followReuse(state, event)
       else if (step === resumption) state.moves.clear()
       return
     }
     if (stage === stages.canceled && after !== before) {
       add(state, task, 'canceled', event, textOf(event.attributes['reason']))
     } else if (stage === stages.completed && event.attributes['reused'] === true) {
-      add(state, task, 'reused', event, '')
+      add(state, task, 'reused', event, event.task_id === state.reusedTask ? state.source : '')
     }
   },
 
@@ -105,6 +114,12 @@ function followAttempt(state: RemarksState, event: ViewEvent, task: number): voi
   if (event.event_type !== 'tutti.TaskAttempt') return
   const [type, message] = [textOf(event.error_type), textOf(event.error_message)]
   add(state, task, 'attempt', event, `${type}: ${message}`)
+}
+
+/** It comes right before the end of its task. */
+function followReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
+  state.reusedTask = task_id ?? ''
+  state.source = textOf(source).slice(0, longestText)
 }
 
 function followMove({ moves }: RemarksState, { tasks, event_time, node_id }: ViewEvent): void {

@@ -103,7 +103,7 @@ describe('the order in which jobs begin', () => {
     expect([uids(functions.begun), uids(programs.begun)]).toEqual(['a', 'p'])
   })
 
-  it('jobs of other kinds pass one whose worker is replaced, if their priority is not lower', () => {
+  it('jobs of other kinds pass one whose worker is replaced, unless of lower priority', () => {
     const { scheduler, functions, programs, submit } = openScheduler({ cores: 2 })
     functions.most = 0
     functions.canPrepare = true

@@ -185,18 +185,67 @@ describe('explain: what happened to a task beside its times', () => {
       { uid: 'behind', start: 7, end: 8 },
     ]
     write('s-6.1790000000', eventsOf({ nodes, tasks, end: 9 }))
-    const expected = { count: 3, larger: 2, last_larger: { uid: 'wider', cores: 2 } }
+    const expected = {
+      count: 3,
+      larger: 2,
+      last_larger: { uid: 'wider', cores: 2, freed_by: 'wide' },
+      freed_by: 'wider',
+    }
     expect(await readJson('explain', 'behind', 's-6')).toMatchObject({ begun_before: expected })
     expect(await read('explain', 'behind', 's-6')).toContain(
       '7.00 s  waited in the queue for its turn and a free slot\n' +
-        '             3 attempts of other tasks began meanwhile; 2 of them asked for more than ' +
-        'it: the last one wider for 2 cores\n',
+        '             behind 2 larger tasks; the last, wider, asked for 2 cores, and there was ' +
+        'room when wide had ended\n',
     )
-    expect(await read('explain', 'wide', 's-6')).not.toContain('meanwhile')
+    expect(await read('explain', 'wide', 's-6')).toContain(
+      '2.00 s  waited in the queue for its turn and a free slot\n' +
+        '             it asked for 2 cores, and there was room when one had ended\n',
+    )
     const sorted = await readJson('tasks', 's-6', '--sort', 'ran', '--limit', '2')
     expect(sorted).toMatchObject({ total: 4, tasks: [{ uid: 'wide' }, { uid: 'one' }] })
     const waited = await readJson('tasks', 's-6', '--sort', 'waited', '--limit', '1')
     expect(waited).toMatchObject({ total: 4, tasks: [{ uid: 'behind' }] })
+  })
+
+  it('explain: the first task of a new worker waited in the queue for a slot', async () => {
+    const tasks = [
+      { uid: 'a', start: 1, end: 2 },
+      { uid: 'b', start: 1, end: 6, worker: 'n1/local/w2' },
+      { uid: 'c', start: 2, end: 5 },
+      { uid: 'd', start: 7, end: 8, worker: 'n1/local/w3' },
+      { uid: 'e', start: 6, end: 9 },
+    ]
+    write('s-9.1790000000', eventsOf({ nodes, tasks, end: 9 }))
+    // Nothing had run before: its worker started.
+    expect(await readJson('explain', 'b', 's-9')).toMatchObject({ waits: { queue: 0, start: 1 } })
+    // A worker of another task that is behind it had been free at 5 s, when w3 was started for it.
+    expect(await readJson('explain', 'd', 's-9')).toMatchObject({ waits: { queue: 2, start: 5 } })
+    const inTurn = tasks.filter(({ uid }) => uid !== 'e')
+    write('s-10.1790000000', eventsOf({ nodes, tasks: inTurn, end: 9 }))
+    expect(await readJson('explain', 'd', 's-10')).toMatchObject({ waits: { queue: 6, start: 1 } })
+    expect(await read('explain', 'd', 's-10')).toContain('1.00 s  until its worker began with it\n')
+  })
+
+  it('explain: waits between attempts are not told as those of an earlier session', async () => {
+    const first = eventsOf({
+      nodes,
+      tasks: [{ uid: 'h', start: 1, end: 2, endType: 'TaskFailed' }],
+      end: 9,
+    })
+    const second = continued([{ uid: 'h', start: 1, end: 5 }], 13)
+    const attempt = { event_time: 15, retry_at: 16, error_type: 'Error', error_message: '', ...on }
+    write('s-11.1790000000', first)
+    const resumed = inOrder([
+      ...second,
+      viewEvent('tutti.TaskAttempt', 'h', attempt),
+      viewEvent('tutti.AttemptStarted', 'h', { event_time: 17, ...on }),
+    ]).map((event) =>
+      event.event_type === 'SessionStarted'
+        ? { ...event, attributes: { resumed_from: 's-11.1790000000.telemetry.jsonl' } }
+        : event,
+    )
+    write('s-11.1790000013', resumed)
+    expect(await read('explain', 'h', 's-11')).toContain('2.00 s  waited between its attempts\n')
   })
 
   it('explain: a task whose result a later session took says so', async () => {
@@ -216,10 +265,27 @@ describe('explain: what happened to a task beside its times', () => {
     expect(await readJson('status', 's-4')).toMatchObject({ reused: 0 })
     // Its session took it from the cache.
     const [, ...cached] = reused
-    write('s-7.1790000000', cached)
+    const told = cached.flatMap((event) =>
+      event.event_type === 'TaskCompleted'
+        ? [
+            viewEvent('tutti.ResultReused', 'f', {
+              event_time: event.event_time,
+              source: 'stored',
+            }),
+            event,
+          ]
+        : [event],
+    )
+    write('s-7.1790000000', told)
+    expect(await readJson('explain', 'f', 's-7')).toMatchObject({ reused_from: ['stored'] })
+    expect(await read('explain', 'f', 's-7')).toMatch(
+      /reused at .*: its result was taken from the cache, it did not run\n/,
+    )
     expect(await readJson('status', 's-7')).toMatchObject({ reused: 1, names: [{ reused: 1 }] })
     expect(await read('status', 's-7')).toContain('1 task: 1 done (1 of them reused), 0 failed')
-    expect(await read('explain', 'f', 's-4')).toMatch(/reused at .*: its result was taken/)
+    expect(await read('explain', 'f', 's-4')).toMatch(
+      /reused at .*: its result was taken, it did not run again\n/,
+    )
   })
 
   it('status: a task between two attempts does not count as running', async () => {

@@ -49,7 +49,8 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
       is_earlier: one.isEarlier,
     })),
     cancel_reason: task.cancelReason,
-    reused_at: task.reusedAt,
+    reused_at: task.reuses.map(({ time }) => time),
+    reused_from: task.reuses.map(({ source }) => source),
     moved: task.moved === null ? null : { time: task.moved.time, node_id: task.moved.nodeId },
     waits_for: task.waitsFor,
     tasks_ahead: task.ahead,
@@ -71,18 +72,20 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   ])
 }
 
-const begunFields = ({ begunBefore: { count, larger, lastLarger } }: TaskExplanation): object => ({
-  count,
-  larger,
+const begunFields = ({ begunBefore }: TaskExplanation): object => ({
+  count: begunBefore.count,
+  larger: begunBefore.larger,
   last_larger:
-    lastLarger === null
+    begunBefore.lastLarger === null
       ? null
       : {
-          uid: lastLarger.uid,
-          cores: lastLarger.cores,
-          gpus: lastLarger.gpus,
-          memory_mb: lastLarger.memoryMb,
+          uid: begunBefore.lastLarger.uid,
+          cores: begunBefore.lastLarger.cores,
+          gpus: begunBefore.lastLarger.gpus,
+          memory_mb: begunBefore.lastLarger.memoryMb,
+          freed_by: begunBefore.lastLarger.freedBy,
         },
+  freed_by: begunBefore.freedBy,
 })
 
 /** A uid that is shortened to what is unique. */

@@ -4,6 +4,7 @@ import { countText, firstLine, numberText, secondsText, timeText } from '../../.
 import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
 import { textAt } from '../../../views/columns.ts'
 import type { TaskExplanation } from '../../../views/tasks.ts'
+import type { HeldByTask } from '../../../views/turns.ts'
 import type { OpenRecord } from '../open-record.ts'
 
 /** In seconds; `null` for what has not happened. Together they are the life of the task. */
@@ -12,9 +13,9 @@ export interface Waits {
   readonly dependencies: number | null
   /** Until a backend was chosen and had it in its queue. */
   readonly routing: number | null
-  /** Until its worker was free. */
+  /** Until a slot was free for it. */
   readonly queue: number | null
-  /** Until it began there. */
+  /** Until its worker began with it. */
   readonly start: number | null
   /** All attempts of the session in which it ended. */
   readonly run: number | null
@@ -80,9 +81,9 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
     ...row('until a backend had it in its queue', waits.routing),
     ...row('waited in the queue for its turn and a free slot', waits.queue),
     ...turnLines(task, waits),
-    ...row('until it began there', waits.start),
+    ...row('until its worker began with it', waits.start),
     ...row('ran', waits.run),
-    ...(waits.retries === 0 ? [] : row(betweenText(attempts), waits.retries)),
+    ...(waits.retries === 0 ? [] : row(betweenText(task), waits.retries)),
     ...(waits.away === 0 ? [] : row('while no process of the run was there', waits.away)),
     ...(story.ended === null ? [] : [`  ended ${timeText(story.ended, story.created)}`]),
   ]
@@ -91,26 +92,35 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
 /** A shorter wait needs no reason. */
 const shortestWait = 0.001
 
-/** Which larger tasks it is known to have waited behind. */
+/** What it asked for, the larger tasks that it waited behind, and whose end made room. */
 function turnLines({ begunBefore }: TaskExplanation, { queue }: Waits): string[] {
-  const { count, larger, lastLarger } = begunBefore
-  if (queue === null || queue < shortestWait || lastLarger === null) return []
-  const began = `${countText(count, 'attempt')} of other tasks began meanwhile`
-  const { uid, cores, gpus, memoryMb } = lastLarger
-  const asked = [
+  const { larger, lastLarger, asked, freedBy } = begunBefore
+  if (queue === null || queue < shortestWait) return []
+  const room = (uid: string | null): string =>
+    uid === null ? '' : `, and there was room when ${uid} had ended`
+  const lines: string[] = []
+  if (lastLarger !== null) {
+    const { uid } = lastLarger
+    const before =
+      larger === 1
+        ? `behind ${uid}, which`
+        : `behind ${numberText(larger)} larger tasks; the last, ${uid},`
+    lines.push(`${before} asked for ${askedText(lastLarger)}${room(lastLarger.freedBy)}`)
+  }
+  if (asked !== null) lines.push(`it asked for ${askedText(asked)}${room(freedBy)}`)
+  return lines.map((line) => ' '.repeat(13) + line)
+}
+
+const askedText = ({ cores, gpus, memoryMb }: HeldByTask): string =>
+  [
     countText(cores, 'core'),
     ...(gpus > 0 ? [countText(gpus, 'gpu')] : []),
     ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
-  ]
-  const which = larger === 1 ? uid : `the last one ${uid}`
-  return [
-    `${' '.repeat(13)}${began}; ${numberText(larger)} of them asked for more than it: ` +
-      `${which} for ${asked.join(', ')}`,
-  ]
-}
+  ].join(', ')
 
-const betweenText = (attempts: TaskExplanation['attempts']): string =>
-  attempts.some(({ isEarlier }) => isEarlier)
+/** The attempts before it was made again count for no wait. */
+const betweenText = ({ attempts, story }: TaskExplanation): string =>
+  attempts.some(({ isEarlier, start }) => isEarlier && start >= story.created)
     ? 'between attempts, and in attempts that ended with an earlier session'
     : 'waited between its attempts'
 
@@ -133,7 +143,9 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
 }
 
 /** What happened to it beside its attempts. */
-export function remarkLines({ cancelReason, moved, reusedAt, story }: TaskExplanation): string[] {
+export function remarkLines(task: TaskExplanation): string[] {
+  const { attempts, cancelReason, moved, reuses, story } = task
+  const again = attempts.length === 0 ? '' : ' again'
   return [
     ...(moved === null
       ? []
@@ -141,11 +153,18 @@ export function remarkLines({ cancelReason, moved, reusedAt, story }: TaskExplan
     ...(cancelReason === null || cancelReason === ''
       ? []
       : [`  canceled: ${firstLine(cancelReason, 200)}`]),
-    ...reusedAt.map(
-      (time) =>
-        `  reused at ${timeText(time, story.created)}: its result was taken, it did not run`,
-    ),
+    ...reuses.map(({ time, source }) => {
+      const from = sourceTexts[source] ?? ''
+      const at = timeText(time, story.created)
+      return `  reused at ${at}: its result was taken${from}, it did not run${again}`
+    }),
   ]
+}
+
+const sourceTexts: Readonly<Record<string, string>> = {
+  stored: ' from the cache',
+  shared: ' from an equal call',
+  record: ' from the record',
 }
 
 export function waitingLines(record: OpenRecord, task: TaskExplanation): string[] {
