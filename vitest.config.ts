@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os'
+import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 import { byRun, hangMs, isHpcRun } from './test/long-run.ts'
@@ -10,15 +11,27 @@ const filesIn = (folder: string): string[] => kinds.map((kind) => `${folder}/**/
 
 /** Their tests look at the children of their process, which would be those of other files, too. */
 const withChildren = ['test/backends', 'test/cluster', 'test/hpc']
+/** Folders of these whose tests do not. */
+const withoutChildren = [
+  'test/cluster/agent',
+  'test/cluster/driver',
+  'test/cluster/wire',
+  'test/hpc/pilots',
+  'test/hpc/slurm',
+]
+
+/**
+ * Commands, agents and workers that tests start run the sources. With a cache of stripped and
+ * compiled modules they start as fast as the build: the tests need half the CPU time. In the
+ * environment of this process it also holds for the processes that vitest starts.
+ */
+process.env['NODE_COMPILE_CACHE'] ??= fileURLToPath(new URL('.cache/modules', import.meta.url))
 
 export default defineConfig({
   test: {
     pool: 'forks',
     // Many tests wait for processes and deadlines: two cores are a third idle with three files.
     maxWorkers: availableParallelism() + (isHpcRun ? 3 : 2),
-    // Commands, agents and workers that tests start run the sources. With a cache of stripped and
-    // compiled modules they start as fast as the build: the tests need half the CPU time.
-    env: { NODE_COMPILE_CACHE: fileURLToPath(new URL('.cache/modules', import.meta.url)) },
     reporters: ['./scripts/test-reporter.ts'],
     testTimeout: hangMs,
     hookTimeout: hangMs,
@@ -26,7 +39,11 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: 'a process for each file', include: withChildren.flatMap(filesIn) },
+        test: {
+          name: 'a process for each file',
+          include: withChildren.flatMap(filesIn),
+          exclude: withoutChildren.map((folder) => `${folder}/**`),
+        },
       },
       {
         extends: true,
@@ -34,8 +51,11 @@ export default defineConfig({
           name: 'shared processes',
           // A new process for each of the files costs a fifth of the CPU time of all tests.
           isolate: false,
-          include: filesIn('test'),
-          exclude: withChildren.map((folder) => `${folder}/**`),
+          include: [
+            ...kinds.map((kind) => `test/*.${kind}.ts`),
+            ...filesIn(`test/!(${withChildren.map((one) => basename(one)).join('|')})`),
+            ...withoutChildren.flatMap(filesIn),
+          ],
         },
       },
     ],

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
+import { afterAll, onTestFinished } from 'vitest'
 import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
 import { findAgents } from '../../src/cluster/agent-list.ts'
 import { type NatsServer, startNatsServer } from '../../src/cluster/broker/nats-server.ts'
@@ -27,8 +27,18 @@ export interface TestCluster {
 
 const isWatcher = (pid: number): boolean => commandOf(pid).includes('watcher-program')
 
+type AtEnd = (end: () => void | Promise<void>) => void
+
 /** A process of `tutti agent`, which ends with the test. */
-export async function startAgentOf(
+export const startAgentOf = (
+  url: string,
+  folder: string,
+  name: string,
+  ...args: readonly string[]
+): Promise<RunningCommand> => startAgentUntil(onTestFinished, url, folder, name, ...args)
+
+async function startAgentUntil(
+  atEnd: AtEnd,
   url: string,
   folder: string,
   name: string,
@@ -39,27 +49,56 @@ export async function startAgentOf(
   const connection = ['--connect', url, '--token-file', tokenFile]
   const command = startCommand(['agent', ...connection, '--name', name, ...args])
   const { child } = command
-  onTestFinished(() => void child.kill('SIGKILL'))
+  atEnd(() => void child.kill('SIGKILL'))
   await command.seen('is connected')
   // Its watcher tells for seconds that it was killed, also when the server is gone.
   const watchers = childrenOf(child.pid ?? 0).filter(isWatcher)
-  onTestFinished(() => watchers.filter(isWatcher).forEach((pid) => process.kill(pid, 'SIGKILL')))
+  atEnd(() => watchers.filter(isWatcher).forEach((pid) => process.kill(pid, 'SIGKILL')))
   return command
 }
 
 /** Everything ends with the test. */
-export async function startTestCluster(): Promise<TestCluster> {
+export const startTestCluster = (): Promise<TestCluster> => startClusterUntil(onTestFinished)
+
+/**
+ * A server and agents for all tests that let them live and close their sessions. Started by the
+ * first call; each test gets a folder of its own.
+ */
+export function sharedTestCluster(...agents: readonly string[]): () => Promise<TestCluster> {
+  const ends: (() => void | Promise<void>)[] = []
+  let starting: Promise<TestCluster> | null = null
+  afterAll(async () => {
+    for (const end of ends.toReversed()) await end()
+  })
+  const start = async (): Promise<TestCluster> => {
+    const cluster = await startClusterUntil((end) => void ends.push(end))
+    for (const name of agents) await cluster.agent(name, '--cores', '1')
+    return cluster
+  }
+  return async () => {
+    starting ??= start()
+    const folder = makeFolder(onTestFinished)
+    return { ...(await starting), folder }
+  }
+}
+
+function makeFolder(atEnd: AtEnd): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-cluster-'))
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  atEnd(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+async function startClusterUntil(atEnd: AtEnd): Promise<TestCluster> {
+  const folder = makeFolder(atEnd)
   const server = await startNatsServer({ token, clock: systemClock })
-  onTestFinished(() => server.close())
+  atEnd(() => server.close())
   const tokenFile = join(folder, 'token')
   writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 })
   return {
     server,
     folder,
     tokenFile,
-    agent: (name, ...args) => startAgentOf(server.url, folder, name, ...args),
+    agent: (name, ...args) => startAgentUntil(atEnd, server.url, folder, name, ...args),
     async agents() {
       return (await findAgents({ servers: server.url, token })).agents
     },

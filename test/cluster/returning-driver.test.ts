@@ -10,7 +10,7 @@ import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startTestCluster, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { token, useOf } from './test-token.ts'
@@ -18,6 +18,9 @@ import { keysOfSession, storedNames, storedObjects, watchReads } from './stored-
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 const defaultCount = 40
+
+/** For tests in which the driver alone is killed. */
+const livingCluster = sharedTestCluster('first', 'second')
 
 function lines(file: string): string[] {
   try {
@@ -32,9 +35,7 @@ describe('a driver that is killed and started again with its session id', () => 
     ['its own', {}],
     ['that of the record it resumes', { resumes: true }],
   ])('begins nothing that runs or has ended, and gets all results: %s', async (_, settings) => {
-    const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
-    await cluster.agent('second', '--cores', '1')
+    const cluster = await livingCluster()
     const start = () => {
       const given = JSON.stringify(settings)
       const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
@@ -57,9 +58,7 @@ describe('a driver that is killed and started again with its session id', () => 
 })
 
 it('counts attempts of an earlier start, and begins nothing beside a retried task', async () => {
-  const cluster = await startTestCluster()
-  await cluster.agent('first', '--cores', '1')
-  await cluster.agent('second', '--cores', '1')
+  const cluster = await livingCluster()
   const given = JSON.stringify({ hasFailing: true })
   const start = () => {
     const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
@@ -162,9 +161,7 @@ describe('a driver that is killed at seeded moments and started again each time'
     'runs everything once, and leaves nothing in the broker: seed %i',
     async (own) => {
       const random = createRandom(own)
-      const cluster = await startTestCluster()
-      await cluster.agent('first', '--cores', '1')
-      await cluster.agent('second', '--cores', '1')
+      const cluster = await livingCluster()
       const kills = byRun(3, 10)
       // More than is done until the last kill: a driver that has ended would begin anew.
       const count = kills * 60
@@ -197,9 +194,7 @@ describe('a driver that is killed at seeded moments and started again each time'
 })
 
 it('reads each end that an earlier start has left once', async () => {
-  const cluster = await startTestCluster()
-  await cluster.agent('first', '--cores', '1')
-  await cluster.agent('second', '--cores', '1')
+  const cluster = await livingCluster()
   const given = JSON.stringify({ count: 200, taskMs: 20 })
   const start = () => {
     const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
