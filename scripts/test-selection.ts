@@ -16,6 +16,8 @@ const starters = [
   'node:http',
   'node:timers',
   'dist/',
+  'step-progress.mjs',
+  'startLocalCluster',
   'systemClock',
   'setTimeout',
   'setInterval',
@@ -39,9 +41,10 @@ export function testFiles(): string[] {
   return tests.map((name) => posix.join('test', name.replaceAll('\\', '/'))).toSorted()
 }
 
-/** Whether the test belongs to `npm run test:quick`. */
+/** Whether the test belongs to `npm run test:quick`: also not one whose counts are large. */
 export function isQuick(path: string): boolean {
-  return !mentions(path, starters, new Set())
+  const hasCounts = readFileSync(path, 'utf8').includes('byRun(')
+  return !hasCounts && !mentions(path, starters, new Set())
 }
 
 /** Whether the test belongs to `npm run test:loaded`. */
