@@ -66,7 +66,7 @@ export interface ClusterBackendOptions extends BrokerOptions {
   readonly lossSeconds?: number
   /** How long agents go on with the tasks of a driver that is gone. Default 60. */
   readonly ownerTtlSeconds?: number
-  /** How long the broker keeps ends that no driver has taken. Default 86,400. */
+  /** How long the broker keeps ends for a driver that is started again. Default 86,400. */
   readonly resultTtlSeconds?: number
   /** The largest node that may come: what it could run is not refused at submission. */
   readonly largestNode?: Partial<NodeFacts>

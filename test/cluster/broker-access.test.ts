@@ -1,5 +1,5 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -38,9 +38,15 @@ async function expectWork(
   expect(await task).toBe('reached')
 }
 
-/** It takes connections, and says nothing. */
-async function startSilentServer(): Promise<string> {
-  const server = createServer()
+const greeting = 'INFO {"server_id":"x","version":"2.9.10","max_payload":1048576}\r\n'
+
+/** It takes connections, and says nothing else. */
+async function startGreetingServer(greet: (client: Socket) => void): Promise<string> {
+  const server = createServer((client) => {
+    onTestFinished(() => void client.destroy())
+    client.on('error', () => {})
+    greet(client)
+  })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   onTestFinished(() => void server.close())
   const address = server.address()
@@ -250,10 +256,31 @@ describe('the broker is reached', () => {
   })
 
   it('or given up when none of several servers answers', async () => {
-    const silent = await Promise.all([1, 2, 3].map(() => startSilentServer()))
+    const silent = await Promise.all([1, 2, 3].map(() => startGreetingServer(() => {})))
     await expect(ClusterBackend.create({ servers: silent, token })).rejects.toMatchObject({
       code: 'BrokerUnavailableError',
       message: `the broker at ${silent.join(', ')} cannot be used: it does not answer`,
+    })
+  })
+
+  it.each([
+    ['no server of NATS', (client: Socket) => client.write('220 mail'), 'no server of NATS'],
+    ['ended by the server', (client: Socket) => client.end(greeting), 'ends the connection'],
+  ])('or given up at once when it is %s', async (_, greet, why) => {
+    const servers = await startGreetingServer(greet)
+    await expect(ClusterBackend.create({ servers, token })).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: expect.stringContaining(why) as string,
+    })
+  })
+
+  it('or given up at once when it takes no more connections', async () => {
+    const { url: servers } = await startServer({ settings: 'max_connections: 1' })
+    const backend = await ClusterBackend.create({ servers, token })
+    onTestFinished(() => backend.close())
+    await expect(ClusterBackend.create({ servers, token })).rejects.toMatchObject({
+      message: `the broker at ${servers} cannot be used: maximum connections exceeded`,
+      hint: expect.stringContaining('max_connections') as string,
     })
   })
 

@@ -206,6 +206,7 @@ describe('a store that is smaller than a value', () => {
       objects: 'objects',
       patienceMs: () => Infinity,
       openStream: () => Promise.resolve(),
+      makeRoom() {},
       onProblem() {},
     })
     const data = new Uint8Array(4_000_000)

@@ -9,10 +9,10 @@ import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentOf, startTestCluster } from './agents.ts'
-import { large, work } from './fixtures/cluster-tasks.ts'
+import { large, largeWork, work } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
 import { processesWith } from './processes.ts'
-import { namesOfSession, storedNames } from './stored-names.ts'
+import { fillStore, namesOfSession, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -177,13 +177,17 @@ describe('a broker whose disk is full', () => {
   it('throttles the session and loses nothing', async () => {
     const server = new RestartableServer(await freePort())
     const store = `store_dir: "${server.folder}/store"`
-    server.configure({ jetstream: `jetstream { ${store}, max_file_store: 120KB }\n` })
+    server.configure({ jetstream: `jetstream { ${store}, max_file_store: 2MB }\n` })
     await server.start()
     await startAgentOf(server.url, server.folder, 'only', '--cores', '2')
     const backend = await ClusterBackend.create({ servers: server.url, token })
     const session = new Session([backend])
     onTestFinished(() => session.close())
     const telemetry = await session.startTelemetry()
+    const first = new ComputeTask({ function: large, args: [new Uint8Array(10)] })
+    await session.submitTasks([first])
+    await first
+    await fillStore(server.url, Infinity)
     const throttled: string[] = []
     telemetry.subscribe((event) => {
       if (event.event_type === 'tutti.BackendThrottled') throttled.push(event.reason)
@@ -198,6 +202,35 @@ describe('a broker whose disk is full', () => {
     await server.start()
     await session.waitTasks(tasks)
     expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+  })
+
+  it('goes on with a session that has more ends than the store takes', async () => {
+    const server = new RestartableServer(await freePort(), { storeLimit: '6MB' })
+    await server.start()
+    const names = ['one', 'two']
+    for (const name of names) {
+      await startAgentOf(server.url, server.folder, name, '--cores', '1', '--label', `is=${name}`)
+    }
+    const backend = await ClusterBackend.create({ servers: server.url, token })
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    await session.startTelemetry({ checkpointPath: server.folder })
+    const begun = join(server.folder, 'begun')
+    // What the first has stored makes room for the second.
+    for (const name of names) {
+      const resources = { labels: { is: name } }
+      const tasks = Array.from({ length: 150 }, () => {
+        return new ComputeTask({ function: largeWork, args: [begun, 60_000], resources })
+      })
+      await session.submitTasks(tasks)
+      const values = await Promise.all(tasks)
+      expect(new Set(values.map(({ length }) => length))).toEqual(new Set([60_000]))
+    }
+    expect(lines(begun)).toHaveLength(300)
+    // The driver has to store it, and agents have the room.
+    const last = new ComputeTask({ function: large, args: [new Uint8Array(2_000_000)] })
+    await session.submitTasks([last])
+    expect(await last).toHaveLength(2_000_000)
   })
 })
 

@@ -109,6 +109,7 @@ export class AgentSession implements BackendListener {
       run: () => this.#attach.run,
       resultTtlSeconds: () => this.#attach.resultTtlSeconds,
       patienceMs: () => this.#attach.agentTimeoutSeconds * 1000,
+      isRecorded: (message) => this.outbox.isRecorded(message),
       onProblem: (error) => this.outbox.block(error),
     })
     const { objects } = this.#store
@@ -121,9 +122,8 @@ export class AgentSession implements BackendListener {
       epoch: this.endsEpoch,
       key: () => this.#keys.toDriver,
       subject: this.subjects.endsOf(self.name),
-      objects,
+      store: this.#store,
       ahead: () => options.offer(this).ahead,
-      openStream: () => this.#store.openStream(),
       isDriverHeard: () => this.driver.isHeard,
       onFlush: () => this.#reports.sendEvents(),
       untoldEvents: () => this.driver.untoldEvents,
@@ -132,7 +132,7 @@ export class AgentSession implements BackendListener {
     })
     this.#reports = new SessionReports({
       clock,
-      head: () => ({ offer: options.offer(this), endMessages: this.outbox.messages }),
+      head: () => ({ offer: options.offer(this), ...this.outbox.state }),
       limitBytes: () => payloadLimit(broker.maxPayload),
       link: () => this.driver,
       onDropped: options.onDroppedEvent,

@@ -281,7 +281,7 @@ export class Agent {
       // An end that no message has yet is told as a job: the driver waits for it.
       held: [...session.held.jobs, ...session.outbox.untold],
       endsEpoch: session.endsEpoch,
-      endMessages: session.outbox.messages,
+      endMessages: session.outbox.state.endMessages,
       unrecorded: session.outbox.unrecorded,
     }
   }

@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import type { Broker } from '../broker/broker.ts'
+import { type Broker, isNoRoom } from '../broker/broker.ts'
 import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
@@ -11,14 +11,14 @@ import {
   type EndedAttempt,
   type EndReport,
   halvesOfTold,
-  isCompletion,
+  packEnds,
   toEnd,
   toWireEnd,
 } from '../wire/ends.ts'
-import { type Key, sealBytes, signAgain } from '../wire/envelope.ts'
+import { type Header, type Key, sealBytes, signAgain } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
-import { packCompletions, type WireCompletion } from '../wire/completions.ts'
 import type {
+  AgentReport,
   Beat,
   DriverMessage,
   EndsMessage,
@@ -31,6 +31,16 @@ import type { HeldAttempts } from './held-attempt.ts'
 import { type EndsData, KeptEnds } from './kept-ends.ts'
 import { LargeEnds } from './large-ends.ts'
 
+/** Where ends are stored. */
+export interface EndsStore {
+  /** For values that are too large for a message. */
+  readonly objects: StoredObjects
+  /** Creates the stream again, if the server has lost it. `false`: it has none for this run. */
+  openStream(): Promise<boolean>
+  /** Removes what the stream need not have; `false` if there is no such thing. */
+  makeRoom(): Promise<boolean>
+}
+
 export interface EndsOutboxOptions {
   readonly agent: string
   /** Names this outbox: its messages are counted from 1. */
@@ -38,13 +48,10 @@ export interface EndsOutboxOptions {
   readonly key: () => Key
   readonly subject: string
   readonly broker: Broker
-  /** For values that are too large for a message. */
-  readonly objects: StoredObjects
+  readonly store: EndsStore
   readonly clock: Clock
   /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
-  /** Creates the stream again, if the server has lost it. `false`: it has none for this run. */
-  readonly openStream: () => Promise<boolean>
   /** Whether the session goes on, as far as is known: its stream is there, and its own. */
   readonly isDriverHeard: () => boolean
   /** Called before ends are sent. */
@@ -57,9 +64,9 @@ export interface EndsOutboxOptions {
   readonly onProblem: (error: unknown) => void
 }
 
+type StreamNews = Pick<Beat, 'agents' | 'lostStreams' | 'needsRoom'>
 type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
-type Missing = Extract<DriverMessage, { kind: 'missing' }>
 
 /** Above this rate, ends that come within this time of the last message share the next one. */
 const busyPerSecond = 2000
@@ -84,7 +91,8 @@ export class EndsOutbox {
   #sent = 0
   readonly #kept = new KeptEnds()
   #settled: PromiseWithResolvers<void> | null = null
-  #isBlocked = false
+  /** Why the broker does not store messages. */
+  #problem: unknown = null
   #isClosed = false
   #limit: { readonly ms: number; readonly fromMs: number } | null = null
   #progressedMs = -Infinity
@@ -94,14 +102,14 @@ export class EndsOutbox {
   constructor(options: EndsOutboxOptions) {
     this.#options = options
     this.#large = new LargeEnds({
-      objects: options.objects,
+      objects: options.store.objects,
       isSmall: (end) => this.#isSmall(this.#serialize([end])),
     })
   }
 
   /** Whether the broker refuses to store messages, such as when its disk is full. */
   get isBlocked(): boolean {
-    return this.#isBlocked
+    return this.#problem !== null
   }
 
   /** Whether there is no room for the ends of anything that is begun now. */
@@ -109,9 +117,10 @@ export class EndsOutbox {
     return this.#kept.isFull
   }
 
-  /** How many messages were sent. */
-  get messages(): number {
-    return this.#sent
+  /** As the driver is told of it. */
+  get state(): Pick<AgentReport, 'endMessages' | 'needsRoom'> {
+    const needsRoom = [this.#problem, (this.#problem as Error | null)?.cause].some(isNoRoom)
+    return { endMessages: this.#sent, needsRoom }
   }
 
   /** Messages whose ends no driver has recorded, and which can be sent again. */
@@ -172,8 +181,9 @@ export class EndsOutbox {
    * Says how many agents the session has: the driver takes a message of each of them. A stream that
    * was lost does not have what was sent meanwhile; the server tells nobody.
    */
-  takeBeat({ agents, lostStreams }: Pick<Beat, 'agents' | 'lostStreams'>): void {
+  takeBeat({ agents, lostStreams, needsRoom }: StreamNews): void {
     this.#agents = agents
+    if (needsRoom) void this.#options.store.makeRoom()
     if (lostStreams === this.#lostStreams) return
     this.#lostStreams = lostStreams
     this.resend()
@@ -190,15 +200,19 @@ export class EndsOutbox {
 
   /**
    * What the driver has recorded is not kept here. Returns the tasks. The stream keeps the messages
-   * until the session is closed, for a later start of the driver.
+   * until the session is closed, for a later start of the driver, unless it lacks the room.
    */
   recorded({ through, taken }: Recorded): readonly string[] {
     this.#kept.taken(taken)
     return this.#kept.recorded(through)
   }
 
+  isRecorded({ epoch, number }: Pick<Header, 'epoch' | 'number'>): boolean {
+    return epoch === this.#options.epoch && this.#kept.isRecorded(number)
+  }
+
   /** The driver misses messages that the stream had: the server has lost them. */
-  sendAgain({ from, to }: Missing): void {
+  sendAgain({ from, to }: Extract<DriverMessage, { kind: 'missing' }>): void {
     for (const message of this.#kept.takeLost(from, to)) void this.#storeAgain(message)
   }
 
@@ -252,7 +266,7 @@ export class EndsOutbox {
   /** The broker does not store what it is sent. */
   block(error: unknown): void {
     this.#options.onProblem(error)
-    this.#isBlocked = true
+    this.#problem = error
   }
 
   /** Sends nothing more, and forgets what is kept. */
@@ -317,14 +331,15 @@ export class EndsOutbox {
     if (!isDriverHeard() && !(await this.#openStream(number))) return
     try {
       await broker.store.append(subject, data, appendMs)
-      this.#isBlocked = false
+      this.#problem = null
       if (!this.#kept.isUnstored(number)) return
       this.#kept.stored(number)
       this.#progressed()
     } catch (error) {
       if (!this.#kept.isUnstored(number)) return
-      if (broker.isConnected) this.block(error)
-      await sleep(this.#options.clock, retryMs)
+      const hasRoom = isNoRoom(error) && (await this.#options.store.makeRoom())
+      if (broker.isConnected && !hasRoom) this.block(error)
+      if (!hasRoom) await sleep(this.#options.clock, retryMs)
       if (await this.#openStream(number)) void this.#append(message)
     }
   }
@@ -334,16 +349,16 @@ export class EndsOutbox {
    * it again. `false` when the message is stored or given up meanwhile.
    */
   async #openStream(number: number): Promise<boolean> {
-    const { openStream, clock } = this.#options
+    const { store, clock } = this.#options
     for (; this.#kept.isUnstored(number); await sleep(clock, retryMs)) {
-      if (await openStream().catch(() => true)) return true
+      if (await store.openStream().catch(() => true)) return true
     }
     return false
   }
 
   /** A message that the server has lost, and with it what it names. */
   async #storeAgain(message: EndsData): Promise<void> {
-    const { objects } = this.#options
+    const { objects } = this.#options.store
     try {
       for (const object of message.objects) await objects.put(object)
     } catch {
@@ -356,7 +371,7 @@ export class EndsOutbox {
   /** What is too large for a message is stored before. Waits while the broker does not take it. */
   async #sendLarge(end: WireEnd): Promise<void> {
     const stored = await this.#large.store(end)
-    if (stored?.isWhole === true) this.#isBlocked = false
+    if (stored?.isWhole === true) this.#problem = null
     if (stored !== null) this.#publish([stored.end], this.#serialize([stored.end]), stored.objects)
     this.#large.sent(end)
     this.#progressed()
@@ -377,16 +392,9 @@ export class EndsOutbox {
   }
 
   #toMessage(all: readonly End[]): EndsMessage {
-    const completions: WireCompletion[] = []
-    const ends: WireEnd[] = []
-    for (const end of all) {
-      if (isCompletion(end)) completions.push(end)
-      else ends.push(end)
-    }
     const { agent, ahead, untoldEvents } = this.#options
-    const columns = packCompletions(completions)
     const events = untoldEvents()
-    const message = { kind: 'ends', agent, ahead: ahead(), completions: columns, ends } as const
+    const message = { kind: 'ends', agent, ahead: ahead(), ...packEnds(all) } as const
     return events === undefined ? message : { ...message, events }
   }
 }

@@ -28,6 +28,7 @@ export class KeptEnds {
   readonly #messages = new Map<number, KeptMessage>()
   #bytes = 0
   #takenThrough = 0
+  #recordedThrough = 0
 
   add(content: EndsData): void {
     this.#messages.set(content.number, { content, uids: content.uids, isStored: false })
@@ -83,6 +84,7 @@ export class KeptEnds {
 
   /** The driver has recorded all ends in messages up to this number. Returns their tasks. */
   recorded(through: number): readonly string[] {
+    this.#recordedThrough = Math.max(this.#recordedThrough, through)
     const uids: string[] = []
     for (const [number, message] of this.#messages) {
       if (number > through) break
@@ -93,6 +95,11 @@ export class KeptEnds {
       uids.push(...message.uids)
     }
     return uids
+  }
+
+  /** Whether neither the driver nor this agent needs the message any more. */
+  isRecorded(number: number): boolean {
+    return number <= this.#recordedThrough && !this.#messages.has(number)
   }
 
   /** The driver has got all ends in messages up to this number, with their values. */

@@ -16,7 +16,7 @@ import type { HeldAttempt } from './held-attempt.ts'
 
 export interface SessionReportsOptions {
   readonly clock: Clock
-  readonly head: () => Pick<AgentReport, 'offer' | 'endMessages'>
+  readonly head: () => Pick<AgentReport, 'offer' | 'endMessages' | 'needsRoom'>
   /** How large a payload may be. */
   readonly limitBytes: () => number
   readonly link: () => ReportLink

@@ -5,7 +5,7 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
-import { type Keys, noHeader, seal } from '../wire/envelope.ts'
+import { type Header, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
 import { decodeSpec } from '../wire/job-batches.ts'
 import type { AgentNote, AgentStart, WireJob } from '../wire/messages.ts'
 import { askOwner } from '../wire/owner-question.ts'
@@ -26,6 +26,8 @@ export interface SessionStoreOptions {
   readonly resultTtlSeconds: () => number
   /** How long an object is refused before it counts as larger than the store. */
   readonly patienceMs: () => number
+  /** Whether the driver has all ends of a message of this agent, and needs them no more. */
+  readonly isRecorded: (message: Header) => boolean
   /** The broker does not store what it is sent. */
   readonly onProblem: (error: unknown) => void
 }
@@ -40,6 +42,9 @@ export class SessionStore {
   readonly #cluster: Keys
   readonly #subjects: SessionSubjects
   readonly #stream: SessionStream
+  #makingRoom: Promise<boolean> | null = null
+  /** Where the stream is looked at next for what can be removed. */
+  #roomFrom = 1
 
   constructor(options: SessionStoreOptions) {
     const { broker, clock, cluster, subjects, run, resultTtlSeconds, patienceMs, onProblem } =
@@ -60,7 +65,8 @@ export class SessionStore {
     })
     const openStream = (): Promise<boolean> => this.openStream()
     const owner = `agent "${options.self.name}"`
-    const common = { owner, broker, clock, stream, patienceMs }
+    const makeRoom = (): Promise<boolean> => this.makeRoom()
+    const common = { owner, broker, clock, stream, patienceMs, makeRoom }
     this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 
@@ -75,6 +81,36 @@ export class SessionStore {
     if (found !== null) return found.label === run
     const opened = await this.#stream.open()
     return opened?.label === run
+  }
+
+  /**
+   * The store is full: removes ends of this agent from the stream that the driver has recorded, the
+   * oldest first. A later start of the driver finds these in its record alone. `false` if none was
+   * found. Those who ask at the same time share one request.
+   */
+  makeRoom(): Promise<boolean> {
+    this.#makingRoom ??= this.#removeRecorded()
+      .catch(() => false)
+      .finally(() => (this.#makingRoom = null))
+    return this.#makingRoom
+  }
+
+  async #removeRecorded(): Promise<boolean> {
+    const { isRecorded, keys, self } = this.#options
+    const { stream } = this.#subjects
+    const subject = this.#subjects.endsOf(self.name)
+    const mayRemove = (data: Uint8Array): boolean => {
+      try {
+        return isRecorded(open(keys().toDriver, subject, data))
+      } catch {
+        // Of another run.
+        return false
+      }
+    }
+    const { store } = this.#broker
+    const { removed, next } = await store.removeFirst(stream, subject, this.#roomFrom, mayRemove)
+    this.#roomFrom = next
+    return removed > 0
   }
 
   /**

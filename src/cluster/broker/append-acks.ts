@@ -6,6 +6,10 @@
 import type { Msg, NatsConnection } from '@nats-io/transport-node'
 import { systemClock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
+import { NoRoomError } from './broker.ts'
+
+/** Of the server's answers: the store of the account, or that of the server, is full. */
+export const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
 
 interface PendingAppend {
   readonly subject: string
@@ -93,8 +97,15 @@ function expectStored(message: Msg): void {
   if (message.data.length === 0) throw new Error('no stream takes the message')
   const { stream, error } = message.json<{
     readonly stream?: string
-    readonly error?: { readonly description?: string; readonly code?: number }
+    readonly error?: {
+      readonly description?: string
+      readonly code?: number
+      readonly err_code?: number
+    }
   }>()
-  if (error !== undefined) throw new Error(error.description ?? `the server's error ${error.code}`)
+  if (error !== undefined) {
+    const text = error.description ?? `the server's error ${error.code}`
+    throw fullStoreCodes.has(error.err_code ?? 0) ? new NoRoomError(text) : new Error(text)
+  }
   if (stream === undefined || stream === '') throw new Error('the answer names no stream')
 }

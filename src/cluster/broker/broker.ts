@@ -99,7 +99,10 @@ export interface BrokerStore {
   findStream(name: string, subject: string): Promise<StreamState | null>
   /** All streams whose names begin so. */
   listStreams(prefix: string): Promise<StoredStream[]>
-  /** Publishes a message; resolves when a stream has it. Subscribers get it at once. */
+  /**
+   * Publishes a message; resolves when a stream has it. Subscribers get it at once. Rejects with
+   * `NoRoomError` if the store is full.
+   */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
   /** The place of the last message of a subject; 0 if there is none, or no stream. */
   lastSequence(stream: string, subject: string): Promise<number>
@@ -115,6 +118,16 @@ export interface BrokerStore {
     subject: string,
     after: StreamPosition | null,
   ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
+  /**
+   * Removes those of the first messages of a subject that `mayRemove` agrees to, at most so many;
+   * `from` is where it begins. Resolves with where it ended, 1 when no further message is there.
+   */
+  removeFirst(
+    stream: string,
+    subject: string,
+    from: number,
+    mayRemove: (data: Uint8Array) => boolean,
+  ): Promise<{ readonly removed: number; readonly next: number }>
   /** Removes the stream and its objects; a missing one is fine. */
   remove(stream: string): Promise<void>
   /**
@@ -136,8 +149,15 @@ export interface StoreUsage {
   readonly limitBytes: number | null
 }
 
+/** The store is full. */
+export class NoRoomError extends Error {
+  override readonly name: string = 'NoRoomError'
+}
+
+export const isNoRoom = (error: unknown): boolean => error instanceof NoRoomError
+
 /** There is no room for an object. */
-export class StoreFullError extends Error implements StoreUsage {
+export class StoreFullError extends NoRoomError implements StoreUsage {
   override readonly name = 'StoreFullError'
   /** What the store had then of the account. */
   readonly heldBytes: number

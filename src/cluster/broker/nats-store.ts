@@ -5,7 +5,7 @@ import type { JetStreamClient, JetStreamManager, StoredMsg, StreamInfo } from '@
 import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { TimeoutError } from '../../foundation/errors.ts'
-import { AppendAcks } from './append-acks.ts'
+import { AppendAcks, fullStoreCodes } from './append-acks.ts'
 import {
   type BrokerStore,
   type OpenedStream,
@@ -31,6 +31,8 @@ interface ReadMessage extends StoredMessage {
 
 /** Messages that one request of `read` asks for. */
 const fetchCount = 256
+/** Messages that one request of `removeFirst` looks at. */
+const lookedAt = 256
 /** Of an object; smaller where the server's limit for messages is. */
 const pieceBytes = 128 * 1024
 /** Of the server's limit, for headers. */
@@ -40,8 +42,6 @@ const countHeader = 'Tutti-Pieces'
 const mostPieces = 2 ** 20
 /** Pieces that are on their way at a time. */
 const parallelPieces = 8
-/** Of the server's answers: the store of the account, or that of the server, is full. */
-const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
 /** A stream of this name has other settings. */
 const takenNameCode = 10_058
 /** The last message of a subject is another one than was expected. */
@@ -180,6 +180,26 @@ export class NatsStore implements BrokerStore {
     // Some may have come since.
     const sequence = Math.max(state.last_seq, messages.at(-1)?.sequence ?? 0)
     return { messages, position: { created, sequence } }
+  }
+
+  async removeFirst(
+    stream: string,
+    subject: string,
+    from: number,
+    mayRemove: (data: Uint8Array) => boolean,
+  ): Promise<{ readonly removed: number; readonly next: number }> {
+    const { streams, direct } = this.#manager
+    let removed = 0
+    let next = from
+    for (let looked = 0; looked < lookedAt; looked++) {
+      const found = await direct.getMessage(stream, { seq: next, next_by_subj: subject })
+      if (found === null) return { removed, next: 1 }
+      next = found.seq + 1
+      if (mayRemove(found.data) && (await streams.deleteMessage(stream, found.seq, false))) {
+        removed++
+      }
+    }
+    return { removed, next }
   }
 
   async remove(stream: string): Promise<void> {

@@ -6,6 +6,7 @@ import type * as JetStream from '@nats-io/jetstream'
 import type { JetStreamManager } from '@nats-io/jetstream'
 import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection, NodeConnectionOptions } from '@nats-io/transport-node'
+import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, TimeoutError } from '../../foundation/errors.ts'
 import { importPeer } from '../../runtime/import-peer.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -13,6 +14,7 @@ import { maskSecrets } from '../../foundation/secrets.ts'
 import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
 import { type NatsLibraries, NatsStore } from './nats-store.ts'
 import { endSocketsOnFailure } from './opened-sockets.ts'
+import { findRefusal, type ServerAddress } from './server-greeting.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
@@ -35,6 +37,7 @@ export interface NatsTls {
   readonly key?: string
 }
 
+const defaultPort = 4222
 /** How long every call of the server's API may take. */
 const callMs = 4000
 /** How long all servers of a list may take to answer, one after the other. */
@@ -50,15 +53,16 @@ const pingMs = 2000
 export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN ')
 
 /**
- * Rejects with `BackendError` within 5 s when there is no server or no JetStream; a server that is
- * there, but slow, is given more.
+ * Rejects with `BackendError` within 5 s when there is no server or no JetStream, or the server
+ * takes nobody; one that says who it is, but is slow, is given more.
  */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
   const where = options.servers.join(', ')
   let connection: NatsConnection
   try {
-    connection = await openConnection(toConnectionOptions(options, libraries), libraries)
+    const settings = toConnectionOptions(options, libraries)
+    connection = await openConnection(settings, options.servers, libraries)
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
     const why = isSilent ? 'it does not answer' : messageOf(error)
@@ -76,6 +80,7 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
 
 async function openConnection(
   settings: NodeConnectionOptions,
+  servers: readonly string[],
   { transport }: NatsLibraries,
 ): Promise<NatsConnection> {
   for (let attempt = 1; ; attempt++) {
@@ -87,13 +92,25 @@ async function openConnection(
       /authentication timeout/i.test(messageOf(call.error))
     const isSlow = isTimeout && call.hasReceived
     if (!isSlow || attempt === slowServerAttempts) throw call.error
+    if (attempt === 1) await expectSlow(servers)
   }
+}
+
+/** Throws what a server says that refuses everybody, unless another one of the list may be slow. */
+async function expectSlow(servers: readonly string[]): Promise<void> {
+  const asked = servers.map((server) => findRefusal(addressOf(server), systemClock))
+  const refusals = await Promise.all(asked)
+  const [first] = refusals
+  if (typeof first === 'string' && !refusals.includes(null)) throw new Error(first)
 }
 
 const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
 
 /** What a person should look at. */
 function hintFor(why: string, { credentials, user }: NatsOptions): string | undefined {
+  if (/authentication timeout/i.test(why)) {
+    return 'The server is slow, or the link to it: raise `timeout` in its `authorization`.'
+  }
   if (/authori[sz]ation|authentication/i.test(why)) {
     if (credentials !== undefined) return 'The server does not know these credentials.'
     if (user !== undefined) return 'Compare user and password with those of the server.'
@@ -120,6 +137,12 @@ function hintFor(why: string, { credentials, user }: NatsOptions): string | unde
   }
   if (/does not answer/.test(why)) {
     return `Check host and port of the URL, and the firewall between. ${startHint}`
+  }
+  if (/maximum connections/.test(why)) {
+    return 'Raise `max_connections` in the configuration of the server.'
+  }
+  if (/no server of NATS/.test(why)) {
+    return `Check the port of the URL: another program has it. ${startHint}`
   }
   return /ENOTFOUND|EAI_AGAIN/.test(why) ? 'Check the name of the host in the URL.' : undefined
 }
@@ -188,7 +211,9 @@ function toTls(
   { ca, cert, key }: NatsTls,
   servers: readonly string[],
 ): NonNullable<NodeConnectionOptions['tls']> {
-  const addresses = servers.map(hostOf).filter((host) => isIP(host) !== 0)
+  const addresses = servers
+    .map((server) => addressOf(server).host)
+    .filter((host) => isIP(host) !== 0)
   return {
     ...(addresses.length === 0 ? {} : { checkServerIdentity: identityOf(addresses) }),
     ...(ca === undefined ? {} : isPemText(ca) ? { ca } : { caFile: ca }),
@@ -206,9 +231,10 @@ const identityOf =
     return errors.includes(undefined) ? undefined : errors[0]
   }
 
-const hostOf = (server: string): string => {
+function addressOf(server: string): ServerAddress {
   const url = URL.parse(server.includes('://') ? server : `nats://${server}`)
-  return url?.hostname.replace(/^\[|\]$/g, '') ?? ''
+  const host = url?.hostname.replace(/^\[|\]$/g, '') ?? ''
+  return { host, port: Number(url?.port) || defaultPort }
 }
 
 function toAuthenticator(credentials: string, transport: NatsLibraries['transport']) {

@@ -25,6 +25,8 @@ export interface StoredObjectsOptions {
   readonly patienceMs: () => number
   /** Creates the stream again, if the server has lost it. */
   readonly openStream: () => Promise<unknown>
+  /** Has something removed that the stream need not have, if there is such a thing. */
+  readonly makeRoom: () => unknown
   /** The broker answers, but does not store an object. Called once for each. */
   readonly onProblem: (error: Error) => void
 }
@@ -88,7 +90,7 @@ export class StoredObjects {
     { prefix, title, data }: ObjectToStore,
     canceled: AbortSignal = never,
   ): Promise<string> {
-    const { openStream, onProblem, owner, broker, clock, patienceMs } = this.#options
+    const { openStream, makeRoom, onProblem, owner, broker, clock, patienceMs } = this.#options
     const what = `${title} (${data.length} bytes)`
     const name = `${prefix}/${digestOf(data)}`
     const object: PendingObject = {
@@ -105,6 +107,7 @@ export class StoredObjects {
           object.refusals.forget()
           throw error
         }
+        void makeRoom()
         const why = object.refusals.refused(error)
         if (why === null) throw error
         const text = `${owner} cannot store ${what}: the store of the broker at ${broker.url}`

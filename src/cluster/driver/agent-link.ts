@@ -47,6 +47,8 @@ const mostLater = 1000
  * nothing; and the tasks of these, some thousands by now, are in the map where it looks up others.
  */
 const mostUntoldBytes = 64 * 1024
+/** The session has the whole reason; the agent tells it to the task's program, if at all. */
+const mostReasonLength = 1000
 
 export class AgentLink {
   readonly name: string
@@ -230,11 +232,8 @@ export class AgentLink {
       const cancels = this.#cancels
       this.#cancels = new Map()
       for (const [why, references] of cancels) {
-        this.#postCut(references, (part) => ({
-          kind: 'cancel',
-          jobs: part,
-          reason: cutReason(why),
-        }))
+        const cut = why.slice(0, mostReasonLength)
+        this.#postCut(references, (part) => ({ kind: 'cancel', jobs: part, reason: cut }))
       }
     })
   }
@@ -313,11 +312,6 @@ export class AgentLink {
     this.#link.send(this.#downSubject, encode(message))
   }
 }
-
-/** The session has the whole reason; the agent tells it to the task's program, if at all. */
-const cutReason = (reason: string): string => reason.slice(0, mostReasonLength)
-
-const mostReasonLength = 1000
 
 /** Jobs that are placed all at once. */
 export interface DriverJobGroup extends JobGroup<DriverJob> {

@@ -71,6 +71,8 @@ export class DriverSession implements ClusterConnection {
   #failure: Error | null = null
   #refusedMessages = 0
   #beats = 0
+  /** The store has been full since the last beat. */
+  #needsRoom = false
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
   #releasing: Promise<void> | null = null
@@ -125,10 +127,7 @@ export class DriverSession implements ClusterConnection {
       stream: this.#stream,
       earlier: this.#earlier,
       links: this.#links,
-      onChange: () => {
-        this.#continueWaiting()
-        this.#pump.soon()
-      },
+      onChange: () => this.#continueWaiting(),
       onReport: (link, report) => this.#takeReport(link, report),
       onRefused: (reason) => this.#refuseMessage(reason),
       onSuperseded: (error) => this.#fail(error),
@@ -145,6 +144,7 @@ export class DriverSession implements ClusterConnection {
       clock,
       patienceMs: () => agentTimeoutSeconds * 1000,
       openStream: () => this.#stream.open(),
+      makeRoom: () => (this.#needsRoom = true),
       onProblem: ({ message }) => log.warn('ObjectNotStored', `${message}; it is sent again`),
     })
   }
@@ -308,6 +308,7 @@ export class DriverSession implements ClusterConnection {
     const jobs = this.#jobs
     jobs.placement.setOffer(agent.name, report.offer)
     agent.endMessages = report.endMessages
+    this.#needsRoom ||= report.needsRoom
     const now = jobs.readTime()
     this.#continued.takeTold(agent, report, now)
     this.#modules?.forget(report.lostBundles)
@@ -331,7 +332,8 @@ export class DriverSession implements ClusterConnection {
   #beat(): void {
     const { beat: subject } = this.#subjects
     const { hasStream, lostStreams } = this.#agents.used
-    const stream = { hasStream, lostStreams }
+    const stream = { hasStream, lostStreams, needsRoom: this.#needsRoom }
+    this.#needsRoom = false
     const work = toWaitingWork(this.#jobs.placement)
     const beat: Beat = { kind: 'beat', ...work, agents: this.#links.size, ...stream }
     const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }

@@ -5,8 +5,8 @@ import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record
 import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
-import type { WireCompletion } from './completions.ts'
-import type { ToldEvents, WireEnd } from './messages.ts'
+import { packCompletions, type WireCompletion } from './completions.ts'
+import type { EndsMessage, ToldEvents, WireEnd } from './messages.ts'
 import { toPortable } from './portable.ts'
 
 /** In the short form where there is nothing else to say. */
@@ -74,8 +74,19 @@ function isOnlyWorker(facts: object | null): boolean {
   return true
 }
 
-export const isCompletion = (end: End): end is WireCompletion =>
+const isCompletion = (end: End): end is WireCompletion =>
   (end as Partial<WireEnd>).outcome === undefined
+
+/** Those in the short form share columns. */
+export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' | 'ends'> {
+  const completions: WireCompletion[] = []
+  const ends: WireEnd[] = []
+  for (const end of all) {
+    if (isCompletion(end)) completions.push(end)
+    else ends.push(end)
+  }
+  return { completions: packCompletions(completions), ends }
+}
 
 /** Whether a part of it was too large for a message, and is an object of the broker's store. */
 export const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>

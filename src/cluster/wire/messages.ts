@@ -166,6 +166,8 @@ export interface Beat {
   readonly hasStream: boolean
   /** How often the server has lost it: agents store again what it may not have. */
   readonly lostStreams: number
+  /** Whether the store is full: agents remove ends that are recorded. */
+  readonly needsRoom: boolean
 }
 
 /** Ends the use of an agent by a session; answered when nothing of the session is left. */
@@ -308,6 +310,8 @@ export interface AgentReport {
   readonly lostBundles: readonly string[]
   /** How many messages with ends the agent has sent to this session's stream. */
   readonly endMessages: number
+  /** Whether the store is full, and the agent has nothing there that could be removed. */
+  readonly needsRoom: boolean
 }
 
 /** One start of an agent's process. */

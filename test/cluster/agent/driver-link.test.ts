@@ -53,7 +53,7 @@ class Linked {
   }
 
   tell(known: Partial<Beat>): void {
-    const work = { hasWaiting: false, hasIdle: false, agents: 1 }
+    const work = { hasWaiting: false, hasIdle: false, agents: 1, needsRoom: false }
     const beat: Beat = { kind: 'beat', ...work, hasStream: true, lostStreams: 0, ...known }
     const header = { epoch: 1, number: ++this.#beats, acknowledged: 0 }
     this.#broker.publish(subjects.beat, seal(keys.toAgent, subjects.beat, header, beat))

@@ -25,10 +25,13 @@ function outboxOf(clock: ManualClock) {
     key: () => key,
     subject: 'ends',
     broker: { maxPayload: 1_000_000, isConnected: true, store: { append } } as unknown as Broker,
-    objects: {} as StoredObjects,
+    store: {
+      objects: {} as StoredObjects,
+      openStream: () => Promise.resolve(stream.isOwn),
+      makeRoom: () => Promise.resolve(false),
+    },
     clock,
     ahead: () => 1,
-    openStream: () => Promise.resolve(stream.isOwn),
     isDriverHeard: () => stream.isHeard,
     onFlush: () => {},
     untoldEvents: () => undefined,
@@ -95,7 +98,7 @@ describe('ends on their way to the driver', () => {
   it('of one among many agents share larger messages', async () => {
     const clock = new ManualClock()
     const { outbox, sizes, end } = outboxOf(clock)
-    outbox.takeBeat({ agents: 64, lostStreams: 0 })
+    outbox.takeBeat({ agents: 64, lostStreams: 0, needsRoom: false })
     for (let count = 0; count < 160; count++) {
       end(1, 1000)
       await clock.advance(1)
@@ -126,7 +129,7 @@ describe('ends on their way to the driver', () => {
     await clock.advance(1)
     stream.isSilent = false
     for (const lostStreams of [0, 1, 1]) {
-      outbox.takeBeat({ agents: 1, lostStreams })
+      outbox.takeBeat({ agents: 1, lostStreams, needsRoom: false })
       await clock.advance(1)
     }
     expect(sizes).toEqual([1, 1])

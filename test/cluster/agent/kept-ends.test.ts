@@ -24,6 +24,7 @@ it('ends are kept until they are recorded, and sent again if the stream has lost
   // A later start of the driver looks for the others in the stream.
   expect(kept.recorded(3)).toEqual(['task-1'])
   expect(kept.numbers).toEqual([2, 3])
+  expect([1, 2, 4].map((number) => kept.isRecorded(number))).toEqual([true, false, false])
   kept.stored(2)
   kept.stored(3)
   expect(kept.recorded(3)).toEqual(['task-2', 'task-3'])

@@ -14,7 +14,11 @@ it.each(['handed back', 'started'])(
     const sent: Buffer[] = []
     const reports = new SessionReports({
       clock: new ManualClock(),
-      head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
+      head: () => ({
+        offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 },
+        endMessages: 0,
+        needsRoom: false,
+      }),
       limitBytes: () => 2000,
       link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
       onDropped: (type) => expect.unreachable(type),
@@ -42,7 +46,11 @@ it('the start of a task that has ended since is told with its events', () => {
   const sent: Buffer[] = []
   const reports = new SessionReports({
     clock: new ManualClock(),
-    head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
+    head: () => ({
+      offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 },
+      endMessages: 0,
+      needsRoom: false,
+    }),
     limitBytes: () => 2000,
     link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
     onDropped: (type) => expect.unreachable(type),
@@ -76,7 +84,11 @@ it('events of a task come after its start and in their order, however late a clo
   const clock = new LateClock()
   const reports = new SessionReports({
     clock,
-    head: () => ({ offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }, endMessages: 0 }),
+    head: () => ({
+      offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 },
+      endMessages: 0,
+      needsRoom: false,
+    }),
     limitBytes: () => 2000,
     link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
     onDropped: (type) => expect.unreachable(type),

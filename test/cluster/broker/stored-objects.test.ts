@@ -32,6 +32,7 @@ function objectsIn(
     objects: 'objects',
     patienceMs: () => 60_000,
     openStream: () => Promise.resolve(true),
+    makeRoom() {},
     onProblem: (error) => problems.push(error),
   })
   return { objects, problems }

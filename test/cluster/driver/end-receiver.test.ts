@@ -176,7 +176,7 @@ it.each([
 
 describe('ends of tasks that told something before', () => {
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
-  const empty = { starts: [], returned: [], events: [], lostBundles: [] }
+  const empty = { starts: [], returned: [], events: [], lostBundles: [], needsRoom: false }
   const report: AgentReport = { kind: 'report', offer, endMessages: 1, ...empty }
 
   function start() {
