@@ -19,19 +19,25 @@ const maxDepth = 64
 /** All other requests wait while a grammar is compiled. */
 const maxGrammarChars = 262_144
 
-/** White space precedes what follows it, so that none can be generated after the last bracket. */
+/**
+ * White space is where programs write it that indent JSON: one space after a colon, a line and its
+ * indentation inside of brackets and after a comma. A model may write as much as it is allowed, and
+ * reach the limit of its tokens before the end. There is none after the last bracket.
+ */
 const basics = [
   'value ::= object | array | string | number | boolean | null',
-  'object ::= "{" ws ( member ( "," ws member )* )? "}"',
-  'member ::= string ":" ws value ws',
-  'array ::= "[" ws ( value ws ( "," ws value ws )* )? "]"',
+  'object ::= "{" ws ( member ( "," ws member )* ws )? "}"',
+  'member ::= string ":" sp value',
+  'array ::= "[" ws ( value ( "," ws value )* ws )? "]"',
   String.raw`char ::= [^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`,
   String.raw`string ::= "\"" char* "\""`,
   'integer ::= "-"? ( "0" | [1-9] [0-9]{0,15} )',
   'number ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )?',
   'boolean ::= "true" | "false"',
   'null ::= "null"',
+  'sp ::= " "?',
   String.raw`ws ::= | " " | "\n" [ \t]{0,20}`,
+  String.raw`end ::= [ \n]?`,
 ]
 
 /** Any JSON object. */
@@ -132,7 +138,7 @@ class GrammarWriter {
     const properties = Object.entries(propertiesOf(schema))
     const required = requiredOf(schema)
     const member = ([name, value]: [string, unknown]): string =>
-      `${quoted(JSON.stringify(name))} ":" ws ${this.expression(value, depth + 1)} ws`
+      `${quoted(JSON.stringify(name))} ":" sp ${this.expression(value, depth + 1)}`
     const always = [
       ...properties.filter(([name]) => required.has(name)),
       ...unnamedOf(schema).map((name): [string, unknown] => [name, unnamedValueOf(schema, name)]),
@@ -146,8 +152,9 @@ class GrammarWriter {
       heads.unshift(name + rest)
       rest = ` ${this.#named(`( "," ws ${name} )?${rest}`)}`
     }
-    if (always.length > 0) return braces(always.join(' "," ws ') + rest)
-    return braces(heads.length === 0 ? '' : `${this.#named(heads.join(' | '))}?`)
+    const last = spaceBeforeEnd(depth)
+    if (always.length > 0) return braces(`${always.join(' "," ws ')}${rest} ${last}`)
+    return braces(heads.length === 0 ? '' : `( ${this.#named(heads.join(' | '))} ${last} )?`)
   }
 
   /** Without `additionalProperties`, only named members are generated. */
@@ -156,26 +163,32 @@ class GrammarWriter {
     if (others === false) return null
     const names = schema['propertyNames'] ?? true
     const name = names === true ? 'string' : this.expression(toTextSchema(names), depth + 1)
-    return this.#named(`${name} ":" ws ${this.expression(others, depth + 1)} ws`)
+    return this.#named(`${name} ":" sp ${this.expression(others, depth + 1)}`)
   }
 
   #array(schema: Schema, depth: number): string {
+    const last = spaceBeforeEnd(depth)
     if (Array.isArray(schema['prefixItems'])) {
       const items = schema['prefixItems'].map((item) => this.expression(item, depth + 1))
-      return `"[" ws ${items.join(' ws "," ws ')} ws "]"`
+      return items.length === 0 ? emptyArray : `"[" ws ${items.join(' "," ws ')} ${last} "]"`
     }
     if (schema['uniqueItems'] === true && numberIn(schema, 'maxItems') !== 1) {
-      return uniqueArray(schema)
+      return uniqueArray(schema, last)
     }
     const item = this.#named(this.expression(schema['items'] ?? true, depth + 1))
     const least = numberIn(schema, 'minItems') ?? 0
     const most = numberIn(schema, 'maxItems')
-    if (most === 0) return '"[" ws "]"'
+    if (most === 0) return emptyArray
     const range = `{${Math.max(0, least - 1)},${most === null ? '' : most - 1}}`
-    const items = `${item} ws ( "," ws ${item} ws )${range}`
+    const items = `${item} ( "," ws ${item} )${range} ${last}`
     return `"[" ws ${least === 0 ? `( ${items} )?` : items} "]"`
   }
 }
+
+const emptyArray = '"[" ws "]"'
+
+/** The last bracket of an answer is not indented. */
+const spaceBeforeEnd = (depth: number): string => (depth === 0 ? 'end' : 'ws')
 
 const unenforceable = (key: string): Error => new Error(`\`${key}\` cannot be enforced`)
 
@@ -238,19 +251,19 @@ function toTextSchema(names: unknown): Schema {
 const maxUniqueLists = 400
 
 /** Every list of different values is written out: that is possible for a few values only. */
-function uniqueArray(schema: Schema): string {
+function uniqueArray(schema: Schema, last: string): string {
   const values = valuesOf(schema['items'])
   const least = numberIn(schema, 'minItems') ?? 0
   const most = Math.min(numberIn(schema, 'maxItems') ?? Infinity, values.length)
   const lists: string[] = []
   const extend = (chosen: readonly string[]): void => {
-    if (chosen.length >= least) lists.push(chosen.join(' ws "," ws '))
+    if (chosen.length >= least) lists.push(chosen.join(' "," ws '))
     if (lists.length > maxUniqueLists) throw unenforceable('uniqueItems')
     if (chosen.length >= most) return
     for (const value of values) if (!chosen.includes(value)) extend([...chosen, value])
   }
   extend([])
-  return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : list)))} ws "]"`
+  return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : `${list} ${last}`)))} "]"`
 }
 
 /** The literals of a schema that has few values. */

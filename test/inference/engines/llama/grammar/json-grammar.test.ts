@@ -91,17 +91,18 @@ describe('toJsonGrammar', () => {
     [{ enum: [1, null] }, '( "1" | "null" )'],
     [{ anyOf: [{ type: 'null' }, { const: 1 }] }, '( null | "1" )'],
     [{ allOf: [{ type: 'null' }] }, 'null'],
-    [{ type: 'array' }, '"[" ws ( value ws ( "," ws value ws ){0,} )? "]"'],
+    [{ type: 'array' }, '"[" ws ( value ( "," ws value ){0,} end )? "]"'],
     [{ type: 'array', maxItems: 0 }, '"[" ws "]"'],
     [
       { items: { type: 'null' }, minItems: 2, maxItems: 4 },
-      '"[" ws null ws ( "," ws null ws ){1,3} "]"',
+      '"[" ws null ( "," ws null ){1,3} end "]"',
     ],
-    [{ prefixItems: [{ type: 'null' }, true] }, '"[" ws null ws "," ws value ws "]"'],
+    [{ prefixItems: [{ type: 'null' }, true] }, '"[" ws null "," ws value end "]"'],
+    [{ prefixItems: [] }, '"[" ws "]"'],
     [{ type: 'object', additionalProperties: false }, '"{" ws  "}"'],
     [
       { properties: { a: { type: 'null' } }, required: ['a'] },
-      String.raw`"{" ws "\"a\"" ":" ws null ws "}"`,
+      String.raw`"{" ws "\"a\"" ":" sp null end "}"`,
     ],
   ])('translates %j', (schema, root) => {
     expect(rootOf(schema)).toBe(`root ::= ${root}`)
@@ -114,7 +115,7 @@ describe('toJsonGrammar', () => {
     }
     expect(toJsonGrammar(list).split('\n').slice(0, 2)).toEqual([
       'root ::= d0',
-      'd0 ::= "[" ws ( d0 ws ( "," ws d0 ws ){0,} )? "]"',
+      'd0 ::= "[" ws ( d0 ( "," ws d0 ){0,} ws )? "]"',
     ])
   })
 
@@ -170,16 +171,38 @@ describe('toJsonGrammar', () => {
     [{ type: 'integer' }, '1'],
     [{ type: 'string' }, '"a"'],
     [{ const: null }, 'null'],
-    [{ properties: { a: {} } }, '{ "a": [ 1 , {} ] }'],
-    [{ items: { type: 'boolean' } }, '[ true , false ]'],
+    [{ properties: { a: {} } }, '{ "a": [ 1, {} ] }'],
+    [{ items: { type: 'boolean' } }, '[ true, false ]'],
   ])('allows white space inside a value of %j, none after it', (schema, text) => {
     const pattern = toPattern(toJsonGrammar(schema))
     expect(text).toMatch(pattern)
     for (const blank of [' ', '\n', '\n\t']) expect(text + blank).not.toMatch(pattern)
   })
 
+  it.each([
+    ['after a colon', '{"a":', '[1]}', [' '], ['  ', '\n', '\t']],
+    ['before a comma', '{"a":[1', ',2]}', [], [' ', '\n']],
+    ['after a comma', '{"a":[1,', '2]}', [' ', `\n${' '.repeat(20)}`], ['  ', '\n\n', '\t']],
+    ['inside of a bracket', '{"a":[1', ']}', ['\n\t'], ['\n\n', `\n${' '.repeat(21)}`]],
+    ['inside of an empty bracket', '{"a":[', ']}', ['\n  '], ['  ', '\n\n']],
+    ['before the last bracket', '{"a":[1]', '}', [' ', '\n'], ['  ', '\n ', '\n\n']],
+  ])('limits white space %s', (_, before, after, allowed, refused) => {
+    const pattern = toPattern(toJsonGrammar({ properties: { a: { type: 'array' } } }))
+    for (const blank of ['', ...allowed]) expect(before + blank + after).toMatch(pattern)
+    for (const blank of refused) expect(before + blank + after).not.toMatch(pattern)
+  })
+
+  it('allows what programs write that indent JSON', () => {
+    const value = { a: [1, 2], b: [], c: {}, d: 'x' }
+    for (const indent of [0, 1, 2, 4, '\t']) {
+      expect(JSON.stringify(value, null, indent)).toMatch(toPattern(objectGrammar))
+      const schema = { type: 'object', additionalProperties: true }
+      expect(JSON.stringify(value, null, indent)).toMatch(toPattern(toJsonGrammar(schema)))
+    }
+  })
+
   it('allows no white space after any object', () => {
-    expect('{ "a": [ 1 , "b" ] }').toMatch(toPattern(objectGrammar))
+    expect('{ "a": [ 1, "b" ] }').toMatch(toPattern(objectGrammar))
     expect('{} ').not.toMatch(toPattern(objectGrammar))
   })
 
