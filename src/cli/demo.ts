@@ -22,6 +22,8 @@ export interface DemoOptions {
 
 const darts = 400_000
 const perSort = 10
+/** The first thing that people run: it is never silent for long. */
+const lineSeconds = 1.5
 
 /** Resolves with the exit code: failing tasks are expected, a signal is not. */
 export async function demo(options: DemoOptions, output: Output): Promise<number> {
@@ -35,7 +37,8 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   })
   const estimates: number[] = []
   let story: AITask | null = null
-  const signal = await runLive({ session, telemetry, output }, async () => {
+  const parts = { session, telemetry, output, lineSeconds }
+  const signal = await runLive(parts, async () => {
     const stories = storyteller === null ? [] : askForStories(options.simulations)
     await session.submitTasks(stories)
     estimates.push(...(await simulateAndSort(session, options.simulations)))

@@ -4,7 +4,8 @@
  */
 
 import { messageOf } from '../foundation/errors.ts'
-import { followProgress, type Session, type TelemetryManager } from '../index.ts'
+import type { Session, TelemetryManager } from '../index.ts'
+import { showProgress } from '../telemetry/progress/follow-progress.ts'
 import { signalExitCodes, type StopSignal, stopSignals } from './exit.ts'
 import type { Output } from './output.ts'
 
@@ -12,6 +13,8 @@ export interface LiveRunParts {
   readonly session: Session
   readonly telemetry: TelemetryManager
   readonly output: Output
+  /** How often an output that is no terminal gets lines of progress. Default 10. */
+  readonly lineSeconds?: number
   /** Said when the process ends before the session is closed. */
   readonly resumeLine?: string
 }
@@ -25,10 +28,9 @@ export async function runLive(
   parts: LiveRunParts,
   work: () => Promise<void>,
 ): Promise<StopSignal | null> {
-  const { session, telemetry, output } = parts
+  const { session, telemetry, output, lineSeconds } = parts
   const { terminal } = output
-  const stopProgress =
-    terminal === null ? () => {} : followProgress(telemetry, { stream: terminal })
+  const stopProgress = terminal === null ? () => {} : showProgress(telemetry, terminal, lineSeconds)
   const guard = new ProcessGuard(parts)
   try {
     await work()

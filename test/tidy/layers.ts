@@ -39,6 +39,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'tasks/define-task.ts',
     'tasks/lifecycle.ts',
     'telemetry/progress/terminal.ts',
+    'telemetry/progress/follow-progress.ts',
     'telemetry/otel/otlp.ts',
     'telemetry/metrics/metrics.ts',
     'telemetry/metrics/prometheus-text.ts',

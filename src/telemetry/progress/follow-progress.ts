@@ -32,7 +32,7 @@ export interface FollowedTelemetry {
 }
 
 const ttyRedrawMs = 100
-const plainRedrawMs = 10_000
+const plainSeconds = 10
 
 /**
  * Shows a line for each kind of task: how many have ended, failed, run and wait for their next
@@ -58,8 +58,15 @@ export function followProgress(
   expectKnownKeys('followProgress', options, ['stream'])
   const { stream = process.stderr } = options
   if (typeof stream?.write !== 'function') throw invalid('stream', 'a stream', stream)
-  return new ProgressDisplay(telemetry, stream).start()
+  return showProgress(telemetry, stream, plainSeconds)
 }
+
+/** `lineSeconds`: how often streams that are no terminal get lines. */
+export const showProgress = (
+  telemetry: FollowedTelemetry,
+  stream: ProgressStream,
+  lineSeconds = plainSeconds,
+): (() => void) => new ProgressDisplay(telemetry, stream, lineSeconds).start()
 
 class ProgressDisplay {
   readonly #telemetry: FollowedTelemetry
@@ -72,13 +79,13 @@ class ProgressDisplay {
   #isBroken = false
   #cancelTimer = (): void => {}
 
-  constructor(telemetry: FollowedTelemetry, stream: ProgressStream) {
+  constructor(telemetry: FollowedTelemetry, stream: ProgressStream, lineSeconds: number) {
     this.#telemetry = telemetry
     this.#stream = stream
     // A dumb terminal does not understand cursor codes.
     const isTTY = stream.isTTY === true && process.env['TERM'] !== 'dumb'
     this.#block = new ProgressBlock(this.#guarded(isTTY))
-    this.#redrawMs = isTTY ? ttyRedrawMs : plainRedrawMs
+    this.#redrawMs = isTTY ? ttyRedrawMs : lineSeconds * 1000
   }
 
   start(): () => void {

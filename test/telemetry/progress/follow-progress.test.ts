@@ -4,7 +4,9 @@ import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { ComputeTask, ConcurrentBackend, currentTask } from '../../../src/index.ts'
 import { followProgress, Session, ValueError } from '../../../src/index.ts'
+import { showProgress } from '../../../src/telemetry/progress/follow-progress.ts'
 import { FakeBackend } from '../../../src/testing/fake-backend.ts'
+import { eventually } from '../../eventually.ts'
 import { quick } from '../../session/open-session.ts'
 
 class FakeStream {
@@ -83,6 +85,19 @@ describe('followProgress', () => {
     const ended = ['TaskStarted', 'TaskStarted', 'TaskCompleted', 'TaskCompleted']
     const lifecycle = others.filter((type) => type.startsWith('Task'))
     expect(lifecycle).toEqual([...opened, ...opened, ...ended])
+  })
+
+  it('progress: a stream that is no terminal gets lines as often as the command says', async () => {
+    const { session, telemetry } = await open()
+    const stream = new FakeStream()
+    const stop = showProgress(telemetry, stream, 0.01)
+    const task = quick()
+    await session.submitTasks([task])
+    const lines = (): string[] => stream.text.split('\n').filter((line) => line !== '')
+    await eventually(() => expect(lines().length).toBeGreaterThanOrEqual(3))
+    expect(new Set(lines().map((line) => line.slice(0, 11)))).toEqual(new Set(['session s-1']))
+    await session.close()
+    stop()
   })
 
   it('progress: redraws in place on a terminal, while the run goes on', async () => {
