@@ -51,6 +51,24 @@ describe('one session id', () => {
     expect(await namesOfSession(cluster.server.url, 'same')).toEqual([])
   })
 
+  it('is not begun again by a driver that was stopped while a later start has ended it', async () => {
+    const cluster = await startTestCluster()
+    await cluster.agent('only', '--cores', '1')
+    const given = { count: 12, taskMs: 100, backend: { lossSeconds: 1 } }
+    const first = startDriver(cluster, given)
+    const begun = join(cluster.folder, 'begun')
+    await eventually(() => expect(lines(begun)).toContain('task-2'))
+    first.child.kill('SIGSTOP')
+    const second = startDriver(cluster, given)
+    expect(new Set(await statesOf(second))).toEqual(new Set(['DONE']))
+    await second.ended
+    first.child.kill('SIGCONT')
+    // What it had before it was stopped is done.
+    expect(new Set(await statesOf(first))).toContain('SessionInUseError')
+    expect(lines(begun).toSorted()).toEqual([...new Set(lines(begun))].toSorted())
+    expect(lines(begun)).toHaveLength(given.count)
+  })
+
   it('has one process: another one is told, also with a backend of another name', async () => {
     const cluster = await startTestCluster()
     await cluster.agent('only', '--cores', '1')

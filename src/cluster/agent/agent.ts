@@ -67,6 +67,8 @@ export interface AgentOptions {
 
 const tickMs = 500
 const announceEveryTicks = 4
+/** Those before them are forgotten. */
+const mostClosedRuns = 1000
 
 export class Agent {
   readonly name: string
@@ -75,6 +77,8 @@ export class Agent {
   /** Its start. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
+  /** Runs of sessions, and the start of the driver that has closed each: earlier ones may return. */
+  readonly #closedRuns = new Map<string, number>()
   readonly #shares: NodeShares
   readonly #samplers: NamedSamplers
   readonly #unsubscribe: (() => void)[] = []
@@ -261,9 +265,13 @@ export class Agent {
       await this.#removeSession(ending, 'its session was closed', false)
     }
     const known = this.#sessions.get(id)
+    const later = `a later start of session "${sessionId}"`
     if (known !== undefined && known.driver.epoch > epoch) {
-      const message = `a later start of session "${sessionId}" uses agent "${this.name}"`
+      const message = `${later} uses agent "${this.name}"`
       return { kind: 'refused', code: 'SessionInUseError', message }
+    }
+    if ((this.#closedRuns.get(attach.run) ?? 0) > epoch) {
+      return { kind: 'refused', code: 'SessionInUseError', message: `${later} has closed it` }
     }
     // One that has jobs of the session tells a driver that has returned of them.
     if (this.#isDraining && known === undefined) {
@@ -320,7 +328,11 @@ export class Agent {
     if (session === undefined || session.run !== run)
       return { kind: 'detached', isSuperseded: false }
     const isSuperseded = session.driver.epoch > epoch
-    if (!isSuperseded) await this.#removeSession(session, reason, false)
+    if (isSuperseded) return { kind: 'detached', isSuperseded }
+    this.#closedRuns.set(run, epoch)
+    const [oldest = ''] = this.#closedRuns.keys()
+    if (this.#closedRuns.size > mostClosedRuns) this.#closedRuns.delete(oldest)
+    await this.#removeSession(session, reason, false)
     return { kind: 'detached', isSuperseded }
   }
 
