@@ -102,7 +102,11 @@ describe('the broker is reached', () => {
     await expectWork(server, files, { tls: { ca, cert, key } })
     await expect(
       ClusterBackend.create({ servers: server.url, token, tls: { ca } }),
-    ).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
+    ).rejects.toMatchObject({
+      code: 'BrokerUnavailableError',
+      message: expect.stringContaining('it wants a certificate of the client') as string,
+      hint: expect.stringContaining('--tls-cert') as string,
+    })
     // Found by the host's name, which the certificate does not have.
     const servers = server.url.replace('127.0.0.1', 'localhost')
     await expect(
@@ -251,6 +255,16 @@ describe('the broker is reached', () => {
     const server = await startServer({})
     const servers = await startSlowServer(server.port)
     const backend = await ClusterBackend.create({ servers, token })
+    onTestFinished(() => backend.close())
+    expect(backend.nodes).toEqual([])
+  })
+
+  it('also when it has ended the first attempt, which was too slow for its TLS', async () => {
+    const { ca, cert, key } = createCertificates()
+    const settings = `tls { cert_file: "${cert}", key_file: "${key}", timeout: 0.5 }`
+    const server = await startServer({ settings })
+    const servers = await startSlowServer(server.port)
+    const backend = await ClusterBackend.create({ servers, token, tls: { ca } })
     onTestFinished(() => backend.close())
     expect(backend.nodes).toEqual([])
   })

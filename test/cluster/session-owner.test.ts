@@ -51,7 +51,7 @@ describe('one session id', () => {
     expect(await namesOfSession(cluster.server.url, 'same')).toEqual([])
   })
 
-  it('is not begun again by a driver that was stopped while a later start has ended it', async () => {
+  it('is not begun again by a driver that was stopped while a later one ended it', async () => {
     const cluster = await startTestCluster()
     await cluster.agent('only', '--cores', '1')
     const given = { count: 12, taskMs: 100, backend: { lossSeconds: 1 } }

@@ -77,7 +77,7 @@ export class Agent {
   /** Its start. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
-  /** Runs of sessions, and the start of the driver that has closed each: earlier ones may return. */
+  /** Runs of sessions, and the start that has closed each: earlier starts may return. */
   readonly #closedRuns = new Map<string, number>()
   readonly #shares: NodeShares
   readonly #samplers: NamedSamplers

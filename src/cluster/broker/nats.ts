@@ -86,19 +86,25 @@ async function openConnection(
   for (let attempt = 1; ; attempt++) {
     const call = await endSocketsOnFailure(() => transport.connect(settings))
     if ('value' in call) return call.value
-    // The server, too, has a limit for clients that are slow to say who they are.
+    // The server, too, has limits: for a client that is slow to say who it is, and for TLS.
     const isTimeout =
       call.error instanceof transport.TimeoutError ||
-      /authentication timeout/i.test(messageOf(call.error))
+      /authentication timeout|disconnected before secure TLS|ECONNRESET/i.test(
+        messageOf(call.error),
+      )
     const isSlow = isTimeout && call.hasReceived
     if (!isSlow || attempt === slowServerAttempts) throw call.error
-    if (attempt === 1) await expectSlow(servers)
+    if (attempt === 1) await expectSlow(servers, settings)
   }
 }
 
 /** Throws what a server says that refuses everybody, unless another one of the list may be slow. */
-async function expectSlow(servers: readonly string[]): Promise<void> {
-  const asked = servers.map((server) => findRefusal(addressOf(server), systemClock))
+async function expectSlow(
+  servers: readonly string[],
+  { tls }: NodeConnectionOptions,
+): Promise<void> {
+  const hasCertificate = tls?.certFile !== undefined
+  const asked = servers.map((server) => findRefusal(addressOf(server), hasCertificate, systemClock))
   const refusals = await Promise.all(asked)
   const [first] = refusals
   if (typeof first === 'string' && !refusals.includes(null)) throw new Error(first)
@@ -137,6 +143,9 @@ function hintFor(why: string, { credentials, user }: NatsOptions): string | unde
   }
   if (/does not answer/.test(why)) {
     return `Check host and port of the URL, and the firewall between. ${startHint}`
+  }
+  if (/certificate of the client/.test(why)) {
+    return 'Give `tls.cert` and `tls.key` (--tls-cert, --tls-key).'
   }
   if (/maximum connections/.test(why)) {
     return 'Raise `max_connections` in the configuration of the server.'

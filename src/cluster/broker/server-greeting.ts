@@ -9,22 +9,45 @@ export interface ServerAddress {
   readonly port: number
 }
 
+/** Of what a server tells about itself. */
+interface ServerInfo {
+  readonly tls_required?: boolean
+  /** Whether clients have to show a certificate. */
+  readonly tls_verify?: boolean
+}
+
 const greetingMs = 1000
 /** A greeting is shorter. */
 const mostBytes = 64 * 1024
 
 /**
- * Why the server lets nobody in, or `null`: it is slow, or speaks through TLS alone. A server that
- * refuses says so at once, but the client may not hear it.
+ * Why the server lets this client in never, or `null`: it is slow, or speaks through TLS alone. A
+ * server that refuses says so at once, but the client may not hear it.
  */
-export async function findRefusal(address: ServerAddress, clock: Clock): Promise<string | null> {
+export async function findRefusal(
+  address: ServerAddress,
+  hasCertificate: boolean,
+  clock: Clock,
+): Promise<string | null> {
   const { text, isClosed } = await readGreeting(address, clock)
   if (text === '') return null
-  if (!/^INFO \{.*\}\s*\r\n/.test(text)) return 'what answers there is no server of NATS'
+  const info = infoOf(text)
+  if (info === null) return 'what answers there is no server of NATS'
+  if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
-  // For whoever is slow to say who it is: this connection never does.
+  // For whoever is slow to say who it is, or to begin with TLS: this connection never does.
   if (refusal !== undefined && /authentication timeout/i.test(refusal)) return null
-  return refusal ?? (isClosed ? 'it ends the connection' : null)
+  const isEnded = isClosed && info.tls_required !== true
+  return refusal ?? (isEnded ? 'it ends the connection' : null)
+}
+
+function infoOf(greeting: string): ServerInfo | null {
+  const [, json] = /^INFO (\{.*\})\s*\r\n/.exec(greeting) ?? []
+  try {
+    return json === undefined ? null : (JSON.parse(json) as ServerInfo)
+  } catch {
+    return null
+  }
 }
 
 /** What comes within a second, or until the server ends the connection. */
