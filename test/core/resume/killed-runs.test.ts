@@ -15,7 +15,7 @@ import { byRun, chooseSeed, createRandom, hangMs } from '../../long-run.ts'
  */
 const kinds = [
   { kind: 'session', count: byRun(2000, 10_000), kills: byRun(3, 25) },
-  { kind: 'graph', count: byRun(5200, 10_000), kills: byRun(7, 25) },
+  { kind: 'graph', count: byRun(5200, 10_000), kills: byRun(10, 25) },
 ] as const
 type Kind = (typeof kinds)[number]
 const leastTasks = { session: byRun(2000, 10_000), graph: 10_000 }
