@@ -3,8 +3,8 @@
 import type { RunPass } from './all-panels.ts'
 import { oneCore, type SlotRequest } from './bounds/slots.ts'
 import type { TaskStory } from './bounds/task-times.ts'
-import { valueAt } from './columns.ts'
-import { outcomes, type SegmentView } from './panels/lanes.ts'
+import { textAt, valueAt } from './columns.ts'
+import { outcomes, segmentAt, type SegmentView } from './panels/lanes.ts'
 import { uidOf } from './task-index.ts'
 
 /** What one task holds of a node, or of several. */
@@ -20,12 +20,18 @@ export interface BegunBefore {
   /** Of those, how many asked for more than it, and the last one: those behind it had to wait. */
   readonly larger: number
   readonly lastLarger:
-    | ({ readonly uid: string; readonly freedBy: string | null } & HeldByTask)
+    | ({ readonly uid: string; readonly freedBy: MadeRoom | null } & HeldByTask)
     | null
   /** What it asked for itself, where that is more than a core. */
   readonly asked: HeldByTask | null
-  /** The task whose end was the last one on its node before it began; `null` if none ran there. */
-  readonly freedBy: string | null
+  /** The attempt whose end was the last one on its node before it began; `null` without one. */
+  readonly freedBy: MadeRoom | null
+}
+
+export interface MadeRoom {
+  readonly uid: string
+  /** Whether only an attempt had ended, and the task was tried again later. */
+  readonly isRetried: boolean
 }
 
 /** Backends keep their order, so what fits no free slot holds up what is behind it. */
@@ -57,9 +63,11 @@ export function begunBefore(
     const isOwn = valueAt(lanes.task, segment) === task
     if (isOwn && valueAt(lanes.start, segment) >= from) first = segment
   }
-  const freedBy = (segment: number): string | null => {
+  const freedBy = (segment: number): MadeRoom | null => {
     const before = segment === -1 ? -1 : lastEnded(pass, segment, from)
-    return before === -1 ? null : uidOf(counts.index, valueAt(lanes.task, before))
+    if (before === -1) return null
+    const isRetried = valueAt(lanes.outcome, before) === retried
+    return { uid: uidOf(counts.index, valueAt(lanes.task, before)), isRetried }
   }
   const lastTask = valueAt(lanes.task, last)
   return {
@@ -96,6 +104,7 @@ function lastEnded({ states: { lanes } }: RunPass, segment: number, from: number
   return last
 }
 
+const [retried, repeated] = [outcomes.indexOf('retried'), outcomes.indexOf('repeated')]
 const notEnded: ReadonlySet<number> = new Set(
   (['running', 'repeated'] as const).map((one) => outcomes.indexOf(one)),
 )
@@ -108,12 +117,97 @@ function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
 type Lanes = RunPass['states']['lanes']
 
 /**
+ * When an attempt could begin: its slot was free, its node had what it asked for, and no larger
+ * task before it waited for room. `null` where that is not known.
+ */
+export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined): number | null {
+  if (attempt === undefined) return null
+  const larger = lastLargerBefore(pass, attempt)
+  const room = larger === null ? null : roomSince(pass, larger)
+  const worker = workerFreeBefore(pass, attempt)
+  // One that waited for a worker only holds up none that has another.
+  const isHeldUp = larger !== null && room !== null && room > (worker ?? -Infinity)
+  const times = [worker, roomSince(pass, attempt), isHeldUp ? larger.start : null]
+  const latest = Math.max(...times.map((time) => time ?? -Infinity))
+  return latest === -Infinity ? null : latest
+}
+
+/** Of the tasks that came before it and ask for more, the one that began last. */
+function lastLargerBefore(
+  { states: { lanes, bounds } }: RunPass,
+  attempt: SegmentView,
+): SegmentView | null {
+  const { requests, requestOfTask, priorityOfTask } = bounds
+  const own = requests[valueAt(requestOfTask, attempt.task)]
+  const held = heldBy(own)
+  let last = -1
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const task = valueAt(lanes.task, segment)
+    if (task >= attempt.task || valueAt(lanes.start, segment) > attempt.start) continue
+    if (valueAt(priorityOfTask, task) < valueAt(priorityOfTask, attempt.task)) continue
+    const other = requests[valueAt(requestOfTask, task)]
+    if (other?.backend !== own?.backend || !isMore(heldBy(other), held)) continue
+    if (last === -1 || valueAt(lanes.start, segment) > valueAt(lanes.start, last)) last = segment
+  }
+  return last === -1 ? null : segmentAt(lanes, last)
+}
+
+/**
+ * Since when its node had the cores, gpus and memory for an attempt: the last end before which what
+ * others held there left too little. `null` where there was always room, or its size is not told.
+ */
+function roomSince(pass: RunPass, attempt: SegmentView): number | null {
+  const { lanes, bounds } = pass.states
+  const node = valueAt(lanes.nodeOfLane, attempt.lane)
+  const size = sizeAt(pass, node, attempt.start)
+  const heldOf = (task: number): HeldByTask =>
+    heldBy(bounds.requests[valueAt(bounds.requestOfTask, task)])
+  const asked = heldOf(attempt.task)
+  // The ranks of one that is larger are on several nodes.
+  if (size === null || isMore(asked, size)) return null
+  const used = { cores: asked.cores, gpus: asked.gpus, memoryMb: asked.memoryMb }
+  const use = ({ cores, gpus, memoryMb }: HeldByTask, change: number): void => {
+    used.cores += change * cores
+    used.gpus += change * gpus
+    used.memoryMb += change * memoryMb
+  }
+  const changes: { readonly time: number; readonly task: number; readonly end: number | null }[] =
+    []
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const [task, start] = [valueAt(lanes.task, segment), valueAt(lanes.start, segment)]
+    if (task === attempt.task || start > attempt.start) continue
+    if (valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)) !== node) continue
+    if (valueAt(lanes.outcome, segment) === repeated) continue
+    const end = endOf(lanes, segment)
+    const isOver = end - precision <= attempt.start
+    changes.push({ time: start, task, end: null })
+    if (isOver) changes.push({ time: Math.max(start, end - precision), task, end })
+    else use(heldOf(task), 1)
+  }
+  // From its start back in time; of one moment first what began then, in the place of what ended.
+  changes.sort((a, b) => b.time - a.time || (a.end === null ? 0 : 1) - (b.end === null ? 0 : 1))
+  for (const { task, end } of changes) {
+    use(heldOf(task), end === null ? -1 : 1)
+    if (end !== null && isMore(used, size)) return end
+  }
+  return null
+}
+
+/** What a node had at a time; `null` where that is not told. */
+function sizeAt({ states }: RunPass, node: number, time: number): HeldByTask | null {
+  const [backend, nodeId] = JSON.parse(textAt(states.lanes.nodes, node)) as string[]
+  const found = states.bounds.nodes.find((one) => one.backend === backend && one.nodeId === nodeId)
+  if (found === undefined) return null
+  const { cores, gpus, memoryMb } = found.earlier.find(({ until }) => time < until) ?? found
+  return { cores, gpus, memoryMb: memoryMb === 0 ? Infinity : memoryMb }
+}
+
+/**
  * When the slot was free that an attempt got: its worker had ended what it did before. The first
  * attempt of a worker got the slot of another one: the latest that was free before its turn had
  * passed, because a task behind it began. `null` where that is not known.
  */
-export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined): number | null {
-  if (attempt === undefined) return null
+function workerFreeBefore(pass: RunPass, attempt: SegmentView): number | null {
   const { lanes } = pass.states
   const latestOf = (lane: number, until: number, task = -1): number => {
     let latest = -Infinity

@@ -207,6 +207,43 @@ describe('explain: what happened to a task beside its times', () => {
     expect(waited).toMatchObject({ total: 4, tasks: [{ uid: 'behind' }] })
   })
 
+  it('explain: cores are free when an attempt ends, also one that is tried again', async () => {
+    const wide = { resources: { cores: 4, gpus: 0, memory_mb: 0, ranks: 1 } }
+    const node = { nodeId: 'n1', cores: 4, workers: 2, maxProcesses: 2 }
+    const tasks = [
+      { uid: 'first', start: 0, end: 1 },
+      { uid: 'hangs', start: 0, end: 12, taskType: 'compute' as const, worker: 'n1/local/p1' },
+      { uid: 'second', start: 0, end: 1.5, worker: 'n1/local/w2' },
+      { uid: 'wide', start: 6, end: 7, ...wide },
+      { uid: 'behind', start: 7, end: 8, worker: 'n1/local/w2' },
+    ]
+    const attempt = { node_id: 'n1', worker_id: 'n1/local/p1', attributes: {} }
+    const events = [
+      ...eventsOf({ nodes: [node], tasks, end: 13 }),
+      viewEvent('tutti.TaskAttempt', 'hangs', { ...attempt, event_time: 6, retry_at: 8 }),
+      viewEvent('tutti.AttemptStarted', 'hangs', { ...attempt, event_time: 8, attempt: 2 }),
+    ]
+    // The end of an attempt is told before what begins in its place.
+    const isAttempt = ({ event_type: type }: { event_type: string }): number =>
+      type === 'tutti.TaskAttempt' ? 0 : 1
+    events.sort((a, b) => a.event_time - b.event_time || isAttempt(a) - isAttempt(b))
+    write('s-12.1790000000', events)
+    expect(await readJson('explain', 'wide', 's-12')).toMatchObject({
+      waits: { queue: 6, start: 0 },
+      begun_before: { freed_by: 'hangs' },
+    })
+    expect(await read('explain', 'wide', 's-12')).toContain(
+      '6.00 s  waited in the queue for its turn and a free slot\n' +
+        '             it asked for 4 cores, and there was room when the attempt of hangs had ' +
+        'ended\n',
+    )
+    // Its own worker was free long before, but its turn had not come.
+    expect(await readJson('explain', 'behind', 's-12')).toMatchObject({
+      waits: { queue: 7, start: 0 },
+      begun_before: { last_larger: { uid: 'wide', freed_by: 'hangs' } },
+    })
+  })
+
   it('explain: the first task of a new worker waited in the queue for a slot', async () => {
     const tasks = [
       { uid: 'a', start: 1, end: 2 },
@@ -218,8 +255,8 @@ describe('explain: what happened to a task beside its times', () => {
     write('s-9.1790000000', eventsOf({ nodes, tasks, end: 9 }))
     // Nothing had run before: its worker started.
     expect(await readJson('explain', 'b', 's-9')).toMatchObject({ waits: { queue: 0, start: 1 } })
-    // A worker of another task that is behind it had been free at 5 s, when w3 was started for it.
-    expect(await readJson('explain', 'd', 's-9')).toMatchObject({ waits: { queue: 2, start: 5 } })
+    // Both cores were held until 5 s; then w3 was started for it, and one behind it began before.
+    expect(await readJson('explain', 'd', 's-9')).toMatchObject({ waits: { queue: 5, start: 2 } })
     const inTurn = tasks.filter(({ uid }) => uid !== 'e')
     write('s-10.1790000000', eventsOf({ nodes, tasks: inTurn, end: 9 }))
     expect(await readJson('explain', 'd', 's-10')).toMatchObject({ waits: { queue: 6, start: 1 } })

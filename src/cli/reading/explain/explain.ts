@@ -83,9 +83,9 @@ const begunFields = ({ begunBefore }: TaskExplanation): object => ({
           cores: begunBefore.lastLarger.cores,
           gpus: begunBefore.lastLarger.gpus,
           memory_mb: begunBefore.lastLarger.memoryMb,
-          freed_by: begunBefore.lastLarger.freedBy,
+          freed_by: begunBefore.lastLarger.freedBy?.uid ?? null,
         },
-  freed_by: begunBefore.freedBy,
+  freed_by: begunBefore.freedBy?.uid ?? null,
 })
 
 /** A uid that is shortened to what is unique. */

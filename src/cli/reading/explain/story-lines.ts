@@ -4,7 +4,7 @@ import { countText, firstLine, numberText, secondsText, timeText } from '../../.
 import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
 import { textAt } from '../../../views/columns.ts'
 import type { TaskExplanation } from '../../../views/tasks.ts'
-import type { HeldByTask } from '../../../views/turns.ts'
+import type { HeldByTask, MadeRoom } from '../../../views/turns.ts'
 import type { OpenRecord } from '../open-record.ts'
 
 /** In seconds; `null` for what has not happened. Together they are the life of the task. */
@@ -96,8 +96,10 @@ const shortestWait = 0.001
 function turnLines({ begunBefore }: TaskExplanation, { queue }: Waits): string[] {
   const { larger, lastLarger, asked, freedBy } = begunBefore
   if (queue === null || queue < shortestWait) return []
-  const room = (uid: string | null): string =>
-    uid === null ? '' : `, and there was room when ${uid} had ended`
+  const room = (by: MadeRoom | null): string =>
+    by === null
+      ? ''
+      : `, and there was room when ${by.isRetried ? 'the attempt of ' : ''}${by.uid} had ended`
   const lines: string[] = []
   if (lastLarger !== null) {
     const { uid } = lastLarger
