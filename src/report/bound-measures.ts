@@ -9,6 +9,7 @@ import { countText, numberText } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { Straggler } from '../views/bounds/critical-path.ts'
+import type { WideTasks } from '../views/bounds/slot-run.ts'
 import type { UnsizedUse } from '../views/bounds/unsized-use.ts'
 import { type HeldResource, type IdleReason, sizeRange } from '../views/bounds/slots.ts'
 import type { SizeSpan, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
@@ -229,6 +230,22 @@ export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>
     .filter(({ busySeconds }) => busySeconds > 0)
     .toSorted((a, b) => b.waitedSeconds - a.waitedSeconds || b.busySeconds - a.busySeconds)[0] ??
   null
+
+/** What kept tasks from the slots of the backend whose tasks waited longest for some. */
+export function slotWaitsOf({ backends }: BoundsView): {
+  /** How long none was free for the tasks whose turn it was. */
+  readonly noneFree: number
+  /** How long the first task asked for more cores than were free, and some were. */
+  readonly tooFewCores: number
+  readonly wide: WideTasks
+} {
+  const [fullest] = backends.toSorted((a, b) => b.fullSeconds - a.fullSeconds)
+  return {
+    noneFree: fullest?.noneFreeSeconds ?? 0,
+    tooFewCores: fullest?.idleSeconds.cores ?? 0,
+    wide: fullest?.wide ?? { count: 0, most: 0 },
+  }
+}
 
 /** How long tasks waited because all slots of their backend were in use. */
 export const mostFullSeconds = ({ backends }: BoundsView): number =>

@@ -17,6 +17,7 @@ import {
   scarcestSlots,
   sizedBackends,
   slotsText,
+  slotWaitsOf,
   slotTimeOf,
   smallestShare,
 } from './bound-measures.ts'
@@ -211,6 +212,8 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     )
   },
   slots(bounds, _shares, { cpuPercent }) {
+    const isBusy = cpuPercent !== null && cpuPercent >= busyPercent
+    if (isForWideTasks(bounds)) return wideText(bounds, isBusy)
     const { of, share } = scarcestSlots(bounds)
     const busy = `${of} ran tasks ${percent(share)} of the time`
     const full = mostFullSeconds(bounds)
@@ -218,11 +221,13 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     if (full < smallestShare * bounds.seconds) {
       return `${start}. No task waited for one: more of them help only with more tasks at a time.`
     }
+    const { noneFree } = slotWaitsOf(bounds)
+    if (share < allBusy && noneFree < smallestShare * bounds.seconds) return `${start}.`
     const waited =
       share >= allBusy
         ? ''
-        : `, and for ${percent(full / bounds.seconds)} of it tasks waited because none was free`
-    if (cpuPercent !== null && cpuPercent >= busyPercent) {
+        : `, and for ${percent(noneFree / bounds.seconds)} of it tasks waited because none was free`
+    if (isBusy) {
       return (
         `${start}${waited}. The processors were ${Math.round(cpuPercent)} % busy: more slots ` +
         'help only on further processors.'
@@ -266,6 +271,25 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
   labels: lacking('labels', 'Too few nodes with the right labels'),
 }
 
+/** Whether tasks waited behind larger ones, rather than because all slots were in use. */
+function isForWideTasks(bounds: BoundsView): boolean {
+  const { noneFree, tooFewCores, wide } = slotWaitsOf(bounds)
+  const least = Math.max(noneFree, smallestShare * bounds.seconds)
+  return wide.count > 0 && tooFewCores > least && scarcestSlots(bounds).share < allBusy
+}
+
+function wideText(bounds: BoundsView, isBusy: boolean): string {
+  const { tooFewCores, wide } = slotWaitsOf(bounds)
+  const { count, most } = wide
+  const asked = count === 1 ? `asked for ${most} cores` : `asked for up to ${most} cores each`
+  return (
+    `Requests for several cores bounded this run: ${countText(count, 'task')} ${asked}, and for ` +
+    `${percent(tooFewCores / bounds.seconds)} of the time the first task in the queue needed ` +
+    'more cores than were free, so those behind it waited as well. Smaller requests would have ' +
+    `finished it earlier, and so would more cores${isBusy ? ' on further processors' : ''}.`
+  )
+}
+
 const pathText = ({ criticalPath }: BoundsView): string =>
   criticalPath.length === 1
     ? 'its longest task'
@@ -278,7 +302,8 @@ function idleSentences(bound: Bound, bounds: BoundsView): string[] {
   const whose = bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
   const slots = slotsText(bounds)
   if (bounds.slots === 0) return []
-  if (bound === 'slots' && scarcestSlots(bounds).of === slots) return []
+  const isSaid = bound === 'slots' && !isForWideTasks(bounds)
+  if (isSaid && scarcestSlots(bounds).of === slots) return []
   const busy = percent(slotSeconds.ran / slotTimeOf(bounds))
   return [`${slots}${whose} ran tasks for ${busy} of ${secondsText(seconds)}.`]
 }

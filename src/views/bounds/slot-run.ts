@@ -15,6 +15,13 @@ import { type TimeRange, type UnsizedUse, useOf } from './unsized-use.ts'
 /** What the tasks of one backend held. */
 export interface BackendUse extends SlotUse {
   readonly backend: string
+  readonly wide: WideTasks
+}
+
+/** The tasks that ask for more than one core, and the most cores that one asks for. */
+export interface WideTasks {
+  readonly count: number
+  readonly most: number
 }
 
 interface SlotsView {
@@ -52,7 +59,8 @@ export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Tim
       backend,
     )
     failedSeconds += failed
-    uses.push({ backend, ...classifySlots({ ...run, ...range }, slotSeconds) })
+    const wide = wideTasksOf(state, query, backend)
+    uses.push({ backend, wide, ...classifySlots({ ...run, ...range }, slotSeconds) })
   }
   const unsized = [...new Set(workers.map(({ backend }) => backend))]
     .filter((backend) => !backends.has(backend))
@@ -161,6 +169,18 @@ function waitsOf(
     for (let one = 0; one < Math.min(waiting, mostWaiting); one++) addRequest(request, from, to)
   }
   return { waits: cutIntervals(waits, count), lastReady: activeTime(state.pauses, lastReady) }
+}
+
+function wideTasksOf(state: BoundsState, { counts }: BoundsQuery, backend: string): WideTasks {
+  const cores = state.requests.map((one, at) => (one.backend === backend ? coresOf(state, at) : 0))
+  let [count, most] = [0, 0]
+  for (let task = 0; task < counts.index.names.size; task++) {
+    const asked = cores[valueAt(state.requestOfTask, task)] ?? 0
+    if (asked <= 1 || (stagesOf(counts, task) & stages.submitted) === 0) continue
+    count++
+    most = Math.max(most, asked)
+  }
+  return { count, most }
 }
 
 /** More than the slots of a run. */

@@ -98,6 +98,8 @@ export interface SlotUse {
   readonly held: Readonly<Record<HeldResource, number>>
   /** In which a task was ready, and all slots that it fits were in use. */
   readonly fullSeconds: number
+  /** Of those: in which it was not behind a task that lacks something while a core is free. */
+  readonly noneFreeSeconds: number
   /**
    * By class: how long at least one slot was idle for that reason; of what slots lacked, only while
    * no task was held back.

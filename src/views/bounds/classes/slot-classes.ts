@@ -117,6 +117,7 @@ class Slots {
   #notYetReady = 0
   #coresHere = 0
   #fullSeconds = 0
+  #noneFreeSeconds = 0
   #now: number
 
   constructor({ requests, nodes, waits, lastReady, from }: SlotRun, sums: SlotSeconds) {
@@ -140,6 +141,7 @@ class Slots {
       sizes: this.#spans.length === 0 ? [none] : this.#spans,
       held: this.#held,
       fullSeconds: this.#fullSeconds,
+      noneFreeSeconds: this.#noneFreeSeconds,
       idleSeconds: this.#idle.seconds,
       notYetReady: this.#notYetReady,
     }
@@ -247,9 +249,13 @@ class Slots {
     this.#idle.begin(seconds)
     this.#idle.add('nodeAway', away)
     this.#countHeld(seconds)
-    if (this.#isFull()) this.#fullSeconds += seconds
     const idle = cores - ran - away
-    if (idle > 0) this.#countIdle(idle, seconds)
+    const blocker = idle > 0 ? this.#findBlocker() : null
+    if (this.#isFull(null)) {
+      this.#fullSeconds += seconds
+      if (blocker === null || this.#isFull(blocker)) this.#noneFreeSeconds += seconds
+    }
+    if (idle > 0) this.#countIdle(idle, seconds, blocker)
   }
 
   /**
@@ -265,11 +271,12 @@ class Slots {
     held.processes += Math.min(busy.processes, all.processes) * seconds
   }
 
-  /** Whether more slots alone would let a task begin. */
-  #isFull(): boolean {
+  /** Whether more slots alone would let a task begin: of all, or of those before another one. */
+  #isFull(before: Blocker | null): boolean {
     for (let at = 0; at < this.#rooms.length; at++) {
       const room = this.#rooms[at] ?? noRoom
       if (room.ready <= 0) continue
+      if (before !== null && !this.#queues.isBefore(at, before.request)) continue
       const { ranks, limit } = this.#requests[at] ?? oneCore
       if (room.fits < ranks && slotResources.has(scarcestOf(room, limit))) return true
     }
@@ -277,8 +284,7 @@ class Slots {
   }
 
   /** First those of tasks that fit, then of those that do not; each in the order of the queue. */
-  #countIdle(idle: number, seconds: number): void {
-    const blocker = this.#findBlocker()
+  #countIdle(idle: number, seconds: number, blocker: Blocker | null): void {
     let [rest, behind] = [idle, 0]
     const ahead: Lack[] = []
     for (let at = 0; at < this.#rooms.length; at++) {
