@@ -42,6 +42,8 @@ export interface TaskView {
   readonly runningFor: number | null
   /** Its number among `failures`; 0 if it did not fail. */
   readonly failureGroup: number
+  /** Of the error with which it failed; empty without one, or where it is in no group. */
+  readonly errorType: string
 }
 
 /** By how long tasks ran, so far if they run, or waited. */
@@ -217,6 +219,7 @@ function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime):
   const { counts, states } = pass
   const passed = stagesOf(counts, task)
   const story = storyOf(states.bounds.times, task, passed)
+  const failureGroup = valueAt(states.failures.groupOfTask, task)
   return {
     task,
     uid: uidOf(counts.index, task),
@@ -227,7 +230,8 @@ function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime):
     story,
     ...timesOf(pass, task, story, now),
     runningFor: runningFor(pass, task, now),
-    failureGroup: valueAt(states.failures.groupOfTask, task),
+    failureGroup,
+    errorType: states.failures.groups[failureGroup - 1]?.errorType ?? '',
   }
 }
 

@@ -46,6 +46,7 @@ describe('tasks of a record', () => {
       waited: 1,
       runningFor: 4,
       failureGroup: 0,
+      errorType: '',
       attempts: [
         {
           lane: 0,

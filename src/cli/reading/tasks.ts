@@ -92,6 +92,7 @@ export const taskFields = (task: TaskView): object => ({
   duration_seconds: task.seconds,
   ran_seconds: task.ran,
   running_seconds: task.runningFor,
+  error_type: task.errorType === '' ? null : task.errorType,
 })
 
 /** Of one that runs: so far. */

@@ -33,6 +33,31 @@ describe('names', () => {
   })
 })
 
+describe('errors of tasks', () => {
+  it('tasks: rows in JSON have the type of the error, and null without one', async () => {
+    const events = eventsOf({
+      ...run,
+      tasks: [
+        { uid: 'late', start: 1, end: 2, endType: 'TaskFailed' as const },
+        { uid: 'wrong', start: 2, end: 3, endType: 'TaskFailed' as const },
+        { uid: 'right', start: 3, end: 4 },
+      ],
+    }).map((event) =>
+      event.event_type === 'TaskFailed'
+        ? { ...event, error_type: event.task_id === 'late' ? 'TimeoutError' : 'RangeError' }
+        : event,
+    )
+    writeFileSync(join(folder.path, 's-8.1790000000.telemetry.jsonl'), linesOf(events, 's-8'))
+    const { stdout } = await read('tasks', 's-8', '--json')
+    const { tasks } = JSON.parse(stdout) as { tasks: { uid: string; error_type: unknown }[] }
+    expect(tasks.map(({ uid, error_type: type }) => [uid, type])).toEqual([
+      ['late', 'TimeoutError'],
+      ['wrong', 'RangeError'],
+      ['right', null],
+    ])
+  })
+})
+
 describe('what a command tells to type', () => {
   it('failures, status: name the record so that it is found from here', async () => {
     const far = mkdtempSync(join(folder.path, 'far '))
