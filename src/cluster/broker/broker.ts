@@ -119,8 +119,8 @@ export interface BrokerStore {
     after: StreamPosition | null,
   ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
   /**
-   * Removes those of the first messages of a subject that `mayRemove` agrees to, at most so many;
-   * `from` is where it begins. Resolves with where it ended, 1 when no further message is there.
+   * Looks at the next few hundred messages of a subject, from this place on, and removes those that
+   * `mayRemove` agrees to. Resolves with the place to go on from, 1 after the last message.
    */
   removeFirst(
     stream: string,

@@ -21,8 +21,8 @@ const greetingMs = 1000
 const mostBytes = 64 * 1024
 
 /**
- * Why the server lets this client in never, or `null`: it is slow, or speaks through TLS alone. A
- * server that refuses says so at once, but the client may not hear it.
+ * Why the server will never let this client in; `null` if it is slow, or speaks through TLS alone.
+ * A server that refuses says so at once, but the client may not hear it.
  */
 export async function findRefusal(
   address: ServerAddress,

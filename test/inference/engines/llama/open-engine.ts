@@ -14,7 +14,7 @@ import {
 } from '../../../../src/inference/engines/llama.ts'
 import { loadRuntime } from '../../../../src/inference/engines/llama/llama-cpp.ts'
 import type { LoadOrder } from '../../../../src/inference/engines/llama/protocol.ts'
-import type { LlamaRuntime } from '../../../../src/inference/engines/llama/runtime.ts'
+import type { LlamaRuntime, TokenChoice } from '../../../../src/inference/engines/llama/runtime.ts'
 import { writeTinyModel } from '../tiny-model.ts'
 
 const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
@@ -23,7 +23,7 @@ const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
 export const storyModel = (): string =>
   installModel('stories15M', { folder: models, say: () => {} }).path
 
-/** One sequence of the story model in this process, on one thread. */
+/** One sequence of the story model in this process, on one thread, and a greedy choice. */
 export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contextLength'>) {
   const runtime = await loadRuntime(
     {
@@ -42,7 +42,19 @@ export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contex
   if (slot === undefined) throw new Error('no slot')
   const { vocabulary } = runtime
   const createGrammar: LlamaRuntime['createGrammar'] = (format) => runtime.createGrammar(format)
-  return { slot, vocabulary, createGrammar }
+  const greedy: TokenChoice = {
+    temperature: 0,
+    topP: 1,
+    topK: 0,
+    minP: 0,
+    seed: 1,
+    repetition: null,
+    bias: null,
+    grammar: null,
+    isEnd: (token) => vocabulary.isEnd(token),
+    logprobs: null,
+  }
+  return { slot, vocabulary, createGrammar, greedy }
 }
 
 /** A folder for the test file, with the model that has a template. */

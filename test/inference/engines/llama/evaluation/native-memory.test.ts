@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { GgmlType, LlamaModel } from 'node-llama-cpp'
 import { expect, it, vi } from 'vitest'
-import type { Token } from '../../../../../src/inference/engines/llama/runtime.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
 import { modelProcesses } from '../model-processes.ts'
@@ -35,7 +34,7 @@ async function loadWithContext() {
 }
 
 it('an answer by a schema has one native state, without copies', async () => {
-  const { slot, vocabulary, createGrammar, context } = await loadWithContext()
+  const { slot, createGrammar, greedy, context } = await loadWithContext()
   const { _bindings: bindings } = context.model.llama as unknown as {
     readonly _bindings: { AddonGrammarEvaluationState: new (...given: unknown[]) => object }
   }
@@ -46,23 +45,11 @@ it('an answer by a schema has one native state, without copies', async () => {
       created++
     }
   }
-  const isEnd = (token: Token): boolean => vocabulary.isEnd(token)
   for (const answers of [1, 2, 3]) {
     await slot.keep(0)
-    const stream = slot.continue([1], {
-      temperature: 0,
-      topP: 1,
-      topK: 0,
-      minP: 0,
-      seed: 1,
-      repetition: null,
-      bias: null,
-      grammar: createGrammar(format),
-      isEnd,
-      logprobs: null,
-    })
+    const stream = slot.continue([1], { ...greedy, grammar: createGrammar(format) })
     let length = 0
-    while (!isEnd((await stream.next()).token)) length++
+    while (!greedy.isEnd((await stream.next()).token)) length++
     await stream.close()
     expect(length).toBeGreaterThan(5)
     expect(created).toBe(answers)

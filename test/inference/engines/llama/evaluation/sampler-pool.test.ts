@@ -64,32 +64,18 @@ describe('native samplers', () => {
   })
 })
 
-const greedy: TokenChoice = {
-  temperature: 0,
-  topP: 1,
-  topK: 0,
-  minP: 0,
-  seed: 1,
-  repetition: null,
-  bias: null,
-  grammar: null,
-  isEnd: () => false,
-  logprobs: null,
-}
-
 /** Answers of eight tokens at most after the same prompt, in one slot. */
 async function openWriter() {
-  const { slot, vocabulary, createGrammar } = await loadStorySlot({
+  const { slot, vocabulary, createGrammar, greedy } = await loadStorySlot({
     batchSize: 64,
     contextLength: 64,
   })
   const prompt = vocabulary.tokenize('Once upon', { special: false, inner: false })
   const write = async (choice: Partial<TokenChoice>): Promise<Token[]> => {
     await slot.keep(0)
-    const isEnd = (token: Token): boolean => vocabulary.isEnd(token)
-    const stream = slot.continue([1, ...prompt], { ...greedy, isEnd, ...choice })
+    const stream = slot.continue([1, ...prompt], { ...greedy, ...choice })
     const tokens: Token[] = []
-    while (tokens.length < 8 && !tokens.some(isEnd)) tokens.push((await stream.next()).token)
+    while (tokens.length < 8 && !tokens.some(greedy.isEnd)) tokens.push((await stream.next()).token)
     await stream.close()
     return tokens
   }
