@@ -10,7 +10,9 @@ const kinds = isHpcRun ? ['hpc'] : byRun(['test'], ['test', 'long'])
 const filesIn = (folder: string): string[] => kinds.map((kind) => `${folder}/**/*.${kind}.ts`)
 
 /** Their tests look at the children of their process, which would be those of other files, too. */
-const withChildren = ['test/backends', 'test/cluster', 'test/hpc']
+const withChildren = ['test/cluster', 'test/hpc']
+/** Their tests do so, too, and leave none: files of such a folder share processes. */
+const leavingNone = ['test/backends']
 /** Folders of these whose tests do not. */
 const withoutChildren = [
   'test/cluster/agent',
@@ -19,6 +21,8 @@ const withoutChildren = [
   'test/hpc/pilots',
   'test/hpc/slurm',
 ]
+
+const apart = [...withChildren, ...leavingNone]
 
 /**
  * Commands, agents and workers that tests start run the sources. With a cache of stripped and
@@ -48,12 +52,20 @@ export default defineConfig({
       {
         extends: true,
         test: {
+          name: 'shared processes with children',
+          isolate: false,
+          include: leavingNone.flatMap(filesIn),
+        },
+      },
+      {
+        extends: true,
+        test: {
           name: 'shared processes',
           // A new process for each of the files costs a fifth of the CPU time of all tests.
           isolate: false,
           include: [
             ...kinds.map((kind) => `test/*.${kind}.ts`),
-            ...filesIn(`test/!(${withChildren.map((one) => basename(one)).join('|')})`),
+            ...filesIn(`test/!(${apart.map((one) => basename(one)).join('|')})`),
             ...withoutChildren.flatMap(filesIn),
           ],
         },

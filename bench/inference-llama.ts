@@ -13,6 +13,7 @@ import { installModel } from '../src/inference/models/model-file.ts'
 import type { ParallelResult } from './fixtures/parallel-prompts.ts'
 import { median, table } from './harness.ts'
 import { answerOf } from './inference-serving.ts'
+import { familyCpu } from './process-cpu.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
 /** Where models run: `cpu`, with one thread, or `gpu`. */
@@ -28,11 +29,10 @@ function resultOf(program: string, args: readonly string[]): ReturnType<typeof J
   return JSON.parse(output.trim().split('\n').at(-1) ?? '')
 }
 
-const storyModel = (): string =>
-  installModel('stories15M', {
-    folder: models,
-    say: (text) => process.stderr.write(`${text}\n`),
-  }).path
+const modelOf = (name: string): string =>
+  installModel(name, { folder: models, say: (text) => process.stderr.write(`${text}\n`) }).path
+
+const storyModel = (): string => modelOf('stories15M')
 
 /** A model of about 400 million random parameters: its text is noise, its cost is real. */
 function largeModel(precision: 'F16' | 'Q8_0'): string {
@@ -123,20 +123,23 @@ interface Completion {
   }
 }
 
-/** Our server on the llama engine with the model that writes stories. */
+/** Our server on the llama engine with a model that npm carries; the one that writes stories. */
 class LlamaServer {
+  readonly #pid: number
   readonly #stop: () => Promise<void>
   readonly #pool: Pool
 
-  static async start(): Promise<LlamaServer> {
-    const child = fork(fixture('llama-backend.ts'), [storyModel()])
+  static async start(model = 'stories15M'): Promise<LlamaServer> {
+    const child = fork(fixture('llama-backend.ts'), [modelOf(model)])
     const { port } = await answerOf<{ port: number }>(child)
-    return new LlamaServer(new Pool(`http://127.0.0.1:${port}`), () => {
+    const pool = new Pool(`http://127.0.0.1:${port}`)
+    return new LlamaServer(child.pid ?? 0, pool, () => {
       child.send('stop')
     })
   }
 
-  private constructor(pool: Pool, stop: () => void) {
+  private constructor(pid: number, pool: Pool, stop: () => void) {
+    this.#pid = pid
     this.#pool = pool
     this.#stop = async () => {
       await pool.close()
@@ -153,6 +156,11 @@ class LlamaServer {
     })
     if (statusCode !== 200) throw new Error(await body.text())
     return (await body.json()) as Completion
+  }
+
+  /** Microseconds of CPU time, with the model's process. */
+  cpu(): number {
+    return familyCpu(this.#pid)
   }
 
   stop(): Promise<void> {
@@ -196,44 +204,71 @@ export async function turns(): Promise<void> {
 
 const story = { prompt: 'Once upon a time', max_tokens: 160, temperature: 0, ignore_eos: true }
 
-/** Tokens a second of `clients` that send as many requests as told, one after the other. */
-async function rateOf(server: LlamaServer, clients: number, fields: object): Promise<number> {
-  const begun = performance.now()
-  const counts = await Promise.all(
-    Array.from({ length: clients }, async () => {
-      let tokens = 0
-      for (let request = 0; request < 2; request++) {
-        tokens += (await server.ask('completions', fields)).usage.completion_tokens
-      }
-      return tokens
+interface Rate {
+  readonly perSecond: number
+  readonly perCpuSecond: number
+}
+
+/**
+ * Tokens of clients that send two requests each, one after the other: those of the first group by
+ * the clock, those of all by CPU time.
+ */
+async function rateOf(server: LlamaServer, groups: readonly ClientGroup[]): Promise<Rate> {
+  const [begun, cpu] = [performance.now(), server.cpu()]
+  const askTwice = async (fields: object): Promise<number> => {
+    const { usage: one } = await server.ask('completions', fields)
+    const { usage: two } = await server.ask('completions', fields)
+    return one.completion_tokens + two.completion_tokens
+  }
+  const results = await Promise.all(
+    groups.map(async ({ clients, fields }) => {
+      const counts = await Promise.all(Array.from({ length: clients }, () => askTwice(fields)))
+      const tokens = counts.reduce((sum, count) => sum + count, 0)
+      return { tokens, perSecond: (tokens * 1000) / (performance.now() - begun) }
     }),
   )
-  const tokens = counts.reduce((sum, count) => sum + count, 0)
-  return (tokens * 1000) / (performance.now() - begun)
+  const tokens = results.reduce((sum, result) => sum + result.tokens, 0)
+  const perCpuSecond = (tokens * 1e6) / (server.cpu() - cpu)
+  return { perSecond: results[0]?.perSecond ?? 0, perCpuSecond }
 }
+
+interface ClientGroup {
+  readonly clients: number
+  readonly fields: object
+}
+
+/** Medians by the clock and by CPU time, each with its ratio to those of `base`. */
+function rateCells(rates: readonly Rate[], base?: readonly Rate[]): string[] {
+  return (['perSecond', 'perCpuSecond'] as const).flatMap((key) => {
+    const of = (all: readonly Rate[]): number => median(all.map((rate) => rate[key]))
+    return [of(rates).toFixed(0), base === undefined ? '' : times(of(rates), of(base))]
+  })
+}
+
+const rateHeads = ['tokens/s', 'ratio', 'tokens per CPU-second', 'ratio', 'wanted']
 
 /** What one client that asks for log probabilities costs the seven others. */
 export async function logprobs(): Promise<void> {
-  const server = await LlamaServer.start()
-  const rates: { plain: number[]; beside: number[] } = { plain: [], beside: [] }
-  const withOne = async (fields: object): Promise<number> => {
-    const other = rateOf(server, 1, { ...story, ...fields })
-    const rate = await rateOf(server, 7, story)
-    await other
-    return rate
-  }
-  await withOne({ logprobs: 5 })
+  const model = process.env['MODEL'] ?? 'stories15M'
+  const server = await LlamaServer.start(model)
+  const answer = { ...story, max_tokens: Number(process.env['TOKENS'] ?? story.max_tokens) }
+  const beside = (fields: object): Promise<Rate> =>
+    rateOf(server, [
+      { clients: 7, fields: answer },
+      { clients: 1, fields: { ...answer, ...fields } },
+    ])
+  await beside({ logprobs: 5 })
+  const rates: { plain: Rate[]; scored: Rate[] } = { plain: [], scored: [] }
   for (let run = 0; run < runs; run++) {
-    rates.plain.push(await withOne({}))
-    rates.beside.push(await withOne({ logprobs: 5 }))
+    rates.plain.push(await beside({}))
+    rates.scored.push(await beside({ logprobs: 5 }))
   }
   await server.stop()
-  const [base, ours] = [median(rates.plain), median(rates.beside)]
   table(
-    ['seven clients beside one', 'tokens/s', 'ratio', 'wanted'],
+    [`seven clients beside one, ${model}`, ...rateHeads],
     [
-      ['without log probabilities', base.toFixed(0), '', ''],
-      ['with `logprobs: 5`', ours.toFixed(0), times(ours, base), '≥ 0.9'],
+      ['without log probabilities', ...rateCells(rates.plain), ''],
+      ['with `logprobs: 5`', ...rateCells(rates.scored, rates.plain), '≥ 0.9'],
     ],
   )
 }
@@ -253,17 +288,19 @@ const listOfNames = {
 export async function grammar(): Promise<void> {
   const server = await LlamaServer.start()
   const schema = { ...story, guided_json: listOfNames }
-  await rateOf(server, 8, schema)
+  await rateOf(server, [{ clients: 8, fields: schema }])
   const rows: (string | number)[][] = []
   for (const clients of [1, 8]) {
-    const rates: { plain: number[]; schema: number[] } = { plain: [], schema: [] }
+    const rates: { plain: Rate[]; schema: Rate[] } = { plain: [], schema: [] }
     for (let run = 0; run < runs; run++) {
-      rates.plain.push(await rateOf(server, clients, story))
-      rates.schema.push(await rateOf(server, clients, schema))
+      rates.plain.push(await rateOf(server, [{ clients, fields: story }]))
+      rates.schema.push(await rateOf(server, [{ clients, fields: schema }]))
     }
-    const [base, ours] = [median(rates.plain), median(rates.schema)]
-    rows.push([clients, base.toFixed(0), ours.toFixed(0), times(ours, base), '≥ 0.75'])
+    rows.push(
+      [clients, 'text', ...rateCells(rates.plain), ''],
+      [clients, 'JSON by a schema', ...rateCells(rates.schema, rates.plain), '≥ 0.75'],
+    )
   }
   await server.stop()
-  table(['clients', 'text (tokens/s)', 'JSON by a schema (tokens/s)', 'ratio', 'wanted'], rows)
+  table(['clients', 'answers', ...rateHeads], rows)
 }

@@ -164,6 +164,8 @@ export interface RequestRefusal {
   /** The path of the wrong field; `null` if it is not known. */
   readonly param: string | null
   readonly code: string | null
+  /** After how many seconds the same request may succeed. */
+  readonly retryAfterSeconds?: number
 }
 
 /** An inference engine or server failed. */

@@ -159,36 +159,45 @@ function lastLargerBefore(
 function roomSince(pass: RunPass, attempt: SegmentView): number | null {
   const { lanes, bounds } = pass.states
   const node = valueAt(lanes.nodeOfLane, attempt.lane)
-  const size = sizeAt(pass, node, attempt.start)
+  const room = sizeAt(pass, node, attempt.start)
+  const heldByRequest = bounds.requests.map((request) => heldBy(request))
   const heldOf = (task: number): HeldByTask =>
-    heldBy(bounds.requests[valueAt(bounds.requestOfTask, task)])
+    heldByRequest[valueAt(bounds.requestOfTask, task)] ?? heldBy(undefined)
   const asked = heldOf(attempt.task)
   // The ranks of one that is larger are on several nodes.
-  if (size === null || isMore(asked, size)) return null
+  if (room === null || isMore(asked, room)) return null
   const used = { cores: asked.cores, gpus: asked.gpus, memoryMb: asked.memoryMb }
-  const use = ({ cores, gpus, memoryMb }: HeldByTask, change: number): void => {
+  const use = (task: number, change: 1 | -1): void => {
+    const { cores, gpus, memoryMb } = heldOf(task)
     used.cores += change * cores
     used.gpus += change * gpus
     used.memoryMb += change * memoryMb
   }
-  const changes: { readonly time: number; readonly task: number; readonly end: number | null }[] =
-    []
+  const starts: number[] = []
+  const ends: number[] = []
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const [task, start] = [valueAt(lanes.task, segment), valueAt(lanes.start, segment)]
     if (task === attempt.task || start > attempt.start) continue
     if (valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)) !== node) continue
     if (valueAt(lanes.outcome, segment) === repeated) continue
-    const end = endOf(lanes, segment)
-    const isOver = end - precision <= attempt.start
-    changes.push({ time: start, task, end: null })
-    if (isOver) changes.push({ time: Math.max(start, end - precision), task, end })
-    else use(heldOf(task), 1)
+    starts.push(segment)
+    if (endOf(lanes, segment) - precision <= attempt.start) ends.push(segment)
+    else use(task, 1)
   }
+  const startOf = (segment: number): number => valueAt(lanes.start, segment)
+  const overAt = (segment: number): number =>
+    Math.max(startOf(segment), endOf(lanes, segment) - precision)
+  starts.sort((a, b) => startOf(a) - startOf(b))
+  ends.sort((a, b) => overAt(a) - overAt(b))
   // From its start back in time; of one moment first what began then, in the place of what ended.
-  changes.sort((a, b) => b.time - a.time || (a.end === null ? 0 : 1) - (b.end === null ? 0 : 1))
-  for (const { task, end } of changes) {
-    use(heldOf(task), end === null ? -1 : 1)
-    if (end !== null && isMore(used, size)) return end
+  for (let end = ends.pop(); end !== undefined; end = ends.pop()) {
+    for (let start = starts.at(-1); start !== undefined && startOf(start) >= overAt(end);) {
+      use(valueAt(lanes.task, start), -1)
+      starts.pop()
+      start = starts.at(-1)
+    }
+    use(valueAt(lanes.task, end), 1)
+    if (isMore(used, room)) return endOf(lanes, end)
   }
   return null
 }

@@ -59,7 +59,7 @@ describe('row 55: large and damaged files', () => {
         // A flip damages its line, and the next one when it adds or removes a newline.
         expect(summary.lines).toBeGreaterThanOrEqual(lines.length - 2 * all.length)
       }),
-      { numRuns: 200 },
+      { numRuns: 60, longRuns: 200 },
     )
   })
 })
@@ -97,7 +97,7 @@ describe('row 58: any text', () => {
         expect(summary).toMatchObject({ bad: 0, unknown: 0, torn: null })
         expect(readFileSync(writer.path).filter((byte) => byte === 0x0a)).toHaveLength(all.length)
       }),
-      { numRuns: 200 },
+      { numRuns: 60, longRuns: 200 },
     )
   })
 })

@@ -63,7 +63,7 @@ describe('any results of system calls', () => {
           expect(lost.reduce((sum, count) => sum + count, 0)).toBe(writer.linesLost)
         },
       ),
-      { numRuns: 300 },
+      { numRuns: 100, longRuns: 300 },
     )
   })
 })

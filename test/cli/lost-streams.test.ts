@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { needs, requirement } from '../require.ts'
-import { runCommand, runRedirected, startCommand, startProgram } from './run-command.ts'
+import { runHere, runRedirected, startCommand, startProgram } from './run-command.ts'
 
 const program = fileURLToPath(new URL('fixtures/live-run.ts', import.meta.url))
 const fullDevice = requirement(existsSync('/dev/full'), 'needs /dev/full')
@@ -19,7 +19,7 @@ afterAll(async () => {
 
 async function verdictOn(place: string): Promise<unknown> {
   const name = (await readdir(place)).find((one) => one.endsWith('.jsonl')) ?? ''
-  return JSON.parse((await runCommand('--json', 'journal', 'verify', join(place, name))).stdout)
+  return JSON.parse((await runHere(place, ['--json', 'journal', 'verify', name])).stdout)
 }
 
 describe('a command whose reader is gone', () => {

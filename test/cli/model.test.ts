@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { installModel } from '../../src/inference/models/model-file.ts'
-import { runCommand, startCommand } from './run-command.ts'
+import { runCommand, runHere, startCommand } from './run-command.ts'
 
 const models = fileURLToPath(new URL('../../.models/', import.meta.url))
 
@@ -109,7 +109,7 @@ describe('tutti model get', () => {
   })
 
   it('names the models that there are, and where others come from', async () => {
-    const end = await runCommand('model', 'get', 'stories15')
+    const end = await runHere(tmpdir(), ['model', 'get', 'stories15'])
     expect(end.code).toBe(2)
     expect(end.stderr).toContain('did you mean "stories15M"?')
     expect(end.stderr).toContain('tinyllama-1.1b-chat')

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../eventually.ts'
-import { type RunningCommand, runCommand, startCommand } from './run-command.ts'
+import { builtMain, type RunningCommand, runCommand, runHere, startProgram } from './run-command.ts'
 
 let folder = ''
 beforeAll(() => {
@@ -30,7 +30,7 @@ interface Served {
 }
 
 async function serve(config: string, ...args: readonly string[]): Promise<Served> {
-  const command = startCommand(['serve', '--config', config, '--port', '0', ...args])
+  const command = startProgram(builtMain, ['serve', '--config', config, '--port', '0', ...args])
   onTestFinished(() => void command.child.kill('SIGKILL'))
   await command.seen('stop      Ctrl-C')
   const banner = command.stdout()
@@ -63,7 +63,7 @@ describe('tutti serve', () => {
 
   it('under --json writes its result and its notices as JSON', async () => {
     const config = write('json.yaml', echo())
-    const command = startCommand(['--json', 'serve', '--config', config, '--port', '0'])
+    const command = startProgram(builtMain, ['--json', 'serve', '--config', config, '--port', '0'])
     onTestFinished(() => void command.child.kill('SIGKILL'))
     await command.seen('"endpoint"')
     expect(JSON.parse(command.stdout())).toMatchObject({ model: 'tiny', workers: 1 })
@@ -117,7 +117,7 @@ describe('tutti serve', () => {
   it('wants the key of TUTTI_API_KEY where it has no file', async () => {
     const words = ['serve', '--config', write('own.yaml', echo()), '--host', '0.0.0.0']
     const own = { TUTTI_API_KEY: 'a-key-of-the-environment' }
-    const command = startCommand([...words, '--port', '0'], own)
+    const command = startProgram(builtMain, [...words, '--port', '0'], own)
     onTestFinished(() => void command.child.kill('SIGKILL'))
     await command.seen('stop      Ctrl-C')
     const endpoint = /^endpoint {2}(\S+)/m.exec(command.stdout())?.[1] ?? ''
@@ -146,7 +146,7 @@ describe('tutti serve', () => {
   it.each(['', '*', 'http://ai.example', 'ai.example/v1', 'a b', '2001:db8::1'])(
     'refuses to allow "%s", which no Host header ever is',
     async (name) => {
-      const end = await runCommand('serve', '--config', 'x.yaml', '--allow-host', name)
+      const end = await runHere(folder, ['serve', '--config', 'x.yaml', '--allow-host', name])
       expect([end.code, end.stderr.includes('ai.example.org')]).toEqual([2, true])
     },
   )
@@ -162,7 +162,13 @@ describe('tutti serve', () => {
       expect(await allowedFor(origin)).toEqual([200, origin])
     }
     expect(await allowedFor('https://app.example.evil.com')).toEqual([403, null])
-    const end = await runCommand('serve', '--config', 'x.yaml', '--allow-origin', 'app.example')
+    const end = await runHere(folder, [
+      'serve',
+      '--config',
+      'x.yaml',
+      '--allow-origin',
+      'app.example',
+    ])
     expect([end.code, end.stderr.includes('https://app.example')]).toEqual([2, true])
   })
 
@@ -171,7 +177,7 @@ describe('tutti serve', () => {
     const keyFile = join(folder, 'key-pipe')
     execFileSync('mkfifo', [keyFile])
     const args = ['--config', config, '--port', '0', '--api-key-file', keyFile]
-    const command = startCommand(['serve', ...args])
+    const command = startProgram(builtMain, ['serve', ...args])
     onTestFinished(() => void command.child.kill('SIGKILL'))
     // Can be opened once the key is read, and so after the configuration.
     const pipe = await open(keyFile, 'w')
@@ -194,7 +200,7 @@ describe('tutti serve', () => {
   ]
   it.each(mistakes)('row 86: %s exits with 2 and says where', async (what, sections, message) => {
     const path = what === 'a typo' ? write('typo.yaml', echo() + sections) : 'nowhere.yaml'
-    const end = await runCommand('serve', '--config', path)
+    const end = await runHere(folder, ['serve', '--config', path])
     expect(end.code).toBe(2)
     expect(end.stderr).toMatch(message)
     expect(end.stderr).not.toContain('    at ')
@@ -211,8 +217,8 @@ describe('tutti serve', () => {
   })
 
   it('row 95: needs a configuration, and a port that is one', async () => {
-    expect((await runCommand('serve')).code).toBe(2)
-    const end = await runCommand('serve', '--config', 'x.yaml', '--port', '70000')
+    expect((await runHere(folder, ['serve'])).code).toBe(2)
+    const end = await runHere(folder, ['serve', '--config', 'x.yaml', '--port', '70000'])
     expect([end.code, end.stderr.includes('0 to 65535')]).toEqual([2, true])
   })
 })

@@ -2,12 +2,13 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Agent } from '../../src/cluster/agent/agent.ts'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { type RunningCommand, startProgram } from '../cli/run-command.ts'
+import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
 import type { DriverArguments } from './fixtures/returning-driver.ts'
 import { storedNames } from './stored-names.ts'
@@ -19,7 +20,7 @@ const backend: Partial<ClusterBackendOptions> = { ownerTtlSeconds: 3600 }
 /** A driver that was killed while its tasks ran, which go on. */
 class LeftTasks {
   readonly cluster: TestCluster
-  readonly #agent: RunningCommand
+  readonly #agent: Agent
 
   /** With an agent of so many cores. */
   static async start(
@@ -29,7 +30,7 @@ class LeftTasks {
   ): Promise<LeftTasks> {
     const cluster = await startTestCluster()
     const { server, folder } = cluster
-    const agent = await cluster.agent('only', '--cores', `${cores}`, '--label', 'at=only')
+    const agent = await startAgentHere(cluster, { name: 'only', cores, labels: { at: 'only' } })
     const left = new LeftTasks(cluster, agent)
     const given = JSON.stringify({ ...settings, backend })
     const killed = startProgram(program, [server.url, folder, given])
@@ -40,7 +41,7 @@ class LeftTasks {
     return left
   }
 
-  private constructor(cluster: TestCluster, agent: RunningCommand) {
+  private constructor(cluster: TestCluster, agent: Agent) {
     this.cluster = cluster
     this.#agent = agent
   }
@@ -59,8 +60,8 @@ class LeftTasks {
 
   /** The agent finishes what it has, and leaves. */
   async drain(): Promise<void> {
-    this.#agent.child.kill('SIGTERM')
-    expect(await this.#agent.ended).toMatchObject({ code: 0 })
+    this.#agent.drain()
+    expect(await this.#agent.left).toBe(0)
   }
 
   letEnd(): void {
@@ -176,7 +177,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
 
   it('does not begin if it had not, unless it is submitted again', async () => {
     const left = await LeftTasks.start({ count: 2, valueLength: 10 }, ['task-0'], 1)
-    await left.cluster.agent('second', '--cores', '1', '--label', 'at=second')
+    await startAgentHere(left.cluster, { name: 'second', labels: { at: 'second' } })
     const session = await left.session()
     // By its end all agents have answered.
     const first = left.other('first', { at: 'second' })

@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { crash, tell } from './fixtures/telling-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
@@ -18,7 +18,7 @@ interface SeenEvent {
 
 async function openSession(): Promise<{ session: Session; seen: () => Promise<SeenEvent[]> }> {
   const cluster = await startTestCluster()
-  await cluster.agent('first', '--cores', '1')
+  await startAgentHere(cluster, { name: 'first' })
   const session = new Session([await cluster.connect()])
   onTestFinished(() => session.close())
   const telemetry = await session.startTelemetry()

@@ -11,17 +11,21 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { leadingVariables } from '../../src/cluster/agent/allowed.ts'
+import { agentSubject } from '../../src/cluster/wire/subjects.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { defineTask } from '../../src/tasks/define-task.ts'
-import { type RunningCommand, runCommand, startCommand } from '../cli/run-command.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { type RunningCommand, runHere, startCommand } from '../cli/run-command.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
 import { freePort } from './restartable-server.ts'
 import { token } from './test-token.ts'
+
+const sharedServer = sharedTestCluster()
 
 async function openSession(cluster: TestCluster, more = {}): Promise<Session> {
   const session = new Session([await cluster.connect(more)], { workDir: cluster.folder })
@@ -45,8 +49,8 @@ const refused = (text: string): object => ({
 
 describe('tutti agent --only', () => {
   it('runs one kind of task, and names the agent and the task of the other', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('narrow', '--cores', '1', '--only', 'programs')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'narrow', only: 'programs' })
     const session = await openSession(cluster)
     expect(await run(session, { function: echo, args: ['x'] })).toEqual(
       refused('agent "narrow" runs programs only, not echo'),
@@ -58,14 +62,14 @@ describe('tutti agent --only', () => {
 
 describe('tutti agent --allow', () => {
   it('runs what matches after links are followed, and names agent and path', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const allowed = join(cluster.folder, 'allowed')
     mkdirSync(allowed)
     writeFileSync(join(allowed, 'own.sh'), '#!/bin/sh\necho own\n', { mode: 0o755 })
     writeFileSync(join(cluster.folder, 'other.sh'), '#!/bin/sh\necho other\n', { mode: 0o755 })
     symlinkSync(join(cluster.folder, 'other.sh'), join(allowed, 'link.sh'))
     const modules = new URL('fixtures/value-*', import.meta.url).pathname
-    await cluster.agent('narrow', '--cores', '1', '--allow', `${allowed}/*`, '--allow', modules)
+    await startAgentHere(cluster, { name: 'narrow', allow: [`${allowed}/*`, modules] })
     const session = await openSession(cluster)
     const other = refused(`agent "narrow" does not allow ${join(cluster.folder, 'other.sh')}`)
     expect(JSON.stringify(await run(session, { executable: join(allowed, 'own.sh') }))).toContain(
@@ -86,8 +90,8 @@ describe('tutti agent --allow', () => {
   })
 
   it('keeps a task from leading an allowed program to other code', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('narrow', '--cores', '1', '--allow', '/**')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'narrow', allow: ['/**'] })
     const session = await openSession(cluster)
     const withVariable = (name: string, value: string | undefined): Promise<unknown> =>
       run(session, { executable: '/usr/bin/env', env: { [name]: value } })
@@ -101,10 +105,11 @@ describe('tutti agent --allow', () => {
   })
 
   it("writes output below the agent's folder only", async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     const outside = join(cluster.folder, 'outside')
-    await cluster.agent('narrow', '--cores', '1', '--allow', '/**', '--work-dir', workDir)
+    const rules = ['--allow', '/**', '--work-dir', workDir]
+    await cluster.agent('narrow', '--cores', '1', ...rules)
     const here = await openSession(cluster)
     const program = { executable: '/bin/echo', arguments: ['written'] }
     for (const stdout of [outside, 'outside', '../outside']) {
@@ -126,12 +131,12 @@ describe('tutti agent --allow', () => {
   })
 
   it('lets a program fail for want of it that would be allowed if it were there', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const allowed = join(cluster.folder, 'allowed')
     mkdirSync(allowed)
     symlinkSync('/bin/true', join(allowed, 'link'))
     symlinkSync('/bin/nowhere', join(allowed, 'broken'))
-    await cluster.agent('narrow', '--cores', '1', '--allow', `${allowed}/*`)
+    await startAgentHere(cluster, { name: 'narrow', allow: [`${allowed}/*`] })
     const session = await openSession(cluster)
     expect(await run(session, { executable: join(allowed, 'missing') })).toMatchObject({
       code: 'ExecutableNotFoundError',
@@ -152,8 +157,8 @@ describe('tutti agent --allow', () => {
   })
 
   it('takes modules of bundles by their path in their project', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('narrow', '--cores', '1', '--allow', 'test/cluster/fixtures/value-*.ts')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'narrow', allow: ['test/cluster/fixtures/value-*.ts'] })
     const session = await openSession(cluster, { modules: 'bundle' })
     expect(await run(session, { function: echo, args: ['x'] })).toBe('x')
     const begun = join(cluster.folder, 'begun')
@@ -165,7 +170,7 @@ describe('tutti agent --allow', () => {
 
 describe('tasks on an agent', () => {
   it('see its environment without its credentials', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { server, tokenFile } = cluster
     const connection = ['--connect', server.url, '--token-file', tokenFile, '--name', 'first']
     const agent = startCommand(['agent', ...connection], {
@@ -181,9 +186,9 @@ describe('tasks on an agent', () => {
   })
 
   it("run programs in the session's folder, or in one that is removed with it", async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
-    await cluster.agent('first', '--cores', '1', '--work-dir', workDir)
+    await startAgentHere(cluster, { name: 'first', workDir })
     const here = await openSession(cluster)
     expect(JSON.stringify(await run(here, { executable: '/bin/pwd' }))).toContain(cluster.folder)
     const elsewhere = new Session([await cluster.connect()], { workDir: '/nowhere/at/all' })
@@ -209,8 +214,8 @@ describe('tasks on an agent', () => {
   })
 
   it('fail with the node and the module when the node does not have it', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'first' })
     const session = await openSession(cluster)
     const missing = defineTask('file:///nowhere/at/all.ts', function missing() {})
     const task = new ComputeTask({ function: missing })
@@ -259,7 +264,7 @@ describe('tutti agent with bad input', () => {
     writeFileSync(file, token, { mode: 0o600 })
     // Told before the server is asked.
     const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
-    const { code, stderr } = await runCommand('agent', ...connection, ...args)
+    const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection, ...args])
     expect(stderr).toMatch(new RegExp(text))
     expect(code).toBe(2)
   })
@@ -271,21 +276,31 @@ describe('tutti agent with bad input', () => {
     const file = join(createFolder(), 'token')
     writeFileSync(file, content, { mode })
     const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
-    const { code, stderr } = await runCommand('agent', ...connection)
+    const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection])
     expect(stderr).toMatch(new RegExp(`--token-file: .*${text}`))
     expect(code).toBe(2)
+  })
+
+  it('takes a name whose last agent is leaving', async () => {
+    const cluster = await sharedServer()
+    const connection = await connect({ servers: cluster.server.url, token })
+    onTestFinished(() => connection.close())
+    connection.subscribe(agentSubject('left'), { max: 1 })
+    await connection.flush()
+    const { name } = await startAgentHere(cluster, { name: 'left' })
+    expect(name).toBe('left')
   })
 
   it.each([
     ['a wrong token', [], 'a wrong token', 'Authorization.*\n.*compare the file of the token'],
     ['a name that is taken', ['--name', 'first'], token, 'is already connected'],
   ])('ends with exit code 3 and says why: %s', async (_, args, content, text) => {
-    const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'first' })
     const file = join(cluster.folder, 'given')
     writeFileSync(file, content, { mode: 0o600 })
     const connection = ['--connect', cluster.server.url, '--token-file', file]
-    const end = await runCommand('agent', ...connection, ...args)
+    const end = await runHere(process.cwd(), ['agent', ...connection, ...args])
     expect(end.stderr).toMatch(new RegExp(text, 'i'))
     expect(end.code).toBe(3)
   })
@@ -294,33 +309,13 @@ describe('tutti agent with bad input', () => {
     const file = join(createFolder(), 'token')
     writeFileSync(file, token, { mode: 0o600 })
     const connection = ['--connect', `nats://127.0.0.1:${await freePort()}`, '--token-file', file]
-    const { code, stderr } = await runCommand('agent', ...connection)
+    const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection])
     expect(stderr).toMatch(/refused\n {2}hint: No server listens there: .* nats-server -c /)
     expect(code).toBe(3)
   })
 
-  it('is listed in a table with a header', async () => {
-    const cluster = await startTestCluster()
-    const more = ['--label', 'disk=ssd', '--only', 'functions', '--memory-mb', '500']
-    await cluster.agent('first', '--cores', '1', ...more)
-    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
-    const { stdout } = await runCommand('agents', ...connection)
-    const [header = '', row = '', ...rest] = stdout.trimEnd().split('\n')
-    expect(header).toMatch(
-      /^NAME {3}STATE {2}CORES {2}GPUS {2}MEMORY MB {2}SESSIONS {2}TUTTI +LABELS +RULES$/,
-    )
-    expect(row).toMatch(/^first {2}ready +1 +\d+ +500 +0 {2}\S+ +disk=ssd {2}only functions$/)
-    expect(rest).toEqual([])
-  })
-
-  it('takes the memory of large machines', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('large', '--cores', '1', '--memory-mb', String(8 * 2 ** 20))
-    expect(await cluster.agents()).toMatchObject([{ facts: { memoryMb: 8 * 2 ** 20 } }])
-  })
-
   it('removes its default work folder, and refuses one that others can write to', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const start = (): RunningCommand =>
       startCommand(['agent', ...connection, '--name', 'first'], { TMPDIR: cluster.folder })
@@ -338,9 +333,20 @@ describe('tutti agent with bad input', () => {
     expect(code).toBe(2)
   })
 
-  it('takes more cores than there are, with a warning; each line has its time', async () => {
-    const cluster = await startTestCluster()
-    const agent = await cluster.agent('first', '--cores', '4000')
+  it('takes more than there is, with a warning and times; a table has it all', async () => {
+    const cluster = await sharedServer()
+    const more = ['--label', 'disk=ssd', '--only', 'functions', '--memory-mb', String(8 * 2 ** 20)]
+    const agent = await cluster.agent('first', '--cores', '4000', ...more)
+    const connection = ['--connect', cluster.url, '--token-file', cluster.tokenFile]
+    const { stdout } = await runHere(process.cwd(), ['agents', ...connection])
+    const [header = '', row = '', ...rest] = stdout.trimEnd().split('\n')
+    expect(header).toMatch(
+      /^NAME {3}STATE {2}CORES {2}GPUS {2}MEMORY MB {2}SESSIONS {2}TUTTI +LABELS +RULES$/,
+    )
+    expect(row).toMatch(
+      /^first {2}ready +4000 +\d+ +8388608 +0 {2}\S+ +disk=ssd {2}only functions$/,
+    )
+    expect(rest).toEqual([])
     agent.child.kill('SIGTERM')
     const { code, stderr } = await agent.ended
     const lines = stderr.trimEnd().split('\n')

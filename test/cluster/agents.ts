@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, onTestFinished } from 'vitest'
+import type { Agent } from '../../src/cluster/agent/agent.ts'
 import { startAgent, type StartAgentOptions } from '../../src/cluster/agent/agent-options.ts'
 import { findAgents } from '../../src/cluster/agent-list.ts'
 import { type NatsServer, startNatsServer } from '../../src/cluster/broker/nats-server.ts'
@@ -17,6 +18,8 @@ import { token } from './test-token.ts'
 
 export interface TestCluster {
   readonly server: NatsServer
+  /** Of the server. */
+  readonly url: string
   readonly folder: string
   readonly tokenFile: string
   agent(name: string, ...args: readonly string[]): Promise<RunningCommand>
@@ -26,6 +29,9 @@ export interface TestCluster {
 }
 
 const isWatcher = (pid: number): boolean => commandOf(pid).includes('watcher-program')
+
+/** The server that an agent is connected to, and where it keeps its files. */
+type Target = { readonly url: string; readonly folder: string }
 
 type AtEnd = (end: () => void | Promise<void>) => void
 
@@ -49,7 +55,11 @@ async function startAgentUntil(
   const connection = ['--connect', url, '--token-file', tokenFile]
   const command = startCommand(['agent', ...connection, '--name', name, ...args])
   const { child } = command
-  atEnd(() => void child.kill('SIGKILL'))
+  // The next one may have its name.
+  atEnd(async () => {
+    child.kill('SIGKILL')
+    await command.ended
+  })
   await command.seen('is connected')
   // Its watcher tells for seconds that it was killed, also when the server is gone.
   const watchers = childrenOf(child.pid ?? 0).filter(isWatcher)
@@ -61,8 +71,9 @@ async function startAgentUntil(
 export const startTestCluster = (): Promise<TestCluster> => startClusterUntil(onTestFinished)
 
 /**
- * A server and agents for all tests that let them live and close their sessions. Started by the
- * first call; each test gets a folder of its own.
+ * A server and agents in this process for all tests that let them live and close their sessions.
+ * Started by the first call. Each test gets a folder of its own, and the agents that it starts end
+ * with it.
  */
 export function sharedTestCluster(...agents: readonly string[]): () => Promise<TestCluster> {
   const ends: (() => void | Promise<void>)[] = []
@@ -71,14 +82,18 @@ export function sharedTestCluster(...agents: readonly string[]): () => Promise<T
     for (const end of ends.toReversed()) await end()
   })
   const start = async (): Promise<TestCluster> => {
-    const cluster = await startClusterUntil((end) => void ends.push(end))
-    for (const name of agents) await cluster.agent(name, '--cores', '1')
+    const atEnd: AtEnd = (end) => void ends.push(end)
+    const cluster = await startClusterUntil(atEnd)
+    for (const name of agents) await startAgentUntilEnd(atEnd, cluster, { name })
     return cluster
   }
   return async () => {
     starting ??= start()
     const folder = makeFolder(onTestFinished)
-    return { ...(await starting), folder }
+    const cluster = await starting
+    const agent = (name: string, ...args: readonly string[]): Promise<RunningCommand> =>
+      startAgentOf(cluster.url, folder, name, ...args)
+    return { ...cluster, folder, agent }
   }
 }
 
@@ -96,6 +111,7 @@ async function startClusterUntil(atEnd: AtEnd): Promise<TestCluster> {
   writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 })
   return {
     server,
+    url: server.url,
     folder,
     tokenFile,
     agent: (name, ...args) => startAgentUntil(atEnd, server.url, folder, name, ...args),
@@ -106,12 +122,22 @@ async function startClusterUntil(atEnd: AtEnd): Promise<TestCluster> {
   }
 }
 
-/** An agent in this process, which ends with the test. */
-export async function startAgentHere(
-  { server, folder }: TestCluster,
+/**
+ * An agent in this process, which ends with the test. It starts with a tenth of the CPU time of a
+ * process, and is all that a test needs which does not end one.
+ */
+export const startAgentHere = (
+  target: Target,
   options: Partial<StartAgentOptions>,
-): Promise<void> {
-  const own = { servers: server.url, token, cores: 1, workDir: join(folder, 'work') }
+): Promise<Agent> => startAgentUntilEnd(onTestFinished, target, options)
+
+async function startAgentUntilEnd(
+  atEnd: AtEnd,
+  { url, folder }: Target,
+  options: Partial<StartAgentOptions>,
+): Promise<Agent> {
+  const own = { servers: url, token, cores: 1, workDir: join(folder, 'work') }
   const agent = await startAgent({ ...own, ...options })
-  onTestFinished(() => agent.close())
+  atEnd(() => agent.close({ needsEnds: false }))
+  return agent
 }

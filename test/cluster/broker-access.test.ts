@@ -8,8 +8,8 @@ import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import type { BrokerOptions } from '../../src/cluster/cluster-options.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { runCommand } from '../cli/run-command.ts'
-import { startAgentOf } from './agents.ts'
+import { runCommand, runHere } from '../cli/run-command.ts'
+import { startAgentHere, startAgentOf } from './agents.ts'
 import { createCertificates } from './certificates.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { createJwtAccess } from './jwt-access.ts'
@@ -22,17 +22,29 @@ async function startServer(options: ServerOptions): Promise<RestartableServer> {
   return server
 }
 
-/** A task runs: agent and driver both reach the broker, each with what it was given. */
+/** A task runs: agent and driver both reach the broker, and so does a command with its options. */
 async function expectWork(
   server: RestartableServer,
-  agentArguments: readonly string[],
+  options: readonly string[],
   access: Partial<BrokerOptions>,
-  url = server.url,
 ): Promise<void> {
-  await startAgentOf(url, server.folder, 'only', '--cores', '1', ...agentArguments)
-  const session = new Session([await ClusterBackend.create({ servers: url, token, ...access })])
+  const { url: servers, folder } = server
+  await startAgentHere(server, { name: 'only', ...access })
+  const tokenFile = join(folder, 'token')
+  writeFileSync(tokenFile, token, { mode: 0o600 })
+  const connection = ['--connect', servers, '--token-file', tokenFile]
+  const listed = await runHere(folder, ['--json', 'agents', ...connection, ...options])
+  expect(JSON.parse(listed.stdout)).toMatchObject({ agents: [{ name: 'only', state: 'ready' }] })
+  await runWork(server, access)
+}
+
+async function runWork(
+  { url: servers, folder }: RestartableServer,
+  access: Partial<BrokerOptions>,
+): Promise<void> {
+  const session = new Session([await ClusterBackend.create({ servers, token, ...access })])
   onTestFinished(() => session.close())
-  const begun = join(server.folder, 'begun')
+  const begun = join(folder, 'begun')
   const task = new ComputeTask({ function: work, args: [begun, 'reached', 0] })
   await session.submitTasks([task])
   expect(await task).toBe('reached')
@@ -161,8 +173,8 @@ describe('the broker is reached', () => {
     writeFileSync(wrong, 'the token of another cluster\n', { mode: 0o600 })
     const user = ['--user', 'ann', '--password-file', passwordFile]
     const withWrong = ['--connect', server.url, '--token-file', wrong, ...user]
-    await startAgentOf(server.url, server.folder, 'right', '--cores', '1', ...user)
-    const listed = await runCommand('--json', 'agents', ...withWrong)
+    await startAgentHere(server, { name: 'right', user: 'ann', passwordFile })
+    const listed = await runHere(process.cwd(), ['--json', 'agents', ...withWrong])
     expect(JSON.parse(listed.stdout)).toEqual({
       agents: [],
       unusable: [
@@ -173,12 +185,21 @@ describe('the broker is reached', () => {
         },
       ],
     })
-    const end = await runCommand('agent', ...withWrong, '--name', 'wrong', '--cores', '1')
+    const end = await runHere(process.cwd(), [
+      'agent',
+      ...withWrong,
+      '--name',
+      'wrong',
+      '--cores',
+      '1',
+    ])
     expect(end.stderr).toMatch(
       /TokenMismatchError {2}agent "wrong" has another token .*127\.0\.0\.1/,
     )
     expect(end.code).toBe(3)
-    await expectWork(server, user, { user: 'ann', passwordFile })
+    // The first one has heard nobody else with its token, and may have left.
+    await startAgentHere(server, { name: 'only', user: 'ann', passwordFile })
+    await runWork(server, { user: 'ann', passwordFile })
   })
 
   it('with the seed of an NKey in a file', async () => {
@@ -246,7 +267,12 @@ describe('the broker is reached', () => {
     writeFileSync(tokenFile, token, { mode: 0o600 })
     const connection = ['--connect', 'tls://127.0.0.1:1', '--token-file', tokenFile]
     for (const file of [folder, text, join(folder, 'missing')]) {
-      const { stderr, code } = await runCommand('agents', ...connection, '--tls-ca', file)
+      const { stderr, code } = await runHere(process.cwd(), [
+        'agents',
+        ...connection,
+        '--tls-ca',
+        file,
+      ])
       expect([code, stderr]).toEqual([2, expect.stringContaining(`--tls-ca: ${file} `)])
     }
   })

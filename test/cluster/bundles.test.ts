@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startProgram } from '../cli/run-command.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { storedNames } from './stored-names.ts'
 
 const packageFolder = fileURLToPath(new URL('../..', import.meta.url))
@@ -72,7 +72,7 @@ describe("modules: 'bundle'", () => {
   it('runs a module with its imports, packages and files on a node without them', async () => {
     const cluster = await startTestCluster()
     const workDir = join(cluster.folder, 'work')
-    await cluster.agent('first', '--cores', '1', '--work-dir', workDir)
+    await startAgentHere(cluster, { name: 'first', workDir })
     const project = createProject({
       'src/one.ts': `
 import { readFileSync } from 'node:fs'
@@ -131,7 +131,7 @@ await run(one.later)`,
 
   it("shows the user's own files and lines in stacks", async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
     const project = createProject({
       'src/fail.ts': `
 import { defineTask } from 'tutti'
@@ -151,7 +151,7 @@ export const fail = defineTask(import.meta.url, function fail(): never {
 
   it('refuses a native add-on, and names node and module', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
     const addOn = join(packageFolder, 'node_modules/koffi')
     const project = createProject({
       'src/native.ts': `
@@ -178,7 +178,7 @@ export const native = defineTask(import.meta.url, function native() { return kof
 
   it('fails with the size when the files are larger than a bundle may be', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
     const project = createProject({
       'src/large.ts': `
 import { defineTask } from 'tutti'

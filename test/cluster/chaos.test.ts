@@ -153,7 +153,7 @@ describe('a cluster whose parts fail at seeded moments', () => {
     'ends every task once, and leaves nothing',
     async () => {
       const random = createRandom(chooseSeed())
-      const cluster = await ChaosCluster.start(4)
+      const cluster = await ChaosCluster.start(byRun(3, 4))
       const { server, hosts } = cluster
       const backend = await ClusterBackend.create({
         servers: server.url,
@@ -176,10 +176,10 @@ describe('a cluster whose parts fail at seeded moments', () => {
         } else if (type === 'tutti.AttemptStarted') retried.push(uid ?? '')
       })
       const begun = join(server.folder, 'begun')
-      const tasks = createTasks(byRun(2000, 10_000), begun)
+      const tasks = createTasks(byRun(300, 10_000), begun)
       await session.submitTasks(tasks)
       const names = Object.keys(faults)
-      for (let step = 0; step < byRun(8, 60); step++) {
+      for (let step = 0; step < byRun(6, 60); step++) {
         // Every fault meets work, however fast the machine is.
         if (tasks.filter(({ state }) => state !== 'DONE').length < 200) {
           const more = createTasks(200, begun, tasks.length)
@@ -226,7 +226,7 @@ describe('a cluster whose parts fail at seeded moments', () => {
       const begun = join(server.folder, 'begun')
       const tasks = createTasks(byRun(600, 30_000), begun)
       await session.submitTasks(tasks)
-      for (let cuts = 0; cuts < byRun(3, 5); cuts++) {
+      for (let cuts = 0; cuts < byRun(2, 5); cuts++) {
         const [host] = hosts
         if (host !== undefined) network.cut(host.index)
         await wait(byRun(2500, 5000))

@@ -8,7 +8,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
@@ -57,7 +57,7 @@ describe('a session that was closed while an agent was away leaves nothing to th
     const cluster = await startTestCluster()
     const { server, folder } = cluster
     const link = await LinkProxy.start(server.url)
-    await startAgentOf(link.url, folder, 'away', '--cores', '1')
+    await startAgentHere({ url: link.url, folder }, { name: 'away' })
     const letEnd = (): void => writeFileSync(join(folder, 'go'), '')
     const first = await Run.start(cluster, 1)
     await eventually(() => expect(lines(join(folder, 'begun'))).toEqual(['task-0']))
@@ -123,6 +123,7 @@ it('row 97: the end of a closed run, sent again, ends nothing of a later one', a
   const cluster = await startTestCluster()
   const { server, folder } = cluster
   const stranger = await Stranger.listen(server.url, 'tutti1.agent.>')
+  // With a watcher: whoever else listens would count as an agent of this name.
   await cluster.agent('first', '--cores', '1')
   // Its start counts as later than that of the next run.
   const isAhead = { value: () => systemClock.now() + 3600 }
@@ -177,7 +178,7 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
     await ended
   }
   await stranger.sendAgain()
-  await cluster.agent('second', '--cores', '1')
+  await startAgentHere(cluster, { name: 'second' })
   const returned = await start()
   await eventually(() => expect(lines(begun)).toHaveLength(3))
   await eventually(() => expect(returned.kept.state).toBe('RUNNING'))

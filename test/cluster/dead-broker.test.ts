@@ -6,7 +6,7 @@ import type { Log } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf } from './agents.ts'
+import { startAgentHere, startAgentOf } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
 import { token } from './test-token.ts'
@@ -42,7 +42,7 @@ it.each([
 it('a session is closed without its broker, and says what is left until when', async () => {
   const server = new RestartableServer(await freePort())
   await server.start()
-  await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+  await startAgentHere(server, { name: 'only' })
   const warnings: string[] = []
   const backend = await ClusterBackend.create({
     servers: server.url,

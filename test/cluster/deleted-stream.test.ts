@@ -8,7 +8,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { storedNames } from './stored-names.ts'
@@ -32,7 +32,7 @@ it.each([
 ])('a stream that is deleted under a session is created again: ends %s', async (_, length) => {
   const cluster = await startTestCluster()
   const { folder, server } = cluster
-  await cluster.agent('only', '--cores', '1')
+  await startAgentHere(cluster, { name: 'only' })
   const warnings: string[] = []
   const log = { warn: (code: string) => void warnings.push(code) }
   const session = new Session([await cluster.connect({ log })])

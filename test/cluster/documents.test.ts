@@ -10,7 +10,7 @@ import { parse } from 'yaml'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { runCommand } from '../cli/run-command.ts'
+import { runHere } from '../cli/run-command.ts'
 import { startAgentOf, startTestCluster } from './agents.ts'
 import { createCertificates } from './certificates.ts'
 import { echo } from './fixtures/value-tasks.ts'
@@ -38,7 +38,7 @@ async function expectParsed(line: string): Promise<void> {
   expect(command).toBe('.bin/tutti')
   const at = args.indexOf('--token-file') + 1
   const missing = args.with(at, '/nowhere/token')
-  const { code, stderr } = await runCommand(...missing)
+  const { code, stderr } = await runHere(process.cwd(), [...missing])
   expect(stderr).toMatch(/^ValueError {2}--token-file: \/nowhere\/token cannot be read/)
   expect(code).toBe(2)
 }

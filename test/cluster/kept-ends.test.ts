@@ -11,7 +11,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf } from './agents.ts'
+import { startAgentHere } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
@@ -98,7 +98,8 @@ describe('ends that agents have for a driver that was killed', () => {
     const { server } = left
     const link = await LinkProxy.start(server.url)
     const names = ['first', 'second']
-    for (const name of names) await startAgentOf(link.url, server.folder, name, '--cores', '2')
+    for (const name of names)
+      await startAgentHere({ url: link.url, folder: server.folder }, { name, cores: 2 })
     const uids = await left.runAndKill(4)
     await eventually(async () => expect(await storedEnds(server.url)).toBe(4))
     await left.loseStore()
@@ -120,12 +121,13 @@ describe('ends that agents have for a driver that was killed', () => {
 
   it('are waited for while the broker has no room for their values', async () => {
     const left = await LeftValues.start(6_000_000, { storeLimit: '10MB' })
-    const { url, folder } = left.server
-    await fillStore(url, 7_000_000)
-    const first = await startAgentOf(url, folder, 'first', '--cores', '4')
+    await fillStore(left.server.url, 7_000_000)
+    const warnings: string[] = []
+    const log = { warn: (code: string) => void warnings.push(code) }
+    await startAgentHere(left.server, { name: 'first', cores: 4, log })
     const uids = await left.runAndKill(4)
-    await first.seen('EndsNotStored')
-    await startAgentOf(url, folder, 'second', '--cores', '8')
+    await eventually(() => expect(warnings).toContain('EndsNotStored'))
+    await startAgentHere(left.server, { name: 'second', cores: 8 })
     const session = await left.session()
     const tasks = uids.map((uid) => left.task(uid))
     const other = left.task('other')
@@ -142,7 +144,7 @@ describe('ends that agents have for a driver that was killed', () => {
   it('are kept until the driver has their values, although it has returned', async () => {
     const left = await LeftValues.start(2_000_000)
     const { server } = left
-    await startAgentOf(server.url, server.folder, 'only', '--cores', '2')
+    await startAgentHere(server, { name: 'only', cores: 2 })
     const uids = await left.runAndKill(2)
     await eventually(async () => expect(await storedEnds(server.url)).toBe(2))
     const session = await left.session()

@@ -13,7 +13,7 @@ import { Session } from '../../src/session/session.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf } from './agents.ts'
+import { startAgentHere } from './agents.ts'
 import { lengthOfFile } from './fixtures/bundled-task.ts'
 import { heldWork, large } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
@@ -48,7 +48,7 @@ describe('values that are larger than a message', () => {
   it('arrive when the broker is killed while they are on their way', async () => {
     const server = new RestartableServer(await freePort())
     await server.start()
-    await startAgentOf(server.url, server.folder, 'only', '--cores', '2')
+    await startAgentHere(server, { name: 'only', cores: 2 })
     const session = await connect(server)
     const tasks = largeTasks(20)
     await session.submitTasks(tasks)
@@ -68,7 +68,7 @@ describe('values that are larger than a message', () => {
   it('arrive when they are sent and returned while the broker is down', async () => {
     const server = new RestartableServer(await freePort())
     await server.start()
-    await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+    await startAgentHere(server, { name: 'only' })
     const session = await connect(server)
     const args = [server.folder, 'held', 500_000] as const
     const held = new ComputeTask({ function: heldWork, args: [...args] })
@@ -92,7 +92,7 @@ describe('a broker that does not take what has to be stored', () => {
     async (what) => {
       const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
       await server.start()
-      await startAgentOf(server.url, server.folder, 'only', '--cores', '3')
+      await startAgentHere(server, { name: 'only', cores: 3 })
       const warnings: string[] = []
       const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
       const modules = what === 'modules' ? 'bundle' : 'shared'
@@ -128,7 +128,7 @@ describe('a broker that does not take what has to be stored', () => {
   it('gets nothing of a task that is canceled, and has its room again', async () => {
     const server = new RestartableServer(await freePort(), { storeLimit: '4MB' })
     await server.start()
-    await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+    await startAgentHere(server, { name: 'only' })
     const session = await connect(server)
     const args = ['x'.repeat(1_000_000)] as const
     for (const round of [1, 2, 3, 4, 5, 6]) {
@@ -147,7 +147,7 @@ describe('a broker that does not take what has to be stored', () => {
 it('a task whose value waits for room in the broker ends at once when it is canceled', async () => {
   const server = new RestartableServer(await freePort(), { storeLimit: '8MB' })
   await server.start()
-  await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+  await startAgentHere(server, { name: 'only' })
   const session = await connect(server, { agentTimeoutSeconds: 3600 })
   const telemetry = await session.startTelemetry()
   const throttled = new Promise<void>((resolve) => {
@@ -223,7 +223,7 @@ describe('a store that is smaller than a value', () => {
   ])('by %s fails the task, and names what and how much', async (_, length) => {
     const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
-    await startAgentOf(server.url, server.folder, 'only', '--cores', '1')
+    await startAgentHere(server, { name: 'only' })
     const session = await connect(server, { agentTimeoutSeconds: 2 })
     const text = 'x'.repeat(length)
     const sent = new ComputeTask({ uid: 'sent', function: echo, args: [text], retries: 3 })
@@ -262,17 +262,16 @@ it('values wait while another account of the server holds the room for them', as
   await server.start()
   const passwordFile = join(server.folder, 'password')
   writeFileSync(passwordFile, `${password}\n`, { mode: 0o600 })
-  const user = ['--user', 'own', '--password-file', passwordFile]
-  await startAgentOf(server.url, server.folder, 'only', '--cores', '2', ...user)
-  const session = await connect(server, { user: 'own', passwordFile, agentTimeoutSeconds: 3600 })
+  const access = { user: 'own', passwordFile }
+  await startAgentHere(server, { name: 'only', cores: 2, ...access })
+  const session = await connect(server, { ...access, agentTimeoutSeconds: 3600 })
   const telemetry = await session.startTelemetry()
   const throttled = new Promise<void>((resolve) => {
     telemetry.subscribe(({ event_type: type }) => {
       if (type === 'tutti.BackendThrottled') resolve()
     })
   })
-  const access = { user: 'other', pass: password }
-  const makeRoom = await fillStore(server.url, 6_600_000, access)
+  const makeRoom = await fillStore(server.url, 6_600_000, { user: 'other', pass: password })
   writeFileSync(join(server.folder, 'go'), '')
   const tasks = ['first', 'second'].map((id) => {
     return new ComputeTask({ function: heldWork, args: [server.folder, id, 3_000_000] })
@@ -292,9 +291,8 @@ it.each([
   const store = `store_dir: "${server.folder}/store"`
   server.configure({ jetstream: `jetstream { ${store}, max_file_store: 7MB }\n` })
   await server.start()
-  const cores = String(2 / agents)
   for (let agent = 1; agent <= agents; agent++) {
-    await startAgentOf(server.url, server.folder, `agent-${agent}`, '--cores', cores)
+    await startAgentHere(server, { name: `agent-${agent}`, cores: 2 / agents })
   }
   const session = await connect(server)
   const tasks = ['first', 'second'].map((id) => {
@@ -312,7 +310,7 @@ it.each([
 it('a bundle that the broker has lost is stored again for the next node', async () => {
   const server = new RestartableServer(await freePort())
   await server.start()
-  await startAgentOf(server.url, server.folder, 'first', '--cores', '1', '--label', 'node=1')
+  await startAgentHere(server, { name: 'first', labels: { node: '1' } })
   const session = await connect(server, { modules: 'bundle' })
   const first = new ComputeTask({ function: lengthOfFile, resources: { labels: { node: '1' } } })
   await session.submitTasks([first])
@@ -320,7 +318,7 @@ it('a bundle that the broker has lost is stored again for the next node', async 
   await server.kill()
   rmSync(join(server.folder, 'store'), { recursive: true, force: true })
   await server.start()
-  await startAgentOf(server.url, server.folder, 'second', '--cores', '1', '--label', 'node=2')
+  await startAgentHere(server, { name: 'second', labels: { node: '2' } })
   const second = new ComputeTask({ function: lengthOfFile, resources: { labels: { node: '2' } } })
   // It is refused until the driver has heard of that node.
   await eventually(() => session.submitTasks([second]))

@@ -8,7 +8,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf, startTestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster } from './agents.ts'
 import { large, largeWork, work } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
 import { processesWith } from './processes.ts'
@@ -22,7 +22,7 @@ describe('what a session leaves in the broker', () => {
   it('is nothing after close, also of large values and of an agent that was stopped', async () => {
     const cluster = await startTestCluster()
     const stopped = await cluster.agent('stopped', '--cores', '1')
-    await cluster.agent('other', '--cores', '1')
+    await startAgentHere(cluster, { name: 'other' })
     const backend = await cluster.connect({ lossSeconds: 1, ownerTtlSeconds: 1 })
     const session = new Session([backend], { id: 'closed' })
     onTestFinished(() => session.close())
@@ -179,7 +179,7 @@ describe('a broker whose disk is full', () => {
     const store = `store_dir: "${server.folder}/store"`
     server.configure({ jetstream: `jetstream { ${store}, max_file_store: 2MB }\n` })
     await server.start()
-    await startAgentOf(server.url, server.folder, 'only', '--cores', '2')
+    await startAgentHere(server, { name: 'only', cores: 2 })
     const backend = await ClusterBackend.create({ servers: server.url, token })
     const session = new Session([backend])
     onTestFinished(() => session.close())
@@ -209,7 +209,7 @@ describe('a broker whose disk is full', () => {
     await server.start()
     const names = ['one', 'two']
     for (const name of names) {
-      await startAgentOf(server.url, server.folder, name, '--cores', '1', '--label', `is=${name}`)
+      await startAgentHere(server, { name, labels: { is: name } })
     }
     const backend = await ClusterBackend.create({ servers: server.url, token })
     const session = new Session([backend])
@@ -236,7 +236,7 @@ describe('a broker whose disk is full', () => {
 
 it('a session that is closed before it was used leaves nothing in the broker', async () => {
   const cluster = await startTestCluster()
-  await cluster.agent('only', '--cores', '1')
+  await startAgentHere(cluster, { name: 'only' })
   for (const wait of [false, true]) {
     const session = new Session([await cluster.connect()])
     if (wait) void session.submitTasks([new ComputeTask({ executable: '/bin/true' })])

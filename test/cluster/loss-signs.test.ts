@@ -13,12 +13,14 @@ import {
 import { WorkerLostError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { runCommand, type RunningCommand, startCommand } from '../cli/run-command.ts'
+import { runHere, type RunningCommand, startCommand } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { agentKiller, heldWork, work } from './fixtures/cluster-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { token, useOf } from './test-token.ts'
+
+const sharedServer = sharedTestCluster()
 
 const lines = (file: string): string[] => {
   try {
@@ -106,7 +108,7 @@ describe('an agent whose process is killed', () => {
   it.each(['', 'while somebody listens to everything'])(
     'is lost at once, not after its silence %s',
     async (how) => {
-      const cluster = await startTestCluster()
+      const cluster = await sharedServer()
       const agent = await cluster.agent('only', '--cores', '1')
       if (how !== '') await listenToAll(cluster)
       const { session, nodes } = await openSession(cluster, neverSilent)
@@ -123,7 +125,7 @@ describe('an agent whose process is killed', () => {
   )
 
   it('with its watcher is lost by its silence', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const agent = await cluster.agent('only', '--cores', '1')
     const { nodes } = await openSession(cluster, { lossSeconds: 2 })
     const watcher = watcherOf(agent.child.pid)
@@ -137,7 +139,7 @@ describe('an agent whose process is killed', () => {
   })
 
   it('as often as it begins a task has that task fail, as its retries allow', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const running = new Map<string, RunningCommand>()
     const over = new AbortController()
     onTestFinished(() => {
@@ -176,9 +178,9 @@ describe('an agent whose process is killed', () => {
 
 describe('the link of an agent', () => {
   it('row 100: that is reset and down for seconds loses nobody', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const link = await LinkProxy.start(cluster.server.url)
-    await startAgentOf(link.url, cluster.folder, 'only', '--cores', '1')
+    await startAgentHere({ url: link.url, folder: cluster.folder }, { name: 'only' })
     const { session, nodes } = await openSession(cluster, { lossSeconds: 60 })
     const tasks = ['one', 'two', 'three'].map(
       (uid) => new ComputeTask({ uid, function: heldWork, args: [cluster.folder, uid, 1] }),
@@ -197,7 +199,7 @@ describe('the link of an agent', () => {
 
 describe('an agent that is stopped', () => {
   it('is listed as silent, also by a watcher that was started again', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const agent = await cluster.agent('only', '--cores', '1', '--only', 'programs')
     const first = watcherOf(agent.child.pid)
     process.kill(first, 'SIGKILL')
@@ -212,18 +214,18 @@ describe('an agent that is stopped', () => {
       const { silent } = await findAgents({ servers: cluster.server.url, token })
       expect(silent.map(({ agent: { name } }) => name)).toEqual(['only'])
     })
-    const shown = await runCommand(
+    const shown = await runHere(process.cwd(), [
       'agents',
       '--connect',
       cluster.server.url,
       '--token-file',
       cluster.tokenFile,
-    )
+    ])
     expect(shown.stdout).toMatch(/^only {2}silent for \d+ s .* only programs$/m)
   })
 
-  it('is listed as silent from the first second on', async () => {
-    const cluster = await startTestCluster()
+  it('is listed as silent from the first second on, and keeps its name', async () => {
+    const cluster = await sharedServer()
     const agent = await cluster.agent('only', '--cores', '1')
     await eventually(async () => expect(await isWatched(cluster, 'only')).toBe(true))
     // A machine that is busy may answer too late: then the agent is stopped anew.
@@ -234,14 +236,13 @@ describe('an agent that is stopped', () => {
       const { silent } = await findAgents({ servers: cluster.server.url, token })
       expect(silent.map(({ silentSeconds }) => silentSeconds < 3)).toEqual([true])
     })
-  })
-
-  it('keeps its name', async () => {
-    const cluster = await startTestCluster()
-    const agent = await cluster.agent('only', '--cores', '1')
-    agent.child.kill('SIGSTOP')
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
-    const { code, stderr } = await runCommand('agent', ...connection, '--name', 'only')
+    const { code, stderr } = await runHere(process.cwd(), [
+      'agent',
+      ...connection,
+      '--name',
+      'only',
+    ])
     expect(stderr).toContain('an agent named "only" is already connected')
     expect(code).toBe(3)
   })
@@ -249,7 +250,7 @@ describe('an agent that is stopped', () => {
 
 describe('somebody who listens to everything', () => {
   it('keeps no agent from its name, also after it was killed', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await listenToAll(cluster)
     const agent = await cluster.agent('only', '--cores', '1')
     agent.child.kill('SIGKILL')
@@ -259,14 +260,14 @@ describe('somebody who listens to everything', () => {
   })
 
   it('and answers without the token is not taken for an agent', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'answered' })
     const client = await connect({ servers: cluster.server.url, token })
     onTestFinished(() => client.close())
     const answer = (subject: string): void => {
       client.subscribe(subject, { callback: (_, message) => void message.respond('garbage') })
     }
-    answer(agentSubject('only'))
+    answer(agentSubject('answered'))
     answer(sessionSubjects(useOf('answered')).owner)
     await client.flush()
     const session = new Session([await cluster.connect({ lossSeconds: 3600 })], { id: 'answered' })

@@ -6,16 +6,18 @@ import type { Log } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
+
+const sharedServer = sharedTestCluster()
 
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 
 describe('an agent that is lost', () => {
   it('by SIGKILL: its running task is retried on the other node, the rest moves', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
-    await cluster.agent('second', '--cores', '1')
+    await startAgentHere(cluster, { name: 'second' })
     const backend = await cluster.connect()
     const session = new Session([backend])
     onTestFinished(() => session.close())
@@ -41,9 +43,9 @@ describe('an agent that is lost', () => {
   })
 
   it('row 99: by SIGSTOP: its tasks run elsewhere, and its late results are dropped', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
-    await cluster.agent('second', '--cores', '1')
+    await startAgentHere(cluster, { name: 'second' })
     const backend = await cluster.connect({ lossSeconds: 2 })
     const session = new Session([backend])
     onTestFinished(() => session.close())
@@ -75,7 +77,7 @@ describe('an agent that is lost', () => {
   })
 
   it('and returns: it runs the next attempt of what it still ran, on all its cores', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const only = await cluster.agent('only', '--cores', '1')
     const session = new Session([await cluster.connect({ lossSeconds: 1 })])
     onTestFinished(() => session.close())
@@ -111,7 +113,7 @@ describe('an agent that is lost', () => {
   })
 
   it('is told by tutti.NodeLost alone: its sampler does not warn', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const [killed, stopped] = [await cluster.agent('killed'), await cluster.agent('stopped')]
     const warnings: string[] = []
     const log: Log = { warn: (code, text) => void warnings.push(`${code} ${text}`) }
@@ -134,7 +136,7 @@ describe('an agent that is lost', () => {
   })
 
   it('fails a running task without retries with WorkerLostError', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
     const backend = await cluster.connect()
     const session = new Session([backend])
@@ -149,7 +151,7 @@ describe('an agent that is lost', () => {
   })
 
   it('by a second SIGTERM, which ends what runs: the loss names its task', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
     const backend = await cluster.connect()
     const session = new Session([backend])
@@ -175,7 +177,7 @@ describe('an agent that is lost', () => {
   })
 
   it('drained by SIGTERM: finishes what runs, hands back the rest, and leaves', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
     const backend = await cluster.connect()
     const session = new Session([backend])
@@ -188,7 +190,7 @@ describe('an agent that is lost', () => {
     await session.submitTasks(tasks)
     await eventually(() => expect(lines(begun)).toHaveLength(1))
     first.child.kill('SIGTERM')
-    await cluster.agent('second', '--cores', '1')
+    await startAgentHere(cluster, { name: 'second' })
     // The first one runs its task until all may end: the second one was handed back.
     await eventually(() => expect(lines(begun)).toHaveLength(2))
     writeFileSync(join(cluster.folder, 'go'), '')

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import type { DriverArguments } from './fixtures/returning-driver.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -64,7 +64,7 @@ async function killBoth(...all: readonly RunningCommand[]): Promise<void> {
 describe('an agent that a killed driver has used', () => {
   it('is told to be lost, and what may have begun there to have moved', async () => {
     const tasks = new HeldTasks(await startTestCluster(), { count: 2 })
-    await tasks.cluster.agent('kept', '--cores', '1')
+    await startAgentHere(tasks.cluster, { name: 'kept' })
     const lost = await tasks.cluster.agent('lost', '--cores', '1')
     const driver = tasks.start()
     await tasks.startedOn('kept')
@@ -88,7 +88,7 @@ describe('an agent that a killed driver has used', () => {
     const driver = tasks.start()
     const uid = await tasks.startedOn('only')
     await killBoth(driver, first)
-    await tasks.cluster.agent('only', '--cores', '1')
+    await startAgentHere(tasks.cluster, { name: 'only' })
     const returned = tasks.start()
     await eventually(() => expect(tasks.lines('begun')).toHaveLength(2))
     expect(tasks.eventsOf('only')).toEqual(['tutti.NodeLost', 'tutti.TaskMoved'])
@@ -100,15 +100,15 @@ describe('an agent that a killed driver has used', () => {
   it('is asked for what it runs, although it drains', async () => {
     const tasks = new HeldTasks(await startTestCluster(), { count: 1 })
     const { cluster } = tasks
-    const draining = await cluster.agent('draining', '--cores', '1')
+    const draining = await startAgentHere(cluster, { name: 'draining' })
     const driver = tasks.start()
     await tasks.startedOn('draining')
     await killBoth(driver)
-    draining.child.kill('SIGTERM')
+    draining.drain()
     await eventually(async () => {
       expect(await cluster.agents()).toMatchObject([{ state: 'draining' }])
     })
-    await cluster.agent('other', '--cores', '1')
+    await startAgentHere(cluster, { name: 'other' })
     const returned = tasks.start()
     await eventually(() => {
       const starts = tasks.lines('events').filter((line) => line.startsWith('TaskStarted'))
@@ -123,14 +123,14 @@ describe('an agent that a killed driver has used', () => {
   it('is not missed if it has left with all ends in the stream', async () => {
     const tasks = new HeldTasks(await startTestCluster(), { count: 2 })
     const { cluster } = tasks
-    const leaving = await cluster.agent('leaving', '--cores', '1')
+    const leaving = await startAgentHere(cluster, { name: 'leaving' })
     const driver = tasks.start()
     await tasks.startedOn('leaving')
     await killBoth(driver)
-    leaving.child.kill('SIGTERM')
+    leaving.drain()
     tasks.letEnd()
-    await leaving.ended
-    await cluster.agent('other', '--cores', '1')
+    await leaving.left
+    await startAgentHere(cluster, { name: 'other' })
     expect(JSON.parse((await tasks.start().ended).stdout)).toEqual(['DONE', 'DONE'])
     expect(tasks.lines('begun').toSorted()).toEqual(['task-0', 'task-1'])
     expect(tasks.eventsOf('leaving')).toEqual([])

@@ -1,11 +1,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Agent } from '../../src/cluster/agent/agent.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { echo } from './fixtures/value-tasks.ts'
+
+const sharedServer = sharedTestCluster()
 
 interface Opened {
   readonly session: Session
@@ -38,16 +41,39 @@ const functions = (count: number): ComputeTask<unknown>[] =>
 const programs = (count: number, executable: string): ComputeTask<unknown>[] =>
   Array.from({ length: count }, () => new ComputeTask<unknown>({ executable }))
 
+/** Returns how it is ended. */
+async function startAndDrain(start: () => Promise<Agent>): Promise<() => Promise<unknown>> {
+  const agent = await start()
+  return () => {
+    agent.drain()
+    return agent.left
+  }
+}
+
+/** Returns how it is ended. */
+async function startAndKill(cluster: TestCluster): Promise<() => Promise<unknown>> {
+  const { child, ended } = await cluster.agent('programs', '--cores', '1', '--only', 'programs')
+  return () => {
+    child.kill('SIGKILL')
+    return ended
+  }
+}
+
 describe('a task that some agents do not allow', () => {
   it('runs on one that does: kinds of tasks and paths', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const own = join(cluster.folder, 'own.sh')
     writeFileSync(own, '#!/bin/sh\n', { mode: 0o755 })
-    await cluster.agent('functions', '--cores', '2', '--only', 'functions')
-    await cluster.agent('programs', '--cores', '2', '--only', 'programs', '--allow', '/**/true')
-    await cluster.agent('own', '--cores', '2', '--allow', own)
+    await startAgentHere(cluster, { name: 'functions', cores: 2, only: 'functions' })
+    await startAgentHere(cluster, {
+      name: 'programs',
+      cores: 2,
+      only: 'programs',
+      allow: ['/**/true'],
+    })
+    await startAgentHere(cluster, { name: 'own', cores: 2, allow: [own] })
     const { session, nodesOf } = await openSession(cluster, 3)
-    const [called, truths, owns] = [functions(60), programs(30, '/bin/true'), programs(30, own)]
+    const [called, truths, owns] = [functions(12), programs(6, '/bin/true'), programs(6, own)]
     await session.submitTasks([...called, ...truths, ...owns])
     await session.waitTasks([...called, ...truths, ...owns])
     const all = [...called, ...truths, ...owns]
@@ -58,9 +84,9 @@ describe('a task that some agents do not allow', () => {
   })
 
   it('fails when none does, at once and whatever its retries, and names all of them', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1', '--only', 'functions')
-    await cluster.agent('second', '--cores', '1', '--allow', '/nowhere/*')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'first', only: 'functions' })
+    await startAgentHere(cluster, { name: 'second', allow: ['/nowhere/*'] })
     const { session, nodesOf } = await openSession(cluster, 2)
     const task = new ComputeTask({ executable: '/bin/echo', retries: 3 })
     await session.submitTasks([task])
@@ -74,15 +100,15 @@ describe('a task that some agents do not allow', () => {
   })
 
   it('waits for the resources of one that does, and not for others', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const folder = join(cluster.folder, 'programs')
     mkdirSync(folder)
     const go = join(cluster.folder, 'go')
     const wait = join(folder, 'wait.sh')
     const script = `#!/bin/sh\nwhile [ ! -e ${go} ]; do sleep 0.02; done\n`
     writeFileSync(wait, script, { mode: 0o755 })
-    await cluster.agent('wide', '--cores', '1')
-    await cluster.agent('narrow', '--cores', '1', '--only', 'functions')
+    await startAgentHere(cluster, { name: 'wide' })
+    await startAgentHere(cluster, { name: 'narrow', only: 'functions' })
     const { session, nodesOf } = await openSession(cluster, 2)
     const [running, waiting] = programs(2, wait)
     if (running === undefined || waiting === undefined) throw new Error('no tasks')
@@ -100,29 +126,29 @@ describe('a task that some agents do not allow', () => {
   })
 
   it('runs on an agent that was started again with other rules', async () => {
-    const cluster = await startTestCluster()
-    const narrow = await cluster.agent('first', '--cores', '1', '--allow', '/nowhere/*')
+    const cluster = await sharedServer()
+    const narrow = await startAgentHere(cluster, { name: 'first', allow: ['/nowhere/*'] })
     const { session } = await openSession(cluster, 1)
     const [refused, allowed] = programs(2, '/bin/true')
     if (refused === undefined || allowed === undefined) throw new Error('no tasks')
     await session.submitTasks([refused])
     await session.waitTasks([refused])
     expect(refused.error?.cause).toMatchObject({ code: 'NotAllowedError' })
-    narrow.child.kill('SIGTERM')
-    await narrow.ended
+    narrow.drain()
+    await narrow.left
     await session.submitTasks([allowed])
-    await cluster.agent('first', '--cores', '1', '--allow', '/**/true')
+    await startAgentHere(cluster, { name: 'first', allow: ['/**/true'] })
     await session.waitTasks([allowed])
     expect(allowed.state).toBe('DONE')
   })
 
-  it.each(['SIGTERM', 'SIGKILL'] as const)(
-    'waits while the only agent that allows it is started again after %s',
-    async (signal) => {
-      const cluster = await startTestCluster()
-      await cluster.agent('functions', '--cores', '1', '--only', 'functions')
-      const start = () => cluster.agent('programs', '--cores', '1', '--only', 'programs')
-      const first = await start()
+  it.each(['has left', 'was killed'])(
+    'waits while the only agent that allows it %s, and is started again',
+    async (how) => {
+      const cluster = await sharedServer()
+      await startAgentHere(cluster, { name: 'functions', only: 'functions' })
+      const start = () => startAgentHere(cluster, { name: 'programs', only: 'programs' })
+      const end = how === 'has left' ? await startAndDrain(start) : await startAndKill(cluster)
       const { session } = await openSession(cluster, 2)
       const [before] = programs(1, '/bin/true')
       if (before === undefined) throw new Error('no task')
@@ -132,8 +158,7 @@ describe('a task that some agents do not allow', () => {
       session.telemetry?.subscribe((event) => {
         if (/Node(Lost|Drained)/.test(event.event_type)) lost.push(event.node_id ?? '')
       })
-      first.child.kill(signal)
-      await first.ended
+      await end()
       await eventually(() => expect(lost).toContain('programs'))
       const waiting = programs(4, '/bin/true')
       await session.submitTasks(waiting)
@@ -144,12 +169,12 @@ describe('a task that some agents do not allow', () => {
   )
 
   it('names those that do not when the one that did does not come back in time', async () => {
-    const cluster = await startTestCluster()
-    await cluster.agent('functions', '--cores', '1', '--only', 'functions')
-    const gone = await cluster.agent('programs', '--cores', '1', '--only', 'programs')
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'functions', only: 'functions' })
+    const gone = await startAgentHere(cluster, { name: 'programs', only: 'programs' })
     const { session } = await openSession(cluster, 2, { agentTimeoutSeconds: 3 })
-    gone.child.kill('SIGTERM')
-    await gone.ended
+    gone.drain()
+    await gone.left
     const [task] = programs(1, '/bin/true')
     if (task === undefined) throw new Error('no task')
     await session.submitTasks([task])
@@ -162,8 +187,8 @@ describe('a task that some agents do not allow', () => {
 })
 
 it('a program that cannot begin on a node names that node', async () => {
-  const cluster = await startTestCluster()
-  await cluster.agent('lacking', '--cores', '1')
+  const cluster = await sharedServer()
+  await startAgentHere(cluster, { name: 'lacking' })
   const { session } = await openSession(cluster, 1)
   const missing = join(cluster.folder, 'missing')
   const script = join(cluster.folder, 'script.sh')

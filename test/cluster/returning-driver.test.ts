@@ -10,7 +10,7 @@ import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { sharedTestCluster, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { token, useOf } from './test-token.ts'
@@ -84,7 +84,7 @@ it('counts attempts of an earlier start, and begins nothing beside a retried tas
 
 it('does not wait for agents that an earlier start has lost', async () => {
   const cluster = await startTestCluster()
-  await cluster.agent('first', '--cores', '1')
+  await startAgentHere(cluster, { name: 'first' })
   const lost = await cluster.agent('lost', '--cores', '1')
   // Whoever waits for its silence waits for longer than the test.
   const given = JSON.stringify({ backend: { lossSeconds: 3600 }, retries: 3 })
@@ -114,7 +114,7 @@ it('does not wait for agents that an earlier start has lost', async () => {
 
 it.each([0, 1])('counts attempts that were lost with their node: %i retries', async (retries) => {
   const cluster = await startTestCluster()
-  await cluster.agent('kept', '--cores', '1')
+  await startAgentHere(cluster, { name: 'kept' })
   const lost = await cluster.agent('lost', '--cores', '1')
   const given = JSON.stringify({ count: 2, taskMs: 3_600_000, retries, tellsEvents: true })
   const start = () => {
@@ -248,7 +248,7 @@ describe('what a killed driver left, taken by a session of the same id', () => {
 
   it('an attempt that runs meanwhile keeps its number, and counts when it fails', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const { folder } = cluster
     const one: KeptTask = { uid: 'retried', kind: 'held failure', retries: 1 }
     const begun = join(folder, 'begun')
@@ -277,7 +277,7 @@ describe('what a killed driver left, taken by a session of the same id', () => {
 
   it('a task that is canceled while the session is told of another end, ends once', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const { folder } = cluster
     const failing: KeptTask = { uid: 'failing', kind: 'failing' }
     const done: KeptTask = { uid: 'done', kind: 'done' }

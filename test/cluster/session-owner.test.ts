@@ -7,7 +7,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import type { DriverArguments } from './fixtures/returning-driver.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { namesOfSession, storedNames } from './stored-names.ts'
@@ -28,7 +28,7 @@ const statesOf = async ({ ended }: RunningCommand): Promise<string[]> =>
 describe('one session id', () => {
   it('has one living driver: a second one is told, and leaves the first alone', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const [first, second] = await Promise.all([cluster.connect(), cluster.connect()])
     const session = new Session([first], { id: 'same' })
     onTestFinished(() => session.close())
@@ -53,7 +53,7 @@ describe('one session id', () => {
 
   it('is not begun again by a driver that was stopped while a later one ended it', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const given = { count: 12, taskMs: 100, backend: { lossSeconds: 1 } }
     const first = startDriver(cluster, given)
     const begun = join(cluster.folder, 'begun')
@@ -71,7 +71,7 @@ describe('one session id', () => {
 
   it('has one process: another one is told, also with a backend of another name', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const first = startDriver(cluster, { count: 1, taskMs: 3_600_000 })
     const begun = join(cluster.folder, 'begun')
     await eventually(() => expect(lines(begun)).toEqual(['task-0']))
@@ -90,7 +90,7 @@ describe('one session id', () => {
 
   it('may have several backends on one server, each with a stream of its own', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const connect = (name: string): Promise<ClusterBackend> => cluster.connect({ name })
     const session = new Session([await connect('one'), await connect('two')], { id: 'same' })
     onTestFinished(() => session.close())
@@ -109,9 +109,9 @@ describe('one session id', () => {
 
   it('is superseded while its driver is stopped, which is told when it goes on', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
-    await cluster.agent('second', '--cores', '1')
-    const given = { count: 60, taskMs: 300, backend: { lossSeconds: 2 } }
+    await startAgentHere(cluster, { name: 'first' })
+    await startAgentHere(cluster, { name: 'second' })
+    const given = { count: 24, taskMs: 300, backend: { lossSeconds: 2 } }
     const begun = join(cluster.folder, 'begun')
     const stopped = startDriver(cluster, given)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(4))
@@ -119,17 +119,18 @@ describe('one session id', () => {
     const later = startDriver(cluster, given)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(12))
     stopped.child.kill('SIGCONT')
-    expect(await statesOf(later)).toEqual(Array.from({ length: 60 }, () => 'DONE'))
-    expect(lines(begun)).toHaveLength(60)
+    expect(await statesOf(later)).toEqual(Array.from({ length: 24 }, () => 'DONE'))
+    expect(lines(begun)).toHaveLength(24)
     const states = await statesOf(stopped)
     expect(states).toContain('SessionInUseError')
     expect(['DONE', 'NodeLostError', 'SessionInUseError']).toEqual(expect.arrayContaining(states))
+    expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
   it('loses no node because its own driver was stopped', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
-    await cluster.agent('second', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
+    await startAgentHere(cluster, { name: 'second' })
     const given = { count: 16, taskMs: 300, backend: { lossSeconds: 1 } }
     const begun = join(cluster.folder, 'begun')
     const driver = startDriver(cluster, given)
@@ -143,7 +144,7 @@ describe('one session id', () => {
 
   it('is used again after its agents gave it up: what they had ended runs again', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('only', '--cores', '1')
+    await startAgentHere(cluster, { name: 'only' })
     const backend = { lossSeconds: 2, ownerTtlSeconds: 1 }
     const driver = startDriver(cluster, { count: 6, taskMs: 1500, retries: 3, backend })
     const begun = join(cluster.folder, 'begun')

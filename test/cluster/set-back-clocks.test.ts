@@ -7,7 +7,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentOf, startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { freePort, RestartableServer } from './restartable-server.ts'
 import { storedNames } from './stored-names.ts'
@@ -95,7 +95,7 @@ describe('a process that is started again after its clock was set back by an hou
     const server = new RestartableServer(await freePort())
     const { folder, url } = server
     await server.start()
-    await startAgentOf(url, folder, 'only', '--cores', '1')
+    await startAgentHere({ url, folder }, { name: 'only' })
     const start = (env: Readonly<Record<string, string>>): RunningCommand => {
       const given = JSON.stringify({ count: 3, valueLength: 10 })
       const program = startProgram(driver, [url, folder, given], env)

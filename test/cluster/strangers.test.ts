@@ -19,11 +19,12 @@ import {
   protocolVersion,
   sessionSubjects,
 } from '../../src/cluster/wire/subjects.ts'
+import type { Log } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { type RunningCommand, runCommand, startProgram } from '../cli/run-command.ts'
+import { runHere, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { storedNames } from './stored-names.ts'
@@ -54,19 +55,19 @@ interface Listed {
 }
 
 async function listAgents({ server, tokenFile }: TestCluster): Promise<Listed> {
-  const listed = await runCommand(
+  const listed = await runHere(process.cwd(), [
     '--json',
     'agents',
     '--connect',
     server.url,
     '--token-file',
     tokenFile,
-  )
+  ])
   return JSON.parse(listed.stdout) as Listed
 }
 
 async function refusedBy(cluster: TestCluster): Promise<number> {
-  return (await listAgents(cluster)).agents[0]?.refused_messages ?? -1
+  return (await cluster.agents())[0]?.refusedMessages ?? -1
 }
 
 const lines = (file: string): string[] => {
@@ -77,10 +78,16 @@ const lines = (file: string): string[] => {
   }
 }
 
-const warningsOf = async (agent: RunningCommand): Promise<string[]> => {
-  agent.child.kill('SIGKILL')
-  const { stderr } = await agent.ended
-  return stderr.split('\n').filter((line) => line.includes('refused a message'))
+/** An agent named "first", and what it warns of messages that it refuses. */
+async function startWarningAgent(cluster: TestCluster): Promise<{ readonly warnings: string[] }> {
+  const warnings: string[] = []
+  const log: Log = {
+    warn: (code, text) => {
+      if (text.includes('refused a message')) warnings.push(code)
+    },
+  }
+  await startAgentHere(cluster, { name: 'first', log })
+  return { warnings }
 }
 
 const noHeader = { epoch: 0, number: 0, acknowledged: 0 }
@@ -88,7 +95,7 @@ const noHeader = { epoch: 0, number: 0, acknowledged: 0 }
 describe('a stranger at the broker', () => {
   it('row 97: with another token runs nothing and completes nothing', async () => {
     const cluster = await startTestCluster()
-    const agent = await cluster.agent('first', '--cores', '1')
+    const { warnings } = await startWarningAgent(cluster)
     const { client } = await startStranger(cluster)
     const session = new Session([await cluster.connect()], { id: 'watched' })
     onTestFinished(() => session.close())
@@ -140,12 +147,12 @@ describe('a stranger at the broker', () => {
     await eventually(async () => expect(await refusedBy(cluster)).toBe(2))
     expect(task.state).toBe('RUNNING')
     expect(lines(begun)).toEqual(['slow'])
-    expect(await warningsOf(agent)).toHaveLength(1)
+    expect(warnings).toHaveLength(1)
   })
 
   it('row 97: that sends messages again, altered or elsewhere begins nothing twice', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
     const { client, seen } = await startStranger(cluster)
     const begun = join(cluster.folder, 'begun')
     const again = async (messages: readonly Message[]): Promise<void> => {
@@ -185,7 +192,7 @@ describe('a stranger at the broker', () => {
 
   it('row 97: cannot pretend that a session is in use, or that it is not', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
     const { owner, stream, used, allEnds } = sessionSubjects(useOf('claimed'))
     const forged = seal(
@@ -220,7 +227,7 @@ describe('a stranger at the broker', () => {
 
   it('row 97: is not taken for the driver by an agent, which stores nothing for it', async () => {
     const cluster = await startTestCluster()
-    const agent = await cluster.agent('first', '--cores', '1')
+    const agent = await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
     const { owner, stream } = sessionSubjects(useOf('kept'))
     const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
@@ -238,8 +245,8 @@ describe('a stranger at the broker', () => {
     const manager = await jetstreamManager(client)
     await manager.streams.delete(stream)
     writeFileSync(join(cluster.folder, 'go'), '')
-    agent.child.kill('SIGTERM')
-    expect((await agent.ended).code).toBe(0)
+    agent.drain()
+    expect(await agent.left).toBe(0)
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
@@ -265,6 +272,7 @@ describe('a stranger at the broker', () => {
     })
     for (const data of recorded) client.publish(announcementSubject, data)
     await client.flush()
+    // With a watcher: whoever else listens would count as an agent of this name.
     await cluster.agent('living', '--cores', '1')
     for (const data of recorded) client.publish(announcementSubject, data)
     await client.flush()
@@ -277,7 +285,7 @@ describe('a stranger at the broker', () => {
 
   it('row 98: is refused when messages are malformed, unknown or of another version', async () => {
     const cluster = await startTestCluster()
-    const agent = await cluster.agent('first', '--cores', '1')
+    const { warnings } = await startWarningAgent(cluster)
     const { client } = await startStranger(cluster)
     const keys = deriveKeys(token, null)
     const subject = agentSubject('first')
@@ -293,8 +301,10 @@ describe('a stranger at the broker', () => {
     for (const data of malformed) client.publish(subject, data)
     await client.flush()
     await eventually(async () => expect(await refusedBy(cluster)).toBe(malformed.length))
+    const listed = await listAgents(cluster)
+    expect(listed.agents[0]?.refused_messages).toBe(malformed.length)
     // The first that was refused, and the first of another version.
-    expect(await warningsOf(agent)).toHaveLength(2)
+    expect(warnings).toHaveLength(2)
   })
 
   it('row 98: an agent of another version is named, with both versions', async () => {

@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster, type TestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { storedObjects } from './stored-names.ts'
 
@@ -78,7 +78,7 @@ it('a task that runs again because its value was taken gets a new number', async
   // The agent that is missing may have begun the second attempt.
   await drivers.until('begun', ['large 1', 'large 3'])
   await kill(returned, second)
-  await cluster.agent('third', '--cores', '1')
+  await startAgentHere(cluster, { name: 'third' })
   expect(await drivers.last(2)).toEqual({ moved: ['large'] })
   expect(drivers.lines('begun')).toEqual(['large 1', 'large 3', 'large 4'])
 })
@@ -96,7 +96,7 @@ it('numbers of attempts that moved before the driver was killed are not used aga
   const second = await cluster.agent('second', '--cores', '2')
   await drivers.until('begun', ['a 1', 'a 2', 'b 2'])
   await kill(first, second)
-  await cluster.agent('third', '--cores', '2')
+  await startAgentHere(cluster, { name: 'third', cores: 2 })
   const { moved } = await drivers.last(2)
   expect(moved.toSorted()).toEqual(['a', 'b'])
   expect(drivers.lines('begun').toSorted()).toEqual(['a 1', 'a 2', 'a 3', 'b 2', 'b 3'])
@@ -116,7 +116,7 @@ it('a number that was skipped for a missing agent is not used when the agent is 
   await drivers.until('begun', ['before 1', 'a 2'])
   await kill(returned, second)
   first.child.kill('SIGCONT')
-  await cluster.agent('third', '--cores', '1')
+  await startAgentHere(cluster, { name: 'third' })
   expect(await drivers.last(2)).toEqual({ moved: ['a'] })
   expect(drivers.lines('begun')).toEqual(['before 1', 'a 2', 'a 3'])
 })

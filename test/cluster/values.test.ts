@@ -6,7 +6,7 @@ import type { Backend } from '../../src/backends/backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startTestCluster } from './agents.ts'
+import { startAgentHere, startTestCluster } from './agents.ts'
 import { sharedCluster } from './local-cluster.ts'
 import { large } from './fixtures/cluster-tasks.ts'
 import { echo, make } from './fixtures/value-tasks.ts'
@@ -181,7 +181,7 @@ describe('values that go to a function and come back', () => {
 describe('values that are larger than a message', () => {
   it('go through the object store and are deleted when they are taken', async () => {
     const cluster = await startTestCluster()
-    await cluster.agent('first', '--cores', '1')
+    await startAgentHere(cluster, { name: 'first' })
     const session = new Session([await cluster.connect()])
     onTestFinished(() => session.close())
     const task = new ComputeTask({ function: large, args: [new Uint8Array(3_000_000)] })

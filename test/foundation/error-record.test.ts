@@ -175,7 +175,7 @@ describe('an error that throws when it is looked at', () => {
         const isWhole = changes.every(([key]) => key !== 'message')
         expect((back as Error).message).toBe(isWhole ? error.message : '')
       }),
-      { numRuns: 60, longRuns: 200 },
+      { numRuns: 20, longRuns: 200 },
     )
   })
 

@@ -80,7 +80,7 @@ describe('toJsonValue', () => {
         // What is JSON already stays as it is.
         expect(toJsonValue(copy)).toEqual(copy)
       }),
-      { numRuns: 1000 },
+      { numRuns: 200, longRuns: 1000 },
     )
   })
 
@@ -92,7 +92,7 @@ describe('toJsonValue', () => {
         fc.pre(text !== undefined)
         expect(JSON.stringify(toJsonValue(value))).toBe(text)
       }),
-      { numRuns: 1000 },
+      { numRuns: 200, longRuns: 1000 },
     )
   })
 

@@ -88,6 +88,16 @@ describe('real clients, the real server and a model with a chat template', () =>
     expect(JSON.parse(answer.choices[0]?.message.content ?? '')).toMatchObject({
       mood: expect.stringMatching(/^(?:happy|sad)$/) as string,
     })
+    const completion = await client.completions.create({
+      prompt: 'Once',
+      model,
+      max_tokens: 60,
+      // @ts-expect-error vLLM takes it here, and the client sends it.
+      response_format: { type: 'json_schema', json_schema: { name: 'mood', schema } },
+    })
+    expect(JSON.parse(completion.choices[0]?.text ?? '')).toMatchObject({
+      mood: expect.stringMatching(/^(?:happy|sad)$/) as string,
+    })
     const called = await client.chat.completions.create({
       ...ask,
       model,

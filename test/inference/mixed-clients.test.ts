@@ -106,7 +106,7 @@ const features: Readonly<Record<string, (text: string) => Promise<void>>> = {
   },
 }
 
-const clients = 64
+const clients = byRun(24, 64)
 const minutes = byRun(0, 10)
 
 /** Bytes that are in memory, of the server and of the model's process. */

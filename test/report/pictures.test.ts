@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect } from 'vitest'
 import type { Browser } from 'playwright-core'
 import { renderComparison } from '../../src/report/comparison.ts'
 import { renderReport } from '../../src/report/page/document.ts'
-import { hangMs } from '../long-run.ts'
+import { byRun, hangMs } from '../long-run.ts'
 import { passOver } from '../views/synthetic-run.ts'
 import { recordFolder } from '../cli/reading/record-file.ts'
 import { startCommandIn } from '../cli/run-command.ts'
@@ -34,7 +34,7 @@ const pages: Readonly<Record<string, () => Iterable<string> | Promise<Iterable<s
   mixed: () => renderReport(reportOf(passOver(mixedEvents()))),
   failing: () => renderReport(reportOf(passOver(failingEvents()), { bad: 3 })),
   chain: () => renderReport(reportOfRun(boundedRuns.chain)),
-  large: () => renderReport(reportOf(largePass(100_000))),
+  large: () => renderReport(reportOf(largePass(byRun(12_000, 100_000)))),
   compared: () => {
     const [before, after] = [mixedEvents(), mixedEvents(1.4)].map((one) => reportOf(passOver(one)))
     if (before === undefined || after === undefined) throw new Error('two runs are needed')

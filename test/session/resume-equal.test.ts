@@ -11,7 +11,7 @@ import { counts } from '../../src/views/panels/counts.ts'
 import { failures } from '../../src/views/panels/failures.ts'
 import { findTasks } from '../../src/views/tasks.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
-import { runCommand } from '../cli/run-command.ts'
+import { runHere } from '../cli/run-command.ts'
 
 /** Tells how many programs of the folder have begun, itself included; fails as the `failing`th. */
 const numbered = (folder: string, failing: number): ComputeTask<unknown> =>
@@ -77,7 +77,9 @@ it('resume: equal tasks keep their values over several resumes, whichever ran ag
   expect(outputs(fourth)).toEqual(['1', '4', '3', '5'])
   expect(begun(folder)).toBe(5)
   expect(await shown(record)).toMatchObject({ counts: { tasks: 4, completed: 4 }, failures: [] })
-  await expect(runCommand('journal', 'verify', record)).resolves.toMatchObject({ code: 0 })
+  await expect(runHere(process.cwd(), ['journal', 'verify', record])).resolves.toMatchObject({
+    code: 0,
+  })
 })
 
 it('resume: equal calls of a workflow keep their values over several resumes', async () => {
@@ -133,7 +135,9 @@ it('readers: a generated uid of a later file is another task unless told otherwi
     expect(states).toContain(`${(task as AnyTask | undefined)?.uid} ${String(state)}`)
   }
   expect(states).toContain(`${c?.uid} DONE`)
-  await expect(runCommand('journal', 'verify', record)).resolves.toMatchObject({ code: 0 })
+  await expect(runHere(process.cwd(), ['journal', 'verify', record])).resolves.toMatchObject({
+    code: 0,
+  })
 })
 
 it('readers: a task that is run anew counts as it ends then, not as it was DONE', async () => {
@@ -154,7 +158,9 @@ it('readers: a task that is run anew counts as it ends then, not as it was DONE'
   record = await run([reverted], { folder, record })
   expect(reverted.state).toBe('DONE')
   expect(await shown(record)).toMatchObject({ counts: { tasks: 1, completed: 1, failed: 0 } })
-  await expect(runCommand('journal', 'verify', record)).resolves.toMatchObject({ code: 0 })
+  await expect(runHere(process.cwd(), ['journal', 'verify', record])).resolves.toMatchObject({
+    code: 0,
+  })
 })
 
 const scaledOptions = (factor: number) => ({
@@ -199,7 +205,9 @@ it('resume: a later function of equal source fails, and the next resume runs all
   })
   const third = await oneByOne([2, 3], second.record)
   expect(third.tasks.map(({ returnValue }) => returnValue)).toEqual([20, 30])
-  await expect(runCommand('journal', 'verify', third.record)).resolves.toMatchObject({ code: 0 })
+  await expect(runHere(process.cwd(), ['journal', 'verify', third.record])).resolves.toMatchObject({
+    code: 0,
+  })
 })
 
 it('resume: what was made from arguments changed after its submission runs again', async () => {

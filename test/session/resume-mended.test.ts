@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 import type { EventLine } from '../../src/checkpoint/format.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
-import { runCommand } from '../cli/run-command.ts'
+import { runHere } from '../cli/run-command.ts'
 import { cutBefore, eventsIn, run, totalsOf } from './recorded-runs.ts'
 
 type Work = (value: number) => number
@@ -45,7 +45,7 @@ describe('resume of tasks that were not done and have changed', () => {
     expect(second.warnings.map((text) => text.match(/^\w+|task-\d+.*$/g))).toEqual([
       ['TasksNotMade', failing[0]?.uid],
     ])
-    expect((await runCommand('journal', 'verify', second.record)).code).toBe(0)
+    expect((await runHere(process.cwd(), ['journal', 'verify', second.record])).code).toBe(0)
   })
 
   it('resume: a mended task that was unfinished or canceled is one task', async () => {
@@ -95,7 +95,7 @@ describe('resume of tasks that were not done and have changed', () => {
     const third = await run({ folder, resume: second.record }, further)
     expect(valuesOf(further)).toEqual([20, undefined, 200])
     expect(await totalsOf(third.record)).toMatchObject({ tasks: 3, completed: 2, failed: 1 })
-    expect((await runCommand('journal', 'verify', third.record)).code).toBe(0)
+    expect((await runHere(process.cwd(), ['journal', 'verify', third.record])).code).toBe(0)
   })
 
   it('resume: with keepFailed a mended task is another one', async () => {

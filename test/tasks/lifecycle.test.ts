@@ -65,7 +65,7 @@ describe('advance', () => {
         )
         expect(taskStates).toContain(life.state)
       }),
-      { numRuns: 2000 },
+      { numRuns: 200, longRuns: 2000 },
     )
   })
 
@@ -79,7 +79,7 @@ describe('advance', () => {
           expect(change.durationSeconds).toBeGreaterThanOrEqual(0)
         }
       }),
-      { numRuns: 1000 },
+      { numRuns: 200, longRuns: 1000 },
     )
   })
 
@@ -99,7 +99,7 @@ describe('advance', () => {
           attemptMs = null
         }
       }),
-      { numRuns: 1000 },
+      { numRuns: 200, longRuns: 1000 },
     )
   })
 

@@ -12,6 +12,7 @@ const knownNames = new Set([
   '.gitignore',
   '.npmrc',
   'test/inference/server/requests/bad-requests.jsonl',
+  'test/inference/server/requests/known-fields.jsonl',
 ])
 
 /** Paths, as git tracks them, of files that have no place in the repository. */

@@ -26,7 +26,7 @@ const modulePermits: readonly Permit[] = [
     names: ['koffi'],
     files: ['src/backends/sampling/nvml.ts', 'src/backends/local/programs/koffi-spawner.ts'],
   },
-  { names: ['commander'], files: ['src/cli/main.ts', 'src/cli/program/'] },
+  { names: ['commander'], files: ['src/cli/program/'] },
   {
     names: ['node-llama-cpp'],
     files: ['src/inference/engines/llama/llama-cpp.ts', 'src/inference/engines/llama/evaluation/'],

@@ -25,6 +25,8 @@ export class SessionStream {
   readonly #options: SessionStreamOptions
   #opening: Promise<OpenedStream | null> | null = null
   #isClosed = false
+  #isOpened = false
+  #isRecreated = false
 
   constructor(options: SessionStreamOptions) {
     this.#options = options
@@ -37,6 +39,11 @@ export class SessionStream {
   open(): Promise<OpenedStream | null> {
     this.#opening ??= this.#open().finally(() => (this.#opening = null))
     return this.#opening
+  }
+
+  /** Whether it was gone after this process had opened it, and this process created it again. */
+  get isRecreated(): boolean {
+    return this.#isRecreated
   }
 
   /** Creates nothing from now on; resolves when nothing is under way. */
@@ -65,6 +72,9 @@ export class SessionStream {
     // It may have been closed meanwhile.
     if (!isWanted || this.#isClosed) return null
     const settings = { subjects, label: run(), maxAgeSeconds: maxAgeSeconds() }
-    return store.openStream(name, settings)
+    const opened = await store.openStream(name, settings)
+    if (this.#isOpened) this.#isRecreated ||= opened.isCreated
+    this.#isOpened = true
+    return opened
   }
 }

@@ -274,7 +274,7 @@ export class DriverSession implements ClusterConnection {
     const report = { kind: 'fail', error, isFinal: true } as const
     for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
     this.#objects.close()
-    void this.#stream.close()
+    void this.#agents.used.leave()
   }
 
   #stop(): void {
@@ -376,7 +376,7 @@ export class DriverSession implements ClusterConnection {
     // Otherwise it would create what is removed here.
     await this.#started
     // What is stored belongs to the driver that has the session, which may be another one.
-    if (this.#failure !== null || this.#epoch === 0) return
+    if (this.#failure !== null || this.#epoch === 0) return this.#agents.used.leave()
     for (const one of this.#jobs.all) one.cancelReason ??= reason
     const isOwn = await this.#agents.detach(reason)
     this.#endAll(reason)

@@ -144,6 +144,7 @@ export class UsedAgents {
   #seen: StreamState | null = null
   #lostStreams = 0
   #isClosed = false
+  #leaving: Promise<void> | null = null
 
   constructor(options: UsedAgentsOptions) {
     this.#options = options
@@ -295,14 +296,19 @@ export class UsedAgents {
    * is of this one. `false` if another process has the session by now, and the stream is its own.
    */
   async #replaceStream(): Promise<boolean> {
-    const { broker, subjects, stream, token } = this.#options
-    const isOther = ({ process }: Owner): boolean => process !== processId
-    const cluster = deriveKeys(token, null)
-    const { answer } = await askOwner(broker, subjects.owner, cluster, silenceMs, isOther)
-    if (answer === 'signed' || this.#isClosed) return false
+    const { broker, subjects, stream } = this.#options
+    if ((await this.#hasOtherOwner()) || this.#isClosed) return false
     await broker.store.remove(subjects.stream)
     await stream.open()
     return true
+  }
+
+  async #hasOtherOwner(): Promise<boolean> {
+    const { broker, subjects, token } = this.#options
+    const isOther = ({ process }: Owner): boolean => process !== processId
+    const cluster = deriveKeys(token, null)
+    const { answer } = await askOwner(broker, subjects.owner, cluster, silenceMs, isOther)
+    return answer === 'signed'
   }
 
   /** Notes them again before the stream forgets them, and with them this start of the driver. */
@@ -319,6 +325,24 @@ export class UsedAgents {
   /** Notes nothing more. */
   close(): void {
     this.#isClosed = true
+  }
+
+  /**
+   * For a driver whose session a later start has. If that one has closed it, its stream was gone,
+   * and this driver may have created it again before it knew.
+   */
+  leave(): Promise<void> {
+    this.close()
+    this.#leaving ??= this.#removeRecreated().catch(() => {
+      // It is removed by another driver when its messages have expired.
+    })
+    return this.#leaving
+  }
+
+  async #removeRecreated(): Promise<void> {
+    const { stream, clock } = this.#options
+    await stream.close()
+    if (stream.isRecreated && !(await this.#hasOtherOwner())) await stream.remove(clock)
   }
 
   async #note(

@@ -11,7 +11,6 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-  SupportedFields,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
 import type { ChildExit } from '../../runtime/supervised-child.ts'
@@ -64,7 +63,7 @@ export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine 
   new LlamaEngine(options)
 
 /** What it supports besides the fields of `Sampling` and `GenerationInput`. */
-const llamaFields: SupportedFields = [
+const llamaFields: readonly string[] = [
   'prompt.tokens',
   'echo.logprobs',
   'parallel_tool_calls',
@@ -77,9 +76,8 @@ const llamaFields: SupportedFields = [
   'json_schema',
   'chat_template_kwargs',
   'reasoning_effort',
-  'messages.reasoning_content',
-  'messages.reasoning',
 ]
+const thoughtFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']
 
 class LlamaEngine implements InferenceEngine {
   readonly capacity: EngineCapacity
@@ -222,9 +220,11 @@ class LlamaEngine implements InferenceEngine {
       this.#isLoaded = true
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
-      const { threadProblem } = message
+      const { threadProblem, libraryProblem, readsThoughts } = message
       if (threadProblem !== null) this.#options.log.warn('ThreadsStall', threadProblem)
-      this.#started.resolve({ ...message.facts, fields: llamaFields })
+      if (libraryProblem !== null) this.#options.log.warn('LibraryUnknown', libraryProblem)
+      const fields = readsThoughts ? [...llamaFields, ...thoughtFields] : llamaFields
+      this.#started.resolve({ ...message.facts, fields })
     } else {
       const { code, message: text, hint } = message.failure
       const details = hint === undefined ? {} : { hint }

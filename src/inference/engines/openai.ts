@@ -67,8 +67,10 @@ export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine
 
 /** For requests other than generations. */
 const metadataMs = 30_000
-/** Of one request, as long as none of its text has been delivered. */
+/** Of a request that the server is too busy for. */
 const maxRetries = 2
+/** Of a request whose connection broke before any of its text was delivered. */
+const maxBreaks = 1
 /** For requests other than generations. */
 const spareConnections = 4
 
@@ -249,6 +251,7 @@ class OpenAiEngine implements AttachedEngine {
     const { modelName, clock } = this.#options
     const signal = AbortSignal.any([request.signal, this.#gone.signal])
     const { path, body } = toCall(modelName, request)
+    let breaks = 0
     for (let attempt = 1; ; attempt++) {
       const outcome = await callUpstream({
         link: this.#link,
@@ -263,13 +266,15 @@ class OpenAiEngine implements AttachedEngine {
         const { finishReason, fields } = outcome
         return { kind: 'done', finishReason, usage, ...(fields === undefined ? {} : { fields }) }
       }
-      const isLast = attempt > maxRetries
       if (outcome.kind === 'refused') {
-        if (outcome.waitMs === null || isLast) return { kind: 'failed', error: outcome.error }
+        const isLast = outcome.waitMs === null || attempt > maxRetries
+        if (isLast) return { kind: 'failed', error: outcome.error }
         await sleep(clock, outcome.waitMs, { signal })
       } else {
         await unlessAborted(signal, this.#checkServer())
-        if (outcome.hasDelta || isLast) return { kind: 'failed', error: broken(outcome.cause) }
+        breaks++
+        if (outcome.hasDelta || breaks > maxBreaks)
+          return { kind: 'failed', error: broken(outcome.cause) }
       }
     }
   }

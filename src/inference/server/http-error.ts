@@ -83,11 +83,18 @@ const inputFields: Readonly<Record<string, string>> = {
 export function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const refusal = refusalOf(thrown)
-  if (refusal !== undefined) return new HttpError(refusal.status, refusal.message, refusal)
+  if (refusal !== undefined) {
+    const { retryAfterSeconds: seconds } = refusal
+    const headers = seconds === undefined ? [] : ['retry-after', String(seconds)]
+    return new HttpError(refusal.status, refusal.message, { ...refusal, headers })
+  }
   const code = inferenceCodeOf(thrown) ?? 'engine_error'
   // The client is still connected, so the server canceled the request.
   const status = code === 'canceled' ? 503 : inferenceStatus[code]
   const headers = status === 429 ? ['retry-after', '1'] : status === 503 ? ['retry-after', '5'] : []
+  if (code === 'unsupported') {
+    return new HttpError(status, messageWithHint(thrown), { code: 'unsupported_value' })
+  }
   if (shown.has(code)) {
     const param = code === 'context_length_exceeded' ? (inputFields[path] ?? null) : null
     return new HttpError(status, messageWithHint(thrown), { code, param, headers })

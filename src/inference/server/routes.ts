@@ -163,8 +163,9 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Rou
     document: { summary: 'The tokens of a text.', body: 'TokenizeRequest', ok: 'Tokens' },
     bodyBytes: limits.bodyBytes,
     async answer(exchange, body) {
-      const tokens = await generator.tokenize(requests.readTokenize(body))
-      exchange.sendJson(200, { tokens, count: tokens.length })
+      const request = requests.readTokenize(body)
+      const tokens = await generator.tokenize(request.text)
+      exchange.sendJson(200, { tokens, count: tokens.length }, ignoredHeaders(request))
     },
   }
 }

@@ -6,7 +6,7 @@
 
 import { spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
-import { systemClock } from '../../foundation/clock.ts'
+import { sleep, systemClock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import { connectToParent } from '../child-program.ts'
@@ -35,6 +35,11 @@ export type FromGuard =
 
 /** How long the exit of the server and the last message may take once the group is gone. */
 const lastMs = 1000
+/** The death of our parent may end the server a moment before we are told of it. */
+const noticeMs = 100
+const mostRemovals = 50
+const removalMs = 100
+const parentIsGone = new Promise<void>((resolve) => process.once('disconnect', resolve))
 let pid: number | undefined
 let mark: string | null = null
 let graceMs = 0
@@ -83,13 +88,15 @@ function fail(error: unknown): void {
   void end(0)
 }
 
-function removeFolder(): void {
+/** Others that end with our parent may still write there, or remove what is being removed here. */
+async function removeFolder(): Promise<void> {
   if (folder === null || (isFolderKept && process.connected)) return
-  try {
-    // Others that end with our parent may still write there.
-    rmSync(folder, { recursive: true, force: true, maxRetries: 10 })
-  } catch {
-    // Nobody is there to be told.
+  for (let failed = 0; failed < mostRemovals; failed++) {
+    try {
+      return rmSync(folder, { recursive: true, force: true })
+    } catch {
+      await sleep(systemClock, removalMs)
+    }
   }
 }
 
@@ -102,7 +109,8 @@ async function end(patienceMs: number): Promise<void> {
     // The group is gone a little before its first member is reported to have exited.
     await boundedWait(systemClock, lastMs, exited).catch(() => {})
   }
-  removeFolder()
+  if (isFolderKept) await boundedWait(systemClock, noticeMs, parentIsGone).catch(() => {})
+  await removeFolder()
   await boundedWait(systemClock, lastMs, parent.drain()).catch(() => {})
   process.exit(0)
 }

@@ -23,6 +23,11 @@ export interface GuardedServerOptions {
 
 /** Its heap holds next to nothing. */
 const nodeFlags = ['--v8-pool-size=1', '--max-old-space-size=64', '--no-warnings']
+/** Where Node keeps compiled modules, if it was told: the guard starts in half the time. */
+const compileCache = (): Record<string, string> => {
+  const { NODE_COMPILE_CACHE: folder } = process.env
+  return folder === undefined ? {} : { NODE_COMPILE_CACHE: folder }
+}
 /** What a guard may take beyond the grace of its server. */
 const guardMs = 10_000
 
@@ -44,7 +49,7 @@ export class GuardedServer {
       program: siblingProgram(import.meta.url, 'guard'),
       clock,
       execArgv: nodeFlags,
-      env: guardEnv,
+      env: { ...guardEnv, ...compileCache() },
       isDetached: true,
       stdout: 'capture',
       stderr: 'capture',

@@ -10,7 +10,7 @@ import { spansOfTraces, startReceiver, type TraceRequest } from '../../telemetry
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
 import { linesOf, recordFolder } from '../reading/record-file.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere, startCommandIn } from '../run-command.ts'
 import { writeFileSync } from 'node:fs'
 
 const folder = recordFolder()
@@ -33,7 +33,7 @@ beforeAll(async () => {
   record = join(folder.path, readdirSync(folder.path).find((one) => one.endsWith('.jsonl')) ?? '')
 })
 
-const run = (...args: readonly string[]) => startCommandIn(folder.path, ['export', ...args]).ended
+const run = (...args: readonly string[]) => runHere(folder.path, ['export', ...args])
 
 /** Names of metrics in the text format, with those of their series. */
 const metricNames = (text: string): Set<string> =>
@@ -85,10 +85,10 @@ describe('tutti export', () => {
       const lines = linesOf(eventsOf(oneTask))
       writeFileSync(join(place.path, 's-1.1790000000.telemetry.jsonl'), `${lines}{"damaged\n`)
       try {
-        const printed = await startCommandIn(place.path, ['export', '--format', format]).ended
+        const printed = await runHere(place.path, ['export', '--format', format])
         expect(printed.stderr).toContain('1 line skipped; see npx tutti journal verify')
         const args = ['export', '--format', format, '-o', 'out', '--json']
-        const written = await startCommandIn(place.path, args).ended
+        const written = await runHere(place.path, args)
         expect(written.stderr).toContain('"notice":"1 line skipped')
         expect(written.code).toBe(0)
       } finally {

@@ -6,11 +6,11 @@ import { examine } from '../../../src/cli/doctor.ts'
 import { createOutput } from '../../../src/cli/output.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { recordFolder } from '../reading/record-file.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere } from '../run-command.ts'
 
 const folder = recordFolder()
 afterAll(() => folder.remove())
-const run = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
+const run = (...args: readonly string[]) => runHere(folder.path, args)
 
 describe('completion', () => {
   const shellScript = async (shell: string): Promise<string> => {

@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import type { SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
-import { builtMain, type CommandEnd, startCommandIn, watch } from '../run-command.ts'
+import { builtMain, type CommandEnd, runHere, watch } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 
 const folder = recordFolder()
@@ -24,8 +24,7 @@ const run: SyntheticRun = {
   end: 10,
 }
 const path = writeRecord(folder.path, run)
-const read = (...args: readonly string[]): Promise<CommandEnd> =>
-  startCommandIn(folder.path, args).ended
+const read = (...args: readonly string[]): Promise<CommandEnd> => runHere(folder.path, args)
 const readJson = async (...args: readonly string[]): Promise<Record<string, unknown>> =>
   JSON.parse((await read(...args, '--json')).stdout) as Record<string, unknown>
 
@@ -74,7 +73,7 @@ describe('copies of a record', () => {
   it('journal: without a name it takes the latest record, or its repaired copy', async () => {
     const place = recordFolder()
     const here = async (...args: readonly string[]): Promise<CommandEnd> =>
-      await startCommandIn(place.path, args).ended
+      await runHere(place.path, args)
     const record = writeRecord(place.path, run, { tail: 'not json\n' })
     expect((await here('journal', 'verify')).code).toBe(1)
     expect((await here('journal', 'repair')).code).toBe(0)

@@ -7,6 +7,7 @@ import { writeReport } from '../../../src/cli/reading/report.ts'
 import { showStatus } from '../../../src/cli/reading/status.ts'
 import { listTasks } from '../../../src/cli/reading/tasks.ts'
 import { readViews } from '../../../src/record/record-views.ts'
+import { byRun } from '../../long-run.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
@@ -75,11 +76,12 @@ describe.each([
   })
 })
 
-/** One bit at 20 places from the first byte to the last. */
+const places = byRun(6, 20)
+/** One bit at each of so many places from the first byte to the last. */
 const flipped = (view: Buffer): Buffer[] =>
-  Array.from({ length: 20 }, (_, at) => {
+  Array.from({ length: places }, (_, at) => {
     const changed = Buffer.from(view)
-    const place = Math.round((at * (view.length - 1)) / 19)
+    const place = Math.round((at * (view.length - 1)) / (places - 1))
     changed[place] = (changed[place] ?? 0) ^ (1 << (at % 8))
     return changed
   })

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { ViewEvent } from '../../../src/views/panel.ts'
 import { eventsOf, type SyntheticTask } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere } from '../run-command.ts'
 import { linesOf, recordFolder } from './record-file.ts'
 
 const folder = recordFolder()
@@ -76,7 +76,7 @@ beforeAll(() => {
 })
 
 const read = async (...args: readonly string[]): Promise<string> =>
-  (await startCommandIn(folder.path, args).ended).stdout
+  (await runHere(folder.path, args)).stdout
 const readJson = async (...args: readonly string[]): Promise<Record<string, unknown>> =>
   JSON.parse(await read(...args, '--json')) as Record<string, unknown>
 

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { ViewEvent } from '../../../src/views/panel.ts'
 import { eventsOf } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere, startCommandIn } from '../run-command.ts'
 import { linesOf, recordFolder } from './record-file.ts'
 
 const folder = recordFolder()
 afterAll(() => folder.remove())
 
 const read = async (...args: readonly string[]): Promise<string> =>
-  (await startCommandIn(folder.path, args).ended).stdout
+  (await runHere(folder.path, args)).stdout
 
 beforeAll(async () => {
   const program = join(folder.path, 'simulate')

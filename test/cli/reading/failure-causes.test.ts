@@ -2,14 +2,14 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, expect, it } from 'vitest'
 import { ComputeTask, ConcurrentBackend, Session, TaskFailedError } from '../../../src/index.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere } from '../run-command.ts'
 import { recordFolder } from './record-file.ts'
 
 const folder = recordFolder()
 afterAll(() => folder.remove())
 
 const read = async (...args: readonly string[]): Promise<string> =>
-  (await startCommandIn(folder.path, args).ended).stdout
+  (await runHere(folder.path, args)).stdout
 
 function failBoth(): never {
   const first = new RangeError('first\nof two lines', { cause: 'a word' })

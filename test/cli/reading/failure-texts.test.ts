@@ -2,14 +2,14 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, expect, it } from 'vitest'
 import { linesOf, recordFolder } from './record-file.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere } from '../run-command.ts'
 import { viewEvent } from '../../views/view-event.ts'
 
 const folder = recordFolder()
 afterAll(() => folder.remove())
 
 const read = async (...args: readonly string[]): Promise<string> =>
-  (await startCommandIn(folder.path, args).ended).stdout
+  (await runHere(folder.path, args)).stdout
 
 function writeFailures(
   name: string,

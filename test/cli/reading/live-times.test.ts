@@ -5,14 +5,14 @@ import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { eventually } from '../../eventually.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 
 const folder = recordFolder()
 afterAll(() => folder.remove())
 
 const readJson = async <T>(...args: readonly string[]): Promise<T> =>
-  JSON.parse((await startCommandIn(folder.path, [...args, '--json']).ended).stdout) as T
+  JSON.parse((await runHere(folder.path, [...args, '--json'])).stdout) as T
 
 /** A session that said its last word 140 seconds ago: `runs` runs, `waits` waits for the core. */
 const begun = Date.now() / 1000 - 150
@@ -44,7 +44,7 @@ interface Reported {
 
 /** The data in the page of the report, and its timeline. */
 async function readReport(): Promise<{ data: Reported; html: string }> {
-  const { stdout: html } = await startCommandIn(folder.path, ['report', '-o', '-']).ended
+  const { stdout: html } = await runHere(folder.path, ['report', '-o', '-'])
   const [, json = ''] = /<script type="application\/json"[^>]*>(.*?)<\/script>/s.exec(html) ?? []
   return { data: JSON.parse(json) as Reported, html }
 }
@@ -71,7 +71,7 @@ describe('the times of a session between two of its events', () => {
       expect(task.waited_seconds).toBeGreaterThan(139)
       const runs = await readJson<Explained>('explain', 'runs')
       expect(runs.task.running_seconds).toBeGreaterThan(148)
-      const listed = await startCommandIn(folder.path, ['tasks']).ended
+      const listed = await runHere(folder.path, ['tasks'])
       expect(listed.stdout).toMatch(/runs +RUNNING +simulate +\S+ \S+ +\d m \d\d s so far/)
     } finally {
       lock.release()
@@ -118,7 +118,7 @@ describe('snapshots beside a record', () => {
     // Of a process that was killed while it wrote one; no process has such a number.
     writeFileSync(`${record}.view.2147483646.tmp`, 'half')
     writeFileSync(`${record}.zst.view`, 'of a copy that was there before')
-    expect((await startCommandIn(place, ['journal', 'compress']).ended).code).toBe(0)
+    expect((await runHere(place, ['journal', 'compress'])).code).toBe(0)
     rmSync(record)
     expect(readdirSync(place)).toEqual(['s-2.1790000000.telemetry.jsonl.zst'])
   })

@@ -5,7 +5,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { afterAll, describe, expect, it } from 'vitest'
 import { tableLines, wrapLine } from '../../../src/cli/reading/text.ts'
 import { needs, requireCommand } from '../../require.ts'
-import { builtMain, watch } from '../run-command.ts'
+import { builtMain, runHere, watch } from '../run-command.ts'
 import { recordFolder, writeRecord } from './record-file.ts'
 
 const folder = recordFolder()
@@ -30,10 +30,20 @@ const path = writeRecord(folder.path, {
 })
 
 /** What a person sees on a terminal of so many columns. */
+async function linesHere(columns: number, args: readonly string[]): Promise<string[]> {
+  const { stdout, stderr } = await runHere(folder.path, args, { columns })
+  expect(stdout).not.toContain('\u001B')
+  return (stdout + stderr).trimEnd().split('\n')
+}
+
+/** The same on a real terminal, by a process of its own. */
 async function linesAt(columns: number, args: readonly string[]): Promise<string[]> {
   const words = [process.execPath, builtMain, ...args].map((word) => `"${word}"`).join(' ')
   const command = `stty cols ${columns}; exec ${words}`
-  const child = spawn('script', ['-qec', command, '/dev/null'], { stdio: 'pipe' })
+  const child = spawn('script', ['-qec', command, '/dev/null'], {
+    stdio: 'pipe',
+    cwd: folder.path,
+  })
   const { stdout } = await watch(child).ended
   if (args[0] !== 'run') expect(stdout).not.toContain('\u001B')
   return stripVTControlCharacters(stdout).trimEnd().split(/\r?\n/)
@@ -56,19 +66,25 @@ const commands: readonly (readonly string[])[] = [
 describe('a narrow terminal', () => {
   for (const args of commands) {
     const name = args.filter((word) => word !== path).join(' ')
-    needs(script)(`row 96: no line of "tutti ${name}" is wider than 20 or 40 columns`, async () => {
+    it(`row 96: no line of "tutti ${name}" is wider than 20 or 40 columns`, async () => {
       for (const columns of [20, 40]) {
-        const lines = await linesAt(columns, args)
+        const lines = await linesHere(columns, args)
         expect(lines.length).toBeGreaterThan(1)
         expect(lines.filter(({ length }) => length > columns)).toEqual([])
       }
     })
   }
 
-  needs(script)('row 96: narrow lines of "tutti tail" say what happened, not when', async () => {
-    const [narrow] = await linesAt(20, ['tail', '-n', '1', path])
+  needs(script)('row 96: a process takes the width of its terminal', async () => {
+    expect(await linesAt(20, ['status', path])).toEqual(await linesHere(20, ['status', path]))
+    const wrong = ['status', '--no-such-option']
+    expect(await linesAt(20, wrong)).toEqual(await linesHere(20, wrong))
+  })
+
+  it('row 96: narrow lines of "tutti tail" say what happened, not when', async () => {
+    const [narrow] = await linesHere(20, ['tail', '-n', '1', path])
     expect(narrow).toMatch(/^SessionEnded {2}/)
-    const [wider] = await linesAt(50, ['tail', '-n', '1', path])
+    const [wider] = await linesHere(50, ['tail', '-n', '1', path])
     expect(wider).toMatch(/^\d\d:\d\d:\d\d\.\d{3} {2}SessionEnded {2}/)
   })
 
@@ -90,8 +106,8 @@ describe('a narrow terminal', () => {
     expect(lines.join('').replaceAll(/\s+/g, '')).toContain('ExecutableNotFoundError')
   })
 
-  needs(script)('tasks: a long name is cut before other columns are left out', async () => {
-    const [head = '', first = ''] = await linesAt(80, ['tasks', path])
+  it('tasks: a long name is cut before other columns are left out', async () => {
+    const [head = '', first = ''] = await linesHere(80, ['tasks', path])
     expect(head.split(/ {2,}/)).toEqual(['task', 'state', 'name', 'waited', 'ran', 'worker'])
     expect(first).toMatch(/^sim-1 .* DONE {4}simulation-.*… .*3\.00 s/)
   })

@@ -13,7 +13,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { spanOf } from '../../checkpoint/read-content.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { needs, requirement } from '../../require.ts'
-import { type CommandEnd, startCommandIn, watch } from '../run-command.ts'
+import { type CommandEnd, runHere, startCommandIn, watch } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 
 const folder = recordFolder()
@@ -26,8 +26,7 @@ const run: SyntheticRun = {
 }
 const record = writeRecord(folder.path, run)
 const at = (name: string): string => join(folder.path, name)
-const read = (...args: readonly string[]): Promise<CommandEnd> =>
-  startCommandIn(folder.path, args).ended
+const read = (...args: readonly string[]): Promise<CommandEnd> => runHere(folder.path, args)
 const csv = (...args: readonly string[]): Promise<CommandEnd> =>
   read('export', record, '--format', 'csv', ...args)
 
@@ -101,7 +100,8 @@ describe('-o', () => {
 
   it('takes another name of the standard output for -', async () => {
     const { stdout } = await csv()
-    const end = await csv('-o', '/proc/self/fd/1')
+    const args = ['export', record, '--format', 'csv', '-o', '/proc/self/fd/1']
+    const end = await startCommandIn(folder.path, args).ended
     expect([end.code, end.stdout, end.stderr]).toEqual([0, stdout, ''])
   })
 

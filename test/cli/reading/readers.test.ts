@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
-import { type CommandEnd, startCommandIn } from '../run-command.ts'
+import { type CommandEnd, runHere, startCommandIn } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 import { viewEvent } from '../../views/view-event.ts'
 
@@ -43,8 +43,7 @@ beforeAll(() => {
   writeFileSync(join(folder.path, 's-2.1790000000.telemetry.jsonl'), linesOf(told, 's-2'))
 })
 
-const read = (...args: readonly string[]): Promise<CommandEnd> =>
-  startCommandIn(folder.path, args).ended
+const read = (...args: readonly string[]): Promise<CommandEnd> => runHere(folder.path, args)
 const readJson = async (...args: readonly string[]): Promise<Record<string, unknown>> =>
   JSON.parse((await read(...args, '--json')).stdout) as Record<string, unknown>
 

@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { acquireLock, holderOf, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
-import { type CommandEnd, startCommandIn } from '../run-command.ts'
+import { type CommandEnd, runHere, startCommandIn } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 
 const folder = recordFolder()
@@ -21,8 +21,7 @@ const run: SyntheticRun = {
   end: 10,
 }
 const path = writeRecord(folder.path, run)
-const read = (...args: readonly string[]): Promise<CommandEnd> =>
-  startCommandIn(folder.path, args).ended
+const read = (...args: readonly string[]): Promise<CommandEnd> => runHere(folder.path, args)
 
 interface ShownEvent {
   readonly event_type: string

@@ -2,7 +2,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
-import { startCommandIn } from '../run-command.ts'
+import { runHere } from '../run-command.ts'
 import { linesOf, recordFolder, writeRecord } from './record-file.ts'
 import { eventsOf } from '../../views/synthetic-run.ts'
 
@@ -18,7 +18,7 @@ const run = {
   end: 10,
 }
 const path = writeRecord(folder.path, run)
-const read = (...args: readonly string[]) => startCommandIn(folder.path, args).ended
+const read = (...args: readonly string[]) => runHere(folder.path, args)
 
 describe('names', () => {
   it('status: two programs of one last name are told apart', async () => {

@@ -5,13 +5,13 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { SentRequest } from '../../../src/checkpoint/run-file.ts'
 import { type CommandEnd, watch } from '../run-command.ts'
-import { library, recordIn, tutti, workFolder } from './work-folder.ts'
+import { library, recordIn, tutti, tuttiHere, workFolder } from './work-folder.ts'
 
 /** A run of one task that fails until there is a file `ok`. Returns its record. */
 async function runFailing(folder: string): Promise<string> {
   const task = { executable: 'sh', arguments: ['-c', 'test -e ok'], uid: 'only' }
   writeFileSync(join(folder, 't.jsonl'), JSON.stringify(task))
-  expect(await tutti(folder, 'run', 't.jsonl')).toMatchObject({ code: 1 })
+  expect(await tuttiHere(folder, 'run', 't.jsonl')).toMatchObject({ code: 1 })
   return recordIn(folder)
 }
 
@@ -22,7 +22,7 @@ const later = (record: string, seconds: number): string =>
 const sessionOf = (record: string): string => basename(record).split('.')[0] ?? ''
 
 const statusOf = async (folder: string, ...args: readonly string[]) => {
-  const { stdout } = await tutti(folder, 'status', ...args, '--json')
+  const { stdout } = await tuttiHere(folder, 'status', ...args, '--json')
   return JSON.parse(stdout) as { files: string[]; state: string; resume: unknown }
 }
 
@@ -36,12 +36,12 @@ describe('files that a killed process has left without a whole line', () => {
     for (const what of [[], ['telemetry'], [sessionOf(record)]]) {
       expect((await statusOf(folder, ...what)).files).toEqual([record])
     }
-    const named = await tutti(folder, 'resume', later(record, 200))
+    const named = await tuttiHere(folder, 'resume', later(record, 200))
     expect(named.code).toBe(2)
     expect(named.stderr).toMatch(/^CheckpointEmptyError /)
     expect(named.stderr).toContain(`hint: Resume the last file of the run: ${record}\n`)
     writeFileSync(join(folder, 'ok'), '')
-    expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
+    expect(await tuttiHere(folder, 'resume')).toMatchObject({ code: 0 })
     expect(await statusOf(folder)).toMatchObject({
       files: [record, recordIn(folder)],
       resume: null,
@@ -56,7 +56,7 @@ describe('files that a killed process has left without a whole line', () => {
     onTestFinished(() => lock.release())
     const { files, state } = await statusOf(folder)
     expect({ files, state }).toEqual({ files: [later(record, 100)], state: 'running' })
-    const refused = await tutti(folder, 'resume')
+    const refused = await tuttiHere(folder, 'resume')
     expect(refused.code).toBe(2)
     expect(refused.stderr).toMatch(/^CheckpointLockedError /)
   })
@@ -65,7 +65,7 @@ describe('files that a killed process has left without a whole line', () => {
     const folder = workFolder()
     const record = await runFailing(folder)
     writeFileSync(record, '')
-    const refused = await tutti(folder, 'resume')
+    const refused = await tuttiHere(folder, 'resume')
     expect(refused.code).toBe(2)
     expect(refused.stderr).toMatch(/^RecordNotFoundError {2}there is no record in /)
   })
@@ -124,7 +124,7 @@ describe('a clock that was set back between the files of a run', () => {
     const folder = workFolder()
     const record = await runFailing(folder)
     writeFileSync(join(folder, 'ok'), '')
-    expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
+    expect(await tuttiHere(folder, 'resume')).toMatchObject({ code: 0 })
     const resumed = recordIn(folder)
     // As if the second process had begun two hours before the first.
     const early = later(record, -7200)
@@ -139,10 +139,10 @@ describe('a clock that was set back between the files of a run', () => {
         resume: null,
       })
     }
-    const verified = await tutti(folder, 'journal', 'verify', 'telemetry')
+    const verified = await tuttiHere(folder, 'journal', 'verify', 'telemetry')
     expect(verified).toMatchObject({ code: 0 })
     expect(verified.stdout).toContain('2 files of one run')
-    expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
+    expect(await tuttiHere(folder, 'resume')).toMatchObject({ code: 0 })
     expect(existsSync(early)).toBe(true)
     expect(statSync(recordIn(folder)).size).toBeGreaterThan(0)
   })
@@ -159,19 +159,22 @@ describe('what tutti resume takes', () => {
     expect(refused.stderr).toMatch(/^SecretArgumentsError {2}expected <argument 2>, got 2 /)
   })
 
-  it.each([
-    ['another id', `{ id: 'other' }`, '', ''],
-    ['another folder', '{}', '', `{ checkpointPath: 'elsewhere' }`],
-    ['a submission before telemetry', '{}', 'await session.submitTasks([task])', ''],
-  ])('resume: a script with %s is refused in one line', async (_, options, before, telemetry) => {
+  it('resume: a script that cannot go on with its record is refused in one line', async () => {
     const folder = workFolder()
     writeFileSync(join(folder, 'p.ts'), scriptOf(''))
     expect(await tutti(folder, 'run', 'p.ts')).toMatchObject({ code: 0 })
-    writeFileSync(join(folder, 'p.ts'), scriptOf(before, options, telemetry))
-    const { code, stderr } = await tutti(folder, 'resume')
-    expect(code).toBe(2)
-    expect(stderr).toMatch(/^ResumeRefusedError {2}.+\n {2}hint: .+\n/m)
-    expect(stderr).not.toContain('    at ')
+    const changed: readonly [why: string, ...parts: [string, string, string]][] = [
+      ['another id', '', `{ id: 'other' }`, ''],
+      ['another folder', '', '{}', `{ checkpointPath: 'elsewhere' }`],
+      ['a submission before telemetry', 'await session.submitTasks([task])', '{}', ''],
+    ]
+    for (const [why, ...parts] of changed) {
+      writeFileSync(join(folder, 'p.ts'), scriptOf(...parts))
+      const { code, stderr } = await tutti(folder, 'resume')
+      expect([why, code]).toEqual([why, 2])
+      expect(stderr, why).toMatch(/^ResumeRefusedError {2}.+\n {2}hint: .+\n/m)
+      expect(stderr, why).not.toContain('    at ')
+    }
   })
 
   it('resume: a damaged command is called so, and a repaired copy is taken', async () => {
@@ -179,24 +182,24 @@ describe('what tutti resume takes', () => {
     const record = await runFailing(folder)
     const [start = '', ...lines] = readFileSync(record, 'utf8').split('\n')
     writeFileSync(record, [start, '{ damaged', ...lines].join('\n'))
-    expect((await tutti(folder, 'resume')).stderr).toContain('CheckpointDamagedError')
+    expect((await tuttiHere(folder, 'resume')).stderr).toContain('CheckpointDamagedError')
     const copy = record.replace('.telemetry', '.repaired.telemetry')
-    const { stdout } = await tutti(folder, 'journal', 'repair', record)
+    const { stdout } = await tuttiHere(folder, 'journal', 'repair', record)
     expect(stdout).toContain(`\nresume   npx tutti resume ${copy}\n`)
     // The original is still the damaged one, wherever it is named.
-    expect((await tutti(folder, 'resume', record)).stderr).toContain(
+    expect((await tuttiHere(folder, 'resume', record)).stderr).toContain(
       `hint: Resume its repaired copy: ${copy}\n`,
     )
-    const shown = await tutti(folder, 'status', record)
+    const shown = await tuttiHere(folder, 'status', record)
     expect(shown.stdout).toContain(`its repaired copy is ${relative(folder, copy)}`)
     writeFileSync(join(folder, 'ok'), '')
-    expect(await tutti(folder, 'resume')).toMatchObject({ code: 0 })
+    expect(await tuttiHere(folder, 'resume')).toMatchObject({ code: 0 })
     expect(await statusOf(folder)).toMatchObject({ files: [copy, recordIn(folder)], resume: null })
 
     for (const name of readdirSync(join(folder, 'telemetry'))) {
       if (name.endsWith('.run')) writeFileSync(join(folder, 'telemetry', name), '{')
     }
-    const refused = await tutti(folder, 'resume')
+    const refused = await tuttiHere(folder, 'resume')
     expect(refused.code).toBe(2)
     expect(refused.stderr).toMatch(/^CommandDamagedError {2}.+\.run is damaged/)
   })

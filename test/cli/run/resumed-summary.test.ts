@@ -1,15 +1,15 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { tutti, workFolder } from './work-folder.ts'
+import { tuttiHere, workFolder } from './work-folder.ts'
 
 it('resume: where no task ran there are no durations', async () => {
   const folder = workFolder()
   writeFileSync(join(folder, 't.jsonl'), '{"executable":"true","uid":"only"}')
-  const ran = await tutti(folder, '--json', 'run', 't.jsonl')
+  const ran = await tuttiHere(folder, '--json', 'run', 't.jsonl')
   const { duration } = JSON.parse(ran.stdout) as { duration: { max: number } }
   expect(duration.max).toBeGreaterThan(0)
-  const again = await tutti(folder, '--json', 'resume')
+  const again = await tuttiHere(folder, '--json', 'resume')
   expect(again.code).toBe(0)
   expect(JSON.parse(again.stdout)).toMatchObject({ duration: null })
 })

@@ -5,12 +5,12 @@ import { basename, join, relative } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { isHeld } from '../../../src/checkpoint/lock.ts'
 import { eventually } from '../../eventually.ts'
-import { watch } from '../run-command.ts'
-import { library, main, recordIn, script, tutti, workFolder } from './work-folder.ts'
+import { builtMain, startCommandIn, watch } from '../run-command.ts'
+import { library, recordIn, script, tutti, tuttiHere, workFolder } from './work-folder.ts'
 
 describe('how to go on with a run, as tutti status says it', () => {
   const resumeOf = async (folder: string, record: string): Promise<unknown> => {
-    const { stdout } = await tutti(folder, 'status', record, '--json')
+    const { stdout } = await tuttiHere(folder, 'status', record, '--json')
     return (JSON.parse(stdout) as Record<string, unknown>)['resume']
   }
 
@@ -22,7 +22,7 @@ describe('how to go on with a run, as tutti status says it', () => {
     const typed = (record: string): string => `npx tutti resume ${record} -- <argument 2>`
     const near = relative(folder, first)
     expect(killed.stderr).toContain(`record  ${near}\nresume  ${typed(near)}\n`)
-    const { stdout } = await tutti(folder, 'status', first)
+    const { stdout } = await tuttiHere(folder, 'status', first)
     expect(stdout.trimEnd().split('\n').at(-1)).toBe(
       `resume  ${typed(join('telemetry', basename(first)))}`,
     )
@@ -61,7 +61,7 @@ it('row 26: a run that is stopped tells what was canceled and what never began',
   const resources = { cores: availableParallelism() }
   const task = JSON.stringify({ executable: 'sleep', arguments: ['600'], resources })
   writeFileSync(join(folder, 'tasks.jsonl'), `${task}\n${task}\n${task}\n`)
-  const command = watch(spawn(process.execPath, [main, 'run', 'tasks.jsonl'], { cwd: folder }))
+  const command = startCommandIn(folder, ['run', 'tasks.jsonl'])
   await eventually(() =>
     expect(readFileSync(recordIn(folder), 'utf8')).toContain('"event_type":"TaskStarted"'),
   )
@@ -73,7 +73,9 @@ it('row 26: a run that is stopped tells what was canceled and what never began',
     'stopped cleanly by SIGINT: 0 done, 0 failed, 1 canceled, 2 not started\n' +
       `record  ${record}\nresume  npx tutti resume ${record}\n`,
   ])
-  const report = await tutti(folder, 'report', record, '-o', '-')
+  const verdict = await tuttiHere(folder, '--json', 'journal', 'verify', record)
+  expect(JSON.parse(verdict.stdout)).toMatchObject({ sound: true, has_ended: true, unfinished: 0 })
+  const report = await tuttiHere(folder, 'report', record, '-o', '-')
   expect(report.stdout).toContain('The run was stopped, 3 tasks were canceled then')
   expect(report.stdout).not.toContain('What would shorten it')
 })
@@ -82,7 +84,7 @@ it('run: --quiet is silent about what went well, and tells what failed', async (
   const folder = workFolder()
   const tasks = [{ executable: 'false' }, { executable: 'true' }]
   writeFileSync(join(folder, 'tasks.jsonl'), tasks.map((one) => JSON.stringify(one)).join('\n'))
-  const failed = await tutti(folder, 'run', 'tasks.jsonl', '--quiet')
+  const failed = await tuttiHere(folder, 'run', 'tasks.jsonl', '--quiet')
   const record = relative(folder, recordIn(folder))
   expect(failed).toEqual({
     code: 1,
@@ -92,7 +94,7 @@ it('run: --quiet is silent about what went well, and tells what failed', async (
       `resume  npx tutti resume ${record}\n`,
   })
   writeFileSync(join(folder, 'good.jsonl'), JSON.stringify({ executable: 'true' }))
-  const good = await tutti(folder, 'run', 'good.jsonl', '--quiet')
+  const good = await tuttiHere(folder, 'run', 'good.jsonl', '--quiet')
   expect(good).toEqual({ code: 0, stdout: '', stderr: '' })
 })
 
@@ -103,7 +105,7 @@ describe('the folder by which tutti run and its script know of each other', () =
     mkdirSync(temporary)
     const env = { ...process.env, TMPDIR: temporary }
     const start = (name: string) =>
-      watch(spawn(process.execPath, [main, 'run', name], { cwd: folder, env }))
+      watch(spawn(process.execPath, [builtMain, 'run', name], { cwd: folder, env }))
     const left = (): string[] =>
       readdirSync(temporary).filter((name) => name.startsWith('tutti-run-'))
     const stubborn = [

@@ -1,15 +1,14 @@
 /** A folder in which a test runs the command, as a person would. */
 
-import { spawn } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
-import { type CommandEnd, watch } from '../run-command.ts'
+import { type CommandEnd, runHere, startCommandIn } from '../run-command.ts'
 
-export const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url))
-export const library = new URL('../../../src/index.ts', import.meta.url).href
+/** The build starts in half the CPU time of the sources. */
+export const library = new URL('../../../dist/index.js', import.meta.url).href
 export const script = fileURLToPath(new URL('../fixtures/resumable-script.ts', import.meta.url))
 
 export function workFolder(): string {
@@ -20,7 +19,11 @@ export function workFolder(): string {
 
 /** Runs the command in a folder, as a person would. */
 export const tutti = (cwd: string, ...args: readonly string[]): Promise<CommandEnd> =>
-  watch(spawn(process.execPath, [main, ...args], { cwd })).ended
+  startCommandIn(cwd, args).ended
+
+/** The same in this process: for commands that start no script and get no signal. */
+export const tuttiHere = (cwd: string, ...args: readonly string[]): Promise<CommandEnd> =>
+  runHere(cwd, args)
 
 export const linesOf = (file: string): string[] => readFileSync(file, 'utf8').trimEnd().split('\n')
 

@@ -54,12 +54,20 @@ function endOf(content: Buffer, uid: string): number {
 /** Each has a file of its own, for resume waits for the disk most of the time. */
 const lanes = 8
 
+/** All lengths in the long run; else every fourth, and each one next to the border of a line. */
+function lengthsOf(content: Buffer): number[] {
+  const isBorder = (at: number): boolean => content.subarray(at - 2, at + 1).includes('\n')
+  const lengths = Array.from({ length: content.length + 1 }, (_, at) => at)
+  return lengths.filter((at) => byRun(at % 4 === 0 || (at > 1 && isBorder(at)), true))
+}
+
 it(
   'row 55: a record that is cut after any byte is resumed without a wrong value, or refused',
   { timeout: hangMs * 3 },
   async () => {
     const { record } = await run(null, 'first', tempFolder())
     const content = readFileSync(record)
+    const lengths = lengthsOf(content)
     const firstLine = content.indexOf('\n')
     const ends = new Map(uids.map((uid) => [uid, endOf(content, uid)]))
 
@@ -74,23 +82,19 @@ it(
       expect(found).toMatchObject({ values: expected })
     }
 
-    async function runLane(first: number): Promise<number> {
+    async function runLane(lane: number): Promise<void> {
       const cut = join(tempFolder(), 's.1.telemetry.jsonl')
       copyFileSync(resultsPathOf(record), resultsPathOf(cut))
       let written = 0
-      let tried = 0
-      for (let length = first; length <= content.length; length += lanes) {
+      for (const length of lengths.filter((_, at) => at % lanes === lane)) {
         // The file grows in place: to write it anew for each cut takes longer than its resume.
         appendFileSync(cut, content.subarray(written, length))
         written = length
         await expectCutAt(length, cut)
-        tried++
       }
       expect(readFileSync(cut)).toEqual(content.subarray(0, written))
-      return tried
     }
 
-    const tried = await Promise.all(Array.from({ length: lanes }, (_, lane) => runLane(lane)))
-    expect(tried.reduce((sum, cuts) => sum + cuts)).toBe(content.length + 1)
+    await Promise.all(Array.from({ length: lanes }, (_, lane) => runLane(lane)))
   },
 )

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -8,17 +9,18 @@ import { createOutput } from '../../../src/cli/output.ts'
 import { type Child, startChild } from '../../checkpoint/child.ts'
 import { tempFolder } from '../../checkpoint/open-writer.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../../long-run.ts'
+import { isProgram, isUnsteady } from './fixtures/resumable-tasks.ts'
 
 /**
  * Killed at ten moments in all, and at fifty in the long run. A node of the graph that gets a value
  * of another is two tasks: 10,000 also of the smaller graph.
  */
 const kinds = [
-  { kind: 'session', count: byRun(2000, 10_000), kills: byRun(3, 25) },
-  { kind: 'graph', count: byRun(5200, 10_000), kills: byRun(10, 25) },
+  { kind: 'session', count: byRun(500, 10_000), kills: byRun(2, 25) },
+  { kind: 'graph', count: byRun(5200, 10_000), kills: byRun(8, 25) },
 ] as const
 type Kind = (typeof kinds)[number]
-const leastTasks = { session: byRun(2000, 10_000), graph: 10_000 }
+const leastTasks = { session: byRun(500, 10_000), graph: 10_000 }
 
 interface Started {
   readonly child: Child
@@ -109,14 +111,24 @@ describe.each(kinds)('a $kind that is killed and resumed', (one) => {
       const digest = await lastLine(last.child)
       expect(await last.child.ended).toBe(0)
       runs.push({ ran: last.ran, record: lastRecord })
-
-      const whole = start(one, tempFolder(), 0, null)
-      expect(digest).toBe(await lastLine(whole.child))
+      expect(digest).toBe(`done ${digestOfValues(one)}`)
       await expectOnce(runs, lastRecord, one)
     },
     hangMs * 20,
   )
 })
+
+/** Of the values that a run gives which nobody stops. */
+function digestOfValues({ kind, count }: Kind): string {
+  const values: (number | string)[] = []
+  for (let i = 0; i < count; i++) {
+    const before = kind === 'graph' ? values[i - 10] : undefined
+    const input = typeof before === 'number' ? before : 0
+    if (isProgram(i)) values.push(`${i}\n`)
+    else values.push((input * (isUnsteady(i) ? 17 : 31) + i) % 65_521)
+  }
+  return hash('sha256', JSON.stringify(values), 'hex')
+}
 
 /** What it says at its end. */
 async function lastLine(child: Child): Promise<string> {

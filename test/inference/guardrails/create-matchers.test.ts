@@ -98,7 +98,7 @@ describe('createMatchers: keywords', () => {
         fc.pre(!/^[\uDC00-\uDFFF]/.test(view.slice(begin)))
         expect(keywordMatcher(list)(view, begin, to)).toEqual(plainFind(list, view, begin, to))
       }),
-      { numRuns: 120 },
+      { numRuns: 50, longRuns: 120 },
     )
   })
 

@@ -246,12 +246,12 @@ describe('errors of a running request', () => {
 
   it('row 84: the client gets our own error messages, with a hint', async () => {
     const shown = [
-      ['content_filter', 400],
-      ['context_length_exceeded', 400],
-      ['unsupported', 400],
-      ['request_timeout', 504],
+      ['content_filter', 400, 'content_filter'],
+      ['context_length_exceeded', 400, 'context_length_exceeded'],
+      ['unsupported', 400, 'unsupported_value'],
+      ['request_timeout', 504, 'request_timeout'],
     ] as const
-    for (const [code, status] of shown) {
+    for (const [code, status, told] of shown) {
       await using served = await serve({
         generator: new FakeGenerator(() => {
           throw inferenceError(code, 'This is why.', { hint: 'do that' })
@@ -259,7 +259,7 @@ describe('errors of a running request', () => {
       })
       const reply = await post(`${served.url}${chatPath}`, hello)
       expect(reply.status).toBe(status)
-      expect(reply.json.error).toMatchObject({ code, message: 'This is why. (do that)' })
+      expect(reply.json.error).toMatchObject({ code: told, message: 'This is why. (do that)' })
       expect(served.log.lines).toEqual([])
     }
   })

@@ -1,9 +1,16 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { fillTemplate } from '../../../src/inference/engines/process/server-command.ts'
 import { isProcessAlive } from '../../../src/runtime/process-group.ts'
 import { GuardedServer } from '../../../src/runtime/server/guarded-server.ts'
 import { findFreePort } from '../../../src/runtime/server/free-port.ts'
+import { startProgram } from '../../cli/run-command.ts'
+import { processesWith } from '../../cluster/processes.ts'
+import { eventually } from '../../eventually.ts'
 import { holdAll, page } from '../../inference/engines/process/connections.ts'
 import { serverCommand } from '../../inference/engines/process/engine-options.ts'
 
@@ -55,6 +62,21 @@ describe('a guarded server', () => {
     await released()
     expect(await server.ended).toBe('the end of its guard')
     await server.stop()
+  })
+
+  it('leaves no folder when it dies together with our process', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-guarded-'))
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+    const program = fileURLToPath(new URL('../fixtures/server-parent.ts', import.meta.url))
+    for (let round = 0; round < 5; round++) {
+      mkdirSync(folder, { recursive: true })
+      const parent = startProgram(program, [folder])
+      await parent.seen('launched')
+      parent.child.kill('SIGKILL')
+      await parent.ended
+      await eventually(() => expect(processesWith(`SERVER_FOLDER=${folder}`)).toEqual([]))
+      expect(existsSync(folder)).toBe(false)
+    }
   })
 
   it('takes a child process with it that has left its group', async () => {

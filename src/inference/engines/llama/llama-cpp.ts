@@ -9,11 +9,12 @@ import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } fr
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
+import { CharacterClasses } from './evaluation/alphabet.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
-import { NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
+import { libraryProblem, NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
@@ -56,16 +57,20 @@ export async function loadRuntime(
   const isTried = native !== null && llama.gpu === false && threads > 1
   return {
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
+    libraryProblem:
+      usesNativeContext && native === null
+        ? libraryProblem(await library.getModuleVersion())
+        : null,
     contextLength,
     batchSize: order.batchSize,
     slots: createSlots(library, { model, context, vocabulary, native }, order.sequences),
     vocabulary,
     template: createTemplate(model),
-    createGrammar: (format) => ({
-      ofRuntime: new library.LlamaGrammar(llama, {
-        grammar: grammarOf(format),
-      }),
-    }),
+    createGrammar(format) {
+      const text = grammarOf(format)
+      const grammar = new library.LlamaGrammar(llama, { grammar: text })
+      return { ofRuntime: { grammar, classes: new CharacterClasses(text) } }
+    },
   }
 }
 
@@ -186,6 +191,12 @@ async function tryThreads(
   return given === null ? null : stallOf(times, given)
 }
 
+/** What is opaque outside of this file. */
+interface CreatedGrammar {
+  readonly grammar: LlamaGrammar
+  readonly classes: CharacterClasses
+}
+
 interface LoadedParts {
   readonly model: LlamaModel
   readonly context: LlamaContext
@@ -198,20 +209,26 @@ function createSlots(
   { model, context, vocabulary, native }: LoadedParts,
   count: number,
 ): Slot[] {
-  const openGrammar = ({ grammar }: TokenChoice) => {
-    if (grammar === null) return undefined
-    const { LlamaGrammarEvaluationState: State } = library
-    return new State({ model, grammar: grammar.ofRuntime as LlamaGrammar })
+  const createdOf = ({ grammar }: TokenChoice): CreatedGrammar | undefined =>
+    grammar === null ? undefined : (grammar.ofRuntime as CreatedGrammar)
+  const stateOf = ({ grammar }: CreatedGrammar) =>
+    new library.LlamaGrammarEvaluationState({ model, grammar })
+  if (native === null) {
+    const openGrammar = (choice: TokenChoice) => {
+      const created = createdOf(choice)
+      return created === undefined ? undefined : stateOf(created)
+    }
+    return createLibrarySlots({ library, model, context, count, openGrammar })
   }
-  if (native === null) return createLibrarySlots({ library, model, context, count, openGrammar })
   let groups: TokenGroups | undefined
   return createDirectSlots({
     context: native,
     count,
     groups: () => (groups ??= new TokenGroups(vocabulary)),
     openGrammar(choice) {
-      const state = openGrammar(choice)
-      return state === undefined ? undefined : nativeGrammarState(state)
+      const created = createdOf(choice)
+      if (created === undefined) return undefined
+      return { state: nativeGrammarState(stateOf(created)), classes: created.classes }
     },
   })
 }

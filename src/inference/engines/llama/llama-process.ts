@@ -182,8 +182,10 @@ export class Recipient {
 
 function toEnd(end: PlainEnd): GenerationEnd {
   if (end.kind !== 'failed') return end
-  const { code, message, hint, param } = end.failure
-  const refusal = { status: inferenceStatus[code], message, param: param ?? null, code }
+  const { code, message, hint, param, isUnknownField = false } = end.failure
+  const unsupported = isUnknownField ? 'unsupported_parameter' : 'unsupported_value'
+  const told = code === 'unsupported' ? unsupported : code
+  const refusal = { status: inferenceStatus[code], message, param: param ?? null, code: told }
   const error = inferenceError(code, message, {
     ...(hint === undefined ? {} : { hint }),
     ...(param === undefined ? {} : { refusal }),

@@ -33,10 +33,12 @@ async function load(order: LoadOrder): Promise<void> {
   try {
     model = await loadRuntime(order, createProgress())
     loop = createLoop(model)
-    const { contextLength, template, threadProblem } = model
+    const { contextLength, template, threadProblem, libraryProblem } = model
     const facts = { name: order.modelName, contextLength, hasChatTemplate: template !== null }
     const templateProblem = template?.problem ?? null
-    parent.send({ kind: 'loaded', facts, templateProblem, threadProblem })
+    const readsThoughts = template?.names?.members.has('reasoning_content') ?? false
+    const problems = { templateProblem, threadProblem, libraryProblem }
+    parent.send({ kind: 'loaded', facts, ...problems, readsThoughts })
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }

@@ -100,7 +100,9 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
  */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
-  if (error instanceof UnknownArgument) return { code: 'unsupported', message, param: error.param }
+  if (error instanceof UnknownArgument) {
+    return { code: 'unsupported', message, param: error.param, isUnknownField: true }
+  }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
   const problem = template?.problem ?? null
   if (error.isRaised && problem === null) {
@@ -170,7 +172,10 @@ export function renderPrompt(
   hasGrammar = false,
 ): RenderedPrompt {
   if (input.kind === 'text') return { pieces: [input.text], special: false }
-  if (template === null) return { pieces: [toPlainText(input)], special: false }
+  if (template === null) {
+    templateArguments(input, null)
+    return { pieces: [toPlainText(input)], special: false }
+  }
   const text = template.render(templateInput(input, template))
   const all = hasGrammar ? text + prefixOfGrammar(template, text) : text
   const pieces = all.split(splitMark)
@@ -198,16 +203,23 @@ function toPlainText(chat: Chat): string {
 }
 
 /** The input that templates expect; texts of clients cannot become control tokens. */
-function templateInput(chat: Chat, { traits, controls, source }: ChatTemplate): TemplateVariables {
-  const tools = traits.knowsTools ? callableTools(chat).map(toTemplateTool) : []
+function templateInput(chat: Chat, template: ChatTemplate): TemplateVariables {
+  const { traits, controls } = template
+  const tools = traits.knowsTools ? callableTools(chat).map(toFunction) : []
   const messages = toTemplateMessages(chat, traits)
+  const hasTools = tools.length > 0
+  const system = hasTools && traits.toolsIn === 'system' ? { tools: JSON.stringify(tools) } : {}
+  const more = hasTools && traits.toolsIn === 'variable' ? { tools: tools.map(toListed) } : {}
   return {
-    messages: messages.map((message) => ({
+    messages: messages.map((message, at) => ({
       role: message.role,
-      ...(escapeAll(toTemplateMessage(message, traits), controls) as object),
+      ...(escapeAll(
+        { ...toTemplateMessage(message, traits), ...(at === 0 ? system : {}) },
+        controls,
+      ) as object),
     })),
-    ...templateArguments(chat, source),
-    ...(tools.length > 0 ? { tools: escapeAll(tools, controls) as readonly object[] } : {}),
+    ...templateArguments(chat, template),
+    ...(escapeAll(more, controls) as typeof more),
     add_generation_prompt: true,
   }
 }
@@ -242,10 +254,13 @@ function parsed(text: string): unknown {
   }
 }
 
-const toTemplateTool = ({ name, description = '', parameters }: ToolDefinition): object => ({
-  type: 'function',
-  function: { name, description, parameters: parameters ?? emptyParameters },
+const toFunction = ({ name, description = '', parameters }: ToolDefinition): object => ({
+  name,
+  description,
+  parameters: parameters ?? emptyParameters,
 })
+
+const toListed = (tool: object): object => ({ type: 'function', function: tool })
 
 function escapeAll(value: unknown, controls: readonly string[]): unknown {
   if (typeof value === 'string') return escapeControls(value, controls)

@@ -46,6 +46,9 @@ export type FromLlama =
       /** Why the model's chat template cannot be used; `null` if it can. */
       readonly templateProblem: string | null
       readonly threadProblem: string | null
+      readonly libraryProblem: string | null
+      /** The chat template reads what earlier answers thought. */
+      readonly readsThoughts: boolean
     }
   /** A sign of life: a step is done. */
   | { readonly kind: 'alive' }
@@ -66,6 +69,8 @@ export interface Failure {
   readonly hint?: string
   /** The field of the request that is wrong. */
   readonly param?: string
+  /** The model does not know the field at all, rather than its value. */
+  readonly isUnknownField?: boolean
 }
 
 /** What happened to a request. */

@@ -9,6 +9,8 @@ export type Token = number
 export interface LlamaRuntime {
   /** Why the number of threads is not good, as measured; `null` if it is. */
   readonly threadProblem: string | null
+  /** Why the library is used in a slower way; `null` if it is not. */
+  readonly libraryProblem: string | null
   /** Tokens of prompt and answer together. */
   readonly contextLength: number
   /** Tokens that are evaluated together. */

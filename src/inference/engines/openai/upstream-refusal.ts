@@ -16,7 +16,10 @@ export interface Refusal {
 
 const maxMessageChars = 2000
 const defaultWaitMs = 1000
+/** Of a retry: a caller waits meanwhile. */
 const maxWaitMs = 10_000
+/** Of what a client is told: a day. */
+const maxAskedMs = 86_400_000
 
 /** From a response with a status other than 200. `nowSeconds` is for a date in `Retry-After`. */
 export function toRefusal(
@@ -26,8 +29,9 @@ export function toRefusal(
   nowSeconds: number,
 ): Refusal {
   const isBusy = status === 429 || status === 503
-  const error = createError(codeFor(status, body), status, body)
-  return { error, waitMs: isBusy ? retryAfterMs(retryAfter, nowSeconds) : null }
+  const askedMs = askedWaitMs(retryAfter, nowSeconds)
+  const error = createError(codeFor(status, body), status, body, askedMs)
+  return { error, waitMs: isBusy ? Math.min(askedMs, maxWaitMs) : null }
 }
 
 /** The error that a chunk of a stream reports. */
@@ -40,12 +44,12 @@ export function refusalIn(chunk: unknown): InferenceError {
   return createError(codeFor(status, body), status, body)
 }
 
-/** Seconds or a date, bounded because a caller waits meanwhile. */
-export function retryAfterMs(header: string | null, nowSeconds: number): number {
+/** Seconds or a date. */
+export function askedWaitMs(header: string | null, nowSeconds: number): number {
   if (header === null || header.trim() === '') return defaultWaitMs
   const seconds = Number(header)
   const ms = Number.isNaN(seconds) ? Date.parse(header) - nowSeconds * 1000 : seconds * 1000
-  return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxWaitMs)
+  return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxAskedMs)
 }
 
 /** What servers say that do not use the code `context_length_exceeded`. */
@@ -73,7 +77,12 @@ const sentences: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'the server timed out',
 }
 
-function createError(code: InferenceErrorCode, status: number, body: string): InferenceError {
+function createError(
+  code: InferenceErrorCode,
+  status: number,
+  body: string,
+  askedMs = defaultWaitMs,
+): InferenceError {
   const hint = hintFor(status)
   const parsed = parseJson(body)
   const nested = pick(parsed, 'error')
@@ -86,12 +95,13 @@ function createError(code: InferenceErrorCode, status: number, body: string): In
   const message = words === '' ? sentence : words
   const [param, told] = [pick(error, 'param'), pick(error, 'code')]
   const named = code === 'unsupported' ? null : code
+  const wait = status === 429 ? { retryAfterSeconds: Math.ceil(askedMs / 1000) } : {}
   const refusal = { status, message, param: textOr(param, null), code: textOr(told, named) }
-  return inferenceError(code, sentence, { ...details, refusal })
+  return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...wait } })
 }
 
-/** Statuses that say that the client's request is wrong, and how: it gets the server's words. */
-const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422])
+/** Statuses about the client's request or its number of requests: it gets the server's words. */
+const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429])
 
 function hintFor(status: number): string | undefined {
   if (status === 401 || status === 403) return "check the engine's API key"

@@ -1,12 +1,15 @@
 /**
- * The fields of requests that the public API, vLLM, llama-server, SGLang and Ollama know, as data:
- * whose they are, who reads them, and which values change nothing. Engines state what they support.
+ * The fields of requests that the public API, vLLM, llama-server, SGLang, TGI and Ollama know, as
+ * data: whose they are, who reads them, and which values change nothing. Engines state what they
+ * support.
  */
+
+import { isDeepStrictEqual } from 'node:util'
 
 /** One known field of a request's body. */
 export interface RequestField {
   /** Where it comes from. */
-  readonly of: 'openai' | 'vllm' | 'llama-server' | 'sglang' | 'ollama' | 'tutti'
+  readonly of: 'openai' | 'vllm' | 'llama-server' | 'sglang' | 'tgi' | 'ollama' | 'tutti'
   /**
    * `server`: read before the engine, which need not know it. `engine`: supported only if it says
    * so. `nobody`: does not change the answer, so it may be left unread.
@@ -14,6 +17,8 @@ export interface RequestField {
   readonly reader: 'server' | 'engine' | 'nobody'
   /** Values that change nothing, so that any engine accepts them; empty lists and objects too. */
   readonly neutral?: readonly unknown[]
+  /** An empty list or object means something as well. */
+  readonly isSetByEmpty?: true
 }
 
 type Fields = Readonly<Record<string, RequestField>>
@@ -33,13 +38,17 @@ const engine = (
     Object.entries(fields).map(([name, neutral]) => [name, { of, reader: 'engine', neutral }]),
   )
 
+/** Fields of an engine that every value sets, an empty list or object as well. */
+const engineAlways = (of: RequestField['of'], ...names: readonly string[]): Fields =>
+  Object.fromEntries(names.map((name) => [name, { of, reader: 'engine', isSetByEmpty: true }]))
+
 /** The fields at the top of a body, by their names. */
 export const requestFields: Fields = {
   ...server('openai', 'model', 'messages', 'prompt', 'n', 'stream', 'stream_options'),
   ...server('tutti', 'prompts', 'timeout', 'priority'),
   ...nobody('openai', 'user', 'metadata', 'store', 'service_tier', 'safety_identifier'),
   ...nobody('openai', 'prompt_cache_key', 'prompt_cache_retention'),
-  ...nobody('vllm', 'request_id', 'cache_salt'),
+  ...nobody('vllm', 'request_id', 'cache_salt', 'stream_interval'),
   ...nobody('llama-server', 'cache_prompt', 'id_slot', 'n_cache_reuse'),
   ...nobody('ollama', 'keep_alive'),
   ...engine('openai', {
@@ -61,15 +70,19 @@ export const requestFields: Fields = {
     parallel_tool_calls: [true],
     reasoning_effort: [],
     verbosity: ['medium'],
-    modalities: [],
+    modalities: [['text']],
     audio: [],
     prediction: [],
-    web_search_options: [],
     functions: [],
     function_call: ['none', 'auto'],
     best_of: [1],
     suffix: [''],
+    reasoning: [],
+    instructions: [''],
+    max_output_tokens: [],
+    max_tool_calls: [],
   }),
+  ...engineAlways('openai', 'web_search_options'),
   ...engine('vllm', {
     top_k: [0, -1],
     min_p: [0],
@@ -79,7 +92,6 @@ export const requestFields: Fields = {
     use_beam_search: [false],
     min_tokens: [0],
     stop_token_ids: [],
-    allowed_token_ids: [],
     bad_words: [],
     include_stop_str_in_output: [false],
     skip_special_tokens: [true],
@@ -109,12 +121,22 @@ export const requestFields: Fields = {
     include_reasoning: [true],
     thinking_token_budget: [],
     kv_transfer_params: [],
+    ec_transfer_params: [],
     vllm_xargs: [],
+    logprob_token_ids: [],
+    flat_logprobs: [false],
+    repetition_detection: [],
+    return_prompt_text: [false],
+    detokenize: [true],
+    media_io_kwargs: [],
+    watermarking: [false],
   }),
+  ...engineAlways('vllm', 'allowed_token_ids'),
   ...engine('llama-server', {
     grammar: [''],
     json_schema: [],
-    n_predict: [-1],
+    n_predict: [],
+    n_cmpl: [1],
     n_keep: [0],
     n_discard: [0],
     n_indent: [0],
@@ -133,11 +155,14 @@ export const requestFields: Fields = {
     dry_base: [1.75],
     dry_allowed_length: [2],
     dry_penalty_last_n: [-1],
-    dry_sequence_breakers: [],
-    repeat_penalty: [1],
+    repeat_penalty: [],
     repeat_last_n: [64],
-    samplers: [],
-    t_max_predict_ms: [0],
+    adaptive_target: [-1],
+    adaptive_decay: [0.9],
+    penalize_nl: [false],
+    tfs_z: [1],
+    t_max_predict_ms: [0, -1],
+    t_max_prompt_ms: [0, -1],
     image_data: [],
     lora: [],
     post_sampling_probs: [false],
@@ -145,26 +170,116 @@ export const requestFields: Fields = {
     return_progress: [false],
     timings_per_token: [false],
     response_fields: [],
-    reasoning_format: ['none', 'auto'],
+    reasoning_format: ['auto', 'deepseek'],
+    reasoning_in_content: [false],
+    reasoning_control: [false],
+    reasoning_budget: [-1],
+    reasoning_budget_tokens: [-1],
+    reasoning_budget_message: [''],
+    reasoning_budget_start_tag: [''],
+    reasoning_budget_end_tag: [''],
+    reasoning_budget_end_tags: [],
+    thinking_budget_tokens: [-1],
     thinking_forced_open: [false],
     parse_tool_calls: [true],
+    chat_format: [],
+    chat_parser: [''],
+    generation_prompt: [''],
+    grammar_lazy: [false],
+    grammar_triggers: [],
+    preserved_tokens: [],
+    input_prefix: [''],
+    input_suffix: [''],
+    input_extra: [],
+    system_prompt: [''],
+    multimodal_data: [],
+    verbose: [false],
   }),
+  ...engineAlways('llama-server', 'samplers', 'dry_sequence_breakers'),
   ...engine('sglang', {
     regex: [],
     ebnf: [],
     no_stop_trim: [false],
     separate_reasoning: [true],
     stream_reasoning: [true],
+    stop_regex: [''],
+    min_new_tokens: [0],
+    max_new_tokens: [],
+    sampling_params: [],
+    lora_path: [''],
+    session_params: [],
+    custom_logit_processor: [''],
+    custom_params: [],
+    input_ids: [],
+    input_embeds: [],
+    video_data: [],
+    audio_data: [],
+    use_audio_in_video: [false],
+    return_logprob: [false],
+    logprob_start_len: [-1],
+    top_logprobs_num: [0],
+    token_ids_logprob: [],
+    return_hidden_states: [false],
+    return_routed_experts: [false],
   }),
-  ...engine('ollama', { options: [], format: [''], think: [false], images: [], template: [''] }),
+  ...engine('tgi', {
+    inputs: [''],
+    parameters: [],
+    do_sample: [],
+    watermark: [false],
+    return_full_text: [false],
+    details: [false],
+    decoder_input_details: [false],
+    top_n_tokens: [0],
+    adapter_id: [''],
+    tool_prompt: [''],
+    guideline: [''],
+  }),
+  ...engine('ollama', {
+    options: [],
+    format: [''],
+    think: [],
+    images: [],
+    template: [''],
+    raw: [false],
+    system: [''],
+    context: [],
+    // What does not fit into the context is refused, and an answer ends with the context.
+    truncate: [false],
+    shift: [false],
+    num_predict: [],
+    num_ctx: [],
+    num_keep: [0],
+    penalize_newline: [false],
+    _debug_render_only: [false],
+  }),
 }
 
 /** Fields of a message besides those that every engine reads, by their names. */
 export const messageFields: Fields = {
   ...engine('openai', { refusal: [''], audio: [], function_call: [] }),
   ...nobody('openai', 'annotations'),
-  ...engine('vllm', { reasoning_content: [''], reasoning: [''] }),
+  // Chat templates leave the thoughts of earlier answers out, unless they read them.
+  ...nobody('vllm', 'reasoning_content', 'reasoning'),
   ...engine('ollama', { thinking: [''], images: [] }),
+}
+
+/** Fields of `POST /tokenize`. The tokens of an embedded engine are those of the text alone. */
+export const tokenizeFields: Fields = {
+  ...server('openai', 'model', 'prompt'),
+  ...server('llama-server', 'content'),
+  ...engine('llama-server', { add_special: [false], parse_special: [false], with_pieces: [false] }),
+  ...engine('vllm', {
+    add_special_tokens: [false],
+    return_token_strs: [false],
+    messages: [],
+    tools: [],
+    chat_template: [],
+    chat_template_kwargs: [],
+    add_generation_prompt: [],
+    continue_final_message: [false],
+    mm_processor_kwargs: [],
+  }),
 }
 
 /** Fields of `stream_options`. */
@@ -195,6 +310,7 @@ export const basicFields: ReadonlySet<string> = new Set([
   'top_k',
   'min_p',
   'repetition_penalty',
+  'repeat_penalty',
   'presence_penalty',
   'frequency_penalty',
   'logit_bias',
@@ -210,8 +326,15 @@ export const basicFields: ReadonlySet<string> = new Set([
 ])
 
 /** Whether a value of a field changes nothing. A field that is `null` counts as left out. */
-export function isNeutral({ neutral = [] }: RequestField, value: unknown): boolean {
-  if (value === null || neutral.includes(value)) return true
-  if (typeof value !== 'object') return false
+export function isNeutral(field: RequestField, value: unknown): boolean {
+  if (value === null) return true
+  if (field.neutral?.some((one) => isDeepStrictEqual(one, value)) === true) return true
+  if (typeof value !== 'object' || field.isSetByEmpty === true) return false
   return Object.keys(value).length === 0
 }
+
+/** The same fields, without values that change nothing: a server behind has its own. */
+export const withoutNeutral = (fields: Fields): Fields =>
+  Object.fromEntries(
+    Object.entries(fields).map(([name, { of, reader }]) => [name, { of, reader }] as const),
+  )

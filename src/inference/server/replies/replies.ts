@@ -151,7 +151,7 @@ function totalUsage(results: readonly GenerationResult[], n: number): Usage {
 }
 
 /** `x-tutti-ignored-fields`, encoded so that no field name can break the header. */
-export function ignoredHeaders({ ignored }: TextRequest): readonly string[] {
+export function ignoredHeaders({ ignored }: Pick<TextRequest, 'ignored'>): readonly string[] {
   if (ignored.length === 0) return []
   const most = 32
   const names = ignored

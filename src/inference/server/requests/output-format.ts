@@ -35,7 +35,7 @@ function guidesOf(body: ChatBody | CompletionBody): Guide[] {
 
 /** `undefined` for any text; more than one field that says so is an `HttpError`. */
 export function outputFormatOf(body: ChatBody | CompletionBody): OutputFormat | undefined {
-  const format = 'response_format' in body ? toFormat(body.response_format) : undefined
+  const format = toFormat(body.response_format)
   const [first, second] = guidesOf(body)
   if (first === undefined) return format
   const { field } = first

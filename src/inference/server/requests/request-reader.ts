@@ -3,16 +3,15 @@
 import { Checker } from '../../../schema/problems.ts'
 import type { z } from '../../../schema/schema.ts'
 import type {
-  ChatMessage,
   GenerationInput,
   Sampling,
   SupportedFields,
-  ToolChoice,
-  ToolDefinition,
   WireFields,
 } from '../../generation/inference-engine.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
-import { FieldCheck } from './field-check.ts'
+import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
+import { isForced, isOfResponse, toChatInput } from './chat-input.ts'
+import { FieldCheck, type FieldCheckOptions, unreadField } from './field-check.ts'
 import { outputFormatOf } from './output-format.ts'
 import { isGiven, logprobsOf, samplingOf } from './sampling-of.ts'
 import {
@@ -39,7 +38,6 @@ import {
   type CompletionBody,
   createRequestSchemas,
   type GenerateBody,
-  type MessageBody,
   type RequestBounds,
   type RequestSchemas,
 } from './request-schema.ts'
@@ -51,8 +49,7 @@ export interface RequestReader {
   readonly readChat: (body: unknown) => TextRequest
   readonly readCompletion: (body: unknown) => CompletionRequest
   readonly readGenerate: (body: unknown) => TextRequest
-  /** The text whose tokens are asked for. */
-  readonly readTokenize: (body: unknown) => string
+  readonly readTokenize: (body: unknown) => TokenizeRequest
   /** The fields of a body that is passed on to another path, without the model. */
   readonly readForwarded: (body: unknown) => WireFields
 }
@@ -68,7 +65,7 @@ export function createRequestReader(rules: RequestRules): RequestReader {
     readChat: readerOf(schemas.ChatCompletionRequest, rules, toChatRequest),
     readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest),
     readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest),
-    readTokenize: readerOf(schemas.TokenizeRequest, rules, toTokenizeText),
+    readTokenize: tokenizeReaderOf(schemas.TokenizeRequest, rules),
     readForwarded: (body) => toForwardedFields(body, rules),
   }
 }
@@ -98,7 +95,7 @@ function createPassedReader(
     readGenerate: readerOf(schemas.GenerateRequest, rules, (body, _, ignored) =>
       toPassedRequest({ ...body, stream: false }, toPassedQuestions(body), rules, ignored),
     ),
-    readTokenize: readerOf(TokenizeRequest, rules, toTokenizeText),
+    readTokenize: tokenizeReaderOf(TokenizeRequest, rules),
     readForwarded: (body) => toForwardedFields(body, rules),
   }
 }
@@ -142,10 +139,12 @@ function readerOf<S extends z.ZodObject, Request>(
   schema: S,
   rules: RequestRules,
   convert: Convert<z.input<S>, Request>,
+  check: Partial<FieldCheckOptions> = {},
 ): (body: unknown) => Request {
   const checker = new Checker(schema)
   const { fields: supported, isStrict } = rules
-  const fields = new FieldCheck({ described: Object.keys(schema.shape), supported, isStrict })
+  const described = Object.keys(schema.shape)
+  const fields = new FieldCheck({ described, supported, isStrict, ...check })
   return (body) => {
     if (checker.isValid(body)) return convert(body, rules, fields.ignoredIn(body))
     fields.expectSupported(body)
@@ -155,14 +154,36 @@ function readerOf<S extends z.ZodObject, Request>(
   }
 }
 
-function toTokenizeText(
+const passedPath = "It is passed on where '/tokenize' is among the paths that are passed on."
+
+/** Engines are given the text alone, those that pass requests on as well. */
+function tokenizeReaderOf(
+  schema: RequestSchemas['TokenizeRequest'],
+  rules: RequestRules,
+): (body: unknown) => TokenizeRequest {
+  const check =
+    rules.fields === 'all'
+      ? { known: withoutNeutral(tokenizeFields), advice: passedPath }
+      : { known: tokenizeFields }
+  return readerOf(schema, rules, toTokenizeRequest, { ...check, supported: [] })
+}
+
+function toTokenizeRequest(
   body: z.infer<RequestSchemas['TokenizeRequest']>,
   rules: RequestRules,
-): string {
+  ignored: readonly string[],
+): TokenizeRequest {
   servedModel(body.model, rules)
   const text = body.content ?? body.prompt
-  if (typeof text === 'string') return text
+  if (typeof text === 'string') return { text, ignored }
   throw text === undefined ? missingField('prompt') : wrongType('prompt', 'a string', text)
+}
+
+/** The text whose tokens are asked for. */
+interface TokenizeRequest {
+  readonly text: string
+  /** Paths of fields that nobody reads. */
+  readonly ignored: readonly string[]
 }
 
 /** A request for text, checked and complete. */
@@ -222,94 +243,23 @@ function toChatRequest(
   ignored: readonly string[],
 ): TextRequest {
   const model = servedModel(body.model, rules)
-  const tools = body.tools?.map(toTool)
-  const toolChoice = toolChoiceOf(body, tools)
+  const input = toChatInput(body)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = logprobsOf(body)
   const format = outputFormatOf(body)
   if (format !== undefined) sampling.format = format
+  const isUnused = format !== undefined && isForced(input) && isOfResponse(body, format)
+  if (isUnused && rules.isStrict) throw unreadField('response_format')
   return {
     model,
-    inputs: [
-      {
-        kind: 'chat',
-        messages: body.messages.map(toMessage),
-        ...(tools === undefined ? {} : { tools }),
-        ...(toolChoice === undefined ? {} : { toolChoice }),
-        ...templateFields(body),
-      },
-    ],
+    inputs: [input],
     n: body.n ?? 1,
     sampling,
     priority: body.priority ?? 0,
     timeoutSeconds: body.timeout ?? null,
     ...streamingOf(body),
-    ignored,
+    ignored: isUnused ? [...ignored, 'response_format'] : ignored,
   }
-}
-
-function templateFields(body: ChatBody): Partial<Extract<GenerationInput, { kind: 'chat' }>> {
-  const { parallel_tool_calls: parallel, chat_template_kwargs: given, reasoning_effort } = body
-  return {
-    ...(parallel === false ? { parallelToolCalls: false } : {}),
-    ...(isGiven(given) ? { templateArguments: given } : {}),
-    ...(isGiven(reasoning_effort) ? { reasoningEffort: reasoning_effort } : {}),
-  }
-}
-
-function toMessage(body: MessageBody): ChatMessage {
-  const { role, content, name } = body
-  const calls = role === 'assistant' ? body.tool_calls : undefined
-  const thought = role === 'assistant' ? (body.reasoning_content ?? body.reasoning) : undefined
-  return {
-    role: role === 'developer' ? 'system' : role,
-    content: typeof content === 'string' ? content : textOf(content ?? []),
-    ...(isGiven(name) ? { name } : {}),
-    ...(isGiven(thought) ? { reasoning: thought } : {}),
-    ...(isGiven(calls) ? { toolCalls: calls.map(toToolCall) } : {}),
-    ...(role === 'tool' ? { toolCallId: body.tool_call_id } : {}),
-  }
-}
-
-const textOf = (parts: readonly { readonly text: string }[]): string =>
-  parts.map(({ text }) => text).join('')
-
-type AssistantBody = Extract<MessageBody, { role: 'assistant' }>
-type ToolCallBody = NonNullable<AssistantBody['tool_calls']>[number]
-
-const toToolCall = ({ id, function: called }: ToolCallBody) => ({
-  id,
-  name: called.name,
-  arguments: called.arguments,
-})
-
-function toTool({ function: described }: NonNullable<ChatBody['tools']>[number]): ToolDefinition {
-  const { name, description, parameters } = described
-  return {
-    name,
-    ...(isGiven(description) ? { description } : {}),
-    ...(isGiven(parameters) ? { parameters } : {}),
-  }
-}
-
-function toolChoiceOf(
-  { tool_choice: choice }: ChatBody,
-  tools: readonly ToolDefinition[] | undefined,
-): ToolChoice | undefined {
-  if (!isGiven(choice)) return undefined
-  if (choice !== 'none' && (tools === undefined || tools.length === 0)) {
-    throw wrongValue(
-      'tool_choice',
-      "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
-    )
-  }
-  if (typeof choice === 'string') return choice
-  const { name } = choice.function
-  if (tools?.some((tool) => tool.name === name) === true) return { name }
-  throw wrongValue(
-    'tool_choice.function.name',
-    `Invalid value for 'tool_choice.function.name': no tool in 'tools' is called '${name}'.`,
-  )
 }
 
 /** A completion request; with `isEcho` each answer begins with its prompt. */

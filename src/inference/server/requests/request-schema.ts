@@ -25,7 +25,6 @@ export function createRequestSchemas(bounds: RequestBounds) {
       messages: z.array(message).min(1).describe('The conversation so far.'),
       tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
       tool_choice: toolChoice.nullish(),
-      response_format: responseFormat.nullish(),
       ...templateFields,
       ...guideFields,
       user,
@@ -216,11 +215,12 @@ const expression = z.string().max(1024).nullish()
 const choices = z.array(z.string().max(1024)).min(1).max(256).nullish()
 const grammarText = z.string().max(65_536).nullish()
 
-/** What an answer must look like, by the names of vLLM and llama-server. */
+/** What an answer must look like, also by the names of vLLM and llama-server. */
 const guideFields = {
+  response_format: responseFormat.nullish(),
   guided_json: jsonSchemaOrText.nullish().describe('JSON that fits a schema.'),
   json_schema: jsonSchema.nullish().describe('The same as `guided_json`.'),
-  guided_regex: expression.describe('A text that matches the expression.'),
+  guided_regex: expression.describe('A text that matches the expression as a whole.'),
   guided_choice: choices.describe('One of these.'),
   guided_grammar: grammarText.describe('A grammar of llama.cpp (GBNF).'),
   grammar: grammarText.describe('The same as `guided_grammar`.'),
@@ -270,6 +270,12 @@ function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
       .max(10)
       .nullish()
       .describe('Above 1, repeated tokens become less likely.'),
+    repeat_penalty: z
+      .number()
+      .gt(0)
+      .max(10)
+      .nullish()
+      .describe('The same as `repetition_penalty`.'),
     presence_penalty: penalty.describe('Above 0, tokens that the answer has become less likely.'),
     frequency_penalty: penalty.describe('The same, for each time that the answer has a token.'),
     logit_bias: z

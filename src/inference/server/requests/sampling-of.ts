@@ -19,7 +19,8 @@ export function samplingOf(
   if (isGiven(body.top_p)) sampling.topP = body.top_p
   if (isGiven(body.top_k)) sampling.topK = Math.max(0, body.top_k)
   if (isGiven(body.min_p)) sampling.minP = body.min_p
-  if (isGiven(body.repetition_penalty)) sampling.repetitionPenalty = body.repetition_penalty
+  const repetitionPenalty = repetitionPenaltyOf(body)
+  if (isGiven(repetitionPenalty)) sampling.repetitionPenalty = repetitionPenalty
   if (isGiven(body.presence_penalty)) sampling.presencePenalty = body.presence_penalty
   if (isGiven(body.frequency_penalty)) sampling.frequencyPenalty = body.frequency_penalty
   if (isGiven(body.logit_bias)) sampling.logitBias = body.logit_bias
@@ -27,6 +28,18 @@ export function samplingOf(
   if (isGiven(body.stop)) sampling.stop = typeof body.stop === 'string' ? [body.stop] : body.stop
   if (isGiven(body.ignore_eos)) sampling.ignoreEos = body.ignore_eos
   return sampling
+}
+
+/** By the name of vLLM, or by that of llama-server and Ollama. */
+function repetitionPenaltyOf(
+  body: ChatBody | CompletionBody | GenerateBody,
+): number | null | undefined {
+  const { repetition_penalty: penalty, repeat_penalty: other } = body
+  if (!isGiven(penalty) || !isGiven(other) || penalty === other) return penalty ?? other
+  throw wrongValue(
+    'repeat_penalty',
+    "Invalid value for 'repeat_penalty': 'repetition_penalty' has another value.",
+  )
 }
 
 /** How many alternatives a chat asks for; `null` for no log probabilities. */

@@ -1,8 +1,9 @@
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { ConcurrentBackend } from '../../../../src/backends/local/concurrent-backend.ts'
 import { TimeoutError } from '../../../../src/foundation/errors.ts'
 import { Session } from '../../../../src/session/session.ts'
 import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
+import { byRun } from '../../../long-run.ts'
 import {
   echo,
   holedResult,
@@ -14,16 +15,23 @@ import {
 } from './fixtures/functions.ts'
 import { hostileErrors, hostilePromises, hostileValues } from './fixtures/hostile-values.ts'
 
-async function openSession(isolation: 'thread' | 'process'): Promise<Session> {
-  const backend = await ConcurrentBackend.create({ isolation, workers: 1 })
-  const session = new Session([backend])
-  onTestFinished(() => session.close())
-  return session
+/** Sessions of one backend, which is closed after the last test of its group. */
+function sessionsOf(isolation: 'thread' | 'process'): () => Promise<Session> {
+  let creating: Promise<ConcurrentBackend> | null = null
+  afterAll(async () => (await creating)?.close())
+  return async () => {
+    creating ??= ConcurrentBackend.create({ isolation, workers: 1 })
+    const session = new Session([await creating])
+    onTestFinished(() => session.close({ keepBackends: true }))
+    return session
+  }
 }
 
 describe.for(['thread', 'process'] as const)('values that throw, isolation %s', (isolation) => {
+  const openSession = sessionsOf(isolation)
+
   it('row 106: an argument that throws when it is looked at fails its own task alone', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const hostile = Object.entries(hostileValues).flatMap(([name, make]) => [
       new ComputeTask({ function: echo, args: [make()], uid: name }),
       new ComputeTask({ function: echo, args: [{ deep: [make()] }], uid: `${name}-deep` }),
@@ -43,9 +51,11 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
   })
 
   it('arrays and objects with very many parts go there and back', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const numbers = Array.from({ length: 1_000_000 }, (_, at) => at)
-    const record = Object.fromEntries(numbers.slice(0, 200_000).map((at) => [`key ${at}`, at]))
+    // More than the arguments that a call can have.
+    const keys = byRun(130_000, 200_000)
+    const record = Object.fromEntries(numbers.slice(0, keys).map((at) => [`key ${at}`, at]))
     const holes: unknown[] = []
     holes.length = 300_000
     const values = [numbers, record, holes]
@@ -54,12 +64,12 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     const [back, backRecord, backHoles] = await Promise.all(tasks)
     expect((back as number[]).length).toBe(1_000_000)
     expect((back as number[]).at(-1)).toBe(999_999)
-    expect(Object.keys(backRecord as object)).toHaveLength(200_000)
+    expect(Object.keys(backRecord as object)).toHaveLength(keys)
     expect(backHoles).toHaveLength(300_000)
   })
 
   it('what cannot be sent is named behind a hole of an array', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const holes: unknown[] = []
     holes[2] = () => 1
     const argument = new ComputeTask({ function: echo, args: [holes] })
@@ -78,7 +88,7 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
   })
 
   it('row 106: a result that throws when it is looked at costs no worker', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const telemetry = await session.startTelemetry()
     const types: string[] = []
     telemetry.subscribe((event) => void types.push(event.event_type))
@@ -101,7 +111,7 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     expect(types).not.toContain('tutti.WorkerLost')
   })
   it('row 106: a promise or an error of hostile code costs no worker', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const telemetry = await session.startTelemetry()
     const lost: unknown[] = []
     telemetry.subscribe((event) => {
@@ -130,7 +140,7 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
   })
 
   it('row 17: a listener that throws when the time is over does not change the end', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const task = new ComputeTask({ function: throwInAbort, timeoutSeconds: 0.3, retries: 1 })
     const next = new ComputeTask({ function: echo, args: ['next'] })
     await session.submitTasks([task, next])
@@ -140,7 +150,7 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
   })
 
   it('the field of an argument that cannot be sent names the argument', async () => {
-    const session = await openSession(isolation)
+    const session = await openSession()
     const { port1 } = new MessageChannel()
     onTestFinished(() => port1.close())
     const bad = isolation === 'process' ? new SharedArrayBuffer(8) : port1

@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { byRun } from '../../../long-run.ts'
 import { nothing, spin } from './fixtures/functions.ts'
 import { PoolDriver } from './pool-driver.ts'
 
@@ -76,7 +77,7 @@ describe.for(['thread', 'process'] as const)('what is left, isolation %s', (isol
     await useOnce()
     const childrenBefore = children()
     const threadsBefore = threads()
-    for (let round = 0; round < 3; round++) await useOnce()
+    for (let round = 0; round < byRun(1, 3); round++) await useOnce()
     await expect.poll(threads).toBeLessThanOrEqual(threadsBefore)
     expect(children().filter((pid) => !childrenBefore.includes(pid))).toEqual([])
     expect(process.getActiveResourcesInfo()).not.toContain('MessagePort')

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../../src/foundation/clock.ts'
+import { byRun } from '../../../long-run.ts'
 import {
   add,
   addLater,
@@ -88,8 +89,8 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(valueOf(await driver.run(gpus))).toBe(parents)
   })
 
-  it('reports the end of each of ten thousand jobs once', async () => {
-    const count = isolation === 'thread' ? 10_000 : 500
+  it('reports the end of each of many jobs once', async () => {
+    const count = isolation === 'thread' ? byRun(3000, 10_000) : byRun(200, 500)
     const driver = open()
     const jobs = driver.submit(
       add,

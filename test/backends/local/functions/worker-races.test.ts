@@ -60,7 +60,7 @@ describe.for(['thread', 'process'] as const)('races, isolation %s', (isolation) 
         await driver.pool.close('done')
         await driver.expectAllOver()
       }),
-      { numRuns: isolation === 'thread' ? 8 : 4, longRuns: 60 },
+      { numRuns: isolation === 'thread' ? 5 : 3, longRuns: 60 },
     )
   })
 })

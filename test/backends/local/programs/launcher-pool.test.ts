@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../../src/foundation/clock.ts'
 import { eventually } from '../../../eventually.ts'
-import { expectCompleted, expectFailed, openPool, processes } from './pool-driver.ts'
+import { expectCompleted, expectFailed, openPool, processes, sharedPool } from './pool-driver.ts'
 
 function tempFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'tutti-launchers-')))
@@ -24,8 +24,10 @@ function busy(cpuSeconds: number, holdMs: number) {
 }
 
 describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner', (spawner) => {
+  const shared = sharedPool({ spawner, maxProcesses: 3 })
+
   it('runs a program and reports its start, its end and what it wrote', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const before = systemClock.monotonicMs()
     const { job, started, ended } = driver.submit(shell('echo out; echo err >&2'))
     const last = await ended
@@ -42,7 +44,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 
   it('reports the start of a long program before its end', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const { started, ended, job } = driver.submit({ executable: 'cat', arguments: ['/dev/zero'] })
     expect(await started).toMatchObject({ kind: 'start' })
     expect(driver.reportsOf(job)).toHaveLength(1)
@@ -83,13 +85,13 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 
   it('runs a program in its folder also when the path is relative to it', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const run = driver.run({ executable: './sh', arguments: ['-c', 'pwd'], cwd: '/usr/bin' })
     expect(expectCompleted(await run).stdout).toBe('/usr/bin\n')
   })
 
   it('sets CUDA_VISIBLE_DEVICES only for a task that asked for GPUs', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const echo = shell('echo "${CUDA_VISIBLE_DEVICES-none}"')
     const asked = driver.submit({ ...echo, resources: { gpus: 2 } }, [0, 3])
     const other = driver.submit(echo, [])
@@ -98,7 +100,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 
   it('writes stdin of any size; without one it is empty', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const bytes = new Uint8Array(3_000_000).fill(120)
     const [small, big, none] = await Promise.all([
       driver.run({ executable: 'cat', stdin: 'grüße' }),
@@ -117,7 +119,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 
   it('runs a command line by a shell when the task says so, with literal arguments', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const run = driver.run({
       executable: 'echo "$1" | tr a-z A-Z',
       arguments: ['$(x) `y`'],
@@ -129,7 +131,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   it('writes output to the files of captureStdio', async () => {
     const folder = tempFolder()
     const [out, both] = [join(folder, 'out'), join(folder, 'both')]
-    const driver = openPool({ spawner })
+    const driver = shared()
     const first = driver.run({ ...shell('echo 1; echo 2 >&2'), captureStdio: { stdout: out } })
     expect(expectCompleted(await first)).toEqual({ stdout: '', stderr: '2\n', exitCode: 0 })
     expect(readFileSync(out, 'utf8')).toBe('1\n')
@@ -147,7 +149,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 
   it('a program inherits no open file but its three streams', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     await driver.run({ executable: 'true' })
     const long = driver.submit({ executable: 'sleep', arguments: ['100'] })
     await long.started
@@ -156,17 +158,19 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     // This process may have inherited open files.
     expect(stdout).toBe(execFileSync('sh', ['-c', script], { encoding: 'utf8' }))
     expect(stdout.startsWith('0\n1\n2\n')).toBe(true)
+    driver.pool.cancel(long.job, 'over')
+    await long.ended
   })
 
   it('gives a program default signal handling: a writer without a reader ends', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     const script = 'yes | head -n 1; grep SigIgn /proc/self/status; grep SigBlk /proc/self/status'
     const { stdout } = expectCompleted(await driver.run(shell(script)))
     expect(stdout).toMatch(/^y\nSigIgn:\t0+\nSigBlk:\t0+\n$/)
   })
 
   it('reports the processor time and the peak memory of a program', async () => {
-    const driver = openPool({ spawner })
+    const driver = shared()
     let holdMs = 100
     // Without koffi, usage is sampled while the program runs: it has to run long enough for that.
     await eventually(async () => {
@@ -185,7 +189,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 
   it('runs at most maxProcesses programs at once', async () => {
-    const driver = openPool({ spawner, maxProcesses: 3 })
+    const driver = shared()
     expect(driver.pool.freeSlots).toBe(3)
     const runs = Array.from({ length: 9 }, () => driver.submit(shell('sleep 0.05')))
     expect(driver.pool.freeSlots).toBe(0)
@@ -208,7 +212,8 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
 it('reports the usage of the shortest program too, where koffi is installed', async () => {
   const driver = openPool()
   const { facts } = await driver.run({ executable: '/bin/true' })
-  const longer = await driver.run(busy(0.5, 0))
+  const script = 'while (process.cpuUsage().user < 2e5);'
+  const longer = await driver.run({ executable: process.execPath, arguments: ['-e', script] })
   expect(facts?.cpuSeconds).toBeGreaterThan(0)
   expect(facts?.cpuSeconds).toBeLessThan(longer.facts?.cpuSeconds ?? 0)
 })

@@ -49,7 +49,7 @@ it.each(['auto', 'plain'])(
     onTestFinished(() => {
       for (const pid of withCommand(`sleep ${mark}`)) process.kill(pid, 'SIGKILL')
     })
-    for (let kill = 0; kill < byRun(5, 100); kill++) {
+    for (let kill = 0; kill < byRun(3, 100); kill++) {
       await killDuringBurst(spawner, 1 + Math.floor(random() * 60), mark)
       await eventually(() => expect(withCommand(`sleep ${mark}`)).toEqual([]))
     }

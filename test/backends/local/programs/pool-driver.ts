@@ -1,7 +1,7 @@
 /** A small scheduler that drives a launcher pool and records its reports and notices. */
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { onTestFinished } from 'vitest'
+import { afterAll, onTestFinished } from 'vitest'
 import type { Job, Notice, TaskReport } from '../../../../src/backends/backend.ts'
 import type { Batch, ExecutorListener } from '../../../../src/backends/local/executor.ts'
 import {
@@ -74,6 +74,12 @@ export class PoolDriver implements ExecutorListener {
     return this.reports.filter((each) => each.job === job).map(({ report }) => report)
   }
 
+  /** Forgets what was recorded until now. */
+  forget(): void {
+    for (const list of [this.reports, this.notices, this.givenBack, this.finished]) list.length = 0
+    this.assigned = 0
+  }
+
   nextNotice(): Promise<void> {
     return new Promise((resolve) => this.#onNotice.push(resolve))
   }
@@ -118,6 +124,20 @@ export function openPool(options: Partial<LauncherPoolOptions> = {}): PoolDriver
   const driver = new PoolDriver(options)
   onTestFinished(() => driver.pool.close('the test is over'))
   return driver
+}
+
+/**
+ * A driver for all tests of a group whose programs end with their test. Its launcher, which starts
+ * with the first program, costs as much CPU time as a hundred programs.
+ */
+export function sharedPool(options: Partial<LauncherPoolOptions> = {}): () => PoolDriver {
+  let driver: PoolDriver | null = null
+  afterAll(() => driver?.pool.close('the tests are over'))
+  return () => {
+    driver ??= new PoolDriver(options)
+    driver.forget()
+    return driver
+  }
 }
 
 export function expectCompleted(report: LastReport): {

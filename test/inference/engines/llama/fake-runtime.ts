@@ -26,13 +26,17 @@ const letters: Vocabulary = {
 export interface FakeRuntimeOptions {
   readonly slots: number
   readonly batchSize?: number
+  readonly contextLength?: number
+  /** Default: none. */
+  readonly template?: LlamaRuntime['template']
   /** What slot `at` says after a prompt; the end when it is through. Default: the prompt. */
   readonly say?: (prompt: string, at: number) => string | Error
 }
 
 export class FakeRuntime implements LlamaRuntime {
-  readonly contextLength = 64
+  readonly contextLength: number
   readonly threadProblem = null
+  readonly libraryProblem = null
   readonly batchSize: number
   /** The prompts that were tokenised. */
   readonly tokenized: string[] = []
@@ -43,14 +47,17 @@ export class FakeRuntime implements LlamaRuntime {
       return letters.tokenize(text, how)
     },
   }
-  readonly template = null
+  readonly template: LlamaRuntime['template']
   readonly slots: readonly Slot[]
   /** One entry for everything that a slot was asked. */
   readonly asked: string[] = []
   readonly #say: (prompt: string, at: number) => string | Error
 
-  constructor({ slots, batchSize = 64, say = (prompt) => prompt }: FakeRuntimeOptions) {
+  constructor(options: FakeRuntimeOptions) {
+    const { slots, batchSize = 64, contextLength = 64, say = (prompt) => prompt } = options
     this.batchSize = batchSize
+    this.contextLength = contextLength
+    this.template = options.template ?? null
     this.#say = say
     this.slots = Array.from({ length: slots }, (_, at) => this.#createSlot(at))
   }

@@ -7,6 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { writeGguf } from '../../../../src/inference/models/gguf-writer.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import type { FromLlama, ToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { SupervisedChild } from '../../../../src/runtime/supervised-child.ts'
 import { RecordingGeneration, toRequest } from '../generation.ts'
 import { isRunning, modelProcesses } from './model-processes.ts'
@@ -41,19 +42,25 @@ describe('the llama engine', () => {
   })
 
   it('a process that stands still is told, and given up after its limit', async () => {
-    const engine = await openEngine(tiny.path, { hungSeconds: 2 })
-    const listener = new RecordingGeneration()
-    const endless = toRequest({ kind: 'text', text: 'a' }, { ignoreEos: true, maxTokens: 500 })
-    expect(engine.problem?.()).toBeNull()
-    const generating = expect(engine.generate([endless], listener)).rejects.toMatchObject({
-      code: 'engine_lost',
-      message: expect.stringMatching(/^the model's process gave no sign of life for \d+ s$/),
-    })
-    await listener.begun
+    const clock = new ManualClock()
+    const engine = await openEngine(tiny.path, { clock, hungSeconds: 20 })
     const [pid = 0] = modelProcesses(process.pid)
+    // Before it gets the request: however fast the model is, the answer cannot end before.
     process.kill(pid, 'SIGSTOP')
-    await eventually(() => expect(engine.problem?.()).toMatch(/^has given no sign of life for/))
-    await generating
+    const request = toRequest({ kind: 'text', text: 'a' }, { ignoreEos: true })
+    const generating = engine.generate([request], new RecordingGeneration())
+    const outcome = expect(generating).rejects.toMatchObject({
+      code: 'engine_lost',
+      message: "the model's process gave no sign of life for 20 s",
+    })
+    await clock.advance(9_500)
+    expect(engine.problem?.()).toBeNull()
+    await clock.advance(500)
+    expect(engine.problem?.()).toBe('has given no sign of life for 10 s')
+    await clock.advance(9_500)
+    expect(isRunning(pid)).toBe(true)
+    await clock.advance(500)
+    await outcome
     expect(await engine.lost()).toMatch(/no sign of life/)
     await eventually(() => expect(isRunning(pid)).toBe(false))
   })

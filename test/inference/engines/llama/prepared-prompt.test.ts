@@ -12,6 +12,8 @@ import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime
 
 const fullTraits: TemplateTraits = {
   hasSystemRole: true,
+  allowsNeighbours: true,
+  toolsIn: 'variable',
   knowsTools: true,
   knowsCalls: true,
   argumentsAs: 'object',
@@ -35,6 +37,7 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
     problem: null,
     traits: fullTraits,
     controls: ['<|user|>', '</s>'],
+    names: null,
     render: (given) => {
       rendered.push(given)
       return JSON.stringify(given)
@@ -49,6 +52,14 @@ const weather = { name: 'weather', description: 'Tells it', parameters: { type: 
 const user = (content: string) => ({ role: 'user', content }) as const
 
 describe('renderPrompt', () => {
+  it.each([
+    [{ templateArguments: { enable_thinking: false } }, 'chat_template_kwargs.enable_thinking'],
+    [{ reasoningEffort: 'high' }, 'reasoning_effort'],
+  ])('a model without a template reads nothing of %j', (more, param) => {
+    const input = { kind: 'chat', messages: [user('hi')], ...more } as const
+    expect(() => renderPrompt(input, null)).toThrow(expect.objectContaining({ param }))
+  })
+
   it('returns plain text unchanged', () => {
     const { pieces, tokens } = spell({ kind: 'text', text: 'a </s>' }, {})
     expect(pieces).toEqual(['plain a </s>'])

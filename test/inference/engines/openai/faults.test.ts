@@ -111,13 +111,18 @@ describe('openai engine: a broken connection', () => {
     expect(server.generations).toHaveLength(2)
   })
 
-  it('before the response begins is retried', async () => {
+  it('before the response begins is retried once', async () => {
     const { engine, server, listener } = await openEngine()
-    server.plan(cut(), cut())
+    server.plan(cut())
     await engine.generate([toRequest('hello')], listener)
     expect(listener.textOf()).toBe('hello')
     expect(listener.ends).toMatchObject([{ kind: 'done' }])
-    expect(server.generations).toHaveLength(3)
+    expect(server.generations).toHaveLength(2)
+    server.plan(cut(), cut())
+    await engine.generate([toRequest('hello', {}, { id: 'r2' })], listener)
+    const error = { code: 'engine_error' }
+    expect(listener.ends[1]).toMatchObject({ id: 'r2', kind: 'failed', error })
+    expect(server.generations).toHaveLength(4)
   })
 
   it('to a server that is gone loses the engine: running requests reject', async () => {

@@ -3,7 +3,7 @@ import { Agent, type IncomingMessage, request as httpRequest } from 'node:http'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
 import { post, type Reply } from '../../server/served.ts'
-import { ends, hang, refuse, says, sendJson, stream, used } from './fixtures/openai-server.ts'
+import { cut, ends, hang, refuse, says, sendJson, stream, used } from './fixtures/openai-server.ts'
 import {
   llamaContextRefusal,
   llamaReasoningStream,
@@ -211,6 +211,28 @@ describe('errors of the server behind the engine', () => {
       status: 422,
       json: { error: { message: 'Bad tool.', param: 'tools[0]', code: 'invalid_value' } },
     })
+  })
+
+  it('a server that stays busy: the client gets its time and its words', async () => {
+    const { upstream, chat } = await openPassing()
+    const busy = { error: { message: 'slow down', type: 'requests', code: 'rate_limit' } }
+    const now = { 'retry-after': '0' }
+    upstream.plan(
+      refuse(429, {}, now),
+      refuse(429, {}, now),
+      refuse(429, busy, { 'retry-after': '7' }),
+    )
+    const { status, json, headers } = await chat(asked)
+    expect([status, headers.get('retry-after')]).toEqual([429, '7'])
+    const { message, code } = json.error
+    expect([message, code]).toEqual(['slow down', 'rate_limit'])
+  })
+
+  it('a server that cuts every connection is asked twice', async () => {
+    const { upstream, chat } = await openPassing()
+    upstream.plan(cut(), cut(), cut())
+    expect((await chat(asked)).status).toBe(500)
+    expect(upstream.generations).toHaveLength(2)
   })
 
   it('a failure of the server itself keeps its words to the log', async () => {

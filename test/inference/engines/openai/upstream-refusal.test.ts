@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
-  retryAfterMs,
+  askedWaitMs,
   toRefusal,
 } from '../../../../src/inference/engines/openai/upstream-refusal.ts'
 import { registerSecret } from '../../../../src/foundation/secrets.ts'
@@ -49,7 +49,25 @@ describe('toRefusal', () => {
   })
 })
 
-describe('retryAfterMs', () => {
+it('a client gets the time and the words of a server that is busy', () => {
+  const body = '{"error":{"message":"slow down","code":"rate_limit"}}'
+  const { error, waitMs } = toRefusal(429, body, '60', 0)
+  expect(error.refusal).toEqual({
+    status: 429,
+    message: 'slow down',
+    param: null,
+    code: 'rate_limit',
+    retryAfterSeconds: 60,
+  })
+  expect(waitMs).toBe(10_000)
+  expect(toRefusal(429, '', null, 0).error.refusal).toMatchObject({
+    message: 'the server is busy (status 429)',
+    code: 'queue_full',
+    retryAfterSeconds: 1,
+  })
+})
+
+describe('askedWaitMs', () => {
   it.each([
     [null, 1000],
     ['', 1000],
@@ -58,11 +76,11 @@ describe('retryAfterMs', () => {
     ['2', 2000],
     ['0.5', 500],
     ['-5', 0],
-    ['Infinity', 10_000],
-    ['99999', 10_000],
+    ['Infinity', 86_400_000],
+    ['999', 999_000],
     ['Thu, 01 Jan 1970 00:01:44 GMT', 4000],
     ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
   ])('is, for Retry-After %j, %i ms', (header, ms) => {
-    expect(retryAfterMs(header, 100)).toBe(ms)
+    expect(askedWaitMs(header, 100)).toBe(ms)
   })
 })

@@ -1,15 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import {
-  basicFields,
-  requestFields,
-} from '../../../../src/inference/generation/fields/request-fields.ts'
 import { hello, post, serve } from '../served.ts'
 
 const chatPath = '/v1/chat/completions'
-/** Known fields that only an engine can support, and none supports by itself. */
-const engineNames = Object.entries(requestFields)
-  .filter(([name, { reader }]) => reader === 'engine' && !basicFields.has(name))
-  .map(([name]) => name)
 
 describe('fields of requests', () => {
   it('row 67: the number of prompts and tools and the size of a prompt are limited', async () => {
@@ -76,22 +68,6 @@ describe('fields of requests', () => {
     expect((await post(`${served.url}${chatPath}`, hello)).status).toBe(200)
   })
 
-  it('row 68: an unsupported field that would change the answer gets 400', async () => {
-    await using served = await serve()
-    for (const name of engineNames) {
-      const { status, json } = await post(`${served.url}${chatPath}`, { ...hello, [name]: 0.7 })
-      expect([name, status]).toEqual([name, 400])
-      expect(json.error).toEqual({
-        message: expect.stringContaining(`'${name}' is not supported by the engine`),
-        type: 'invalid_request_error',
-        param: name,
-        code: 'unsupported_parameter',
-      })
-    }
-    expect(engineNames.length).toBeGreaterThan(90)
-    expect(served.generator.requests).toEqual([])
-  })
-
   it('row 68: fields of messages and stream options that are not supported get 400', async () => {
     await using served = await serve()
     const paramOf = async (body: object): Promise<unknown> => {
@@ -100,8 +76,8 @@ describe('fields of requests', () => {
     }
     const said = { role: 'assistant', content: 'a' }
     const asked = hello.messages[0]
-    const thought = { messages: [asked, { ...said, reasoning_content: 'b' }] }
-    expect(await paramOf(thought)).toBe('messages[1].reasoning_content')
+    const shown = { messages: [{ ...asked, images: ['AAAA'] }] }
+    expect(await paramOf(shown)).toBe('messages[0].images')
     const refused = { messages: [asked, { ...said, refusal: 'no' }] }
     expect(await paramOf(refused)).toBe('messages[1].refusal')
     const stream = { stream: true, stream_options: { continuous_usage_stats: true } }
@@ -111,27 +87,141 @@ describe('fields of requests', () => {
     expect(await paramOf({ messages: [asked, repeated] })).toBe(200)
   })
 
-  it('values that change nothing are accepted for every known field', async () => {
-    await using served = await serve()
-    const neutral = {
-      frequency_penalty: 0,
-      presence_penalty: 0,
-      logit_bias: {},
-      parallel_tool_calls: true,
-      best_of: 1,
-      typical_p: 1,
-      guided_json: null,
-      stop_token_ids: [],
-      use_beam_search: false,
+  it('thoughts of an earlier answer that the engine does not read are listed', async () => {
+    const thought = { content: 'a', reasoning_content: 'b' }
+    const body = {
+      ...hello,
+      messages: [
+        { role: 'user', ...thought },
+        { role: 'assistant', ...thought, reasoning: 'b' },
+        { role: 'user', content: 'a' },
+      ],
     }
-    const { status, headers } = await post(`${served.url}${chatPath}`, { ...hello, ...neutral })
-    expect([status, headers.has('x-tutti-ignored-fields')]).toEqual([200, false])
+    const ignoredBy = async (fields: readonly string[]): Promise<string | null> => {
+      await using served = await serve({ fields })
+      const { status, headers } = await post(`${served.url}${chatPath}`, body)
+      expect(status).toBe(200)
+      return headers.get('x-tutti-ignored-fields')
+    }
+    const ofUser = 'messages[0].reasoning_content'
+    expect(await ignoredBy([])).toBe(
+      `${ofUser}, messages[1].reasoning_content, messages[1].reasoning`,
+    )
+    const fields = ['messages.reasoning_content', 'messages.reasoning']
+    expect(await ignoredBy(fields)).toBe(ofUser)
   })
 
-  it('a field of a message that the engine supports is accepted', async () => {
-    await using served = await serve({ fields: ['messages.reasoning_content'] })
-    const messages = [{ role: 'assistant', content: 'a', reasoning_content: 'b' }]
-    expect((await post(`${served.url}${chatPath}`, { ...hello, messages })).status).toBe(200)
+  it('fields within calls, the choice of a tool and the format are listed as ignored', async () => {
+    await using served = await serve()
+    const called = { id: 'c1', index: 0, type: 'function' }
+    const schema = { type: 'object' }
+    const body = {
+      messages: [
+        ...hello.messages,
+        {
+          role: 'assistant',
+          tool_calls: [{ ...called, function: { name: 'f', arguments: '{}', mine: 1 } }],
+        },
+        { role: 'tool', tool_call_id: 'c1', content: 'ok' },
+      ],
+      tools: [{ type: 'function', function: { name: 'f' } }],
+      tool_choice: { type: 'function', function: { name: 'f', mine: 1 }, mine: 2 },
+      response_format: {
+        type: 'json_schema',
+        json_schema: { name: 'a', schema, strict: true, description: 'b', mine: 1 },
+        mine: 2,
+      },
+    }
+    const { status, headers } = await post(`${served.url}${chatPath}`, body)
+    expect(status).toBe(200)
+    expect(headers.get('x-tutti-ignored-fields')?.split(', ')).toEqual([
+      'messages[1].tool_calls[0].index',
+      'messages[1].tool_calls[0].function.mine',
+      'tool_choice.mine',
+      'tool_choice.function.mine',
+      'response_format.mine',
+      'response_format.json_schema.description',
+      'response_format.json_schema.mine',
+      // A forced call leaves it unused.
+      'response_format',
+    ])
+  })
+
+  it.each([
+    [{ type: 'text', schema: {} }, 'response_format.schema'],
+    [{ type: 'json_object', json_schema: { schema: {} } }, 'response_format.json_schema'],
+    [{ type: 'json_schema', json_schema: { schema: {} }, schema: {} }, 'response_format.schema'],
+  ])('a schema that the type does not read gets 400: %j', async (format, param) => {
+    await using served = await serve()
+    const body = { ...hello, response_format: format }
+    const { status, json } = await post(`${served.url}${chatPath}`, body)
+    expect([status, json.error.param, json.error.code]).toEqual([400, param, 'invalid_value'])
+  })
+
+  it('a form of the whole answer cannot be had beside a forced call', async () => {
+    const fields = ['guided_choice', 'structured_outputs']
+    await using served = await serve({ fields })
+    const tools = [{ type: 'function', function: { name: 'f' } }]
+    const ask = (more: object) => post(`${served.url}${chatPath}`, { ...hello, tools, ...more })
+    const named = { type: 'function', function: { name: 'f' } }
+    const guided = { guided_choice: ['a'] }
+    for (const [more, param] of [
+      [{ ...guided, tool_choice: 'required' }, 'guided_choice'],
+      [{ ...guided, tool_choice: named }, 'guided_choice'],
+      [{ structured_outputs: { json_object: true }, tool_choice: named }, 'structured_outputs'],
+    ] as const) {
+      const { status, json } = await ask(more)
+      expect([status, json.error?.param]).toEqual([400, param])
+    }
+    expect((await ask({ ...guided, tool_choice: 'auto' })).status).toBe(200)
+    await using strict = await serve({ limits: { isStrict: true } })
+    const forced = { tools, tool_choice: named, response_format: { type: 'json_object' } }
+    const { json } = await post(`${strict.url}${chatPath}`, { ...hello, ...forced })
+    expect(json.error).toMatchObject({ code: 'unknown_parameter', param: 'response_format' })
+  })
+
+  it('repeat_penalty is the same as repetition_penalty', async () => {
+    await using served = await serve()
+    const ask = (more: object) => post(`${served.url}${chatPath}`, { ...hello, ...more })
+    await ask({ repeat_penalty: 1 })
+    expect(served.generator.requests[0]?.sampling.repetitionPenalty).toBe(1)
+    await ask({ repeat_penalty: 1.2, repetition_penalty: 1.2 })
+    expect(served.generator.requests[1]?.sampling.repetitionPenalty).toBe(1.2)
+    const { json } = await ask({ repeat_penalty: 1.2, repetition_penalty: 1.3 })
+    expect(json.error).toMatchObject({ code: 'invalid_value', param: 'repeat_penalty' })
+  })
+
+  it('POST /tokenize: no field is ignored silently', async () => {
+    await using served = await serve()
+    const ask = (more: object) => post(`${served.url}/tokenize`, { prompt: 'a', ...more })
+    const changing = {
+      with_pieces: true,
+      add_special: true,
+      parse_special: true,
+      return_token_strs: true,
+      add_special_tokens: true,
+      messages: hello.messages,
+      chat_template: 'x',
+    }
+    for (const [name, value] of Object.entries(changing)) {
+      const { status, json } = await ask({ [name]: value })
+      const { param, code } = json.error
+      expect([name, status, param, code]).toEqual([name, 400, name, 'unsupported_parameter'])
+    }
+    const neutral = await ask({ with_pieces: false, add_special: false, return_token_strs: null })
+    expect([neutral.status, neutral.headers.has('x-tutti-ignored-fields')]).toEqual([200, false])
+    const unknown = await ask({ mine: 1 })
+    expect(unknown.headers.get('x-tutti-ignored-fields')).toBe('mine')
+  })
+
+  it('POST /tokenize of an engine that passes requests on takes the text alone', async () => {
+    await using served = await serve({ fields: 'all' })
+    const ask = (more: object) => post(`${served.url}/tokenize`, { prompt: 'a', ...more })
+    // The server behind adds special tokens unless it is told not to.
+    const { status, json } = await ask({ add_special_tokens: false })
+    expect([status, json.error?.param]).toEqual([400, 'add_special_tokens'])
+    expect(json.error.message).toContain("'/tokenize' is among the paths that are passed on")
+    expect((await ask({ mine: 1 })).headers.get('x-tutti-ignored-fields')).toBe('mine')
   })
 
   it('fields of structured_outputs that would change the answer are refused by name', async () => {

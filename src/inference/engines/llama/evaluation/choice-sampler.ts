@@ -1,6 +1,7 @@
 /** Chooses the tokens of one answer with the native context. */
 
 import type { ChosenToken, Token, TokenChoice } from '../runtime.ts'
+import type { CharacterClasses } from './alphabet.ts'
 import type { GrammarState, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext } from './native-context.ts'
 import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
@@ -10,9 +11,12 @@ import { TokenScorer } from './token-scorer.ts'
 const lift = 200
 /** Tokens of the groups that a grammar allows are tried so often, then all that it allows. */
 const mostTries = 2
+/** More tokens than these are a text, of which a grammar allows almost everything. */
+const mostLifted = 1000
 
 export interface NativeGrammar {
   readonly state: unknown
+  readonly classes: CharacterClasses
   readonly groups: TokenGroups
 }
 
@@ -37,9 +41,11 @@ export class ChoiceSampler {
 
   async choose(index: number): Promise<ChosenToken> {
     this.#configure()
-    const token = await this.#chooseAllowed(index)
-    if (this.#scorer === null) return { token }
-    return { token, logprobs: await this.#scorer.score(index, token) }
+    const scorer = this.#scorer
+    if (scorer === null) return { token: await this.#chooseAllowed(index) }
+    const choice = this.#chooseAllowed(index)
+    const [token, reading] = await Promise.all([choice, scorer.read(index)])
+    return { token, logprobs: await scorer.score(index, token, reading) }
   }
 
   dispose(): void {
@@ -50,24 +56,32 @@ export class ChoiceSampler {
   /** First any token: a model that knows what is expected of it chooses an allowed one. */
   async #chooseAllowed(index: number): Promise<Token> {
     const token = await this.#context.choose(index, this.#sampler)
-    const state = this.#state
-    if (state === null) return token
+    const [state, grammar] = [this.#state, this.#grammar]
+    if (state === null || grammar === null) return token
     if (state.isNext(token)) return this.#accept(token, state)
     this.#isConfigured = false
-    // Where almost everything is allowed, as in a text, another choice is all that it takes.
-    this.#sampler.applyConfig(this.#toConfig([], token))
-    const other = await this.#context.choose(index, this.#sampler)
-    if (state.isNext(other)) return this.#accept(other, state)
-    return this.#chooseAmong(index, state)
+    const { groups, classes } = grammar
+    const candidates = groups.isComplete ? groups.candidates(state, classes) : null
+    if (candidates === null || candidates.length > mostLifted) {
+      // Another choice is all that it takes.
+      this.#sampler.applyConfig(this.#toConfig([], [token]))
+      const other = await this.#context.choose(index, this.#sampler)
+      if (state.isNext(other)) return this.#accept(other, state)
+    }
+    if (candidates === null) return this.#chooseByGrammar(index, state, grammar)
+    return this.#chooseAmong(index, candidates, state, grammar)
   }
 
-  async #chooseAmong(index: number, state: GrammarState): Promise<Token> {
-    const groups = this.#grammar?.groups
-    if (groups?.isComplete !== true) return this.#chooseByGrammar(index, state)
-    let candidates = groups.candidates(state)
+  async #chooseAmong(
+    index: number,
+    groups: readonly Token[],
+    state: GrammarState,
+    grammar: NativeGrammar,
+  ): Promise<Token> {
+    let candidates = groups
     for (let tries = 0; tries <= mostTries; tries++) {
       if (tries === mostTries) {
-        if (candidates.length > mostFiltered) break
+        if (candidates.length > mostLifted) break
         candidates = candidates.filter((one) => state.isNext(one))
       }
       if (candidates.length === 0) break
@@ -76,15 +90,17 @@ export class ChoiceSampler {
       if (state.isNext(token)) return this.#accept(token, state)
       candidates = candidates.filter((one) => one !== token)
     }
-    return this.#chooseByGrammar(index, state)
+    return this.#chooseByGrammar(index, state, grammar)
   }
 
   /** Applies the grammar to all tokens; the sampler tells it which one it chose. */
-  async #chooseByGrammar(index: number, state: GrammarState): Promise<Token> {
-    this.#sampler.applyConfig({
-      ...this.#toConfig(),
-      grammarEvaluationState: this.#grammar?.state,
-    })
+  async #chooseByGrammar(
+    index: number,
+    state: GrammarState,
+    { groups, state: native }: NativeGrammar,
+  ): Promise<Token> {
+    const config = this.#toConfig([], groups.broken(state))
+    this.#sampler.applyConfig({ ...config, grammarEvaluationState: native })
     const token = await this.#context.choose(index, this.#sampler)
     if (!this.#choice.isEnd(token)) state.follow(token)
     return token
@@ -106,7 +122,7 @@ export class ChoiceSampler {
    * Only the tokens of `among` are possible, where it is given. What a grammar requires may be
    * repeated: a penalty would divide what lifts a token as well.
    */
-  #toConfig(among: readonly Token[] = [], banned?: Token): SamplerConfig {
+  #toConfig(among: readonly Token[] = [], banned: readonly Token[] = []): SamplerConfig {
     const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
     return {
       temperature,
@@ -125,11 +141,10 @@ export class ChoiceSampler {
   }
 }
 
-/** For more tokens than these it is quicker to apply the grammar to all. */
-const mostFiltered = 1000
-
-const withBan = (biases: ReadonlyMap<Token, number>, banned?: Token): typeof biases =>
-  banned === undefined ? biases : new Map([...biases, [banned, -Infinity]])
+const withBan = (biases: ReadonlyMap<Token, number>, banned: readonly Token[]): typeof biases =>
+  banned.length === 0
+    ? biases
+    : new Map([...biases, ...banned.map((token) => [token, -Infinity] as const)])
 
 const none: ReadonlyMap<Token, number> = new Map()
 
@@ -151,5 +166,8 @@ const liftOf = (
   biases: ReadonlyMap<Token, number>,
 ): Partial<SamplerConfig> => ({
   tokenBiasKeys: Uint32Array.from(among),
-  tokenBiasValues: Float32Array.from(among, (token) => lift + (biases.get(token) ?? 0)),
+  tokenBiasValues:
+    biases.size === 0
+      ? new Float32Array(among.length).fill(lift)
+      : Float32Array.from(among, (token) => lift + (biases.get(token) ?? 0)),
 })

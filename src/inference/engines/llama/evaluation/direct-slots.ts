@@ -1,7 +1,7 @@
 /** Slots that evaluate with the native context: one pass for all that are stepped together. */
 
 import type { Slot, Token, TokenChoice, TokenStream } from '../runtime.ts'
-import { ChoiceSampler } from './choice-sampler.ts'
+import { ChoiceSampler, type NativeGrammar } from './choice-sampler.ts'
 import type { TokenGroups } from './grammar-filter.ts'
 import type { NativeContext, PassPart } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
@@ -10,7 +10,7 @@ export interface DirectSlotOptions {
   readonly context: NativeContext
   readonly count: number
   /** The native state of a grammar, for one answer; `undefined` without a grammar. */
-  readonly openGrammar: (choice: TokenChoice) => unknown
+  readonly openGrammar: (choice: TokenChoice) => Omit<NativeGrammar, 'groups'> | undefined
   /** Created when the first grammar needs it. */
   readonly groups: () => TokenGroups
 }
@@ -55,11 +55,7 @@ class PassQueue {
     this.#queued = []
     try {
       const indexes = await this.context.evaluate(queued.map(({ part }) => part))
-      const reads = queued.flatMap(({ read }, at) => ({ read, indexes: indexes[at] ?? none }))
-      // The first read puts the results into order, which other threads must not do as well.
-      const first = reads.findIndex((one) => one.indexes.length > 0)
-      for (const { read, indexes: own } of reads.splice(0, first + 1)) await read(own)
-      await Promise.all(reads.map(({ read, indexes: own }) => read(own)))
+      await Promise.all(queued.map(({ read }, at) => read(indexes[at] ?? none)))
     } catch (error) {
       for (const { fail } of queued) fail(error)
     }
@@ -108,7 +104,8 @@ class DirectSlot implements Slot {
       return await this.#evaluate(tokens, [...tokens.keys()], async (indexes) => {
         const scores: ReadonlyMap<Token, number>[] = []
         for (const [at, index] of indexes.entries()) {
-          scores.push(await scorer.score(index, followers[at] ?? 0))
+          const reading = await scorer.read(index)
+          scores.push(await scorer.score(index, followers[at] ?? 0, reading))
         }
         return scores
       })
@@ -119,8 +116,8 @@ class DirectSlot implements Slot {
 
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream {
     const { context, openGrammar, groups } = this.#options
-    const state = openGrammar(choice)
-    const grammar = state === undefined ? null : { state, groups: groups() }
+    const opened = openGrammar(choice)
+    const grammar = opened === undefined ? null : { ...opened, groups: groups() }
     const sampler = new ChoiceSampler(context, choice, grammar)
     let next = tokens
     return {

@@ -13,7 +13,13 @@ import { type NativeSampler, SamplerPool } from './sampler-pool.ts'
 type Library = typeof LlamaLibrary
 
 /** Versions whose hidden parts are known. */
-const knownVersions: ReadonlySet<string> = new Set(['3.21.1'])
+const knownVersions: ReadonlySet<string> = new Set(['3.21.1', '3.22.1'])
+
+/** What a version costs that is not known. */
+export const libraryProblem = (version: string): string =>
+  `node-llama-cpp ${version} is not one of the versions that this was checked with ` +
+  `(${[...knownVersions].join(', ')}): answers are right, but a lone client gets about half of ` +
+  'the tokens per second, and with grammars or log probabilities it is up to ten times slower'
 
 /** The token, probabilities (tokens and theirs in turn), and the probability of the token. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
@@ -49,6 +55,8 @@ export class NativeContext {
   readonly #addon: AddonContext
   readonly #bindings: Bindings
   readonly #samplers: SamplerPool
+  /** Settles after the first read of a pass; `null` before it begins. */
+  #isRead: Promise<unknown> | null = null
 
   private constructor(addon: AddonContext, bindings: Bindings, model: unknown) {
     this.#addon = addon
@@ -85,6 +93,7 @@ export class NativeContext {
   grammarState(native: unknown): GrammarState {
     const { AddonSampler } = this.#bindings
     return {
+      isText: () => true,
       isNext: (token) => AddonSampler.canBeNextTokenForGrammarEvaluationState(native, token),
       accept: (token) => AddonSampler.acceptGrammarEvaluationStateToken(native, token),
       follow: () => {},
@@ -99,12 +108,13 @@ export class NativeContext {
       this.#addon.addToBatch(sequence, first, Uint32Array.from(tokens), Uint32Array.from(sampled)),
     )
     await this.#addon.decodeBatch()
+    this.#isRead = null
     return indexes
   }
 
   /** Throws where no token is possible. */
   async choose(index: number, sampler: NativeSampler): Promise<Token> {
-    const token = await this.#samplers.use(sampler, () => this.#addon.sampleToken(index, sampler))
+    const token = await this.#read(sampler, () => this.#addon.sampleToken(index, sampler))
     if (token === -1) throw new Error('the model gave no token')
     return token
   }
@@ -115,9 +125,18 @@ export class NativeContext {
     how: { readonly probabilities: boolean; readonly confidence: boolean },
   ): Promise<NativeSample> {
     const { probabilities, confidence } = how
-    return this.#samplers.use(sampler, () =>
+    return this.#read(sampler, () =>
       this.#addon.sampleToken(index, sampler, probabilities, confidence),
     )
+  }
+
+  /** The first read puts the results into order, which other threads must not do as well. */
+  #read<T>(sampler: NativeSampler, call: () => Promise<T>): Promise<T> {
+    const first = this.#isRead
+    if (first !== null) return this.#samplers.use(sampler, () => first.then(call))
+    const result = this.#samplers.use(sampler, call)
+    this.#isRead = result.catch(() => {})
+    return result
   }
 
   /**

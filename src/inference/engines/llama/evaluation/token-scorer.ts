@@ -1,64 +1,95 @@
 /**
  * The model's own log probabilities at a position, before everything that changes them to choose a
  * token. The native context has no call for logits, so the position is sampled again: by a chain
- * that keeps the likeliest tokens, and by one that keeps all and tells how likely its choice was.
+ * that keeps the likeliest tokens, and by one that tells how likely its choice is among all.
  */
 
 import type { NativeContext } from './native-context.ts'
 import type { NativeSampler } from './sampler-pool.ts'
 import type { Token } from '../runtime.ts'
 
-/** Added to the logits of two tokens, so that they come before all others. */
-const pairBias = 200
+/** Added to the logits of a few tokens, so that they come before all others. */
+const fewBias = 200
+/**
+ * A token that is less likely than this part of the likeliest one changes no sum of probabilities:
+ * they are added as 32-bit floats, the likeliest first, as 1. Without such tokens only a part of
+ * the vocabulary is sorted, which is what takes long.
+ */
+const leastShare = 2 ** -24
+/** A token that is drawn at random is mostly one of these. */
+const leastRanked = 40
+
+/** What is read of a position before its token is known. */
+export interface PositionReading {
+  /** A token that was drawn, and its probability. */
+  readonly drawn: Token
+  readonly confidence: number
+  /** The likeliest tokens, in their order, with their shares of all that these have. */
+  readonly ranked: ReadonlyMap<Token, number>
+}
 
 export class TokenScorer {
   readonly #context: NativeContext
   readonly #count: number
   readonly #likeliest: NativeSampler
   readonly #all: NativeSampler
-  #pair: NativeSampler | null = null
+  #few: NativeSampler | null = null
 
-  /** `count` tokens are ranked. */
+  /** `count` tokens are ranked, and at least one. */
   constructor(context: NativeContext, count: number) {
     this.#context = context
     this.#count = Math.max(1, count)
     this.#likeliest = context.takeSampler()
-    this.#likeliest.applyConfig({ temperature: 1, topK: this.#count, seed: 1 })
+    const topK = Math.max(this.#count, leastRanked)
+    this.#likeliest.applyConfig({ temperature: 1, topK, seed: 1 })
     this.#all = context.takeSampler()
-    this.#all.applyConfig({ temperature: 0 })
+    this.#all.applyConfig({ temperature: 1, minP: leastShare, seed: 1 })
   }
 
-  /** Log probabilities of the likeliest tokens, in their order, and of `token`. */
-  async score(index: number, token: Token): Promise<ReadonlyMap<Token, number>> {
-    const [[first, , confidence = 0], [, ranked = []]] = await Promise.all([
+  async read(index: number): Promise<PositionReading> {
+    const [[drawn, , confidence = 0], [, ranked = []]] = await Promise.all([
       this.#context.sample(index, this.#all, { probabilities: false, confidence: true }),
       this.#context.sample(index, this.#likeliest, { probabilities: true, confidence: false }),
     ])
-    const shares = toShares(ranked)
-    const logprobs = toLogprobs(shares, { first, confidence })
-    if (logprobs.has(token)) return logprobs
-    const pair = toLogprobs(await this.#shareOf(index, first, token), { first, confidence })
-    return new Map([...logprobs, [token, pair.get(token) ?? -Infinity]])
+    return { drawn, confidence, ranked: toShares(ranked) }
+  }
+
+  /** Log probabilities of the likeliest tokens, in their order, and of `token`. */
+  async score(
+    index: number,
+    token: Token,
+    { drawn, confidence, ranked }: PositionReading,
+  ): Promise<ReadonlyMap<Token, number>> {
+    const [first = token] = ranked.keys()
+    const others = [...new Set([drawn, token])].filter((one) => !ranked.has(one))
+    const shares = others.length === 0 ? ranked : await this.#sharesOf(index, [first, ...others])
+    const ratioOf = (one: Token): number => {
+      const among = ranked.has(one) ? ranked : shares
+      return Math.log((among.get(one) ?? 0) / (among.get(first) ?? 1))
+    }
+    const base = Math.log(confidence) - ratioOf(drawn)
+    const told = new Set([...[...ranked.keys()].slice(0, this.#count), token])
+    return new Map(Array.from(told, (one) => [one, Math.min(0, base + ratioOf(one))]))
   }
 
   dispose(): void {
-    for (const sampler of [this.#likeliest, this.#all, this.#pair]) {
+    for (const sampler of [this.#likeliest, this.#all, this.#few]) {
       if (sampler !== null) this.#context.releaseSampler(sampler)
     }
   }
 
-  /** Both tokens get the same bias, so what is left of the others' shares does not matter. */
-  async #shareOf(index: number, first: Token, token: Token): Promise<ReadonlyMap<Token, number>> {
-    this.#pair ??= this.#context.takeSampler()
-    this.#pair.applyConfig({
+  /** All get the same bias, so what is left of the others' shares does not matter. */
+  async #sharesOf(index: number, tokens: readonly Token[]): Promise<ReadonlyMap<Token, number>> {
+    this.#few ??= this.#context.takeSampler()
+    this.#few.applyConfig({
       temperature: 1,
-      topK: 2,
+      topK: tokens.length,
       seed: 1,
-      tokenBiasKeys: Uint32Array.of(first, token),
-      tokenBiasValues: Float32Array.of(pairBias, pairBias),
+      tokenBiasKeys: Uint32Array.from(tokens),
+      tokenBiasValues: new Float32Array(tokens.length).fill(fewBias),
     })
     const how = { probabilities: true, confidence: false }
-    const [, ranked = []] = await this.#context.sample(index, this.#pair, how)
+    const [, ranked = []] = await this.#context.sample(index, this.#few, how)
     return toShares(ranked)
   }
 }
@@ -68,20 +99,4 @@ function toShares(ranked: readonly number[]): ReadonlyMap<Token, number> {
   const shares = new Map<Token, number>()
   for (let at = 1; at < ranked.length; at += 2) shares.set(ranked[at - 1] ?? 0, ranked[at] ?? 0)
   return shares
-}
-
-/**
- * Log probabilities from shares among a few tokens, given the probability of one of them among all.
- * Ties may leave that one out; its share is then that of the likeliest.
- */
-function toLogprobs(
-  shares: ReadonlyMap<Token, number>,
-  { first, confidence }: { readonly first: Token; readonly confidence: number },
-): Map<Token, number> {
-  const known = shares.get(first) ?? Math.max(...shares.values())
-  const base = Math.log(confidence) - Math.log(known)
-  const entries = [...shares].map(
-    ([token, share]) => [token, Math.min(0, Math.log(share) + base)] as const,
-  )
-  return new Map(entries)
 }

@@ -61,7 +61,11 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
     yield* input.space()
     if ((yield* input.accept(':')) === null) break
     yield* input.space()
-    if (nameKeys.has(key) && !hasName) {
+    if (key === 'function' && (yield* input.nextIs('{'))) {
+      // As tools are listed: the name and the arguments in an object of their own.
+      if (hasName || !(yield* callObject(input, sink))) return hasName
+      hasName = true
+    } else if (nameKeys.has(key) && !hasName) {
       const name = yield* jsonText(input)
       if (name === null || !sink.call(name)) return false
       hasName = true

@@ -35,7 +35,7 @@ export interface ToolCallFormat {
   /** What an answer begins with that has no calls and no reasoning. Default: nothing. */
   readonly answerStart?: string
   /** How ids of calls look. Default: `call_` and a random text. */
-  toId?(name: string, index: number): string
+  readonly toId?: (name: string, index: number) => string
 }
 
 /** What of the output is known now. */
@@ -155,7 +155,7 @@ class PieceCollector implements CallSink {
     this.#maxCalls = maxCalls
     this.tools = tools
     this.#names = new Set(tools.map(({ name }) => name))
-    this.#toId = toId ?? format?.toId?.bind(format) ?? newCallId
+    this.#toId = toId ?? format?.toId ?? newCallId
     this.#trims = format !== null
   }
 

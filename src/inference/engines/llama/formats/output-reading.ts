@@ -7,7 +7,7 @@ import { newNineLetterId, type OutputParserOptions, type ToolCallFormat } from '
 import { opensReasoning, type ReasoningMarks, reasoningMarksOf } from './reasoning.ts'
 import type { OutputReading } from './result-text.ts'
 import { callableTools } from '../templates/template-messages.ts'
-import { forcedFormat, plainFormat, toolFormatOf } from './tool-formats.ts'
+import { forcedFormat, plainFormat, toldFormat, toolFormatOf } from './tool-formats.ts'
 
 export interface ReadingOptions {
   readonly input: GenerationInput
@@ -24,7 +24,7 @@ const plainReading: OutputReading = { parser: null, marks: new Map() }
 export function readingOf(options: ReadingOptions): OutputReading {
   const { input, hasGrammar, vocabulary } = options
   if (input.kind === 'text') return plainReading
-  const parser = hasGrammar ? grammarParser(input) : chatParser(options, input)
+  const parser = hasGrammar ? grammarParser(options, input) : chatParser(options, input)
   if (parser === null) return plainReading
   const texts = [...(parser.format?.marks ?? []), ...marksOf(parser.reasoning)]
   return { parser, marks: markTokens(texts, vocabulary) }
@@ -37,10 +37,10 @@ export const requiresCall = (input: GenerationInput): boolean =>
   input.kind === 'chat' && (input.toolChoice === 'required' || typeof input.toolChoice === 'object')
 
 /** The output has the form that the grammar allows, and no reasoning. */
-function grammarParser(input: Chat): OutputParserOptions | null {
+function grammarParser({ template }: ReadingOptions, input: Chat): OutputParserOptions | null {
   if (!requiresCall(input)) return null
   const tools = callableTools(input)
-  return { format: forcedFormat(tools), tools, reasoning: null }
+  return { format: forcedFormat(tools), tools, reasoning: null, ...callIdsOf(template) }
 }
 
 function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputParserOptions {
@@ -56,8 +56,16 @@ function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputPa
     reasoning,
     isReasoning: opensReasoning(prompt, reasoning),
     ...maxCalls,
-    ...(template.traits.callIds === 'nine' ? { toId: newNineLetterId } : {}),
+    ...callIdsOf(template),
   }
+}
+
+/** The ids that the template or its family wants, also of calls in another form. */
+function callIdsOf(template: ChatTemplate | null): Pick<OutputParserOptions, 'toId'> {
+  if (template === null) return {}
+  const { source, traits } = template
+  const toId = traits.callIds === 'nine' ? newNineLetterId : toolFormatOf(source).toId
+  return toId === undefined ? {} : { toId }
 }
 
 /** `null` where the output is text, without calls. */
@@ -65,7 +73,7 @@ function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCall
   const format = toolFormatOf(source)
   if (format.parseAll !== undefined) return format
   if (!hasTools) return null
-  return traits.knowsTools ? format : plainFormat
+  return traits.knowsTools ? format : toldFormat(source)
 }
 
 /**

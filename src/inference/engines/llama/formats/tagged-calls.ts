@@ -132,16 +132,17 @@ export const glmCalls: ToolCallFormat = {
 
 export interface InvokeOptions {
   readonly name: string
-  readonly wrapper: string
+  /** The names of the tags around calls. */
+  readonly wrappers: readonly string[]
   /** Stands before the names of the tags. */
   readonly prefix?: string
   readonly marks?: readonly string[]
 }
 
-/** `<invoke name="…"><parameter name="…">value</parameter></invoke>`: MiniMax M2, DeepSeek V3.2. */
+/** `<invoke name="…"><parameter name="…">value</parameter></invoke>`: MiniMax M2, DeepSeek V4. */
 export function invokeCalls({
   name,
-  wrapper,
+  wrappers,
   prefix = '',
   marks = [],
 }: InvokeOptions): ToolCallFormat {
@@ -150,7 +151,7 @@ export function invokeCalls({
   const closing = `</${prefix}parameter>`
   return {
     name,
-    openings: [`<${wrapper}>`, invoke],
+    openings: [...wrappers.map((wrapper) => `<${wrapper}>`), invoke],
     marks,
     *parse(input, sink, opening) {
       if (opening !== invoke) {
@@ -170,7 +171,7 @@ export function invokeCalls({
         yield* writer.value(input, key, closing, kind === undefined ? undefined : kind === 'true')
       }
       yield* writer.end(input, `</${prefix}invoke>`)
-      yield* skip(input, `</${wrapper}>`)
+      yield* skip(input, ...wrappers.map((wrapper) => `</${wrapper}>`))
       return true
     },
   }

@@ -96,6 +96,30 @@ export const plainFormat: ToolCallFormat = {
   },
 }
 
+/**
+ * For models that are told in words how to call tools, because the template leaves them out: they
+ * may call in the form of their family nevertheless.
+ */
+export function toldFormat(template: string): ToolCallFormat {
+  const own = toolFormatOf(template)
+  return {
+    name: own.name,
+    openings: union(own.openings, plainFormat.openings),
+    marks: union(own.marks, plainFormat.marks),
+    isBare: true,
+    *parse(input, sink, opening) {
+      const isOwn = opening === '' ? own.isBare === true : own.openings.includes(opening)
+      if (isOwn && (yield* input.attempt(() => own.parse(input, sink, opening)))) return true
+      const isPlain = opening === '' || plainFormat.openings.includes(opening)
+      return isPlain && (yield* plainFormat.parse(input, sink, opening))
+    },
+  }
+}
+
+const union = (one: readonly string[], other: readonly string[]): readonly string[] => [
+  ...new Set([...one, ...other]),
+]
+
 const dsml = '｜DSML｜'
 
 /** In order: the first whose texts a template contains. */
@@ -103,17 +127,26 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['<|channel|>', '<|start|>'], harmonyFormat],
   [['<|tool_call_begin|>'], kimiCalls],
   [['<｜tool▁call▁begin｜>'], deepseekCalls],
-  [[dsml], invokeCalls({ name: 'DeepSeek V3.2', wrapper: `${dsml}function_calls`, prefix: dsml })],
+  [
+    [dsml],
+    invokeCalls({
+      name: 'DeepSeek V3.2',
+      wrappers: [`${dsml}function_calls`, `${dsml}tool_calls`],
+      prefix: dsml,
+    }),
+  ],
   [['<seed:tool_call>'], parameterTagCalls('Seed-OSS', 'seed:tool_call')],
   [['<function=', '<parameter='], parameterTagCalls('Qwen3-Coder', 'tool_call')],
   [['<function='], functionTagCalls],
   [['>>>'], arrowCalls],
   [['<arg_key>'], glmCalls],
-  [['minimax:tool_call'], invokeCalls({ name: 'MiniMax M2', wrapper: 'minimax:tool_call' })],
+  [['minimax:tool_call'], invokeCalls({ name: 'MiniMax M2', wrappers: ['minimax:tool_call'] })],
   [['[TOOL_CALLS]'], mistral],
   [['<|START_ACTION|>'], commandR],
   [['<|tool_call_start|>'], pythonCalls],
   [['<|tool_list_start|>'], pythonCalls],
+  // LFM2.5
+  [['List of tools: ['], pythonCalls],
   [
     ['<|tool_call>'],
     gemmaCalls({
@@ -132,6 +165,7 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
       quote: '<escape>',
     }),
   ],
+  [['<|/tool|>'], phi],
   [['<|/tool_call|>'], phi],
   [['functools'], phi],
   [['<|tool_call|>'], granite],
@@ -147,7 +181,7 @@ export const toolFormatOf = (template: string): ToolCallFormat =>
 
 /**
  * For a call that a grammar forces: the output is a call and nothing else, also if it is cut off.
- * A single tool is known before its name was written.
+ * A tool is known before its name was written whole if no other begins like that.
  */
 export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
   return {
@@ -157,9 +191,10 @@ export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
     parse: parseNothing,
     *parseAll(input, sink) {
       yield* input.space()
-      const isCall = yield* callObject(input, sink)
-      const [only, ...others] = tools
-      if (!isCall && only !== undefined && others.length === 0) sink.call(only.name)
+      if (yield* input.attempt(() => callObject(input, sink))) return
+      const begun = /^\{\s*"name"\s*:\s*(".*)$/s.exec(input.rest)?.[1] ?? '"'
+      const [only, ...others] = tools.filter(({ name }) => JSON.stringify(name).startsWith(begun))
+      if (only !== undefined && others.length === 0) sink.call(only.name)
     },
   }
 }

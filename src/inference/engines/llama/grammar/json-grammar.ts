@@ -1,23 +1,36 @@
 /** Translates a JSON schema into a grammar (GBNF) for llama.cpp; refuses what it cannot enforce. */
 
-import { integerGrammar, type NumberBounds, numberGrammar } from './number-grammar.ts'
-import { patternGrammar } from './pattern-grammar.ts'
-import { freeFormats, stringFormats } from './string-formats.ts'
+import { otherKey } from './key-grammar.ts'
+import { integerGrammar, numberGrammar } from './number-grammar.ts'
+import {
+  keysOf,
+  keywordsOf,
+  located,
+  type Schema,
+  SchemaFault,
+  impossible,
+  unenforceable,
+} from './schema-keywords.ts'
+import { choicesOf, type SchemaReader } from './schema-merge.ts'
+import {
+  boundsOf,
+  countsOf,
+  listedIn,
+  memberOf,
+  namesOf,
+  nothingFits,
+  othersOf,
+  requiredOf,
+  typesOf,
+  valueOf,
+} from './schema-parts.ts'
+import { stringGrammar } from './string-grammar.ts'
 
-type Schema = Readonly<Record<string, unknown>>
-
-/** Keywords that restrict values and cannot be expressed by a grammar. */
-const inexpressible = [
-  'not',
-  'if',
-  'patternProperties',
-  'dependentSchemas',
-  'contains',
-  'multipleOf',
-]
 const maxDepth = 64
 /** All other requests wait while a grammar is compiled. */
 const maxGrammarChars = 262_144
+/** Schemas that hold together are written out, which multiplies them. */
+const maxSteps = 20_000
 
 /**
  * White space is where programs write it that indent JSON: one space after a colon, a line and its
@@ -32,7 +45,7 @@ const basics = [
   String.raw`char ::= [^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`,
   String.raw`string ::= "\"" char* "\""`,
   'integer ::= "-"? ( "0" | [1-9] [0-9]{0,15} )',
-  'number ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )?',
+  'number ::= "-"? ( "0" | [1-9] [0-9]{0,15} ) ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,2} )?',
   'boolean ::= "true" | "false"',
   'null ::= "null"',
   'sp ::= " "?',
@@ -44,61 +57,116 @@ const basics = [
 export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
 
 /**
- * Throws an `Error` that names what cannot be enforced. The length of the grammar is proportional
- * to that of the schema, and limited.
+ * Throws an `Error` that names what cannot be enforced, and where. The length of the grammar is
+ * limited, and proportional to that of a schema without schemas that hold together.
  */
 export function toJsonGrammar(schema: object): string {
-  const writer = new GrammarWriter(schema as Schema)
-  const root = writer.expression(schema, 0)
-  writer.define('root', root)
-  return [...writer.rules.toReversed(), ...basics].join('\n')
+  try {
+    const writer = new GrammarWriter(schema)
+    writer.define(
+      'root',
+      located('#', () => writer.expression(schema, 0)),
+    )
+    return [...writer.rules.toReversed(), ...basics].join('\n')
+  } catch (error) {
+    if (!(error instanceof SchemaFault) || ['', '#'].includes(error.path)) throw error
+    throw new SchemaFault(`${error.message}, at \`${error.path}\``)
+  }
 }
 
-class GrammarWriter {
+class GrammarWriter implements SchemaReader {
   /** Rules come after those that they use. */
   readonly rules: string[] = []
-  readonly #document: Schema
+  readonly #document: unknown
   #length = 0
+  #steps = 0
   /** Names of the rules of definitions, by reference: a definition may refer to itself. */
   readonly #names = new Map<string, string>()
 
-  constructor(document: Schema) {
+  constructor(document: unknown) {
     this.#document = document
   }
 
   define(name: string, text: string): void {
     this.#length += text.length
     if (this.#length > maxGrammarChars) {
-      throw new Error(`the schema needs a grammar of more than ${maxGrammarChars} characters`)
+      throw new SchemaFault(`the schema needs a grammar of more than ${maxGrammarChars} characters`)
     }
     this.rules.push(`${name} ::= ${text}`)
   }
 
-  expression(schema: unknown, depth: number): string {
-    if (depth > maxDepth) throw new Error(`the schema is nested deeper than ${maxDepth}`)
-    if (schema === true) return 'value'
-    if (typeof schema !== 'object' || schema === null) throw new Error('false allows nothing')
-    const given = schema as Schema
-    for (const key of inexpressible) {
-      if (key in given) throw unenforceable(key)
+  spend(steps: number): void {
+    this.#steps += steps
+    if (this.#steps > maxSteps) throw new SchemaFault('the schema has too many parts')
+  }
+
+  find(reference: string): unknown {
+    const [head, ...path] = reference.split('/')
+    let found: unknown = head === '#' ? this.#document : undefined
+    for (const part of path) {
+      const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
+      const isThere = typeof found === 'object' && found !== null && Object.hasOwn(found, key)
+      found = isThere ? (found as Schema)[key] : undefined
     }
-    expectGivenCount(given)
-    if (typeof given['$ref'] === 'string') return this.#reference(given['$ref'], depth)
-    if ('const' in given) return literal(given['const'])
-    if (Array.isArray(given['enum'])) return anyOf(given['enum'].map(literal))
-    const choices = choicesOf(given)
-    if (choices !== null) return anyOf(choices.map((choice) => this.expression(choice, depth + 1)))
-    const types = typesOf(given)
-    return anyOf(types.map((type) => this.#ofType(type, given, depth)))
+    if (found === undefined) throw new SchemaFault(`\`${reference}\` is not defined in the schema`)
+    return found
+  }
+
+  expression(schema: unknown, depth: number): string {
+    if (depth > maxDepth) throw new SchemaFault(`the schema is nested deeper than ${maxDepth}`)
+    this.spend(1)
+    const given = keywordsOf(schema)
+    const [key = '', ...others] = keysOf(given)
+    if (key === '$ref' && others.length === 0) return this.#reference(String(given[key]), depth)
+    if ((key === 'anyOf' || key === 'oneOf') && others.length === 0) {
+      return this.#anyOf(given[key] as readonly unknown[], (choice, at) =>
+        this.#part(`/${key}/${at}`, choice, depth),
+      )
+    }
+    const choices = choicesOf(schema, this)
+    if (choices.length === 0) throw nothingFits()
+    return this.#anyOf(choices, (choice) => this.#plain(choice, depth))
+  }
+
+  #part(place: string, schema: unknown, depth: number): string {
+    return located(place, () => this.expression(schema, depth + 1))
   }
 
   #reference(reference: string, depth: number): string {
     const known = this.#names.get(reference)
     if (known !== undefined) return known
     const name = `d${this.#names.size}`
+    const found = this.find(reference)
     this.#names.set(reference, name)
-    this.define(name, this.expression(this.#find(reference), depth + 1))
+    this.define(name, this.#part(reference, found, depth))
     return name
+  }
+
+  /** Choices that no value fits are left out, unless there are no others. */
+  #anyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
+    if (choices.length === 0) throw impossible('an empty choice allows nothing')
+    const texts: string[] = []
+    let fault: unknown = null
+    for (const [at, choice] of choices.entries()) {
+      const [rules, names] = [this.rules.length, this.#names.size]
+      try {
+        texts.push(write(choice, at))
+      } catch (error) {
+        if (!(error instanceof SchemaFault && error.isImpossible)) throw error
+        fault = error
+        this.rules.length = rules
+        for (const name of [...this.#names.keys()].slice(names)) this.#names.delete(name)
+      }
+    }
+    if (texts.length === 0) throw fault
+    return anyOf([...new Set(texts)])
+  }
+
+  /** A schema without others that hold together with it. */
+  #plain(schema: Schema, depth: number): string {
+    const listed = listedIn(schema)
+    if (listed !== null) return anyOf(listed.map(literal))
+    return this.#anyOf(typesOf(schema), (type) => this.#ofType(type, schema, depth))
   }
 
   /**
@@ -112,41 +180,36 @@ class GrammarWriter {
     return name
   }
 
-  #find(reference: string): unknown {
-    const [head, ...path] = reference.split('/')
-    let found: unknown = head === '#' ? this.#document : undefined
-    for (const part of path) {
-      const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
-      found = typeof found === 'object' && found !== null ? (found as Schema)[key] : undefined
-    }
-    if (found === undefined) throw new Error(`\`${reference}\` is not defined in the schema`)
-    return found
-  }
-
   #ofType(type: string, schema: Schema, depth: number): string {
-    if (type === 'object') return this.#object(schema, depth)
+    if (type === 'object') return this.#object(this.#withNames(schema), depth)
     if (type === 'array') return this.#array(schema, depth)
-    if (type === 'string') return stringOf(schema)
+    if (type === 'string') return stringGrammar(schema)
     if (type === 'integer') return integerGrammar(boundsOf(schema))
     if (type === 'number') return numberGrammar(boundsOf(schema))
     if (['boolean', 'null', 'value'].includes(type)) return type
-    throw new Error(`there is no type \`${type}\``)
+    throw new SchemaFault(`there is no type \`${type}\``)
   }
 
   /** Members are in the order of the schema, required ones first. */
   #object(schema: Schema, depth: number): string {
-    const properties = Object.entries(propertiesOf(schema))
     const required = requiredOf(schema)
-    const member = ([name, value]: [string, unknown]): string =>
-      `${quoted(JSON.stringify(name))} ":" sp ${this.expression(value, depth + 1)}`
+    const member = (name: string): string => {
+      const value = this.#part(`/properties/${name}`, valueOf(schema, name), depth)
+      return `${quoted(JSON.stringify(name))} ":" sp ${value}`
+    }
+    const named = namesOf(schema)
     const always = [
-      ...properties.filter(([name]) => required.has(name)),
-      ...unnamedOf(schema).map((name): [string, unknown] => [name, unnamedValueOf(schema, name)]),
+      ...named.filter((name) => required.has(name)),
+      ...[...required].filter((name) => !named.includes(name)),
     ].map(member)
-    const sometimes = properties.filter(([name]) => !required.has(name))
+    const sometimes = named.filter(
+      (name) => !required.has(name) && memberOf(schema, name) !== false,
+    )
     const others = this.#otherMember(schema, depth)
-    let rest = others === null ? '' : ` ( "," ws ${others} )*`
-    const heads = others === null ? [] : [others + rest]
+    const { least, most } = countsOf(schema, sometimes.length, others !== null)
+    let rest = others === null || most === 0 ? '' : ` ( "," ws ${others} )${atMost(most)}`
+    const heads =
+      others === null || most === 0 ? [] : [`${others} ( "," ws ${others} )${atMost(most - 1)}`]
     for (const text of sometimes.map(member).toReversed()) {
       const name = this.#named(text)
       heads.unshift(name + rest)
@@ -154,177 +217,122 @@ class GrammarWriter {
     }
     const last = spaceBeforeEnd(depth)
     if (always.length > 0) return braces(`${always.join(' "," ws ')}${rest} ${last}`)
-    return braces(heads.length === 0 ? '' : `( ${this.#named(heads.join(' | '))} ${last} )?`)
+    if (heads.length === 0) return braces('')
+    return braces(`( ${this.#named(heads.join(' | '))} ${last} )${least > 0 ? '' : '?'}`)
   }
 
   /** Without `additionalProperties`, only named members are generated. */
   #otherMember(schema: Schema, depth: number): string | null {
     const others = othersOf(schema)
     if (others === false) return null
-    const names = schema['propertyNames'] ?? true
-    const name = names === true ? 'string' : this.expression(toTextSchema(names), depth + 1)
-    return this.#named(`${name} ":" sp ${this.expression(others, depth + 1)}`)
+    const { propertyNames: names } = schema
+    const taken = [...namesOf(schema), ...requiredOf(schema)]
+    const name =
+      names === undefined
+        ? taken.length === 0
+          ? 'string'
+          : otherKey(taken)
+        : this.#part('/propertyNames', { allOf: [{ type: 'string' }, names] }, depth)
+    return this.#named(`${name} ":" sp ${this.#part('/additionalProperties', others, depth)}`)
+  }
+
+  /**
+   * `propertyNames` applies to all names: where it lists them, they are named members; otherwise,
+   * it stays if there are no others.
+   */
+  #withNames(schema: Schema): Schema {
+    const { propertyNames, ...rest } = schema
+    if (propertyNames === undefined) return rest
+    const choices = located('/propertyNames', () =>
+      choicesOf({ allOf: [{ type: 'string' }, propertyNames] }, this),
+    )
+    if (choices.some((choice) => keysOf(choice).join('') === 'type')) return rest
+    const lists = choices.map(listedIn)
+    const given = [...namesOf(schema), ...requiredOf(schema)]
+    if (lists.includes(null)) {
+      if (given.length === 0) return schema
+      throw unenforceable('propertyNames', 'properties')
+    }
+    const allowed = lists.flatMap((list) => list ?? []).map(String)
+    const isOpen = othersOf(schema) !== false
+    const names = [...new Set([...namesOf(schema), ...(isOpen ? allowed : [])])]
+    return {
+      ...rest,
+      properties: Object.fromEntries(
+        names.map((name) => [name, allowed.includes(name) ? memberOf(schema, name) : false]),
+      ),
+      additionalProperties: false,
+    }
   }
 
   #array(schema: Schema, depth: number): string {
     const last = spaceBeforeEnd(depth)
-    if (Array.isArray(schema['prefixItems'])) {
-      const items = schema['prefixItems'].map((item) => this.expression(item, depth + 1))
-      return items.length === 0 ? emptyArray : `"[" ws ${items.join(' "," ws ')} ${last} "]"`
+    const { minItems = 0, maxItems = Infinity, items, uniqueItems, prefixItems } = schema
+    const [least, most] = [Number(minItems), Number(maxItems)]
+    if (least > most) throw impossible('no list has both lengths')
+    const prefix = Array.isArray(prefixItems) ? prefixItems.slice(0, most) : null
+    if (uniqueItems === true && most > 1) {
+      if (prefix !== null) throw unenforceable('uniqueItems', 'prefixItems')
+      return this.#uniqueArray(items, { least, most }, last)
     }
-    if (schema['uniqueItems'] === true && numberIn(schema, 'maxItems') !== 1) {
-      return uniqueArray(schema, last)
+    const first = (prefix ?? []).map((item, at) => this.#part(`/prefixItems/${at}`, item, depth))
+    const [fewest, further] = [Math.max(0, least - first.length), most - first.length]
+    const isClosed = items === false || (prefix !== null && items === undefined && fewest === 0)
+    if (isClosed || further === 0) {
+      if (fewest > 0) throw impossible('`minItems` is more than the `items` allow')
+      return first.length === 0 ? emptyArray : `"[" ws ${first.join(' "," ws ')} ${last} "]"`
     }
-    const item = this.#named(this.expression(schema['items'] ?? true, depth + 1))
-    const least = numberIn(schema, 'minItems') ?? 0
-    const most = numberIn(schema, 'maxItems')
-    if (most === 0) return emptyArray
-    const range = `{${Math.max(0, least - 1)},${most === null ? '' : most - 1}}`
-    const items = `${item} ( "," ws ${item} )${range} ${last}`
-    return `"[" ws ${least === 0 ? `( ${items} )?` : items} "]"`
+    const item = this.#named(this.#part('/items', items ?? true, depth))
+    if (first.length > 0) {
+      const more = `( "," ws ${item} ){${fewest},${further === Infinity ? '' : further}}`
+      return `"[" ws ${first.join(' "," ws ')} ${more} ${last} "]"`
+    }
+    const range = `{${Math.max(0, fewest - 1)},${further === Infinity ? '' : further - 1}}`
+    const written = `${item} ( "," ws ${item} )${range} ${last}`
+    return `"[" ws ${fewest === 0 ? `( ${written} )?` : written} "]"`
+  }
+
+  /** Every list of different values is written out: that is possible for a few values only. */
+  #uniqueArray(
+    items: unknown,
+    { least, most }: { least: number; most: number },
+    last: string,
+  ): string {
+    const values = this.#valuesOf(items)
+    const longest = Math.min(most, values.length)
+    const lists: string[] = []
+    const extend = (chosen: readonly string[]): void => {
+      if (chosen.length >= least) lists.push(chosen.join(' "," ws '))
+      if (lists.length > maxUniqueLists) throw unenforceable('uniqueItems')
+      if (chosen.length >= longest) return
+      for (const value of values) if (!chosen.includes(value)) extend([...chosen, value])
+    }
+    extend([])
+    return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : `${list} ${last}`)))} "]"`
+  }
+
+  /** The literals of a schema that has few values. */
+  #valuesOf(items: unknown): readonly string[] {
+    const values = choicesOf(items ?? true, this).flatMap((choice): readonly unknown[] => {
+      const listed = listedIn(choice)
+      if (listed !== null) return listed
+      if (typesOf(choice).join('') === 'boolean') return [true, false]
+      throw unenforceable('uniqueItems')
+    })
+    return [...new Set(values.map(literal))]
   }
 }
 
 const emptyArray = '"[" ws "]"'
+/** The most lists that are written out for a list without repetitions. */
+const maxUniqueLists = 400
 
 /** The last bracket of an answer is not indented. */
 const spaceBeforeEnd = (depth: number): string => (depth === 0 ? 'end' : 'ws')
 
-const unenforceable = (key: string): Error => new Error(`\`${key}\` cannot be enforced`)
-
-const propertiesOf = (schema: Schema): Schema => (schema['properties'] ?? {}) as Schema
-
-const requiredOf = (schema: Schema): ReadonlySet<string> =>
-  new Set(Array.isArray(schema['required']) ? schema['required'].map(String) : [])
-
-/** Required names that are not among `properties`. */
-const unnamedOf = (schema: Schema): readonly string[] =>
-  [...requiredOf(schema)].filter((name) => !Object.hasOwn(propertiesOf(schema), name))
-
-function unnamedValueOf(schema: Schema, name: string): unknown {
-  const value = schema['additionalProperties'] ?? true
-  if (value !== false) return value
-  throw new Error(`\`${name}\` is required, but not among the \`properties\``)
-}
-
-/** The schema of members beyond the named ones; `false` if there are none. */
-const othersOf = (schema: Schema): unknown =>
-  schema['additionalProperties'] ?? Object.keys(propertiesOf(schema)).length === 0
-
-/** Throws for limits on the number of members that do not follow from their names. */
-function expectGivenCount(schema: Schema): void {
-  const { minProperties: least = 0, maxProperties: most = Infinity } = schema
-  const named = Object.keys(propertiesOf(schema)).length + unnamedOf(schema).length
-  if (requiredOf(schema).size < Number(least)) throw unenforceable('minProperties')
-  const isOpen = othersOf(schema) !== false
-  if ((isOpen ? Infinity : named) > Number(most)) throw unenforceable('maxProperties')
-}
+const atMost = (count: number): string => (count === Infinity ? '*' : `{0,${count}}`)
 
 const braces = (members: string): string => `"{" ws ${members} "}"`
-
-/** `allOf` of one schema is that schema; more cannot be expressed. */
-function choicesOf(schema: Schema): readonly unknown[] | null {
-  for (const key of ['anyOf', 'oneOf', 'allOf']) {
-    const choices = schema[key]
-    if (!Array.isArray(choices)) continue
-    if (key === 'allOf' && choices.length !== 1) throw unenforceable(key)
-    return choices
-  }
-  return null
-}
-
-function typesOf(schema: Schema): readonly string[] {
-  const { type } = schema
-  if (Array.isArray(type)) return [...new Set(type.map(String))]
-  if (type !== undefined) return [String(type)]
-  if ('properties' in schema || 'required' in schema) return ['object']
-  return 'items' in schema || 'prefixItems' in schema ? ['array'] : ['value']
-}
-
-/** A schema of the names of members: they are texts. */
-function toTextSchema(names: unknown): Schema {
-  if (typeof names !== 'object' || names === null) throw unenforceable('propertyNames')
-  return { type: 'string', ...names }
-}
-
-/** The most lists that are written out for a list without repetitions. */
-const maxUniqueLists = 400
-
-/** Every list of different values is written out: that is possible for a few values only. */
-function uniqueArray(schema: Schema, last: string): string {
-  const values = valuesOf(schema['items'])
-  const least = numberIn(schema, 'minItems') ?? 0
-  const most = Math.min(numberIn(schema, 'maxItems') ?? Infinity, values.length)
-  const lists: string[] = []
-  const extend = (chosen: readonly string[]): void => {
-    if (chosen.length >= least) lists.push(chosen.join(' "," ws '))
-    if (lists.length > maxUniqueLists) throw unenforceable('uniqueItems')
-    if (chosen.length >= most) return
-    for (const value of values) if (!chosen.includes(value)) extend([...chosen, value])
-  }
-  extend([])
-  return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : `${list} ${last}`)))} "]"`
-}
-
-/** The literals of a schema that has few values. */
-function valuesOf(items: unknown): readonly string[] {
-  const { enum: given, type, const: only } = (items ?? {}) as Schema
-  if (Array.isArray(given)) return [...new Set(given.map(literal))]
-  if (only !== undefined) return [literal(only)]
-  if (type === 'boolean') return [literal(true), literal(false)]
-  throw unenforceable('uniqueItems')
-}
-
-function boundsOf(schema: Schema): NumberBounds {
-  const bound = (key: string): number | null => {
-    const value = schema[key]
-    return typeof value === 'number' && Number.isFinite(value) ? value : null
-  }
-  const [min, over] = [bound('minimum'), bound('exclusiveMinimum')]
-  const [max, under] = [bound('maximum'), bound('exclusiveMaximum')]
-  const isMinExclusive = over !== null && (min === null || over >= min)
-  const isMaxExclusive = under !== null && (max === null || under <= max)
-  return toBounds({
-    min: isMinExclusive ? over : min,
-    max: isMaxExclusive ? under : max,
-    isMinExclusive,
-    isMaxExclusive,
-  })
-}
-
-/** Bounds beyond what a grammar can count are none: zod writes those of safe integers. */
-function toBounds(bounds: NumberBounds): NumberBounds {
-  const limit = (value: number | null): number | null =>
-    value === null || Math.abs(value) >= Number.MAX_SAFE_INTEGER ? null : value
-  return { ...bounds, min: limit(bounds.min), max: limit(bounds.max) }
-}
-
-/** The pattern of a text, its own or that of its format. */
-function patternOf({ pattern, format }: Schema): string | null {
-  if (typeof pattern === 'string') return pattern
-  if (typeof format !== 'string' || freeFormats.has(format)) return null
-  const known = Object.hasOwn(stringFormats, format) ? stringFormats[format] : undefined
-  if (known === undefined) throw new Error(`\`format\`: \`${format}\` cannot be enforced`)
-  return known
-}
-
-function stringOf(schema: Schema): string {
-  const least = numberIn(schema, 'minLength') ?? 0
-  const most = numberIn(schema, 'maxLength')
-  const pattern = patternOf(schema)
-  if (pattern !== null) {
-    const isLimited = most !== null || least > 1
-    if (isLimited) throw new Error('`pattern` with `minLength` or `maxLength` cannot be enforced')
-    return String.raw`"\"" ${patternGrammar(pattern, 'json')} "\""`
-  }
-  if (least === 0 && most === null) return 'string'
-  return String.raw`"\"" char{${least},${most ?? ''}} "\""`
-}
-
-function numberIn(schema: Schema, key: string): number | null {
-  const value = schema[key]
-  return typeof value === 'number' && Number.isInteger(value) && value >= 0 ? value : null
-}
 
 function anyOf(choices: readonly string[]): string {
   if (choices.length === 0) throw new Error('an empty choice allows nothing')

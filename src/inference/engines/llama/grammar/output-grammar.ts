@@ -8,7 +8,7 @@ import { patternGrammar } from './pattern-grammar.ts'
 export function grammarOf(format: Exclude<OutputFormat, { kind: 'text' }>): string {
   if (format.kind === 'json_object') return objectGrammar
   if (format.kind === 'json_schema') return toJsonGrammar(format.schema)
-  if (format.kind === 'regex') return `root ::= ${patternGrammar(format.pattern, 'plain')}`
+  if (format.kind === 'regex') return `root ::= ${patternGrammar(format.pattern, 'answer')}`
   if (format.kind === 'choice') return `root ::= ${format.choices.map(quoted).join(' | ')}`
   return format.grammar
 }

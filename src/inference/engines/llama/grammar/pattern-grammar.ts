@@ -1,15 +1,58 @@
 /** Translates regular expressions into expressions of GBNF. Pure. */
 
-/** What the text is a part of: a text of JSON, where some letters are escaped, or nothing. */
-export type PatternPlace = 'json' | 'plain'
+/**
+ * What the text is: one of JSON, where some letters are escaped, and a pattern that is not anchored
+ * may have text around it (JSON Schema), or a whole answer, which matches as a whole (vLLM).
+ */
+export type PatternPlace = 'json' | 'answer'
+
+/** How many letters a text has. */
+export interface Lengths {
+  readonly least: number
+  readonly most: number
+}
+
+const anyLength: Lengths = { least: 0, most: Infinity }
 
 /**
- * An expression for texts that match; a pattern that is not anchored may have text around it.
+ * An expression for texts that match, of these lengths.
  * Throws for look-around, back references and other things that a grammar cannot say.
  */
-export function patternGrammar(pattern: string, place: PatternPlace): string {
-  const parser = new PatternParser(pattern, place)
-  return parser.parse()
+export function patternGrammar(
+  pattern: string,
+  place: PatternPlace,
+  lengths: Lengths = anyLength,
+): string {
+  return new PatternParser(pattern, place, lengths).parse()
+}
+
+/** A part of a pattern, and what it repeats if that is one letter. */
+interface Piece extends Lengths {
+  readonly text: string
+  readonly letter?: string
+}
+
+const anything: Piece = { text: 'char*', letter: 'char', ...anyLength }
+
+const together = (pieces: readonly Piece[]): Lengths => ({
+  least: pieces.reduce((sum, { least }) => sum + least, 0),
+  most: pieces.reduce((sum, { most }) => sum + most, 0),
+})
+
+/** Pieces of which the lengths are limited: one of them takes what is to be limited. */
+function limited(pieces: readonly Piece[], { least, most }: Lengths): readonly Piece[] {
+  const whole = together(pieces)
+  if (whole.least >= least && whole.most <= most) return pieces
+  const variable = pieces.filter((piece) => piece.least !== piece.most)
+  const taker = variable.find(({ letter }) => letter !== undefined)
+  if (taker?.letter === undefined || (whole.most > most && variable.length > 1)) {
+    throw new Error('`pattern` with `minLength` or `maxLength` cannot be enforced')
+  }
+  const from = Math.max(taker.least, least - (whole.least - taker.least))
+  const to = Math.min(taker.most, most - (whole.least - taker.least))
+  if (from > to) throw new Error('no text of these lengths matches the `pattern`')
+  const text = `${taker.letter}{${from},${to === Infinity ? '' : to}}`
+  return pieces.map((piece) => (piece === taker ? { text, least: from, most: to } : piece))
 }
 
 /** The longest pattern that is translated. */
@@ -38,31 +81,38 @@ const escapes: Readonly<Record<string, number>> = { n: 0x0a, r: 0x0d, t: 0x09, f
 class PatternParser {
   readonly #pattern: readonly string[]
   readonly #place: PatternPlace
+  readonly #lengths: Lengths
   #at = 0
 
-  constructor(pattern: string, place: PatternPlace) {
+  constructor(pattern: string, place: PatternPlace, lengths: Lengths) {
     if (pattern.length > maxPattern) {
       throw new Error(`a pattern may have ${maxPattern} characters`)
     }
     this.#pattern = Array.from(pattern)
     this.#place = place
+    this.#lengths = lengths
   }
 
   parse(): string {
     const choices = this.#choices(true)
     if (this.#at < this.#pattern.length) throw this.#unsupported(this.#pattern[this.#at] ?? '')
-    return choices
+    return choices.text
   }
 
-  #choices(isTop: boolean): string {
+  #choices(isTop: boolean): Piece {
     const choices = [this.#sequence(isTop)]
     while (this.#skip('|')) choices.push(this.#sequence(isTop))
-    return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
+    const texts = choices.map(({ text }) => text)
+    return {
+      text: texts.length === 1 ? texts.join('') : `( ${texts.join(' | ')} )`,
+      least: Math.min(...choices.map(({ least }) => least)),
+      most: Math.max(...choices.map(({ most }) => most)),
+    }
   }
 
-  /** At the top, what is not anchored may have any text before and after it. */
-  #sequence(isTop: boolean): string {
-    const items: string[] = []
+  /** At the top of a text of JSON, what is not anchored may have any text before and after it. */
+  #sequence(isTop: boolean): Piece {
+    const items: Piece[] = []
     const isStart = this.#skip('^')
     if (isStart && !isTop) throw this.#unsupported('^')
     let isEnd = false
@@ -76,25 +126,34 @@ class PatternParser {
       }
       items.push(this.#quantified())
     }
-    const any = this.#place === 'json' ? 'char*' : '[^\\x00]*'
-    const body = items.length === 0 ? '""' : items.join(' ')
-    if (!isTop) return body
-    return [...(isStart ? [] : [any]), body, ...(isEnd ? [] : [any])].join(' ')
+    const isSearched = isTop && this.#place === 'json'
+    if (isSearched && !isStart) items.unshift(anything)
+    if (isSearched && !isEnd) items.push({ ...anything })
+    const pieces = isTop ? limited(items, this.#lengths) : items
+    const texts = pieces.map(({ text }) => text)
+    return { text: texts.length === 0 ? '""' : texts.join(' '), ...together(pieces) }
   }
 
-  #quantified(): string {
+  #quantified(): Piece {
     const atom = this.#atom()
     const range = this.#quantifier()
     if (range === null) return atom
     this.#skip('?')
-    const isOne = /^\[(?:[^\]\\]|\\.)*\]$|^"(?:[^"\\]|\\.)"$/.test(atom)
-    return `${isOne ? atom : `( ${atom} )`}${range}`
+    const isOne = /^\[(?:[^\]\\]|\\.)*\]$|^"(?:[^"\\]|\\.)"$/.test(atom.text)
+    const repeated = isOne ? atom.text : `( ${atom.text} )`
+    const [least, most] = range
+    return {
+      text: `${repeated}{${least},${most === Infinity ? '' : most}}`,
+      least: atom.least * least,
+      most: atom.most === 0 ? 0 : atom.most * most,
+      ...(atom.least === 1 && atom.most === 1 ? { letter: repeated } : {}),
+    }
   }
 
-  #quantifier(): string | null {
-    if (this.#skip('*')) return '*'
-    if (this.#skip('+')) return '+'
-    if (this.#skip('?')) return '?'
+  #quantifier(): readonly [least: number, most: number] | null {
+    if (this.#skip('*')) return [0, Infinity]
+    if (this.#skip('+')) return [1, Infinity]
+    if (this.#skip('?')) return [0, 1]
     const rest = this.#pattern.slice(this.#at).join('')
     const match = /^\{(\d+)(,(\d*))?\}/.exec(rest)
     if (match === null) return null
@@ -103,10 +162,11 @@ class PatternParser {
       throw new Error(`a pattern may repeat up to ${maxRepeats} times`)
     }
     this.#at += whole.length
-    return comma === undefined ? `{${least}}` : `{${least},${most}}`
+    if (comma === undefined) return [Number(least), Number(least)]
+    return [Number(least), most === '' ? Infinity : Number(most)]
   }
 
-  #atom(): string {
+  #atom(): Piece {
     const letter = this.#pattern[this.#at++] ?? ''
     if (letter === '(') return this.#group()
     if (letter === '[') return this.#class()
@@ -122,7 +182,7 @@ class PatternParser {
     return this.#ranges([[code, code]], false)
   }
 
-  #group(): string {
+  #group(): Piece {
     if (this.#skip('?')) {
       const kind = this.#pattern[this.#at++]
       const isNamed = kind === '<' && /[^=!]/.test(this.#pattern[this.#at] ?? '=')
@@ -131,10 +191,10 @@ class PatternParser {
     }
     const inner = this.#choices(false)
     if (!this.#skip(')')) throw new Error('a bracket of the pattern is not closed')
-    return `( ${inner} )`
+    return { ...inner, text: `( ${inner.text} )` }
   }
 
-  #class(): string {
+  #class(): Piece {
     const isNegated = this.#skip('^')
     const ranges: Range[] = []
     while (!this.#skip(']')) {
@@ -186,9 +246,13 @@ class PatternParser {
   }
 
   /** A set of letters; inside of JSON, those that have to be escaped are written so. */
-  #ranges(ranges: readonly Range[], isNegated: boolean): string {
+  #ranges(ranges: readonly Range[], isNegated: boolean): Piece {
+    return { text: this.#letters(ranges, isNegated), least: 1, most: 1 }
+  }
+
+  #letters(ranges: readonly Range[], isNegated: boolean): string {
     const inside = ranges.map(([from, to]) => rangeText(from, to)).join('')
-    if (this.#place === 'plain') return `[${isNegated ? '^' : ''}${inside}]`
+    if (this.#place === 'answer') return `[${isNegated ? '^' : ''}${inside}]`
     if (isNegated) return String.raw`[^"\\\x7F\x00-\x1F${inside}]`
     const has = (code: number): boolean => ranges.some(([from, to]) => from <= code && code <= to)
     const plain = ranges.flatMap(([from, to]) => withoutEscaped(from, to))
@@ -237,7 +301,8 @@ function withoutEscaped(from: number, to: number): readonly Range[] {
 const rangeText = (from: number, to: number): string =>
   from === to ? codeText(from) : `${codeText(from)}-${codeText(to)}`
 
-function codeText(code: number): string {
+/** A letter in a set of GBNF. */
+export function codeText(code: number): string {
   const letter = String.fromCodePoint(code)
   if (/[A-Za-z0-9 ]/.test(letter)) return letter
   if (code <= 0xff) return `\\x${code.toString(16).padStart(2, '0').toUpperCase()}`

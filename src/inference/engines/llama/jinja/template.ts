@@ -8,6 +8,7 @@ import { Interpreter } from './interpreter.ts'
 import type { Body } from './nodes.ts'
 import { parseTemplate } from './parser.ts'
 import { strftime } from './strftime.ts'
+import { namesIn, type TemplateNames } from './template-names.ts'
 import {
   Callable,
   Dict,
@@ -32,6 +33,10 @@ export class JinjaTemplate {
   constructor(source: string, now: () => Date) {
     this.#body = parseTemplate(source)
     this.#now = now
+  }
+
+  names(): TemplateNames {
+    return namesIn(this.#body, this.#globals().keys())
   }
 
   /** Throws a `TemplateError`; its `isRaised` tells whether the template raised it itself. */

@@ -4,13 +4,18 @@ import { systemClock } from '../../../../foundation/clock.ts'
 import { messageOf } from '../../../../foundation/errors.ts'
 import { strftime } from '../jinja/strftime.ts'
 import { JinjaTemplate } from '../jinja/template.ts'
+import type { TemplateNames } from '../jinja/template-names.ts'
 
 /** What a template supports; what it does not is rewritten before it is rendered. */
 export interface TemplateTraits {
   /** Without it, the text of a system message belongs into the first user message. */
   readonly hasSystemRole: boolean
+  /** Messages of one role may follow each other; without it, they are joined. */
+  readonly allowsNeighbours: boolean
   /** The template renders tools. Without it, they are described in words, and calls are text. */
   readonly knowsTools: boolean
+  /** Where it reads tools: a variable, or JSON text in the system message (Phi-4 mini). */
+  readonly toolsIn: 'variable' | 'system'
   /** It renders the calls of an assistant; without it, they are text of the assistant. */
   readonly knowsCalls: boolean
   /** The arguments of calls: as an object, or as JSON text. */
@@ -28,6 +33,8 @@ export interface ChatTemplate {
   readonly controls: readonly string[]
   /** Why it cannot render even one message; `null` if it can. */
   readonly problem: string | null
+  /** What it reads; `null` if it cannot be parsed. */
+  readonly names: TemplateNames | null
   /** Throws a `TemplateError`. */
   render(variables: TemplateVariables): string
 }
@@ -53,7 +60,7 @@ const wallTime = (): Date => new Date(systemClock.now() * 1000)
 /** Never throws: a model whose template cannot be used can still continue text. */
 export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
   const { source, bos, eos, controls, now = wallTime } = options
-  const render = createRender(source, now)
+  const { render, names } = createRender(source, now)
   const isOld = !/\btools\b/.test(source)
   const renderAll = (variables: TemplateVariables): string =>
     render({
@@ -67,6 +74,7 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
     controls,
     traits: probeTraits(renderAll),
     problem: problemOf(renderAll),
+    names,
     render: renderAll,
   }
 }
@@ -77,14 +85,18 @@ const oldVariables = ({ tools = [] }: TemplateVariables, now: Date): object => (
   datetime: strftime('%b %d %Y %H:%M:%S', now),
 })
 
-function createRender(source: string, now: () => Date): (variables: object) => string {
+function createRender(
+  source: string,
+  now: () => Date,
+): { readonly render: (variables: object) => string; readonly names: TemplateNames | null } {
   try {
     const template = new JinjaTemplate(source, now)
-    return (variables) => template.render(variables)
+    return { render: (variables) => template.render(variables), names: template.names() }
   } catch (error) {
-    return () => {
+    const render = (): never => {
       throw error
     }
+    return { render, names: null }
   }
 }
 
@@ -97,7 +109,10 @@ const argumentMark = 'argument-probe-7c3'
 const outcomeMark = 'outcome-probe-7c4'
 const toolMark = 'tool_probe_7c5'
 
+const secondMark = 'second-probe-7c6'
+
 const user = { role: 'user', content: userMark }
+const second = { role: 'user', content: secondMark }
 const tools = [
   {
     type: 'function',
@@ -143,10 +158,15 @@ function probeTraits(render: Render): TemplateTraits {
   )
   const form = forms.find(loop)
   const system = { role: 'system', content: systemMark }
+  const systemTools = { ...system, tools: JSON.stringify(tools) }
+  const rendersTools = contains({ messages: [user], tools }, toolMark)
+  const rendersOfSystem = contains({ messages: [systemTools, user] }, toolMark)
   const knowsOutcomes = form !== undefined || contains({ messages: textLoop, tools }, outcomeMark)
   return {
     hasSystemRole: contains({ messages: [system, user] }, systemMark, userMark),
-    knowsTools: knowsOutcomes && contains({ messages: [user], tools }, toolMark),
+    allowsNeighbours: contains({ messages: [user, second] }, userMark, secondMark),
+    knowsTools: knowsOutcomes && (rendersTools || rendersOfSystem),
+    toolsIn: rendersTools || !rendersOfSystem ? 'variable' : 'system',
     knowsCalls: form !== undefined,
     argumentsAs: form?.argumentsAs ?? 'object',
     callIds: form?.callIds ?? 'any',

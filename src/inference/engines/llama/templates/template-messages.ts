@@ -23,10 +23,14 @@ export function callableTools(input: GenerationInput): readonly ToolDefinition[]
 /** The messages, such that a template with these traits renders all of them. */
 export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly ChatMessage[] {
   let { messages } = chat
-  if (!traits.knowsTools) messages = joinNeighbours(withDescribedTools(chat).map(toPlainRole))
+  if (!traits.knowsTools) messages = withDescribedTools(chat).map(toPlainRole)
   else if (!traits.knowsCalls) messages = messages.map(withWrittenCalls)
   else if (!traits.allowsParallelCalls) messages = messages.flatMap(separateCalls(messages))
-  if (!traits.hasSystemRole) messages = joinNeighbours(withoutSystem(messages))
+  if (!traits.hasSystemRole) messages = withoutSystem(messages)
+  if (traits.knowsTools && traits.toolsIn === 'system' && callableTools(chat).length > 0) {
+    messages = withSystem(messages)
+  }
+  if (!traits.allowsNeighbours) messages = joinNeighbours(messages)
   return traits.callIds === 'nine' ? messages.map(withNineLetterIds) : messages
 }
 
@@ -67,7 +71,7 @@ function withWrittenCalls(message: ChatMessage): ChatMessage {
   return { role, content: [content, ...calls].filter((text) => text !== '').join('\n') }
 }
 
-/** Messages of one role that follow each other become one: templates want roles to alternate. */
+/** Messages of one role that follow each other become one, for templates that refuse them. */
 function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const joined: ChatMessage[] = []
   for (const message of messages) {
@@ -78,6 +82,12 @@ function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[
     else joined[joined.length - 1] = { ...last, content: `${last.content}\n\n${message.content}` }
   }
   return joined
+}
+
+/** Begins with a system message, which the template looks for tools in. */
+function withSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+  const [head] = messages
+  return head?.role === 'system' ? messages : [{ role: 'system', content: '' }, ...messages]
 }
 
 /** The text of system messages stands at the beginning of the first user message. */

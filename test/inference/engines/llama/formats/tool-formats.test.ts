@@ -1,8 +1,11 @@
 import { readFileSync } from 'node:fs'
+import { isDeepStrictEqual } from 'node:util'
 import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../../../../src/foundation/clock.ts'
 import {
   OutputParser,
   type OutputParserOptions,
+  type OutputPiece,
 } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
 import { readingOf } from '../../../../../src/inference/engines/llama/formats/output-reading.ts'
 import { reasoningMarksOf } from '../../../../../src/inference/engines/llama/formats/reasoning.ts'
@@ -10,7 +13,20 @@ import {
   forcedFormat,
   toolFormatOf,
 } from '../../../../../src/inference/engines/llama/formats/tool-formats.ts'
+import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
+import type { PlainEnd } from '../../../../../src/inference/engines/llama/protocol.ts'
 import type { Vocabulary } from '../../../../../src/inference/engines/llama/runtime.ts'
+import { StepLoop } from '../../../../../src/inference/engines/llama/step-loop.ts'
+import type {
+  GenerationDelta,
+  GenerationInput,
+} from '../../../../../src/inference/generation/inference-engine.ts'
+import { toRequest } from '../../generation.ts'
+import { FakeRuntime } from '../fake-runtime.ts'
+import { readTemplates } from '../templates/bundle-templates.ts'
+import { templateOf } from '../templates/template-of.ts'
+
+type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
 const tools = [
   {
@@ -36,16 +52,19 @@ function read(
   isCut = false,
 ): Read {
   const parser = new OutputParser({ format: null, tools, reasoning: null, ...options })
+  return collect([...pieces.map((one) => parser.push(one)), parser.end(isCut)])
+}
+
+function collect(pieces: readonly OutputPiece[]): Read {
   const calls: { name: string; arguments: string }[] = []
   let text = ''
   let reasoning = ''
-  for (const piece of [...pieces.map((one) => parser.push(one)), parser.end(isCut)]) {
+  for (const piece of pieces) {
     text += piece.text
     reasoning += piece.reasoning
     for (const { index, id, name, arguments: more } of piece.calls) {
       if (name !== undefined) {
-        expect(id).toBeTypeOf('string')
-        expect(index).toBe(calls.length)
+        if (id === undefined || index !== calls.length) throw new Error('a call without its place')
         calls.push({ name, arguments: '' })
       }
       const call = calls[index]
@@ -65,8 +84,12 @@ const rome = '{"city": "Rome", "days": 2, "deep": {"x": [1, "}"]}}'
 const romeValue = { city: 'Rome', days: 2, deep: { x: [1, '}'] } }
 
 interface Family {
-  /** Texts of its template, by which it is recognised. */
-  readonly template: string
+  /** The name of the format that is chosen. */
+  readonly format: string
+  /** Templates of its models, among those that llama.cpp has. */
+  readonly templates?: readonly string[]
+  /** Where llama.cpp has none: one that reads tools as the real one does. */
+  readonly template?: string
   readonly one: string
   readonly two: string
   /** Text may stand before calls, and after them. Default both. */
@@ -78,80 +101,125 @@ const families = JSON.parse(
   readFileSync(new URL('families.json', import.meta.url), 'utf8'),
 ) as Readonly<Record<string, Family>>
 
-const formatOf = ({ template }: Family) => ({ format: toolFormatOf(template) })
+const sources = readTemplates()
 
-describe('parallel_tool_calls: false', () => {
-  const vocabulary = { tokenize: () => [] } as unknown as Vocabulary
-  const parserOf = (parallelToolCalls: boolean) =>
-    readingOf({
-      input: { kind: 'chat', messages: [], tools, toolChoice: 'auto', parallelToolCalls },
-      hasGrammar: false,
-      template: null,
-      prompt: '',
-      vocabulary,
-    }).parser
+const cases = Object.entries(families).flatMap(([title, family]) =>
+  (family.templates ?? [null]).map((name) => {
+    const source = name === null ? family.template : sources.get(name)
+    if (source === undefined) throw new Error(`there is no template ${name}`)
+    return { title: name === null ? title : `${title}, ${name}`, family, source }
+  }),
+)
 
-  it('one call is asked of the parser', () => {
-    expect(parserOf(false)?.maxCalls).toBe(1)
-    expect(parserOf(true)?.maxCalls).toBeUndefined()
+const messages = [{ role: 'user', content: 'How is the weather?' }] as const
+const vocabulary = { tokenize: () => [] } as unknown as Vocabulary
+
+/** How the engine reads the output of a model that has this template. */
+function readingBy(source: string, more: Partial<Chat> = {}, hasGrammar = false) {
+  const template = templateOf(source)
+  const input = { kind: 'chat', messages, tools, ...more } as const
+  const prompt = renderPrompt(input, template, hasGrammar).pieces.join('')
+  const { parser } = readingOf({ input, template, prompt, hasGrammar, vocabulary })
+  if (parser === null) throw new Error('the output is not read')
+  return parser
+}
+
+/** What the loop of the engine tells of an output, token by token. */
+async function generated(source: string, output: string): Promise<Read> {
+  const deltas: GenerationDelta[] = []
+  const ended = Promise.withResolvers<PlainEnd>()
+  const runtime = new FakeRuntime({
+    slots: 1,
+    batchSize: 100_000,
+    contextLength: 100_000,
+    template: templateOf(source),
+    say: () => output,
   })
-
-  it.each(Object.entries(families))('%s: of two calls the first is told', (_, family) => {
-    const { calls } = parsed(read([family.two], { ...formatOf(family), maxCalls: 1 }))
-    const all = parsed(read([family.two], formatOf(family)))
-    expect(all.calls.length).toBeGreaterThan(1)
-    expect(calls).toEqual(all.calls.slice(0, 1))
+  const loop = new StepLoop({
+    runtime,
+    clock: systemClock,
+    stepped: () => undefined,
+    report({ delta, end }) {
+      if (delta !== undefined) deltas.push(delta)
+      if (end !== undefined) ended.resolve(end)
+    },
   })
-})
+  loop.add([toRequest({ kind: 'chat', messages, tools }, { maxTokens: 10_000 })])
+  expect(await ended.promise).toMatchObject({ kind: 'done', finishReason: 'tool_calls' })
+  return collect(
+    deltas.map(({ text, toolCallPieces = [], fields }) => ({
+      text,
+      reasoning: (fields?.message?.['reasoning_content'] ?? '') as string,
+      calls: toolCallPieces,
+    })),
+  )
+}
 
-describe.each(Object.entries(families))('tool calls of %s', (_, family) => {
+/** All at which a text can be cut. */
+const positions = (text: string): number[] => Array.from({ length: text.length + 1 }, (_, at) => at)
+
+describe.each(cases)('tool calls of $title', ({ family, source }) => {
   const { one, two, around } = family
-  const options = formatOf(family)
+  const options = readingBy(source)
+  // Some templates begin an answer with reasoning.
+  const thinks = options.isReasoning === true
+  const start = thinks ? `Hm.${options.reasoning?.close}\n\n` : ''
+  const reasoning = thinks ? 'Hm.' : ''
+  const weatherCall = ['weather', romeValue]
+  const nowCall = ['now', {}]
+
+  it('the format is chosen by the template', () => {
+    expect(options.format?.name).toBe(family.format)
+  })
+
+  it('the loop of the engine tells what the parser does', async () => {
+    const found = await generated(source, start + two)
+    expect(parsed(found)).toEqual({ text: '', reasoning, calls: [weatherCall, nowCall] })
+  })
 
   it('one call, whole and letter by letter', () => {
-    const whole = read([one], options)
-    const calls = [['weather', romeValue]]
-    expect(parsed(whole)).toEqual({ text: '', reasoning: '', calls })
-    expect(read(Array.from(one), options)).toEqual(whole)
+    const whole = read([start + one], options)
+    expect(parsed(whole)).toEqual({ text: '', reasoning, calls: [weatherCall] })
+    expect(read(Array.from(start + one), options)).toEqual(whole)
   })
 
   it('two calls, cut at every letter', () => {
-    const whole = read([two], options)
-    const calls = [
-      ['weather', romeValue],
-      ['now', {}],
-    ]
-    expect(parsed(whole)).toEqual({ text: '', reasoning: '', calls })
-    for (let at = 0; at <= two.length; at++) {
-      expect(read([two.slice(0, at), two.slice(at)], options), two.slice(0, at)).toEqual(whole)
-    }
+    const output = start + two
+    const whole = read([output], options)
+    expect(parsed(whole)).toEqual({ text: '', reasoning, calls: [weatherCall, nowCall] })
+    const differing = positions(output).filter((at) => {
+      const pieces = [output.slice(0, at), output.slice(at)]
+      return !isDeepStrictEqual(read(pieces, options), whole)
+    })
+    expect(differing).toEqual([])
+  })
+
+  it('of two calls the first is told where parallel_tool_calls is false', () => {
+    const single = readingBy(source, { parallelToolCalls: false })
+    expect(parsed(read([start + two], single)).calls).toEqual([weatherCall])
   })
 
   it('truncated at every letter: what came of the arguments, and no more', () => {
-    const full = read([one], options).calls[0]?.arguments ?? ''
-    for (let at = 0; at <= one.length; at++) {
-      const { calls } = read(Array.from(one.slice(0, at)), options, true)
-      expect(calls.length).toBeLessThanOrEqual(1)
-      const [call] = calls
-      if (call !== undefined) expect(full.startsWith(call.arguments), call.arguments).toBe(true)
-    }
+    const full = read([start + one], options).calls[0]?.arguments ?? ''
+    const differing = positions(one).filter((at) => {
+      const { calls } = read(Array.from(start + one.slice(0, at)), options, true)
+      return calls.length > 1 || !full.startsWith(calls[0]?.arguments ?? '')
+    })
+    expect(differing).toEqual([])
   })
 
   if (around !== 'none')
     it('text before a call is content', () => {
-      const before = `I look it up.\n\n${one}`
-      const calls = [['weather', romeValue]]
-      expect(parsed(read(Array.from(before), options))).toMatchObject({
-        text: 'I look it up.',
-        calls,
-      })
+      const before = `${start}I look it up.\n\n${one}`
+      const found = parsed(read(Array.from(before), options))
+      expect(found).toEqual({ text: 'I look it up.', reasoning, calls: [weatherCall] })
     })
 
   if (around === undefined)
     it('text after a call is content', () => {
-      const calls = [['weather', romeValue]]
-      const after = read(Array.from(`${one}\nDone.`), options)
-      expect(parsed(after)).toMatchObject({ text: expect.stringContaining('Done.'), calls })
+      const after = parsed(read(Array.from(`${start}${one}\nDone.`), options))
+      const text = expect.stringContaining('Done.')
+      expect(after).toEqual({ text, reasoning, calls: [weatherCall] })
     })
 
   it('text without a call stays as it is', () => {
@@ -161,17 +229,72 @@ describe.each(Object.entries(families))('tool calls of %s', (_, family) => {
       '{"name": "other"}',
       '<t',
     ]) {
-      expect(read(Array.from(text), options)).toEqual({ text, reasoning: '', calls: [] })
+      const wanted = { text: thinks ? text.trimStart() : text, reasoning, calls: [] }
+      expect(read(Array.from(start + text), options)).toEqual(wanted)
     }
   })
 
   if (around === undefined)
     it('a call of a tool that does not exist is text', () => {
       const other = one.replaceAll('weather', 'forecast')
-      const { text, calls } = read(Array.from(other), options)
-      expect(calls).toEqual([])
-      expect(text).toBe(other)
+      const found = read(Array.from(start + other), options)
+      expect(found).toEqual({ text: other, reasoning, calls: [] })
     })
+})
+
+describe('ids of calls', () => {
+  const nemo = sources.get('mistralai-Mistral-Nemo-Instruct-2407') ?? ''
+  const devstral = sources.get('unsloth-mistral-Devstral-Small-2507') ?? ''
+  const kimi = sources.get('Kimi-K2-Instruct') ?? ''
+  const llama = sources.get('meta-llama-Llama-3.1-8B-Instruct') ?? ''
+  const nine = /^[a-zA-Z0-9]{9}$/
+  const idOf = (options: OutputParserOptions, output: string): string | undefined => {
+    const parser = new OutputParser(options)
+    return [parser.push(output), parser.end(false)].flatMap(({ calls }) => calls)[0]?.id
+  }
+  const json = '{"name": "now", "arguments": {}}'
+
+  it.each([
+    ['Mistral Nemo', nemo, `[TOOL_CALLS][${json}]`, nine],
+    ['Devstral', devstral, '[TOOL_CALLS]now[ARGS]{}', nine],
+    ['Llama 3.1', llama, '{"name": "now", "parameters": {}}', /^call_\w{24}$/],
+  ])('%s', (_, source, output, form) => {
+    const first = idOf(readingBy(source), output)
+    expect(first).toMatch(form)
+    expect(idOf(readingBy(source), output)).not.toBe(first)
+  })
+
+  it.each([
+    ['Mistral Nemo', nemo, nine],
+    ['Devstral', devstral, nine],
+    ['Kimi K2', kimi, /^functions\.now:0$/],
+    ['Llama 3.1', llama, /^call_\w{24}$/],
+  ])('of a forced call: %s', (_, source, form) => {
+    const forced = readingBy(source, { toolChoice: 'required' }, true)
+    expect(idOf(forced, json)).toMatch(form)
+  })
+})
+
+describe('a model that is told in words how to call', () => {
+  const r1 = sources.get('deepseek-ai-DeepSeek-R1-Distill-Llama-8B') ?? ''
+
+  it('may do as it is told, or call as its family does', () => {
+    const options = readingBy(r1)
+    const calls = [{ name: 'now', arguments: '{}' }]
+    for (const output of [
+      '{"name": "now", "arguments": {}}',
+      '```json\n{"name": "now", "arguments": {}}\n```',
+      '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```' +
+        '<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ]) {
+      const found = read(Array.from(`Hm.</think>\n\n${output}`), options)
+      expect(found).toEqual({ text: '', reasoning: 'Hm.', calls })
+    }
+  })
+
+  it('its control tokens are read as texts', () => {
+    expect(readingBy(r1).format?.marks).toContain('<｜tool▁calls▁begin｜>')
+  })
 })
 
 describe('reasoning', () => {
@@ -241,7 +364,20 @@ describe('a forced call', () => {
       expect(alone).toMatchObject({ text: '', calls: [{ name: 'weather' }] })
       expect(rome.startsWith(alone.calls[0]?.arguments ?? '?')).toBe(true)
       const oneOfTwo = read(given, { format: forcedFormat(tools) }, true)
-      expect(oneOfTwo.text).toBe('')
+      // Known from the first letter of its name on.
+      const isKnown = at > '{"name":"'.length
+      expect(oneOfTwo).toMatchObject({ text: '', calls: isKnown ? [{ name: 'weather' }] : [] })
     }
+  })
+
+  it('that is cut off has no name as long as several tools begin like that', () => {
+    const several = ['get', 'get_time'].map((name) => ({ name }))
+    const namesOf = (output: string) => {
+      const options = { tools: several, format: forcedFormat(several) }
+      return read(Array.from(output), options, true).calls.map(({ name }) => name)
+    }
+    expect(namesOf('{"name":"get')).toEqual([])
+    expect(namesOf('{"name":"get"')).toEqual(['get'])
+    expect(namesOf('{"name": "get_')).toEqual(['get_time'])
   })
 })

@@ -18,9 +18,14 @@ const schema = (properties: Record<string, object>): OutputFormat => ({
   schema: { type: 'object', properties, required: Object.keys(properties) },
 })
 
+const requires = (name: string) => ({ properties: { [name]: { const: 1 } }, required: [name] })
+
 describe('llama engine: an output that must match', () => {
   it.each<[OutputFormat, RegExp]>([
     [{ kind: 'regex', pattern: '^[a-f]{3}-\\d{2}$' }, /^[a-f]{3}-\d{2}$/],
+    [{ kind: 'regex', pattern: '[A-F]{2}\\d{3}' }, /^[A-F]{2}\d{3}$/],
+    [{ kind: 'regex', pattern: 'a{3}|^b{2}|c{4}$' }, /^(?:aaa|bb|cccc)$/],
+    [{ kind: 'regex', pattern: '[a-c]{2,6}@[a-c]{2}\\.com\\n' }, /^[a-c]{2,6}@[a-c]{2}\.com\n$/],
     [{ kind: 'choice', choices: ['yes', 'no "or"', 'a\\b'] }, /^(?:yes|no "or"|a\\b)$/],
     [{ kind: 'grammar', grammar: 'root ::= "x" [0-9]{2} | "y"' }, /^(?:x\d{2}|y)$/],
     [schema({ age: { type: 'integer', minimum: 18, maximum: 21 } }), /:\s*(?:18|19|20|21)\s*\}$/],
@@ -30,6 +35,28 @@ describe('llama engine: an output that must match', () => {
     ],
     [schema({ code: { type: 'string', pattern: '^[A-Z]{2}$' } }), /"[A-Z]{2}"\s*\}$/],
     [schema({ day: { type: 'string', format: 'date' } }), /"\d{4}-[01]\d-[0-2]\d"\s*\}$/],
+    [
+      schema({ pair: { items: [{ const: 1 }, { type: 'boolean' }], additionalItems: false } }),
+      /\[\s*1,\s*(?:true|false)\s*\]\s*\}$/,
+    ],
+    [
+      {
+        kind: 'json_schema',
+        schema: { allOf: [{ $ref: '#/$defs/a' }, requires('b')], $defs: { a: requires('a') } },
+      },
+      /^\{\s*"a":\s*1,\s*"b":\s*1\s*\}$/,
+    ],
+    [
+      {
+        kind: 'json_schema',
+        schema: { ...requires('a'), additionalProperties: { const: 2 }, maxProperties: 2 },
+      },
+      /^\{\s*"a":\s*1(?:,\s*"(?!a")(?:[^"\\]|\\.)*":\s*2)?\s*\}$/,
+    ],
+    [
+      schema({ to: { type: 'string', format: 'email', maxLength: 24 } }),
+      /"[^"@]{1,8}@[^"@]+"\s*\}$/,
+    ],
   ])('%j', async (format, wanted) => {
     for (const seed of [1, 2, 3]) {
       const { text, end } = await generate(format, seed)

@@ -1,15 +1,9 @@
-/** Jinja itself, in Python, and the chat templates that llama.cpp's sources contain. */
+/** Jinja itself, in Python. */
 
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const script = fileURLToPath(new URL('reference.py', import.meta.url))
-const bundle = fileURLToPath(
-  new URL('../../../../../node_modules/node-llama-cpp/llama/gitRelease.bundle', import.meta.url),
-)
 
 /** A Python that has Jinja: Debian's package python3-jinja2, or any other. */
 const python = ['/usr/bin/python3', 'python3'].find(
@@ -30,20 +24,4 @@ export function renderWithJinja(renders: readonly (readonly [string, object])[])
   const maxBuffer = 256 * 1024 * 1024
   const text = execFileSync(python ?? '', [script], { input, encoding: 'utf8', maxBuffer })
   return JSON.parse(text) as Outcome[]
-}
-
-/** By file name. */
-export function readTemplates(): ReadonlyMap<string, string> {
-  const folder = mkdtempSync(join(tmpdir(), 'tutti-templates-'))
-  const git = (...args: readonly string[]): void =>
-    void execFileSync('git', ['-C', folder, ...args], { stdio: 'pipe' })
-  try {
-    git('clone', '-q', '--no-checkout', bundle, '.')
-    git('checkout', '-q', 'HEAD', '--', 'models/templates')
-    const files = join(folder, 'models', 'templates')
-    const names = readdirSync(files).filter((name) => name.endsWith('.jinja'))
-    return new Map(names.map((name) => [name, readFileSync(join(files, name), 'utf8')]))
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
 }

@@ -1,7 +1,11 @@
-import { describe, expect, it } from 'vitest'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { GenerationInput } from '../../../../../src/inference/generation/inference-engine.ts'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
-import { useEngine, useTinyModel } from '../open-engine.ts'
+import { writeTinyModel } from '../../tiny-model.ts'
+import { createEngine, useEngine, useTinyModel } from '../open-engine.ts'
 
 /** Opens the reasoning itself, unless it is told not to. */
 const tiny = useTinyModel(
@@ -19,6 +23,20 @@ async function ask(more: Partial<Extract<GenerationInput, { kind: 'chat' }>>, sa
   const thoughts = listener.deltas.map(({ fields }) => fields?.message?.['reasoning_content'] ?? '')
   return { text: listener.textOf(), reasoning: thoughts.join(''), end: listener.ends[0] }
 }
+
+it.each([
+  ['{{ messages[0].content }}', false],
+  ["{{ messages[0].content }}{{ messages[0]['reasoning_content'] }}", true],
+  ['{{ messages[0].content }}{{ messages[0].reasoning_content }}', true],
+])('whether thoughts of earlier answers are read: %s', async (template, isRead) => {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-thoughts-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  const reading = createEngine(writeTinyModel(folder, template))
+  onTestFinished(() => reading.close())
+  const { fields } = await reading.start()
+  expect(fields).toContain('chat_template_kwargs')
+  expect(fields?.includes('messages.reasoning_content')).toBe(isRead)
+})
 
 describe('llama engine: a template that opens the reasoning', () => {
   it('the answer begins with reasoning', async () => {
@@ -46,8 +64,20 @@ describe('llama engine: a template that opens the reasoning', () => {
     const { end } = await ask({ templateArguments: { think_harder: true } })
     expect(end).toMatchObject({
       kind: 'failed',
-      error: { refusal: { status: 400, param: 'chat_template_kwargs.think_harder' } },
+      error: {
+        refusal: {
+          status: 400,
+          param: 'chat_template_kwargs.think_harder',
+          code: 'unsupported_parameter',
+        },
+      },
     })
+    // Words of the text, members of messages and functions are no variables.
+    for (const name of ['think', 'content', 'raise_exception']) {
+      const { end: other } = await ask({ templateArguments: { [name]: true } })
+      const param = `chat_template_kwargs.${name}`
+      expect(other).toMatchObject({ kind: 'failed', error: { refusal: { param } } })
+    }
     const reserved = await ask({ templateArguments: { messages: [] } })
     expect(reserved.end).toMatchObject({ kind: 'failed' })
   })

