@@ -22,7 +22,7 @@ import { type RunningCommand, runHere, startCommand } from '../cli/run-command.t
 import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
-import { freePort } from './restartable-server.ts'
+import { freePort } from '../free-port.ts'
 import { token } from './test-token.ts'
 
 const sharedServer = sharedTestCluster()

@@ -13,7 +13,8 @@ import { startAgentHere, startAgentOf } from './agents.ts'
 import { createCertificates } from './certificates.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { createJwtAccess } from './jwt-access.ts'
-import { freePort, RestartableServer, type ServerOptions } from './restartable-server.ts'
+import { freePort } from '../free-port.ts'
+import { RestartableServer, type ServerOptions } from './restartable-server.ts'
 import { token } from './test-token.ts'
 
 async function startServer(options: ServerOptions): Promise<RestartableServer> {

@@ -8,7 +8,8 @@ import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentHere, startAgentOf } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
-import { freePort, RestartableServer } from './restartable-server.ts'
+import { freePort } from '../free-port.ts'
+import { RestartableServer } from './restartable-server.ts'
 import { token } from './test-token.ts'
 
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')

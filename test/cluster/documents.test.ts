@@ -14,7 +14,8 @@ import { runHere } from '../cli/run-command.ts'
 import { startAgentOf, startTestCluster } from './agents.ts'
 import { createCertificates } from './certificates.ts'
 import { echo } from './fixtures/value-tasks.ts'
-import { freePort, RestartableServer } from './restartable-server.ts'
+import { freePort } from '../free-port.ts'
+import { RestartableServer } from './restartable-server.ts'
 import { token } from './test-token.ts'
 
 const root = fileURLToPath(new URL('../../', import.meta.url))

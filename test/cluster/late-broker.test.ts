@@ -4,7 +4,8 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { echo } from '../../src/testing/contract-tasks.ts'
 import { startAgentOf } from './agents.ts'
-import { freePort, RestartableServer } from './restartable-server.ts'
+import { freePort } from '../free-port.ts'
+import { RestartableServer } from './restartable-server.ts'
 import { token } from './test-token.ts'
 
 it('a session first used while the broker is down runs its tasks when it is back', async () => {

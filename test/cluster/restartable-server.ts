@@ -1,22 +1,15 @@
 /** A nats-server of a test: its own port, store and configuration. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { findNatsServer } from '../../src/cluster/broker/nats-program.ts'
 import { eventually } from '../eventually.ts'
 import { token } from './test-token.ts'
-
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise<void>((resolve) => server.close(() => resolve()))
-  return typeof address === 'object' && address !== null ? address.port : 0
-}
 
 export interface ServerOptions {
   readonly host?: string
@@ -63,10 +56,13 @@ export class RestartableServer {
   }
 
   async start(): Promise<void> {
-    this.#child = spawn(findNatsServer(), ['-c', join(this.folder, 'server.conf')], {
-      stdio: 'ignore',
+    const configuration = join(this.folder, 'server.conf')
+    const child = spawn(findNatsServer(), ['-c', configuration], { stdio: 'ignore' })
+    this.#child = child
+    const ended = once(child, 'exit').then(([code]) => {
+      throw new Error(`nats-server at port ${this.port} ended with ${code} before it was ready`)
     })
-    await eventually(
+    const listening = eventually(
       () =>
         new Promise<void>((resolve, reject) => {
           const socket = connect(this.port, this.host, () => {
@@ -76,6 +72,7 @@ export class RestartableServer {
           socket.on('error', reject)
         }),
     )
+    await Promise.race([listening, ended])
   }
 
   async kill(): Promise<void> {

@@ -9,7 +9,8 @@ import { type RunningCommand, startCommand, startProgram } from '../cli/run-comm
 import { eventually } from '../eventually.ts'
 import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
-import { freePort, RestartableServer } from './restartable-server.ts'
+import { freePort } from '../free-port.ts'
+import { RestartableServer } from './restartable-server.ts'
 import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 

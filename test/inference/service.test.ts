@@ -1,21 +1,11 @@
 import { writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
-import { once } from 'node:events'
 import { lookup } from 'node:dns/promises'
 import { hostname } from 'node:os'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { isLoopbackHost } from '../../src/foundation/options.ts'
 import { InferenceBackend } from '../../src/inference/inference-backend.ts'
+import { freePort } from '../free-port.ts'
 import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as { readonly port: number }
-  server.close()
-  await once(server, 'close')
-  return port
-}
 
 describe('the server of an inference backend', () => {
   it('has the base address http://<hostname>:<port> where that name leads to it', async () => {

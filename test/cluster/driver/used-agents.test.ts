@@ -9,7 +9,8 @@ import { answerAsOwner } from '../../../src/cluster/wire/owner-question.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { processLog } from '../../../src/foundation/log.ts'
-import { freePort, RestartableServer } from '../restartable-server.ts'
+import { freePort } from '../../free-port.ts'
+import { RestartableServer } from '../restartable-server.ts'
 import { runOf, token, useOf } from '../test-token.ts'
 
 const use = useOf('noted')
