@@ -91,7 +91,15 @@ describe('InferenceBackend.fromConfig', () => {
   })
 
   it.each([
-    [{ required: { model_nam: 'x' } }, /model_nam: unknown key, did you mean model_name/],
+    [
+      { required: { model_nam: 'x' } },
+      /^required\.model_nam: unknown key, did you mean model_name/,
+    ],
+    [
+      { ...sections, guardrails: { rules: [{ id: 'a', patern: 'x' }] } },
+      /^guardrails\.rules\[0\]\.patern: unknown key, did you mean pattern/m,
+    ],
+    [{ ...sections, llmm: {} }, /^llmm: unknown key, did you mean llm/],
     [{ ...sections, llm: { top_p: 5 } }, /llm\.top_p: expected a number.*got 5/],
     [{ engine: { kind: 'echo' } }, /required\.model_name: missing/],
   ])('names what is wrong in the object %j', async (source, message) => {

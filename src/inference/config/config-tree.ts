@@ -161,7 +161,8 @@ export class ConfigProblems {
         return this.add(locate(root, parent)?.keyPosition ?? startOfFile, missingText(parent, key))
       case 'unknown_key': {
         const text = explain(path, problem.nearest) ?? unknownText(problem.nearest, problem.known)
-        return this.add(locate(root, path)?.keyPosition ?? startOfFile, `${showKey(key)}: ${text}`)
+        const position = locate(root, path)?.keyPosition ?? startOfFile
+        return this.add(position, `${this.#nameOf(parent, key)}: ${text}`)
       }
       case 'invalid_key': {
         const text = `${pathText(parent)}: expected ${problem.expected} as key`
@@ -189,6 +190,11 @@ export class ConfigProblems {
       code: 'ConfigError',
       field: fieldOfSource[this.#source.kind],
     })
+  }
+
+  /** A file has a line and a column for an unknown key; without them the path says where it is. */
+  #nameOf(parent: Path, key: string): string {
+    return this.#source.kind === 'file' ? showKey(key) : pathText([...parent, showKey(key)])
   }
 
   #toLine({
