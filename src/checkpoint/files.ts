@@ -103,7 +103,8 @@ export class GroupCommit {
 
 /** How many file names of one second are tried. */
 const mostNames = 1000
-const flags =
+/** For a file that must not exist yet, nor be reached through a link. */
+export const newFileFlags =
   constants.O_CREAT |
   constants.O_EXCL |
   constants.O_APPEND |
@@ -135,7 +136,7 @@ export function createCheckpointFile(
   for (let count = 1; count <= mostNames; count++) {
     const path = `${stem}${count === 1 ? '' : `-${count}`}.telemetry.jsonl`
     try {
-      return { fd: files.open(path, flags, 0o644), path }
+      return { fd: files.open(path, newFileFlags, 0o644), path }
     } catch (error) {
       if (errnoOf(error) !== 'EEXIST') throw checkpointFailure('open the record', path, error)
     }

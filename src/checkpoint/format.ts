@@ -1,23 +1,15 @@
 /** The format of a checkpoint: how lines are written and parsed. The only file with the keys. */
 
-import type { BaseEvent } from '../events/event.ts'
+import type { BaseEvent, BaseFields } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 
 /** An attribute of SessionStarted; a reader of another major version should refuse the file. */
 export const checkpointFormat = 'tutti-telemetry/1'
 
 /** An event with the ids of the span it belongs to. */
-export interface EventLine {
+export interface EventLine extends BaseFields {
   readonly section: 'event'
-  readonly event_id: string
   readonly event_type: string
-  readonly event_time: number
-  readonly emit_time: number
-  readonly session_id: string
-  readonly backend: string
-  readonly task_id: string | null
-  readonly node_id: string | null
-  readonly attributes: JsonObject
   readonly trace_id: string
   readonly span_id: string
   /** An alias of `event_type`. */

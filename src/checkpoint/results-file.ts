@@ -4,10 +4,15 @@
  */
 
 import { hash } from 'node:crypto'
-import { constants } from 'node:fs'
 import { errnoOf, messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
-import { checkpointFailure, type FileOperations, GroupCommit, writeSome } from './files.ts'
+import {
+  checkpointFailure,
+  type FileOperations,
+  GroupCommit,
+  newFileFlags,
+  writeSome,
+} from './files.ts'
 import { toBytes } from './kept-value.ts'
 
 /** The first line of the file: `id` is that of its record, so that no other's is taken. */
@@ -48,13 +53,6 @@ export interface ResultsFileOptions {
   readonly durability: 'os' | 'fsync'
 }
 
-const flags =
-  constants.O_CREAT |
-  constants.O_EXCL |
-  constants.O_APPEND |
-  constants.O_WRONLY |
-  constants.O_NOFOLLOW
-
 export class ResultsFile {
   readonly #options: ResultsFileOptions
   readonly #path: string
@@ -73,7 +71,7 @@ export class ResultsFile {
     this.#path = resultsPathOf(options.record)
     const { files } = options
     try {
-      this.#fd = files.open(this.#path, flags, 0o600)
+      this.#fd = files.open(this.#path, newFileFlags, 0o600)
     } catch (error) {
       throw checkpointFailure('open the file of results', this.#path, error)
     }

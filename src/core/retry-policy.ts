@@ -4,6 +4,7 @@ import { messageOf } from '../foundation/errors.ts'
 import { randomFraction } from '../foundation/ids.ts'
 import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
+import { backOffDelay } from '../runtime/back-off.ts'
 import type { RetryPolicy } from '../tasks/retries.ts'
 import type { Entry } from './entry.ts'
 
@@ -65,8 +66,7 @@ export function delayAfter(
   attempt: number,
   random: () => number,
 ): number {
-  if (delaySeconds === 0) return 0
-  const delay = Math.min(maxDelaySeconds, delaySeconds * factor ** (attempt - 1))
+  const delay = backOffDelay(attempt, { first: delaySeconds, max: maxDelaySeconds, factor })
   if (jitter === 0) return delay
   return Math.min(maxDelaySeconds, delay * (1 + jitter * (2 * random() - 1)))
 }

@@ -8,6 +8,14 @@ export interface BackOffOptions {
   readonly giveUpAfter?: number
 }
 
+/** The delay after so many failures in a row: the first one, then `factor` times the one before. */
+export function backOffDelay(
+  failures: number,
+  { first, max, factor = 2 }: { readonly first: number; readonly max: number; factor?: number },
+): number {
+  return failures === 0 || first === 0 ? 0 : Math.min(max, first * factor ** (failures - 1))
+}
+
 /** Times are those of `Clock.monotonicMs()`. */
 export class BackOff {
   readonly #options: BackOffOptions
@@ -31,7 +39,8 @@ export class BackOff {
   /** An attempt failed. Returns the delay before the next one. */
   fail(nowMs: number, error?: unknown): number {
     const { firstDelayMs, maxDelayMs } = this.#options
-    const delayMs = Math.min(maxDelayMs, firstDelayMs * 2 ** this.#failures++)
+    this.#failures++
+    const delayMs = backOffDelay(this.#failures, { first: firstDelayMs, max: maxDelayMs })
     this.#notBeforeMs = nowMs + delayMs
     this.#lastError = error
     return delayMs
@@ -65,6 +74,8 @@ export class PacedStarts {
   #failures = 0
   /** Grows with each failure of a start that was made after the last delay began. */
   #round = 0
+  /** Such failures since the last success. */
+  #delays = 0
   #delayMs = 0
   #notBeforeMs = -Infinity
   #lastError: unknown
@@ -104,7 +115,8 @@ export class PacedStarts {
     this.#lastError = error
     if (round !== this.#round) return false
     this.#round++
-    this.#delayMs = Math.min(maxDelayMs, Math.max(firstDelayMs, this.#delayMs * 2))
+    this.#delays++
+    this.#delayMs = backOffDelay(this.#delays, { first: firstDelayMs, max: maxDelayMs })
     this.#notBeforeMs = nowMs + this.#delayMs
     return true
   }
@@ -114,6 +126,7 @@ export class PacedStarts {
     if (this.#failures === 0) return false
     this.#failures = 0
     this.#round++
+    this.#delays = 0
     this.#delayMs = 0
     this.#notBeforeMs = -Infinity
     this.#lastError = undefined

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { BackOff } from '../../src/runtime/back-off.ts'
+import { BackOff, backOffDelay, PacedStarts } from '../../src/runtime/back-off.ts'
 
 const open = () => new BackOff({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfter: 3 })
 
@@ -33,5 +33,42 @@ describe('BackOff', () => {
     const backOff = new BackOff({ firstDelayMs: 1, maxDelayMs: 10 })
     for (let failure = 0; failure < 2000; failure++) backOff.fail(0)
     expect([backOff.hasGivenUp(0), backOff.delayMs(0)]).toEqual([false, 10])
+  })
+})
+
+it('backOffDelay: no failure has no delay, and none grows beyond the longest', () => {
+  const delays = [0, 1, 2, 3, 4].map((failures) => backOffDelay(failures, { first: 3, max: 20 }))
+  expect(delays).toEqual([0, 3, 6, 12, 20])
+  expect(backOffDelay(3, { first: 2, max: 100, factor: 3 })).toBe(18)
+  expect(backOffDelay(5000, { first: 0, max: 10 })).toBe(0)
+})
+
+describe('PacedStarts', () => {
+  const paced = () => new PacedStarts({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfter: 3 })
+
+  it('starts that fail together share one delay, and delays grow as those of a BackOff', () => {
+    const [starts, backOff] = [paced(), open()]
+    for (let round = 0, now = 0; round < 5; round++) {
+      const begun = [starts.begin(now), starts.begin(now)]
+      expect(begun.map((one) => starts.fail(one, now, 'no'))).toEqual([true, false])
+      expect(starts.notBeforeMs).toBe(now + backOff.fail(now))
+      expect(starts.mayStart(() => starts.notBeforeMs - 1)).toBe(false)
+      now = starts.notBeforeMs
+      expect(starts.mayStart(() => now)).toBe(true)
+    }
+    expect(starts.failures).toBe(10)
+  })
+
+  it('a start that succeeds ends the delay, and the next failure has the first one', () => {
+    const starts = paced()
+    for (const now of [0, 1000, 2000]) starts.fail(starts.begin(now), now, 'no')
+    expect([starts.hasGivenUp(2001), starts.succeed(), starts.succeed()]).toEqual([
+      true,
+      true,
+      false,
+    ])
+    expect([starts.hasGivenUp(2001), starts.mayStart(() => 2001)]).toEqual([false, true])
+    starts.fail(starts.begin(3000), 3000, 'no')
+    expect(starts.notBeforeMs).toBe(3100)
   })
 })

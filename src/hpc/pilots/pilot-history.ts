@@ -1,6 +1,7 @@
 /** What became of the allocations of a kind, and whether others may be asked for. Pure. */
 
 import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
+import { backOffDelay } from '../../runtime/back-off.ts'
 
 export interface PilotHistory {
   /** How many were asked for. */
@@ -119,7 +120,7 @@ export const nextTryAt = ({ failures, failedAt, silentAt }: PilotHistory): numbe
   Math.max(failedAt + delaySeconds(failures), silentAt + firstDelaySeconds)
 
 const delaySeconds = (failures: number): number =>
-  failures === 0 ? 0 : Math.min(firstDelaySeconds * 2 ** (failures - 1), longestDelaySeconds)
+  backOffDelay(failures, { first: firstDelaySeconds, max: longestDelaySeconds })
 
 /** How many have come for such work in vain, if that were enough to ask for no more. */
 export function countInVain({ unfit }: PilotHistory, key: string): number | null {

@@ -1,6 +1,6 @@
 /** Jobs that wait, by what they ask for: whether one of them fits tells it of all. */
 
-import { JobQueue, type WaitingJob } from '../../../backends/local/job-queue.ts'
+import { byTurn, JobQueue, type WaitingJob } from '../../../backends/local/job-queue.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
 import type { TaskSpec } from '../../../tasks/spec.ts'
 import { labelsOf } from '../../wire/resource-words.ts'
@@ -128,10 +128,7 @@ const shapeKey = (request: ResourceRequest): string =>
 const lengthClass = (seconds: number | undefined): number | null =>
   seconds === undefined ? null : Math.ceil(4 * Math.log2(seconds))
 
-export function isBefore(a: PlacedJob, b: PlacedJob): boolean {
-  if (a.spec.priority !== b.spec.priority) return a.spec.priority > b.spec.priority
-  return a.isRetry === b.isRetry ? a.sequence < b.sequence : a.isRetry
-}
+export const isBefore = (a: PlacedJob, b: PlacedJob): boolean => byTurn(a, b) < 0
 
 /** Placed with the first of its group. */
 export const isLed = (job: PlacedJob): boolean =>
