@@ -1,4 +1,5 @@
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import * as native from '../../../../../src/inference/engines/llama/evaluation/native-context.ts'
 import { loadStorySlot } from '../open-engine.ts'
 
 const sumOf = (scores: ReadonlyMap<number, number>): number =>
@@ -29,4 +30,18 @@ it('log probabilities of a few tokens are those of the whole vocabulary', async 
       expect(Math.abs(logprob - (whole.get(token) ?? 0))).toBeLessThan(2e-4)
     }
   }
+})
+
+it('row 118: a client with log probabilities reads a few tokens, not the vocabulary', async () => {
+  const { slot, vocabulary, greedy } = await loadStorySlot({ batchSize: 64, contextLength: 128 })
+  const sample = vi.spyOn(native.NativeContext.prototype, 'sample')
+  onTestFinished(() => sample.mockRestore())
+  const prompt = vocabulary.tokenize('Once upon a time', { special: true, inner: false })
+  const stream = slot.continue(prompt, { ...greedy, logprobs: 5 })
+  for (let at = 0; at < 10; at++) expect((await stream.next()).logprobs?.size).toBe(5)
+  await stream.close()
+  const samples = await Promise.all(sample.mock.results.map(({ value }) => value))
+  const sizes = samples.map(([, probabilities = []]) => probabilities.length / 2)
+  expect(Math.max(...sizes)).toBe(40)
+  expect(vocabulary.size).toBe(32_000)
 })
