@@ -38,6 +38,7 @@ describe('what a user can import', () => {
     'src/index.ts',
     'src/inference/index.ts',
     'src/workflow/index.ts',
+    'src/cluster/index.ts',
     'src/hpc/index.ts',
     'src/testing/index.ts',
   ])('is explained where it is declared: %s', (entryPoint) => {

@@ -49,6 +49,7 @@ export interface BrokerOptions {
   readonly plaintext?: boolean
 }
 
+/** How a `ClusterBackend` reaches its broker, and when it gives up on agents and results. */
 export interface ClusterBackendOptions extends BrokerOptions {
   /** Default `cluster`. */
   readonly name?: string

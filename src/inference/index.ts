@@ -1,4 +1,4 @@
-/** The door to inference: the backend, its configuration and its engines. */
+/** `tutti/inference`: the backend, its configuration and its engines. */
 
 // First: dependencies fail on an older Node with errors of their own.
 import '../foundation/require-node.ts'

@@ -125,11 +125,11 @@ export function untoldSeconds(event: ViewEvent, started: number): number {
 /** Clocks differ by less. */
 export const leastUntold = 0.01
 
-/** The text in a field that may hold anything. */
 /** What people call its task: the name of a workflow's prompt, else what runs. */
 export const nameIn = (attributes: ViewEvent['attributes']): string =>
   textOf(attributes['tutti.name']) || textOf(attributes['executable'])
 
+/** The text in a field that may hold anything; `""` if it holds none. */
 export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
 
 /** The finite number in a field that may hold anything, or `null`. */

@@ -11,6 +11,7 @@ import {
   longFunctions,
   longLines,
   missingOpenings,
+  strayComments,
   straysFromTheMirror,
   unparsable,
 } from './shape.ts'
@@ -173,6 +174,11 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/view/a.ts': '// A comment.\n/** A sentence. */' },
     ],
     good: [{ 'src/cli/main.ts': '#!/usr/bin/env node\n/**\n * A sentence.\n */' }],
+  },
+  'a comment stands before what it is about': {
+    judge: strayComments,
+    bad: [{ 'src/view/a.ts': '/** File. */\n\n/** One. */\n/** Other. */\nexport const a = 1' }],
+    good: [{ 'src/view/a.ts': '/** File. */\n/** One. */\nexport const a = 1' }],
   },
   'tests lie where their subject does': {
     judge: straysFromTheMirror,

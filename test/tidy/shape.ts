@@ -109,6 +109,15 @@ export function missingOpenings(files: readonly SourceFile[]): string[] {
   })
 }
 
+/** A comment on a name that stands before another comment: it is about nothing. */
+export function strayComments(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) =>
+    Array.from(file.text.matchAll(/\*\/\n\s*\/\*\*/g))
+      .filter(({ index }) => file.text.slice(0, index).includes('*/'))
+      .map(({ index }) => violation(file, index, 'a comment that is about nothing')),
+  )
+}
+
 /** Folders of tests whose subject is not in `src`: the client libraries of others. */
 const besidesTheMirror = ['inference/server/clients']
 

@@ -12,8 +12,10 @@ export interface InferenceOverrides {
   readonly offset?: number
   readonly maxBatchSize?: number
   readonly maxBatchWaitMs?: number
-  /** A kind alone keeps the keys of a file that has the same kind. */
-  /** A function creates engines of its own, which load what they like. */
+  /**
+   * A kind alone keeps the keys of a file that has the same kind. A function creates engines of its
+   * own, which load what they like.
+   */
   readonly engine?: EngineOption | ((...args: never[]) => unknown)
 }
 
