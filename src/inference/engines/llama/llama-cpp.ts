@@ -9,14 +9,15 @@ import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } fr
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
-import { CharacterClasses } from './evaluation/alphabet.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { libraryProblem, NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
+import { GrammarGraph, NextCharacters } from './evaluation/next-characters.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
+import { readGrammar } from './grammar/gbnf.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
@@ -69,7 +70,9 @@ export async function loadRuntime(
     createGrammar(format) {
       const text = grammarOf(format)
       const grammar = new library.LlamaGrammar(llama, { grammar: text })
-      return { ofRuntime: { grammar, classes: new CharacterClasses(text) } }
+      const rules = readGrammar(text)
+      const graph = rules === null ? null : new GrammarGraph(rules)
+      return { ofRuntime: { grammar, graph } satisfies CreatedGrammar }
     },
   }
 }
@@ -194,7 +197,8 @@ async function tryThreads(
 /** What is opaque outside of this file. */
 interface CreatedGrammar {
   readonly grammar: LlamaGrammar
-  readonly classes: CharacterClasses
+  /** `null` where its text cannot be read here. */
+  readonly graph: GrammarGraph | null
 }
 
 interface LoadedParts {
@@ -228,7 +232,9 @@ function createSlots(
     openGrammar(choice) {
       const created = createdOf(choice)
       if (created === undefined) return undefined
-      return { state: nativeGrammarState(stateOf(created)), classes: created.classes }
+      const { graph } = created
+      const next = graph === null ? null : NextCharacters.start(graph)
+      return { state: nativeGrammarState(stateOf(created)), next }
     },
   })
 }

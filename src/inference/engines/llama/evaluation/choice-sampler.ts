@@ -1,9 +1,9 @@
 /** Chooses the tokens of one answer with the native context. */
 
 import type { ChosenToken, Token, TokenChoice } from '../runtime.ts'
-import type { CharacterClasses } from './alphabet.ts'
-import type { GrammarState, TokenGroups } from './grammar-filter.ts'
+import type { GrammarAnswer, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext } from './native-context.ts'
+import type { NextCharacters } from './next-characters.ts'
 import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
 import { TokenScorer } from './token-scorer.ts'
 
@@ -16,7 +16,8 @@ const mostLifted = 1000
 
 export interface NativeGrammar {
   readonly state: unknown
-  readonly classes: CharacterClasses
+  /** At the beginning of the answer; `null` for a grammar that cannot be followed. */
+  readonly next: NextCharacters | null
   readonly groups: TokenGroups
 }
 
@@ -26,21 +27,20 @@ export class ChoiceSampler {
   readonly #sampler: NativeSampler
   readonly #scorer: TokenScorer | null
   readonly #grammar: NativeGrammar | null
-  readonly #state: GrammarState | null
+  readonly #answer: GrammarAnswer | null
   #isConfigured = false
 
   constructor(context: NativeContext, choice: TokenChoice, grammar: NativeGrammar | null) {
     this.#context = context
     this.#choice = choice
     this.#grammar = grammar
-    this.#state = grammar?.groups.strict(context.grammarState(grammar.state)) ?? null
+    this.#answer = grammar?.groups.begin(context.grammarState(grammar.state), grammar.next) ?? null
     this.#sampler = context.takeSampler()
     const { logprobs } = choice
     this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
   }
 
   async choose(index: number): Promise<ChosenToken> {
-    this.#configure()
     const scorer = this.#scorer
     if (scorer === null) return { token: await this.#chooseAllowed(index) }
     const choice = this.#chooseAllowed(index)
@@ -53,62 +53,76 @@ export class ChoiceSampler {
     this.#scorer?.dispose()
   }
 
-  /** First any token: a model that knows what is expected of it chooses an allowed one. */
   async #chooseAllowed(index: number): Promise<Token> {
-    const token = await this.#context.choose(index, this.#sampler)
-    const [state, grammar] = [this.#state, this.#grammar]
-    if (state === null || grammar === null) return token
-    if (state.isNext(token)) return this.#accept(token, state)
-    this.#isConfigured = false
-    const { groups, classes } = grammar
-    const candidates = groups.isComplete ? groups.candidates(state, classes) : null
-    if (candidates === null || candidates.length > mostLifted) {
-      // Another choice is all that it takes.
-      this.#sampler.applyConfig(this.#toConfig([], [token]))
-      const other = await this.#context.choose(index, this.#sampler)
-      if (state.isNext(other)) return this.#accept(other, state)
+    const [answer, grammar] = [this.#answer, this.#grammar]
+    if (answer === null || grammar === null) return this.#chooseAny(index)
+    const groups = grammar.groups.candidates(answer)
+    const count = groups?.reduce((sum, group) => sum + group.length, 0) ?? 0
+    if (groups === null || count > mostLifted) {
+      const token = await this.#chooseText(index, answer)
+      if (token !== null) return token
     }
-    if (candidates === null) return this.#chooseByGrammar(index, state, grammar)
-    return this.#chooseAmong(index, candidates, state, grammar)
+    if (groups === null) return this.#chooseByGrammar(index, answer, grammar)
+    return this.#chooseAmong(index, groups.flat(), answer, grammar)
+  }
+
+  #chooseAny(index: number): Promise<Token> {
+    this.#configure()
+    return this.#context.choose(index, this.#sampler)
+  }
+
+  /** Any token: most are allowed in a text. If it is not, another one; `null` if that is not. */
+  async #chooseText(index: number, answer: GrammarAnswer): Promise<Token | null> {
+    const token = await this.#chooseAny(index)
+    if (answer.isNext(token)) return this.#accept(token, answer)
+    this.#apply(this.#toConfig([], [token]))
+    const other = await this.#context.choose(index, this.#sampler)
+    return answer.isNext(other) ? this.#accept(other, answer) : null
   }
 
   async #chooseAmong(
     index: number,
-    groups: readonly Token[],
-    state: GrammarState,
+    tokens: readonly Token[],
+    answer: GrammarAnswer,
     grammar: NativeGrammar,
   ): Promise<Token> {
-    let candidates = groups
+    let candidates = tokens
     for (let tries = 0; tries <= mostTries; tries++) {
       if (tries === mostTries) {
         if (candidates.length > mostLifted) break
-        candidates = candidates.filter((one) => state.isNext(one))
+        candidates = candidates.filter((one) => answer.isNext(one))
       }
       if (candidates.length === 0) break
-      this.#sampler.applyConfig(this.#toConfig(candidates))
+      this.#apply(this.#toConfig(candidates))
       const token = await this.#context.choose(index, this.#sampler)
-      if (state.isNext(token)) return this.#accept(token, state)
+      if (answer.isNext(token)) return this.#accept(token, answer)
       candidates = candidates.filter((one) => one !== token)
     }
-    return this.#chooseByGrammar(index, state, grammar)
+    return this.#chooseByGrammar(index, answer, grammar)
   }
 
   /** Applies the grammar to all tokens; the sampler tells it which one it chose. */
   async #chooseByGrammar(
     index: number,
-    state: GrammarState,
+    answer: GrammarAnswer,
     { groups, state: native }: NativeGrammar,
   ): Promise<Token> {
-    const config = this.#toConfig([], groups.broken(state))
-    this.#sampler.applyConfig({ ...config, grammarEvaluationState: native })
+    const config = this.#toConfig([], groups.broken(answer))
+    this.#apply({ ...config, grammarEvaluationState: native })
     const token = await this.#context.choose(index, this.#sampler)
-    if (!this.#choice.isEnd(token)) state.follow(token)
+    if (!this.#choice.isEnd(token)) answer.follow(token)
     return token
   }
 
-  #accept(token: Token, state: GrammarState): Token {
-    if (!this.#choice.isEnd(token)) state.accept(token)
+  #accept(token: Token, answer: GrammarAnswer): Token {
+    if (!this.#choice.isEnd(token)) answer.accept(token)
     return token
+  }
+
+  /** For one choice. */
+  #apply(config: SamplerConfig): void {
+    this.#isConfigured = false
+    this.#sampler.applyConfig(config)
   }
 
   #configure(): void {

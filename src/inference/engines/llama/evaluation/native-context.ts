@@ -93,11 +93,8 @@ export class NativeContext {
   grammarState(native: unknown): GrammarState {
     const { AddonSampler } = this.#bindings
     return {
-      isText: () => true,
       isNext: (token) => AddonSampler.canBeNextTokenForGrammarEvaluationState(native, token),
       accept: (token) => AddonSampler.acceptGrammarEvaluationStateToken(native, token),
-      follow: () => {},
-      isInCharacter: false,
     }
   }
 

@@ -1,9 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import { CharacterClasses } from '../../../../../src/inference/engines/llama/evaluation/alphabet.ts'
 import {
-  type GrammarState,
+  type GrammarAnswer,
   TokenGroups,
 } from '../../../../../src/inference/engines/llama/evaluation/grammar-filter.ts'
+import {
+  GrammarGraph,
+  NextCharacters,
+} from '../../../../../src/inference/engines/llama/evaluation/next-characters.ts'
+import { readGrammar } from '../../../../../src/inference/engines/llama/grammar/gbnf.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
 import { byRun } from '../../../../long-run.ts'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
@@ -20,137 +24,89 @@ const groups = new TokenGroups({
   isEnd: (token) => token === end,
 })
 
-/** Tells all characters of the texts apart. */
-const classesOf = (texts: readonly string[]): CharacterClasses =>
-  new CharacterClasses(texts.map((text) => JSON.stringify(text)).join(' '))
+/** The native state allows everything: what is refused is refused by these files. */
+const anything = { isNext: () => true, accept: () => {} }
 
-/** Allows the beginnings of some texts. */
-function stateOf(texts: readonly string[]): GrammarState {
-  const bytes = texts.map((text) => [...Buffer.from(text)])
-  const startsWith = (text: readonly number[], token: number): boolean =>
-    (spelled[token] ?? []).every((byte, at) => text[at] === byte)
-  return {
-    isInCharacter: false,
-    isText: () => true,
-    isNext: (token) =>
-      token === end ? texts.includes('') : bytes.some((text) => startsWith(text, token)),
-    accept(token) {
-      const length = spelled[token]?.length ?? 0
-      const rest = bytes.filter((text) => startsWith(text, token))
-      bytes.splice(0, Infinity, ...rest.map((text) => text.slice(length)))
-    },
-    follow: () => {},
-  }
+function begin(grammar: string): GrammarAnswer {
+  return groups.begin(
+    anything,
+    NextCharacters.start(new GrammarGraph(readGrammar(grammar) ?? new Map())),
+  )
 }
 
+const candidatesOf = (answer: GrammarAnswer): Set<number> =>
+  new Set(groups.candidates(answer)?.flat())
+
 describe('TokenGroups', () => {
-  it.each<[string, readonly string[], readonly string[], readonly string[]]>([
-    ['tokens with the same first byte', ['name'], ['not', 'na', 'name'], [' na', '"a', 'é']],
+  it.each<[string, string, readonly string[], readonly string[]]>([
     [
-      'after a space, tokens with the same next character',
-      [' name'],
+      'tokens with the same first byte',
+      'root ::= "name"',
+      ['not', 'na', 'name'],
+      [' na', '"a', 'é'],
+    ],
+    [
+      'after a space, tokens with the same next byte',
+      'root ::= " name"',
       [' n', ' na'],
       [' x', ' xy', '  ', ' éa', 'na'],
     ],
-    ['after a space, tokens without a shorter one', [' éa'], [' éa'], [' è', ' n', ' na']],
-    ['tokens of several bytes', ['é', '"a'], ['é', '"a'], ['na']],
-  ])('candidates are %s', (_, texts, among, others) => {
-    expect(groups.isComplete).toBe(true)
-    const candidates = new Set(groups.candidates(stateOf(texts), classesOf(texts)))
+    ['after a space, tokens of several bytes', 'root ::= " éa"', [' éa', ' è'], [' n', ' na']],
+    ['tokens of several bytes', 'root ::= "é" | "\\"a"', ['é', '"a'], ['na']],
+  ])('candidates are %s', (_, grammar, among, others) => {
+    const candidates = candidatesOf(begin(grammar))
     expect(among.filter((word) => !candidates.has(idOf(word)))).toEqual([])
     expect(others.filter((word) => candidates.has(idOf(word)))).toEqual([])
     expect(candidates.has(end)).toBe(false)
   })
 
   it('the end is a candidate where the grammar allows it', () => {
-    expect(groups.candidates(stateOf(['']), classesOf(['']))).toEqual([end])
+    const answer = begin('root ::= "na"?')
+    expect(candidatesOf(answer)).toContain(end)
+    answer.accept('n'.charCodeAt(0))
+    expect(candidatesOf(answer)).not.toContain(end)
+    answer.accept('a'.charCodeAt(0))
+    expect([...candidatesOf(answer)]).toEqual([end])
   })
 
-  it('everything that is allowed is among the candidates', () => {
-    for (const text of ['name', ' name', '   ', '"abc', 'é', 'not']) {
-      const state = stateOf([text])
-      const candidates = new Set(groups.candidates(state, classesOf([text])))
-      const allowed = [...spelled.keys()].filter((token) => state.isNext(token))
-      expect(allowed.filter((token) => !candidates.has(token))).toEqual([])
-    }
+  it('after a part of a character, candidates are the bytes that complete an allowed one', () => {
+    const answer = begin('root ::= [é-ë]')
+    expect([...candidatesOf(answer)]).toEqual([0xc3, idOf('é')])
+    answer.accept(0xc3)
+    expect([...candidatesOf(answer)]).toEqual([0xa9, 0xaa, 0xab])
+    answer.accept(0xaa)
+    expect([...candidatesOf(answer)]).toEqual([end])
   })
 
   it('bytes that are no UTF-8 together are refused', () => {
-    const anything: GrammarState = {
-      isInCharacter: false,
-      isText: () => true,
-      isNext: () => true,
-      accept: () => {},
-      follow: () => {},
-    }
-    const state = groups.strict(anything)
-    expect(state.isNext(0x80)).toBe(false)
-    expect(state.isNext(0xed)).toBe(true)
-    state.accept(0xed)
-    const candidates = groups.candidates(state, classesOf([]))
-    expect(candidates).toEqual(Array.from({ length: 32 }, (_, at) => 0x80 + at))
+    const answer = begin('root ::= .*')
+    expect(answer.isNext(0x80)).toBe(false)
+    expect(answer.isNext(0xed)).toBe(true)
+    answer.accept(0xed)
     // A surrogate.
-    expect(state.isNext(0xa0)).toBe(false)
-    expect(state.isNext(0x22)).toBe(false)
-    expect(state.isNext(0x9f)).toBe(true)
+    expect(answer.isNext(0xa0)).toBe(false)
+    expect(answer.isNext(0x22)).toBe(false)
+    expect(answer.isNext(0x9f)).toBe(true)
     // As if a native sampler had applied the grammar.
-    state.follow(0x9f)
-    state.accept(0xbf)
-    expect(state.isNext(0x22)).toBe(true)
+    answer.follow(0x9f)
+    answer.accept(0xbf)
+    expect(answer.isNext(0x22)).toBe(true)
   })
 
   it('tokens that are no UTF-8 after what is there are known', () => {
-    const state = groups.strict({ ...stateOf([]), isNext: () => true, accept: () => {} })
+    const answer = begin('root ::= .*')
     const later = Array.from({ length: 64 }, (_, at) => 0x80 + at)
     const never = [0xc0, 0xc1, ...Array.from({ length: 11 }, (_, at) => 0xf5 + at)]
-    expect(groups.broken(state)).toEqual([...later, ...never])
-    state.accept(0xc3)
-    const inside = new Set(groups.broken(state))
+    expect(groups.broken(answer)).toEqual([...later, ...never])
+    answer.accept(0xc3)
+    const inside = new Set(groups.broken(answer))
     expect([...spelled.keys()].filter((token) => !inside.has(token))).toEqual(later)
   })
 
-  it('a large vocabulary is tried by few tokens', () => {
-    // Of 60,000 words, half begin with a space; characters of many alphabets follow.
-    const characters = Array.from({ length: 3000 }, (_, at) => String.fromCodePoint(0xc0 + at))
-    const ascii = Array.from({ length: 94 }, (_, at) => String.fromCodePoint(0x21 + at))
-    const long = Array.from({ length: 10 }, (_, length) => 'x'.repeat(length))
-    const begun = [...characters, ...ascii].flatMap((one) => [one, ` ${one}`])
-    const all = begun.flatMap((beginning) => long.map((rest) => [...Buffer.from(beginning + rest)]))
-    const bytes = [...singles, ...all]
-    const large = new TokenGroups({
-      size: bytes.length,
-      bytesOf: (token) => bytes[token] ?? null,
-      isEnd: () => false,
-    })
-    const textOf = (token: number): string => Buffer.from(bytes[token] ?? []).toString()
-    let tried = 0
-    const text: GrammarState = {
-      isInCharacter: false,
-      isText: () => true,
-      isNext(token) {
-        tried++
-        return /^(?: ?"| ?\[| [^"a]*$)/u.test(textOf(token)) || (token >= 0xc2 && token <= 0xff)
-      },
-      accept: () => {},
-      follow: () => {},
-    }
-    const candidates = new Set(large.candidates(text, new CharacterClasses('root ::= "\\"[a"')))
-    expect(tried).toBeLessThan(30)
-    expect(candidates.size).toBeGreaterThan(30_000)
-    const missed = [...bytes.keys()].filter(
-      (token) => /^(?: "| \[| [^"a])/u.test(textOf(token)) && !candidates.has(token),
-    )
-    expect(missed).toEqual([])
-    expect([...candidates].filter((token) => textOf(token).startsWith(' a'))).toEqual([])
-  })
-
-  it('a vocabulary without single bytes cannot be tried', () => {
-    const few = new TokenGroups({
-      size: 1,
-      bytesOf: () => [...Buffer.from('name')],
-      isEnd: () => false,
-    })
-    expect(few.isComplete).toBe(false)
+  it('candidates are not known after a character that the grammar does not allow', () => {
+    const answer = begin('root ::= "na"')
+    answer.follow(idOf('é'))
+    expect(groups.candidates(answer)).toBeNull()
   })
 })
 
