@@ -24,7 +24,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   backends: base,
   core: [...base, 'telemetry', backendPort, 'backends/job-tag.ts', 'backends/sampling/poller.ts'],
   inference: [...base, 'schema', backendPort, 'telemetry/metrics/prometheus-text.ts'],
-  cluster: [...base, 'schema', 'backends'],
+  cluster: [...base, 'backends'],
   session: [...base, 'telemetry', backendPort, 'core'],
   hpc: [...base, 'backends', 'cluster'],
   workflow: [...base, 'telemetry', backendPort, 'core'],
