@@ -43,7 +43,7 @@ export async function findChain(path: string): Promise<RecordChain> {
     const before = forerunnerIn(dirname(file), name)
     if (before === null) return { files, missing: name }
     if (files.includes(before)) {
-      throw new CheckpointError(`${before} is its own forerunner`, { path: before })
+      throw new CheckpointError(`${before} says that it continues itself`, { path: before })
     }
     files.unshift(before)
     file = before

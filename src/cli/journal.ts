@@ -50,15 +50,15 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   if (isForeign(path, { lines: last.lines, bad: summary.bad })) throw foreignFile(path)
   const reused = reuse.show(run.states.reuse)
   const { tasks, events, open: unfinished } = counts.show(run.counts)
-  const absent = missing === null ? [] : [`its forerunner ${missing} is missing`]
-  const strangers = foreignFiles(files, found)
+  const absent = missing === null ? [] : [`the earlier file ${missing} of the run is missing`]
+  const foreign = foreignFiles(files, found)
   const problems = [
     ...absent,
-    ...strangers,
+    ...foreign,
     ...found.flatMap((one) => one.problems),
     ...reused.problems,
   ]
-  const ofRun = absent.length + strangers.length + reused.problemCount
+  const ofRun = absent.length + foreign.length + reused.problemCount
   const problemCount = found.reduce((sum, one) => sum + one.problemCount, ofRun)
   const whole = { ...verdict, tasks, events, unfinished }
   const seekTable = found.some((one) => one.seekTable === false) ? false : last.seekTable

@@ -42,7 +42,7 @@ describe('the chain of files of a run', () => {
     const folder = tempFolder()
     const file = writeRecord(folder, 'a.jsonl', 'b.jsonl')
     writeRecord(folder, 'b.jsonl', 'a.jsonl')
-    await expect(findChain(file)).rejects.toThrow('is its own forerunner')
+    await expect(findChain(file)).rejects.toThrow('says that it continues itself')
     await expect(findChain(join(folder, 'x.jsonl'))).rejects.toThrow('Cannot read the record')
   })
 

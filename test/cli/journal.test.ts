@@ -233,12 +233,12 @@ describe('journal verify', () => {
     await rm(join(folder, 'first'), { force: true })
     const { code, text } = await verify('text', resumed + life('a'))
     expect(text).toContain('1 task, 5 events, 1 problem, the session has not ended')
-    expect(text).toContain('\n  its forerunner first is missing\n')
+    expect(text).toContain('\n  the earlier file first of the run is missing\n')
     expect(code).toBe(1)
     const json = await verify('json', resumed + life('a'))
     expect(JSON.parse(json.text)).toMatchObject({
       sound: false,
-      problems: ['its forerunner first is missing'],
+      problems: ['the earlier file first of the run is missing'],
       missing_forerunner: 'first',
     })
   })

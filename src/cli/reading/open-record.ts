@@ -154,6 +154,6 @@ function gapNotes(
   }
   // A record that grows is torn most of the time.
   if (torn !== null && !isRunning) notes.push(`torn tail at line ${torn.line}`)
-  if (missing !== null) notes.push(`its forerunner ${missing} is missing`)
+  if (missing !== null) notes.push(`the earlier file ${missing} of the run is missing`)
   return notes
 }

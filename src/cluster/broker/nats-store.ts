@@ -83,7 +83,7 @@ export class NatsStore implements BrokerStore {
     const all = new Set([...config.subjects, ...subjects])
     const { description = '' } = config
     const label = description === '' ? settings.label : description
-    // Of another version, or of a stranger.
+    // Created by another version, or by another program.
     if (all.size > config.subjects.length || description === '') {
       await this.#manager.streams.update(name, { subjects: [...all], description: label })
     }

@@ -62,7 +62,7 @@ export async function readNotedAgents(
       lost.push(...(note.lost ?? []))
       moved.push(...(note.moved ?? []))
     } catch {
-      // Of a stranger.
+      // Not signed with the token.
     }
   }
   const { all } = notes

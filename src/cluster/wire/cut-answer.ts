@@ -29,7 +29,7 @@ export function sealAnswer(
 const frameBytes = 64
 const partBytes = (limitBytes: number): number => limitBytes - frameBytes
 
-/** Collects the parts of an answer, which may come among those of strangers. */
+/** Collects the parts of an answer, among which others may send messages that are not signed. */
 export class ReceivedAnswer {
   readonly #nonce: number
   readonly #key: Key

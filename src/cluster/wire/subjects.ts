@@ -26,7 +26,7 @@ export const watcherOf = (agent: string): string => `${prefix}.watcher.${toToken
 /** What is sent to one agent. */
 export const agentSubject = (name: string): string => `${prefix}.agent.${toToken(name)}`
 
-/** One backend of a session: two of them on one server are strangers to each other. */
+/** One backend of a session: two of them on one server share no subjects and no keys. */
 export interface SessionUse {
   readonly sessionId: string
   /** The backend's name. */

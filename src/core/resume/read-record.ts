@@ -140,7 +140,7 @@ class RecordReading {
       throw new CheckpointError(text, { path, hint: 'Resume it with the version that wrote it.' })
     }
     if (this.#sessionId !== null && this.#sessionId !== id) {
-      const text = `${path} is of session ${id}, and its forerunner of ${this.#sessionId}`
+      const text = `${path} is of session ${id}, the earlier file of ${this.#sessionId}`
       throw new CheckpointError(text, { path })
     }
     this.#sessionId = id

@@ -25,7 +25,7 @@ export function problemBox(data: ReportData, whose = ''): string {
   const problems: string[] = []
   if (skippedLines > 0) problems.push(`${countText(skippedLines, 'line')} skipped`)
   if (isTorn) problems.push('the last line is torn')
-  if (missing !== null) problems.push(`the forerunner ${missing} is missing`)
+  if (missing !== null) problems.push(`the earlier file ${missing} of the run is missing`)
   if (health.lostLines > 0)
     problems.push(`the disk did not take ${countText(health.lostLines, 'line')}`)
   if (health.clockStep > 0) {

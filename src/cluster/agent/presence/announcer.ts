@@ -22,8 +22,8 @@ export interface AnnouncerOptions {
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
 }
 
-/** How often strangers are answered at most: by another token or version they learn why. */
-const strangerMs = 1000
+/** The least time between answers to senders with another token or version: they learn why. */
+const refusedSenderMs = 1000
 
 export class Announcer {
   readonly #options: AnnouncerOptions
@@ -54,7 +54,7 @@ export class Announcer {
   /** Somebody asks for agents. */
   answer(isKnown: boolean): void {
     const nowMs = this.#options.clock.monotonicMs()
-    if (!isKnown && nowMs - this.#strangerAtMs < strangerMs) return
+    if (!isKnown && nowMs - this.#strangerAtMs < refusedSenderMs) return
     if (!isKnown) this.#strangerAtMs = nowMs
     this.announce()
   }
