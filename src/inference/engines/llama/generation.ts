@@ -9,15 +9,25 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { LogitBias } from './evaluation/logit-bias.ts'
 import { ResultText } from './formats/result-text.ts'
-import type { PreparedPrompt } from './prepared-prompt.ts'
+import { paramOfGrammar, type PreparedPrompt } from './prepared-prompt.ts'
 import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'
-import type { ChosenToken, LlamaRuntime, Slot, Token, TokenChoice, TokenStream } from './runtime.ts'
+import {
+  type ChosenToken,
+  GrammarDeadEnd,
+  type LlamaRuntime,
+  type Slot,
+  type Token,
+  type TokenChoice,
+  type TokenStream,
+} from './runtime.ts'
 import { sharedLength } from './evaluation/slot-choice.ts'
 import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
 import { describeLogprobs } from './token-text.ts'
 
 /** Tokens; the default of llama.cpp. */
 const repetitionWindow = 64
+/** Logits divided by less are infinite, and then all tokens are as likely. */
+const leastTemperature = 1e-6
 
 export class Generation {
   readonly id: string
@@ -117,7 +127,7 @@ export class Generation {
       const chosen = await this.#stream.next()
       if (!this.#hasEnded) this.#accept(chosen)
     } catch (error) {
-      this.fail({ code: 'engine_error', message: messageOf(error) })
+      this.fail(this.#toFailure(error))
     }
   }
 
@@ -127,6 +137,14 @@ export class Generation {
 
   fail(failure: Failure): void {
     this.#end({ kind: 'failed', failure })
+  }
+
+  /** A grammar that the model cannot follow is the client's mistake. */
+  #toFailure(error: unknown): Failure {
+    const message = messageOf(error)
+    if (!(error instanceof GrammarDeadEnd)) return { code: 'engine_error', message }
+    const param = paramOfGrammar(this.#request)
+    return { code: 'unsupported', message: `Invalid '${param}': ${message}`, param }
   }
 
   /** Releases the slot. */
@@ -210,7 +228,7 @@ export class Generation {
     const recent = (): Token[] =>
       [...this.#prompt.slice(-repetitionWindow), ...this.#generated].slice(-repetitionWindow)
     return {
-      temperature,
+      temperature: temperature < leastTemperature ? 0 : temperature,
       topP,
       topK,
       minP,

@@ -18,6 +18,7 @@ import { GrammarGraph, NextCharacters } from './evaluation/next-characters.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { readGrammar } from './grammar/gbnf.ts'
+import { GrammarChecker } from './grammar/grammar-check.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
@@ -55,6 +56,7 @@ export async function loadRuntime(
   const vocabulary = createVocabulary(model)
   const { usesNativeContext } = order
   const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
+  const grammars = new GrammarChecker()
   const isTried = native !== null && llama.gpu === false && threads > 1
   return {
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
@@ -69,6 +71,7 @@ export async function loadRuntime(
     template: createTemplate(model),
     createGrammar(format) {
       const text = grammarOf(format)
+      grammars.check(text)
       const grammar = new library.LlamaGrammar(llama, { grammar: text })
       const rules = readGrammar(text)
       const graph = rules === null ? null : new GrammarGraph(rules)

@@ -84,7 +84,7 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     const tokens = ids ?? promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
     if (tokens.length >= contextLength) return tooLong(`${tokens.length}`, contextLength)
-    const grammar = createGrammar(format, input, runtime)
+    const grammar = createGrammar(format, request, runtime)
     if (grammar !== null && 'code' in grammar) return grammar
     const prompt = rendered.pieces.at(-1) ?? ''
     const reading = readingOf({ input, template, prompt, hasGrammar, vocabulary })
@@ -117,18 +117,24 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
 /** What cannot be enforced is a failure that names the field. */
 function createGrammar(
   format: OutputFormat,
-  input: GenerationInput,
+  request: PlainRequest,
   runtime: LlamaRuntime,
 ): Grammar | Failure | null {
   if (format.kind === 'text') return null
   try {
     return runtime.createGrammar(format)
   } catch (error) {
-    const field = 'field' in format ? format.field : undefined
-    const param = requiresCall(input) ? 'tools' : (field ?? 'response_format')
+    const param = paramOfGrammar(request)
     const message = `Invalid '${param}': ${messageOf(error)}`
     return { code: 'unsupported', message, param }
   }
+}
+
+/** The field of the request that a grammar is made of. */
+export function paramOfGrammar({ input, sampling }: PlainRequest): string {
+  if (requiresCall(input)) return 'tools'
+  const { format } = sampling
+  return ('field' in format ? format.field : undefined) ?? 'response_format'
 }
 
 const formatOfCall = (tools: readonly ToolDefinition[]): OutputFormat => ({

@@ -1,4 +1,4 @@
-/** The port between the step loop and the library that evaluates a model. Types only. */
+/** The port between the step loop and the library that evaluates a model. */
 
 import type { OutputFormat } from '../../generation/inference-engine.ts'
 import type { ChatTemplate } from './templates/chat-template.ts'
@@ -103,4 +103,11 @@ export interface TokenChoice {
 /** Opaque to all but the runtime that created it. */
 export interface Grammar {
   readonly ofRuntime: unknown
+}
+
+/** No token of the model can be next as the grammar demands. */
+export class GrammarDeadEnd extends Error {
+  constructor(cause: unknown) {
+    super('no token of the model fits the grammar here', { cause })
+  }
 }

@@ -1,6 +1,6 @@
 /** Chooses the tokens of one answer with the native context. */
 
-import type { ChosenToken, Token, TokenChoice } from '../runtime.ts'
+import { type ChosenToken, GrammarDeadEnd, type Token, type TokenChoice } from '../runtime.ts'
 import type { GrammarAnswer, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext } from './native-context.ts'
 import type { NextCharacters } from './next-characters.ts'
@@ -109,7 +109,9 @@ export class ChoiceSampler {
   ): Promise<Token> {
     const config = this.#toConfig([], groups.broken(answer))
     this.#apply({ ...config, grammarEvaluationState: native })
-    const token = await this.#context.choose(index, this.#sampler)
+    const token = await this.#context.choose(index, this.#sampler).catch((error: unknown) => {
+      throw new GrammarDeadEnd(error)
+    })
     if (!this.#choice.isEnd(token)) answer.follow(token)
     return token
   }

@@ -11,7 +11,14 @@ import type {
   LlamaModel,
   Token as LibraryToken,
 } from 'node-llama-cpp'
-import type { Slot, Token, TokenChoice, TokenStream } from '../runtime.ts'
+import { messageOf } from '../../../../foundation/errors.ts'
+import {
+  GrammarDeadEnd,
+  type Slot,
+  type Token,
+  type TokenChoice,
+  type TokenStream,
+} from '../runtime.ts'
 
 type Library = typeof LlamaLibrary
 
@@ -64,7 +71,9 @@ function createSlot(
     const iterator = sequence.evaluate(ours(tokens), options)
     return {
       async next() {
-        const { value: token, done } = await iterator.next()
+        const { value: token, done } = await iterator.next().catch((error: unknown) => {
+          throw /grammar/i.test(messageOf(error)) ? new GrammarDeadEnd(error) : error
+        })
         if (done === true) throw new Error('the model gave no token')
         if (choice.logprobs === null) return { token }
         return { token, logprobs: await scoreAgain() }

@@ -1,5 +1,6 @@
 /** Translates a JSON schema into a grammar (GBNF) for llama.cpp; refuses what it cannot enforce. */
 
+import { quoted, textChoice } from './choice-grammar.ts'
 import { otherKey } from './key-grammar.ts'
 import { integerGrammar, numberGrammar } from './number-grammar.ts'
 import {
@@ -165,7 +166,7 @@ class GrammarWriter implements SchemaReader {
   /** A schema without others that hold together with it. */
   #plain(schema: Schema, depth: number): string {
     const listed = listedIn(schema)
-    if (listed !== null) return anyOf(listed.map(literal))
+    if (listed !== null) return anyText(listed.map((value) => JSON.stringify(value)))
     return this.#anyOf(typesOf(schema), (type) => this.#ofType(type, schema, depth))
   }
 
@@ -339,10 +340,7 @@ function anyOf(choices: readonly string[]): string {
   return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
 }
 
-const literal = (value: unknown): string => quoted(JSON.stringify(value))
+const anyText = (texts: readonly string[]): string =>
+  texts.length === 1 ? textChoice(texts) : `( ${textChoice(texts)} )`
 
-/** A string of GBNF, which has fewer escapes than JSON. */
-function quoted(text: string): string {
-  const escaped = text.replaceAll('\\', String.raw`\\`).replaceAll('"', String.raw`\"`)
-  return `"${escaped.replaceAll('\n', String.raw`\n`)}"`
-}
+const literal = (value: unknown): string => quoted(JSON.stringify(value))

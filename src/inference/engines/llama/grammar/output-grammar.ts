@@ -1,6 +1,7 @@
 /** The grammar (GBNF) of a required format of the output. Pure. */
 
 import type { OutputFormat } from '../../../generation/inference-engine.ts'
+import { textChoice } from './choice-grammar.ts'
 import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
 import { patternGrammar } from './pattern-grammar.ts'
 
@@ -9,12 +10,6 @@ export function grammarOf(format: Exclude<OutputFormat, { kind: 'text' }>): stri
   if (format.kind === 'json_object') return objectGrammar
   if (format.kind === 'json_schema') return toJsonGrammar(format.schema)
   if (format.kind === 'regex') return `root ::= ${patternGrammar(format.pattern, 'answer')}`
-  if (format.kind === 'choice') return `root ::= ${format.choices.map(quoted).join(' | ')}`
+  if (format.kind === 'choice') return `root ::= ${textChoice(format.choices)}`
   return format.grammar
 }
-
-const quoted = (text: string): string =>
-  `"${text
-    .replaceAll('\\', String.raw`\\`)
-    .replaceAll('"', String.raw`\"`)
-    .replaceAll('\n', String.raw`\n`)}"`

@@ -210,6 +210,8 @@ class PatternParser {
         ranges.push([from[0], to[1]])
       }
     }
+    // A grammar would skip it.
+    if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]')
     return this.#ranges(ranges, isNegated)
   }
 

@@ -82,6 +82,11 @@ describe.each([
       expect((await drawn(64, { temperature: 2 })).size).toBeGreaterThan(20)
     })
 
+    it('a temperature close to 0 takes the likeliest token, as 0 does', async () => {
+      const [{ top } = { top: [] }] = await logprobsOf({})
+      expect([...(await drawn(8, { temperature: 1e-40 })).keys()]).toEqual([top[0]?.token])
+    })
+
     it('top_p: leaves out what comes after that probability', async () => {
       const [{ top } = { top: [] }] = await logprobsOf({})
       let sum = 0

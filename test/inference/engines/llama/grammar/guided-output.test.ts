@@ -68,6 +68,13 @@ describe('llama engine: an output that must match', () => {
   it.each<[OutputFormat, string]>([
     [{ kind: 'grammar', grammar: 'root ::= (', field: 'grammar' }, 'grammar'],
     [{ kind: 'grammar', grammar: 'root ::= root "a"', field: 'guided_grammar' }, 'guided_grammar'],
+    [{ kind: 'grammar', grammar: 'root ::= "a"{5,1}', field: 'grammar' }, 'grammar'],
+    [
+      { kind: 'grammar', grammar: 'root ::= "a" [^\\x00-\\U0010FFFF]', field: 'grammar' },
+      'grammar',
+    ],
+    [{ kind: 'grammar', grammar: 'root ::= <[2]>', field: 'guided_grammar' }, 'guided_grammar'],
+    [{ kind: 'regex', pattern: 'a[]', field: 'guided_regex' }, 'guided_regex'],
     [{ kind: 'regex', pattern: '(?=a)', field: 'guided_regex' }, 'guided_regex'],
     [{ kind: 'json_schema', schema: { not: {} }, field: 'guided_json' }, 'guided_json'],
     [{ kind: 'json_schema', schema: { not: {} } }, 'response_format'],

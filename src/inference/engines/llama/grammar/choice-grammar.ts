@@ -1,0 +1,37 @@
+/** Texts of which one is chosen, as an expression of GBNF. Pure. */
+
+/** More are written by what they have in common: llama.cpp compares all that begin alike. */
+const maxListed = 16
+/** Brackets in brackets. */
+const maxDepth = 100
+
+/** Any of the texts. */
+export function textChoice(texts: readonly string[]): string {
+  const distinct = [...new Set(texts)]
+  if (distinct.length <= maxListed) return distinct.map(quoted).join(' | ')
+  const letters = distinct.map((text) => Array.from(text))
+  return alternatives(letters, 0, 0)
+}
+
+/** A string of GBNF, which has fewer escapes than JSON. */
+export function quoted(text: string): string {
+  const escaped = text.replaceAll('\\', String.raw`\\`).replaceAll('"', String.raw`\"`)
+  return `"${escaped.replaceAll('\n', String.raw`\n`)}"`
+}
+
+/** What follows in texts that are the same up to a letter. */
+function alternatives(texts: readonly (readonly string[])[], from: number, depth: number): string {
+  if (depth >= maxDepth) return texts.map((text) => quoted(text.slice(from).join(''))).join(' | ')
+  const groups = Map.groupBy(texts, (text) => text[from] ?? '')
+  return Array.from(groups.values(), (group) => sequence(group, from, depth)).join(' | ')
+}
+
+/** Texts with the same letter there: what they have in common, and how they go on. */
+function sequence(texts: readonly (readonly string[])[], from: number, depth: number): string {
+  const [first = []] = texts
+  const differs = (at: number): boolean => texts.some((text) => text[at] !== first[at])
+  let to = from
+  while (to < first.length && !differs(to)) to++
+  const common = quoted(first.slice(from, to).join(''))
+  return texts.length === 1 ? common : `${common} ( ${alternatives(texts, to, depth + 1)} )`
+}

@@ -1,0 +1,288 @@
+/**
+ * Refuses grammars that llama.cpp would read for minutes or without an end: nothing interrupts it,
+ * and all other requests wait. Pure.
+ *
+ * llama.cpp keeps a stack for each way to read the text so far, compares every new one with all
+ * others, and tries a token by all of them, without joining those that meet again. The check
+ * follows the character that has most ways, for a few characters from the beginning of each rule.
+ */
+
+import {
+  type CharacterRange,
+  type GrammarElement,
+  type GrammarRules,
+  parseGrammar,
+} from './grammar-elements.ts'
+
+/** Different ways to read one text. */
+const maxStacks = 1024
+/** Ways to read so many characters, with those that meet again. */
+const maxWays = 100_000
+const followedCharacters = 4
+/** What the check itself may cost. */
+const maxSteps = 1_000_000
+/** llama.cpp looks for left recursion by following all ways. */
+const maxLeftWays = 1_000_000
+
+/** Grammars that are remembered: clients send the same ones again. */
+const maxKnown = 64
+const maxKnownLength = 16_384
+
+/** Remembers the last grammars without fault. */
+export class GrammarChecker {
+  readonly #known = new Set<string>()
+
+  /** Throws an `Error` that tells what is wrong. */
+  check(text: string): void {
+    if (this.#known.has(text)) return
+    checkGrammar(text)
+    if (text.length > maxKnownLength) return
+    const [oldest] = this.#known
+    if (this.#known.size >= maxKnown && oldest !== undefined) this.#known.delete(oldest)
+    this.#known.add(text)
+  }
+}
+
+/** Throws an `Error` that tells what is wrong. */
+export function checkGrammar(text: string): void {
+  const rules = parseGrammar(text)
+  checkRecursion(rules)
+  const walker = new GrammarWalker(rules)
+  for (const rule of rules.keys()) walker.follow(rule)
+}
+
+/** A rule that can be the first of another. */
+interface LeftEdge {
+  readonly rule: number
+  /** Whether nothing stands before it, not even what may be empty. */
+  readonly isFirst: boolean
+  readonly isLast: boolean
+}
+
+/**
+ * A rule that begins with itself grows for ever, also where what stands before it is empty. Only
+ * with nothing but that it comes back to where it was, as in `("a"*)*`.
+ */
+function checkRecursion(rules: GrammarRules): void {
+  const empty = emptyRules(rules)
+  const edges = rules.map((alternatives) =>
+    alternatives.flatMap((sequence) => leftEdges(sequence, empty)),
+  )
+  const ways = new Float64Array(rules.length)
+  const ofComponent = components(edges.map((some) => some.map(({ rule }) => rule)))
+  for (const component of ofComponent) {
+    const inside = new Set(component)
+    for (const rule of component) {
+      for (const edge of edges[rule] ?? []) {
+        const isHarmless = !inside.has(edge.rule) || (edge.isLast && !edge.isFirst)
+        if (!isHarmless) throw new Error('the grammar is left-recursive')
+        ways[rule] = (ways[rule] ?? 0) + (inside.has(edge.rule) ? 1 : (ways[edge.rule] ?? 0))
+      }
+      ways[rule] = 1 + (ways[rule] ?? 0)
+    }
+  }
+  if (ways.some((count) => count > maxLeftWays)) throw tooManyWays()
+}
+
+function leftEdges(sequence: readonly GrammarElement[], empty: ReadonlySet<number>): LeftEdge[] {
+  const edges: LeftEdge[] = []
+  for (const [at, element] of sequence.entries()) {
+    if (element.kind !== 'rule') break
+    edges.push({ rule: element.rule, isFirst: at === 0, isLast: at === sequence.length - 1 })
+    if (!empty.has(element.rule)) break
+  }
+  return edges
+}
+
+/** Rules that fit no text at all as well. */
+function emptyRules(rules: GrammarRules): ReadonlySet<number> {
+  const empty = new Set<number>()
+  const users = new Map<number, number[]>()
+  const isEmpty = (rule: number): boolean =>
+    (rules[rule] ?? []).some((sequence) =>
+      sequence.every((element) => element.kind === 'rule' && empty.has(element.rule)),
+    )
+  for (const [rule, alternatives] of rules.entries()) {
+    for (const element of alternatives.flat()) {
+      if (element.kind !== 'rule') continue
+      const known = users.get(element.rule)
+      if (known === undefined) users.set(element.rule, [rule])
+      else if (known.at(-1) !== rule) known.push(rule)
+    }
+  }
+  const waiting = [...rules.keys()]
+  for (let rule = waiting.pop(); rule !== undefined; rule = waiting.pop()) {
+    if (empty.has(rule) || !isEmpty(rule)) continue
+    empty.add(rule)
+    waiting.push(...(users.get(rule) ?? []))
+  }
+  return empty
+}
+
+/** Strongly connected components (Tarjan), each after those that it leads to. No recursion. */
+function components(edges: readonly (readonly number[])[]): readonly (readonly number[])[] {
+  const found: number[][] = []
+  const order = new Int32Array(edges.length)
+  const low = new Int32Array(edges.length)
+  const isOpen = new Uint8Array(edges.length)
+  const open: number[] = []
+  let count = 0
+  const enter = (node: number): { node: number; next: number } => {
+    order[node] = low[node] = ++count
+    isOpen[node] = 1
+    open.push(node)
+    return { node, next: 0 }
+  }
+  for (const start of edges.keys()) {
+    if (order[start] !== 0) continue
+    const path = [enter(start)]
+    for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
+      const { node } = top
+      const next = edges[node]?.[top.next++]
+      if (next === undefined) {
+        path.pop()
+        const above = path.at(-1)?.node
+        if (above !== undefined) low[above] = Math.min(low[above] ?? 0, low[node] ?? 0)
+        if (low[node] === order[node]) found.push(closeComponent(open, isOpen, node))
+      } else if (order[next] === 0) {
+        path.push(enter(next))
+      } else if (isOpen[next] === 1) {
+        low[node] = Math.min(low[node] ?? 0, order[next] ?? 0)
+      }
+    }
+  }
+  return found
+}
+
+function closeComponent(open: number[], isOpen: Uint8Array, node: number): number[] {
+  const component = open.splice(open.lastIndexOf(node))
+  for (const one of component) isOpen[one] = 0
+  return component
+}
+
+/** A place in a rule, and where reading goes on after the rule. Equal ones are the same object. */
+interface Stack {
+  readonly sequence: readonly GrammarElement[]
+  readonly at: number
+  readonly below: Stack | null
+  readonly above: Map<readonly GrammarElement[], Map<number, Stack>>
+}
+
+class GrammarWalker {
+  readonly #rules: GrammarRules
+  readonly #bottom = new Map<readonly GrammarElement[], Map<number, Stack>>()
+  readonly #closures = new Map<Stack, readonly Stack[]>()
+  #steps = 0
+
+  constructor(rules: GrammarRules) {
+    this.#rules = rules
+  }
+
+  /** Texts of a rule. */
+  follow(rule: number): void {
+    let ways = new Map<Stack, number>()
+    for (const sequence of this.#rules[rule] ?? []) {
+      if (sequence.length > 0) this.#addWays(ways, this.#stack(sequence, 0, null), 1)
+    }
+    this.#expectFew(ways)
+    for (let count = 0; count < followedCharacters && ways.size > 0; count++) {
+      ways = this.#after(ways)
+      this.#expectFew(ways)
+    }
+  }
+
+  /** After the character by which most ways go on. */
+  #after(ways: ReadonlyMap<Stack, number>): Map<Stack, number> {
+    const character = this.#widest(ways)
+    const next = new Map<Stack, number>()
+    for (const [stack, count] of ways) {
+      if (!rangesOf(stack).some(([from, to]) => from <= character && character <= to)) continue
+      const following = this.#next(stack)
+      if (following !== null) this.#addWays(next, following, count)
+    }
+    return next
+  }
+
+  #widest(ways: ReadonlyMap<Stack, number>): number {
+    const changes = new Map<number, number>()
+    const change = (at: number, by: number): void =>
+      void changes.set(at, (changes.get(at) ?? 0) + by)
+    for (const [stack, count] of ways) {
+      const following = this.#next(stack)
+      const weight = count * (following === null ? 1 : 1 + this.#closure(following).length)
+      for (const [from, to] of rangesOf(stack)) {
+        change(from, weight)
+        change(to + 1, -weight)
+      }
+    }
+    let [widest, most, now] = [0, 0, 0]
+    for (const [at, by] of [...changes].toSorted(([one], [other]) => one - other)) {
+      now += by
+      if (now > most) [widest, most] = [at, now]
+    }
+    return widest
+  }
+
+  #addWays(ways: Map<Stack, number>, stack: Stack, count: number): void {
+    for (const one of this.#closure(stack)) ways.set(one, (ways.get(one) ?? 0) + count)
+  }
+
+  #expectFew(ways: ReadonlyMap<Stack, number>): void {
+    this.#spend(ways.size)
+    let all = 0
+    for (const count of ways.values()) all += count
+    if (ways.size > maxStacks || all > maxWays) throw tooManyWays()
+  }
+
+  /** What stands at a character or a token, after all rules that a stack may enter or leave. */
+  #closure(stack: Stack): readonly Stack[] {
+    const known = this.#closures.get(stack)
+    if (known !== undefined) return known
+    const [found, seen, waiting] = [new Set<Stack>(), new Set<Stack>(), [stack]]
+    for (let top = waiting.pop(); top !== undefined; top = waiting.pop()) {
+      if (seen.has(top)) continue
+      seen.add(top)
+      this.#spend(1)
+      const element = top.sequence[top.at]
+      if (element?.kind !== 'rule') {
+        found.add(top)
+        continue
+      }
+      const after = this.#next(top)
+      for (const sequence of this.#rules[element.rule] ?? []) {
+        const entered = sequence.length > 0 ? this.#stack(sequence, 0, after) : after
+        if (entered !== null) waiting.push(entered)
+      }
+    }
+    const closure = [...found]
+    this.#closures.set(stack, closure)
+    return closure
+  }
+
+  /** The place after this one; `null` at the end of all. */
+  #next({ sequence, at, below }: Stack): Stack | null {
+    return at + 1 < sequence.length ? this.#stack(sequence, at + 1, below) : below
+  }
+
+  #stack(sequence: readonly GrammarElement[], at: number, below: Stack | null): Stack {
+    const all = below === null ? this.#bottom : below.above
+    const ofSequence = all.get(sequence) ?? new Map<number, Stack>()
+    all.set(sequence, ofSequence)
+    const stack = ofSequence.get(at) ?? { sequence, at, below, above: new Map() }
+    ofSequence.set(at, stack)
+    return stack
+  }
+
+  #spend(steps: number): void {
+    this.#steps += steps
+    if (this.#steps > maxSteps) throw new Error('the grammar has too many parts')
+  }
+}
+
+function rangesOf({ sequence, at }: Stack): readonly CharacterRange[] {
+  const element = sequence[at]
+  return element?.kind === 'characters' ? element.ranges : []
+}
+
+const tooManyWays = (): Error =>
+  new Error('the grammar has too many ways to read the same text: make its choices distinct')

@@ -1,0 +1,257 @@
+/** Reads grammars (GBNF) as llama.cpp does, and refuses those that it reads wrongly. Pure. */
+
+/** The first and the last of some characters. */
+export type CharacterRange = readonly [number, number]
+
+/** What stands at one place of a rule; a token is compared as a whole, not by its characters. */
+export type GrammarElement =
+  | { readonly kind: 'characters'; readonly ranges: readonly CharacterRange[] }
+  | { readonly kind: 'token' }
+  | { readonly kind: 'rule'; readonly rule: number }
+
+export type Alternatives = readonly (readonly GrammarElement[])[]
+
+/** Rules by number: those with names, groups and repetitions. */
+export type GrammarRules = readonly Alternatives[]
+
+/** Nested deeper, llama.cpp overflows its stack. */
+const maxDepth = 500
+/** Beyond it, llama.cpp refuses. */
+const maxRepeats = 2000
+/** Repetitions are written out. */
+const maxElements = 300_000
+const lastCharacter = 0x10ffff
+
+/** Throws an `Error` that tells what is wrong, and in which line. */
+export const parseGrammar = (text: string): GrammarRules => new GrammarParser(text).parse()
+
+const blanks = /(?:[ \t]|#[^\r\n]*)*/y
+const blanksAndLines = /(?:[ \t\r\n]|#[^\r\n]*)*/y
+const nameForm = /[A-Za-z0-9-]+/y
+const tokenForm = /!?<\[\d{1,9}\]>/y
+const repeatForm = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
+const characterForm = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
+
+const escapes: Readonly<Record<string, number>> = { t: 0x09, r: 0x0d, n: 0x0a }
+
+class GrammarParser {
+  readonly #text: string
+  readonly #rules: (Alternatives | null)[] = []
+  readonly #names = new Map<string, number>()
+  #at = 0
+  #elements = 0
+
+  constructor(text: string) {
+    this.#text = text
+  }
+
+  parse(): GrammarRules {
+    if (!this.#text.isWellFormed()) throw new Error('the grammar has half of a surrogate pair')
+    if (this.#text.includes('\0')) throw new Error('the grammar has a character of number 0')
+    this.#match(blanksAndLines)
+    while (this.#at < this.#text.length) this.#rule()
+    if (!this.#names.has('root')) throw new Error('the grammar has no rule `root`')
+    for (const [name, rule] of this.#names) {
+      if (this.#rules[rule] === null) throw new Error(`the grammar has no rule \`${name}\``)
+    }
+    return this.#rules.map((alternatives) => alternatives ?? [])
+  }
+
+  #rule(): void {
+    const name = this.#match(nameForm)
+    if (name === null) throw this.#unexpected('the name of a rule')
+    const rule = this.#ruleOf(name)
+    this.#match(blanks)
+    if (!this.#skip('::=')) throw this.#unexpected('`::=`')
+    this.#match(blanksAndLines)
+    this.#rules[rule] = this.#alternatives(0)
+    if (this.#at < this.#text.length && !/[\r\n]/.test(this.#next)) {
+      throw this.#unexpected('the end of the line')
+    }
+    this.#match(blanksAndLines)
+  }
+
+  #ruleOf(name: string): number {
+    const known = this.#names.get(name)
+    if (known !== undefined) return known
+    const rule = this.#add(null)
+    this.#names.set(name, rule)
+    return rule
+  }
+
+  #add(alternatives: Alternatives | null): number {
+    return this.#rules.push(alternatives) - 1
+  }
+
+  #alternatives(depth: number): Alternatives {
+    if (depth > maxDepth) throw new Error(`the grammar is nested deeper than ${maxDepth} brackets`)
+    const alternatives = [this.#sequence(depth)]
+    while (this.#skip('|')) {
+      this.#match(blanksAndLines)
+      alternatives.push(this.#sequence(depth))
+    }
+    return alternatives
+  }
+
+  #sequence(depth: number): readonly GrammarElement[] {
+    const sequence: GrammarElement[] = []
+    const space = depth === 0 ? blanks : blanksAndLines
+    let last: readonly GrammarElement[] = []
+    // How many rules the last item has, with all that they repeat.
+    let size = 1
+    for (;;) {
+      const rulesBefore = this.#rules.length
+      const item = this.#item(depth)
+      if (item === null) {
+        const range = this.#quantifier()
+        if (range === null) return sequence
+        if (last.length === 0) throw this.#unexpected('something to repeat')
+        size *= timesOf(range)
+        if (size >= maxRepeats) throw new Error(`the grammar repeats ${maxRepeats} times or more`)
+        sequence.length -= last.length
+        sequence.push(...this.#repeated(last, range))
+      } else {
+        last = item
+        size = Math.max(1, this.#rules.length - rulesBefore)
+        this.#spend(item.length)
+        for (const element of item) sequence.push(element)
+      }
+      this.#match(space)
+    }
+  }
+
+  #item(depth: number): readonly GrammarElement[] | null {
+    if (this.#skip('"')) return this.#literal()
+    if (this.#skip('[')) return this.#class()
+    if (this.#skip('.')) return [{ kind: 'characters', ranges: [[0, lastCharacter]] }]
+    if (this.#next === '<' || this.#next === '!') {
+      if (this.#match(tokenForm) === null) throw this.#unexpected('a token such as `<[5]>`')
+      return [{ kind: 'token' }]
+    }
+    if (this.#skip('(')) {
+      this.#match(blanksAndLines)
+      const rule = this.#add(null)
+      this.#rules[rule] = this.#alternatives(depth + 1)
+      if (!this.#skip(')')) throw this.#unexpected('`)`')
+      return [{ kind: 'rule', rule }]
+    }
+    const name = this.#match(nameForm)
+    return name === null ? null : [{ kind: 'rule', rule: this.#ruleOf(name) }]
+  }
+
+  #literal(): readonly GrammarElement[] {
+    const elements: GrammarElement[] = []
+    while (!this.#skip('"')) {
+      const code = this.#character()
+      elements.push({ kind: 'characters', ranges: [[code, code]] })
+    }
+    return elements
+  }
+
+  /** An empty class is nothing, as llama.cpp reads it. */
+  #class(): readonly GrammarElement[] {
+    const isNegated = this.#skip('^')
+    const ranges: CharacterRange[] = []
+    while (!this.#skip(']')) {
+      const from = this.#character()
+      const isRange = this.#next === '-' && this.#text[this.#at + 1] !== ']'
+      if (isRange) this.#at++
+      const to = isRange ? this.#character() : from
+      if (to < from) throw new Error(`a range of the grammar ends before it begins${this.#where}`)
+      ranges.push([from, to])
+    }
+    if (ranges.length === 0) return []
+    return [{ kind: 'characters', ranges: isNegated ? complementOf(ranges) : ranges }]
+  }
+
+  #character(): number {
+    const text = this.#match(characterForm)
+    if (text === null) throw this.#unexpected('a character')
+    const [, kind = ''] = text
+    const code = !text.startsWith('\\')
+      ? (text.codePointAt(0) ?? 0)
+      : text.length > 2
+        ? Number.parseInt(text.slice(2), 16)
+        : (escapes[kind] ?? kind.charCodeAt(0))
+    const isCharacter = code <= lastCharacter && (code < 0xd800 || code > 0xdfff)
+    if (!isCharacter) throw new Error(`\`${text}\` is no character${this.#where}`)
+    return code
+  }
+
+  #quantifier(): Repeats | null {
+    if (this.#skip('*')) return [0, Infinity]
+    if (this.#skip('+')) return [1, Infinity]
+    if (this.#skip('?')) return [0, 1]
+    if (this.#next !== '{') return null
+    const repeat = this.#match(repeatForm)
+    if (repeat === null) throw this.#unexpected('a repetition such as `{2,5}`')
+    const [first = '', second] = repeat.slice(1, -1).split(',')
+    const least = Number(first)
+    const most = second === undefined ? least : second.trim() === '' ? Infinity : Number(second)
+    // llama.cpp counts down from the largest number instead.
+    if (most < least) throw new Error(`\`${repeat}\` repeats at most less than at least`)
+    return [least, most > maxRepeats ? Infinity : most]
+  }
+
+  /** As llama.cpp writes it: some copies, then rules that end or go on with the next. */
+  #repeated(item: readonly GrammarElement[], [least, most]: Repeats): GrammarElement[] {
+    const further = most === Infinity ? 1 : most - least
+    this.#spend(item.length * (least + further))
+    const repeated = Array.from({ length: least }, () => item).flat()
+    let last: GrammarElement | null = null
+    for (let count = 0; count < further; count++) {
+      const rule = this.#add(null)
+      const itself: GrammarElement = { kind: 'rule', rule }
+      const next: GrammarElement | null = most === Infinity ? itself : last
+      this.#rules[rule] = [next === null ? item : [...item, next], []]
+      last = itself
+    }
+    return last === null ? repeated : [...repeated, last]
+  }
+
+  #spend(elements: number): void {
+    this.#elements += elements
+    if (this.#elements > maxElements) throw new Error('the grammar has too many parts')
+  }
+
+  get #next(): string {
+    return this.#text[this.#at] ?? ''
+  }
+
+  #skip(text: string): boolean {
+    const isIt = this.#text.startsWith(text, this.#at)
+    if (isIt) this.#at += text.length
+    return isIt
+  }
+
+  #match(form: RegExp): string | null {
+    form.lastIndex = this.#at
+    const [found = null] = form.exec(this.#text) ?? []
+    this.#at += found?.length ?? 0
+    return found
+  }
+
+  get #where(): string {
+    return `, in line ${this.#text.slice(0, this.#at).split('\n').length}`
+  }
+
+  #unexpected(what: string): Error {
+    return new Error(`the grammar cannot be read: expected ${what}${this.#where}`)
+  }
+}
+
+type Repeats = readonly [least: number, most: number]
+
+const timesOf = ([least, most]: Repeats): number =>
+  Math.max(1, most === Infinity || most === 0 ? least : most)
+
+function complementOf(ranges: readonly CharacterRange[]): readonly CharacterRange[] {
+  const others: CharacterRange[] = []
+  let next = 0
+  for (const [from, to] of ranges.toSorted(([one], [other]) => one - other)) {
+    if (from > next) others.push([next, from - 1])
+    next = Math.max(next, to + 1)
+  }
+  if (next <= lastCharacter) others.push([next, lastCharacter])
+  return others
+}

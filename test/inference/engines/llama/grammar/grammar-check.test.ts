@@ -1,0 +1,96 @@
+import { describe, expect, it } from 'vitest'
+import {
+  quoted,
+  textChoice,
+} from '../../../../../src/inference/engines/llama/grammar/choice-grammar.ts'
+import { checkGrammar } from '../../../../../src/inference/engines/llama/grammar/grammar-check.ts'
+import { grammarOf } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
+import { acceptorOf } from './grammar-text.ts'
+
+const regex = (pattern: string): string => grammarOf({ kind: 'regex', pattern })
+const schema = (value: object): string => grammarOf({ kind: 'json_schema', schema: value })
+const manyTimes = (count: number, text: (at: number) => string): string[] =>
+  Array.from({ length: count }, (_, at) => text(at))
+const withOptional = (count: number): object => ({
+  type: 'object',
+  properties: Object.fromEntries(manyTimes(count, (at) => `p${at}`).map((name) => [name, {}])),
+})
+
+describe('a grammar that llama.cpp would read without an end is refused:', () => {
+  // Each of them stopped or ended the model's process, and with it all other requests.
+  it.each<[what: string, grammar: string, message: string | RegExp]>([
+    ['at most less than at least', 'root ::= "a"{5,1}', /repeats at most less than at least/],
+    ['the same in a pattern', regex('a{3,1}'), /repeats at most less than at least/],
+    ['brackets', `root ::= ${'('.repeat(9000)}"a"${')'.repeat(9000)}`, /nested deeper than 500/],
+    ['optional parts in a row', regex('(a?){250}'.repeat(10)), /too many ways/],
+    ['equal choices, repeated', regex(`(${'a|'.repeat(500)}b)*`), /too many ways/],
+    ['lists in a row', `root ::= ${'[a-z ]* '.repeat(200)}"!"`, /too many ways/],
+    ['1,000 optional members', schema(withOptional(1000)), /too many ways/],
+    [
+      'choices that double with each rule',
+      [
+        'root ::= a0',
+        ...manyTimes(40, (at) => `a${at} ::= a${at + 1} | a${at + 1}`),
+        'a40 ::= "a"',
+      ].join('\n'),
+      /too many ways/,
+    ],
+    ['left recursion', 'root ::= root "a" | "a"', 'the grammar is left-recursive'],
+    ['a rule that is itself', schema({ $ref: '#' }), 'the grammar is left-recursive'],
+    [
+      'left recursion behind what may be empty',
+      'root ::= blanks root "x" | "a"\nblanks ::= " "*',
+      'the grammar is left-recursive',
+    ],
+    [
+      'long texts, repeated',
+      `root ::= ${`"${'a'.repeat(500)}"{1999} `.repeat(9)}`,
+      /too many parts/,
+    ],
+    ['repetitions of repetitions', 'root ::= ("a"{1,1000}){1,1000}', /2000 times or more/],
+  ])('%s', (_, grammar, message) => {
+    expect(() => checkGrammar(grammar)).toThrow(message)
+  })
+
+  it.each<[what: string, grammar: string, message: string | RegExp]>([
+    ['half of a surrogate pair', 'root ::= "\\uD800"', '`\\uD800` is no character, in line 1'],
+    ['the same as it is', 'root ::= "\uD800"', 'the grammar has half of a surrogate pair'],
+    ['a number beyond Unicode', 'root ::= "a" |\n [\\UFFFFFFFF]', /is no character, in line 2/],
+    ['a range from behind', regex('[z-a]'), /ends before it begins/],
+    ['a character of number 0', 'root ::= "a\0"', /character of number 0/],
+    ['a bracket', 'root ::= (', /expected `\)`, in line 1/],
+    ['a text', 'root ::= "a', /expected a character/],
+    ['no root', 'a ::= "a"', 'the grammar has no rule `root`'],
+    ['no rule', 'root ::= a', 'the grammar has no rule `a`'],
+    ['nothing to repeat', 'root ::= *', /expected something to repeat/],
+  ])('as one that it reads wrongly: %s', (_, grammar, message) => {
+    expect(() => checkGrammar(grammar)).toThrow(message)
+  })
+})
+
+describe('a grammar that llama.cpp reads well is kept:', () => {
+  it.each<[what: string, grammar: string]>([
+    ['any object', grammarOf({ kind: 'json_object' })],
+    ['words', regex('(\\w+\\s?)*')],
+    ['an address', regex('\\w+([-+.]\\w+)*@\\w+([-.]\\w+)*\\.\\w+([-.]\\w+)*')],
+    ['a list of lists', regex('([a-z ]*)*')],
+    ['200 optional members', schema(withOptional(200))],
+    ['10,000 values', schema({ enum: manyTimes(10_000, (at) => `v${at}`) })],
+    ['more items than it counts', schema({ type: 'array', maxItems: 1e12 })],
+    ['a long text', schema({ type: 'string', maxLength: 1500 })],
+    ['recursion', schema({ properties: { a: { $ref: '#' } }, required: ['a'] })],
+    ['lines, comments and tokens', 'root ::= # here\n  ( "a" |\n "b" )+ <[5]> !<[6]>? .{0,2}\n\n'],
+  ])('%s', (_, grammar) => {
+    expect(() => checkGrammar(grammar)).not.toThrow()
+  })
+})
+
+it('many texts are written by what they have in common, and each of them is accepted', () => {
+  const texts = ['', 'a', 'ab"\\', 'ab', '\n', '😀', '😃', ...manyTimes(300, (at) => `v${at}`)]
+  const grammar = `root ::= ${textChoice(texts)}`
+  checkGrammar(grammar)
+  expect(grammar.length).toBeLessThan(texts.map(quoted).join(' | ').length)
+  const isAccepted = acceptorOf(grammar)
+  expect(texts.filter((text) => !isAccepted(text))).toEqual([])
+  expect(['v', 'v300', 'abc', 'b', 'v1v1'].filter(isAccepted)).toEqual([])
+})
