@@ -127,7 +127,11 @@ describe('an agent whose process is killed', () => {
   it('with its watcher is lost by its silence', async () => {
     const cluster = await sharedServer()
     const agent = await cluster.agent('only', '--cores', '1')
-    const { nodes } = await openSession(cluster, { lossSeconds: 2 })
+    const { session, nodes } = await openSession(cluster, { lossSeconds: 2 })
+    // The session knows the agent once it has run something.
+    const task = new ComputeTask({ function: work, args: [join(cluster.folder, 'begun'), 'x', 0] })
+    await session.submitTasks([task])
+    await task
     const watcher = watcherOf(agent.child.pid)
     process.kill(watcher, 'SIGSTOP')
     agent.child.kill('SIGKILL')

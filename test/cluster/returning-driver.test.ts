@@ -87,7 +87,8 @@ it('does not wait for agents that an earlier start has lost', async () => {
   await startAgentHere(cluster, { name: 'first' })
   const lost = await cluster.agent('lost', '--cores', '1')
   // Whoever waits for its silence waits for longer than the test.
-  const given = JSON.stringify({ backend: { lossSeconds: 3600 }, retries: 3 })
+  const settings = { backend: { lossSeconds: 3600 }, retries: 3, valueLength: 1 }
+  const given = JSON.stringify(settings)
   const start = () => {
     const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
     onTestFinished(() => void program.child.kill('SIGKILL'))
@@ -108,6 +109,8 @@ it('does not wait for agents that an earlier start has lost', async () => {
   await eventually(async () => expect(await used()).toEqual(['first']))
   killed.child.kill('SIGKILL')
   await killed.ended
+  // The tasks wait for it.
+  writeFileSync(join(cluster.folder, 'go'), '')
   const { stdout } = await start().ended
   expect(JSON.parse(stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
 })
