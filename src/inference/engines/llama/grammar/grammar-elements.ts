@@ -22,7 +22,7 @@ const maxRepeats = 2000
 const maxElements = 300_000
 const lastCharacter = 0x10ffff
 
-/** Throws an `Error` that tells what is wrong, and in which line. */
+/** Throws an `Error` that tells what is wrong, and where. */
 export const parseGrammar = (text: string): GrammarRules => new GrammarParser(text).parse()
 
 const blanks = /(?:[ \t]|#[^\r\n]*)*/y
@@ -31,6 +31,9 @@ const nameForm = /[A-Za-z0-9-]+/y
 const tokenForm = /!?<\[\d{1,9}\]>/y
 const repeatForm = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
 const characterForm = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
+
+/** A rule of a Lark grammar, which vLLM takes by the same field. */
+const larkRule = /^[ \t]*[?!]?\w+(?:\.\d+)?[ \t]*:(?!:=)/m
 
 const escapes: Readonly<Record<string, number>> = { t: 0x09, r: 0x0d, n: 0x0a }
 
@@ -62,6 +65,7 @@ class GrammarParser {
     if (name === null) throw this.#unexpected('the name of a rule')
     const rule = this.#ruleOf(name)
     this.#match(blanks)
+    if (this.#next === '_') throw this.#unexpected('a name of letters, digits and `-`')
     if (!this.#skip('::=')) throw this.#unexpected('`::=`')
     this.#match(blanksAndLines)
     this.#rules[rule] = this.#alternatives(0)
@@ -129,9 +133,11 @@ class GrammarParser {
       return [{ kind: 'token' }]
     }
     if (this.#skip('(')) {
+      const start = this.#at - 1
       this.#match(blanksAndLines)
       const rule = this.#add(null)
       this.#rules[rule] = this.#alternatives(depth + 1)
+      this.#expectMore('group', start)
       if (!this.#skip(')')) throw this.#unexpected('`)`')
       return [{ kind: 'rule', rule }]
     }
@@ -141,7 +147,9 @@ class GrammarParser {
 
   #literal(): readonly GrammarElement[] {
     const elements: GrammarElement[] = []
+    const start = this.#at - 1
     while (!this.#skip('"')) {
+      this.#expectMore('literal', start)
       const code = this.#character()
       elements.push({ kind: 'characters', ranges: [[code, code]] })
     }
@@ -150,14 +158,16 @@ class GrammarParser {
 
   /** An empty class is nothing, as llama.cpp reads it. */
   #class(): readonly GrammarElement[] {
+    const start = this.#at - 1
     const isNegated = this.#skip('^')
     const ranges: CharacterRange[] = []
     while (!this.#skip(']')) {
+      this.#expectMore('class', start)
       const from = this.#character()
       const isRange = this.#next === '-' && this.#text[this.#at + 1] !== ']'
       if (isRange) this.#at++
       const to = isRange ? this.#character() : from
-      if (to < from) throw new Error(`a range of the grammar ends before it begins${this.#where}`)
+      if (to < from) throw this.#fault('a range of the grammar ends before it begins,')
       ranges.push([from, to])
     }
     if (ranges.length === 0) return []
@@ -174,7 +184,7 @@ class GrammarParser {
         ? Number.parseInt(text.slice(2), 16)
         : (escapes[kind] ?? kind.charCodeAt(0))
     const isCharacter = code <= lastCharacter && (code < 0xd800 || code > 0xdfff)
-    if (!isCharacter) throw new Error(`\`${text}\` is no character${this.#where}`)
+    if (!isCharacter) throw this.#fault(`\`${text}\` is no character,`)
     return code
   }
 
@@ -231,12 +241,22 @@ class GrammarParser {
     return found
   }
 
-  get #where(): string {
-    return `, in line ${this.#text.slice(0, this.#at).split('\n').length}`
+  /** What begins at `start` must end before the text does. */
+  #expectMore(what: string, start: number): void {
+    if (this.#at >= this.#text.length)
+      throw this.#fault(`a ${what} of the grammar has no end; it begins`, start)
   }
 
   #unexpected(what: string): Error {
-    return new Error(`the grammar cannot be read: expected ${what}${this.#where}`)
+    const isLark = !this.#text.includes('::=') && larkRule.test(this.#text)
+    const hint = isLark ? '; this looks like Lark, but GBNF is expected: `root ::= …`' : ''
+    return this.#fault(`the grammar cannot be read: expected ${what},`, this.#at, hint)
+  }
+
+  #fault(what: string, at = this.#at, hint = ''): Error {
+    const lines = this.#text.slice(0, at).split('\n')
+    const column = (lines.at(-1)?.length ?? 0) + 1
+    return new Error(`${what} in line ${lines.length}, column ${column}${hint}`)
   }
 }
 
