@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
-import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { byRun, hangMs, isHpcRun } from './test/long-run.ts'
 
 // What takes minutes or downloads much is left to `npm run test:long`, what needs a scheduler for
@@ -9,20 +9,35 @@ import { byRun, hangMs, isHpcRun } from './test/long-run.ts'
 const kinds = isHpcRun ? ['hpc'] : byRun(['test'], ['test', 'long'])
 const filesIn = (folder: string): string[] => kinds.map((kind) => `${folder}/**/*.${kind}.ts`)
 
-/** Their tests look at the children of their process, which would be those of other files, too. */
-const withChildren = ['test/cluster', 'test/hpc']
-/** Their tests do so, too, and leave none: files of such a folder share processes. */
-const leavingNone = ['test/backends']
-/** Folders of these whose tests do not. */
-const withoutChildren = [
-  'test/cluster/agent',
-  'test/cluster/driver',
-  'test/cluster/wire',
-  'test/hpc/pilots',
-  'test/hpc/slurm',
+/** Their tests look at the children of their process, which those of others may leave. */
+const withChildren = 'backends'
+/** They choose how nodes are started, which a process does once. */
+const withStartMethod = kinds.flatMap((kind) => [
+  `test/hpc/{host-list-allocation,hpc-backend,hpc-contract,lost-agent,start-method}.${kind}.ts`,
+  `test/hpc/ranks/ranks.${kind}.ts`,
+])
+
+/**
+ * They run for half a minute and more. Without results of an earlier run vitest starts the largest
+ * files first, and these are small: everything would wait for them at the end.
+ */
+const longest = [
+  'test/core/resume/killed-runs.test.ts',
+  'test/report/pictures.test.ts',
+  'test/inference/engines/llama/contract.test.ts',
+  'test/telemetry/crash.test.ts',
+  'test/cli/program/examples.test.ts',
 ]
 
-const apart = [...withChildren, ...leavingNone]
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isLong = ({ moduleId }: TestSpecification): boolean =>
+      longest.some((path) => moduleId.endsWith(path))
+    // oxlint-disable-next-line unicorn/no-array-sort -- it is no array
+    const sorted = await super.sort(files)
+    return [...sorted.filter(isLong), ...sorted.filter((one) => !isLong(one))]
+  }
+}
 
 /**
  * Commands, agents and workers that tests start run the sources. With a cache of stripped and
@@ -34,40 +49,33 @@ process.env['NODE_COMPILE_CACHE'] ??= fileURLToPath(new URL('.cache/modules', im
 export default defineConfig({
   test: {
     pool: 'forks',
-    // Many tests wait for processes and deadlines: two cores are a third idle with three files.
-    maxWorkers: availableParallelism() + (isHpcRun ? 3 : 2),
+    // Many tests wait for processes and deadlines: with four files two cores are a fifth idle.
+    maxWorkers: availableParallelism() + 3,
+    sequence: { sequencer: LongestFirst },
     reporters: ['./scripts/test-reporter.ts'],
     testTimeout: hangMs,
     hookTimeout: hangMs,
     expect: { poll: { timeout: hangMs * 0.9 } },
+    // A new process for each of the files costs a fifth of the CPU time of all tests.
+    isolate: isHpcRun,
     projects: [
       {
         extends: true,
-        test: {
-          name: 'a process for each file',
-          include: withChildren.flatMap(filesIn),
-          exclude: withoutChildren.map((folder) => `${folder}/**`),
-        },
+        test: { name: 'a process for each file', isolate: true, include: withStartMethod },
+      },
+      {
+        extends: true,
+        test: { name: 'files that look at children', include: filesIn(`test/${withChildren}`) },
       },
       {
         extends: true,
         test: {
-          name: 'shared processes with children',
-          isolate: false,
-          include: leavingNone.flatMap(filesIn),
-        },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'shared processes',
-          // A new process for each of the files costs a fifth of the CPU time of all tests.
-          isolate: false,
+          name: 'others',
           include: [
             ...kinds.map((kind) => `test/*.${kind}.ts`),
-            ...filesIn(`test/!(${apart.map((one) => basename(one)).join('|')})`),
-            ...withoutChildren.flatMap(filesIn),
+            ...filesIn(`test/!(${withChildren})`),
           ],
+          exclude: withStartMethod,
         },
       },
     ],
