@@ -17,8 +17,8 @@ import { isShown, stepsOf, type GuideCommand, type GuideStep } from './guide-tex
 
 /** Hundreds of megabytes, so that guides that install them get this project's copies. */
 const linkedPackages = new Set(['node-llama-cpp', 'koffi'])
-/** The port that guides name; a free one takes its place here. */
-const guidePort = '8123'
+/** The ports that guides name; free ones take their place here. */
+const guidePorts = ['8123', '8124']
 /** In a guide that is run on a Slurm cluster of its own. */
 const slurmMark = '<!-- needs: slurm -->'
 /** The guide that installs the package. The others begin with what it has left. */
@@ -65,8 +65,9 @@ async function followGuides(): Promise<void> {
 async function follow(name: string, folder: string): Promise<boolean> {
   let problem: string | undefined
   try {
-    const text = readFileSync(join(guides, name), 'utf8')
-    const steps = stepsOf(text.replaceAll(guidePort, await freePort()))
+    let text = readFileSync(join(guides, name), 'utf8')
+    for (const port of guidePorts) text = text.replaceAll(port, await freePort())
+    const steps = stepsOf(text)
     if (text.includes(slurmMark)) await withSlurm((env) => takeSteps(steps, folder, env))
     else await takeSteps(steps, folder)
   } catch (error) {

@@ -276,7 +276,7 @@ function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
       .max(10)
       .nullish()
       .describe('The same as `repetition_penalty`.'),
-    presence_penalty: penalty.describe('Above 0, tokens that the answer has become less likely.'),
+    presence_penalty: penalty.describe('Above 0, tokens of the answer so far become less likely.'),
     frequency_penalty: penalty.describe('The same, for each time that the answer has a token.'),
     logit_bias: z
       .record(tokenId, z.number().min(-100).max(100))
