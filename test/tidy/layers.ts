@@ -27,7 +27,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   cluster: [...base, 'backends'],
   session: [...base, 'telemetry', backendPort, 'core'],
   hpc: [...base, 'backends', 'cluster'],
-  workflow: [...base, 'telemetry', backendPort, 'core'],
+  workflow: [...base, 'telemetry', backendPort, 'backends/closure-runs.ts', 'core'],
   report: ['foundation', 'events', 'checkpoint', 'views', 'record'],
   dashboard: ['foundation', 'events', 'checkpoint', 'views', 'record'],
   cli: [

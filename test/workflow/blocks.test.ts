@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { hasEnded } from '../../src/tasks/lifecycle.ts'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { defineEvent } from '../../src/events/define-event.ts'
+import { makeEvent } from '../../src/events/make-event.ts'
 import { TimeoutError } from '../../src/foundation/errors.ts'
+import { currentTask } from '../../src/foundation/task-context.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import type { Handle } from '../../src/workflow/handle.ts'
 import { square } from '../backends/local/fixtures/backend-tasks.ts'
@@ -197,6 +200,60 @@ describe('an attempt at a block that timed out', () => {
     expect(backend.cancels).toHaveLength(1)
     if (second !== undefined) backend.complete(second, 'end')
     expect(await block).toBe('end')
+  })
+
+  it('block: currentTask() has the attempt, and tells progress and events', async () => {
+    const Mark = defineEvent('test.Mark', { step: 'int' })
+    const { flow, eventsOf } = await openEngine()
+    const attempts: unknown[] = []
+    const body = (): string => {
+      const task = currentTask()
+      attempts.push(task?.attempt)
+      task?.emit(makeEvent(Mark, { session_id: '', backend: '', step: 3 }))
+      task?.progress(0.5, 'half')
+      if (attempts.length === 1) throw new Error('once')
+      return 'done'
+    }
+    const handle = flow.block(body, { retries: 1 })()
+    expect([await handle, attempts]).toEqual(['done', [1, 2]])
+    const events = await eventsOf(handle)
+    const told = events.filter(({ event_type: type }) => /Mark|Progress/.test(type))
+    const both = [
+      { event_type: 'test.Mark', step: 3, backend: 'workflow' },
+      { event_type: 'tutti.TaskProgress', fraction: 0.5, text: 'half' },
+    ]
+    expect(told).toMatchObject([...both, ...both])
+  })
+
+  it('block: a body that is canceled has an aborted signal, and its result is late', async () => {
+    const { flow, telemetry } = await openEngine()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    let signal: AbortSignal | undefined
+    const handle = flow.block(async () => {
+      signal = currentTask()?.signal
+      await promise
+    })()
+    await turns(2)
+    expect([signal?.aborted, handle.cancel('enough')]).toEqual([false, true])
+    await rejection(handle)
+    expect([signal?.aborted, telemetry.summary().late_results]).toEqual([true, 0])
+    resolve()
+    await turns(2)
+    expect(telemetry.summary().late_results).toBe(1)
+  })
+
+  it('block: a body whose time is over has an aborted signal', async () => {
+    const { flow, clock } = await openEngine()
+    let signal: AbortSignal | undefined
+    const body = (): Promise<never> => {
+      signal = currentTask()?.signal
+      return new Promise(() => {})
+    }
+    const handle = flow.block(body, { timeoutSeconds: 5 })()
+    await turns(2)
+    await clock.advance(5000)
+    await rejection(handle)
+    expect(signal?.reason).toBeInstanceOf(TimeoutError)
   })
 })
 

@@ -1,15 +1,6 @@
 /** The port between the local scheduler, which decides, and the executors that run jobs. */
 
-import { eventClassOf, type EventRecord, toEventRecord } from '../../events/define-event.ts'
-import { TaskProgress } from '../../events/library-events.ts'
-import type { TaskUpdate } from '../../foundation/task-context.ts'
-import {
-  type EventNotice,
-  type Job,
-  type Notice,
-  type TaskReport,
-  toEventNotice,
-} from '../backend.ts'
+import type { Job, Notice, TaskReport } from '../backend.ts'
 import type { GpuId } from './slots.ts'
 
 /** Jobs that begin together and share a grant of resources. */
@@ -60,23 +51,4 @@ export interface ExecutorListener {
   giveBack(jobs: readonly Job[]): void
   /** The batch is over and its resources are free. */
   finish(batch: Batch): void
-}
-
-/** An update of a task's code as it crosses from a worker. */
-export type UpdateRecord =
-  | Extract<TaskUpdate, { kind: 'progress' }>
-  | { readonly kind: 'event'; readonly event: EventRecord }
-
-/** Throws `ValueError` for what is no event of an own class. */
-export const toUpdateRecord = (update: TaskUpdate): UpdateRecord =>
-  update.kind === 'progress' ? update : { kind: 'event', event: toEventRecord(update.event) }
-
-/** The event that tells it. */
-export function toUpdateNotice(update: UpdateRecord, taskId: string, nodeId: string): EventNotice {
-  const about = { taskId, nodeId }
-  if (update.kind === 'event') {
-    return toEventNotice(eventClassOf(update.event), update.event.fields, about)
-  }
-  const { fraction, text } = update
-  return toEventNotice(TaskProgress, { fraction, text }, about)
 }

@@ -13,7 +13,7 @@ import { toJsonValue } from '../../../foundation/json-value.ts'
 import { gpuVariables } from '../gpu-variables.ts'
 import { machineMs } from '../machine-time.ts'
 import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
-import { toUpdateRecord } from '../executor.ts'
+import { toUpdateRecord } from '../../task-updates.ts'
 import type { AbortMessage, BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
 /** The way to the pool. */

@@ -1,7 +1,8 @@
 /** One worker from its start to its exit, and the reports of the jobs that it was given. */
 
 import type { Job, TaskReport } from '../../backend.ts'
-import { type ExecutorListener, toUpdateNotice } from '../executor.ts'
+import type { ExecutorListener } from '../executor.ts'
+import { toUpdateNotice } from '../../task-updates.ts'
 import {
   type Assignment,
   Assignments,

@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
-import type { UpdateRecord } from '../executor.ts'
+import type { UpdateRecord } from '../../task-updates.ts'
 import type { Mailbox } from './mailbox.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 

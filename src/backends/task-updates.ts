@@ -1,0 +1,25 @@
+/** What the code of a task tells while it runs: its progress and events of its own. */
+
+import { eventClassOf, type EventRecord, toEventRecord } from '../events/define-event.ts'
+import { TaskProgress } from '../events/library-events.ts'
+import type { TaskUpdate } from '../foundation/task-context.ts'
+import { type EventNotice, toEventNotice } from './backend.ts'
+
+/** An update of a task's code as it crosses from a worker. */
+export type UpdateRecord =
+  | Extract<TaskUpdate, { kind: 'progress' }>
+  | { readonly kind: 'event'; readonly event: EventRecord }
+
+/** Throws `ValueError` for what is no event of an own class. */
+export const toUpdateRecord = (update: TaskUpdate): UpdateRecord =>
+  update.kind === 'progress' ? update : { kind: 'event', event: toEventRecord(update.event) }
+
+/** The event that tells it. */
+export function toUpdateNotice(update: UpdateRecord, taskId: string, nodeId: string): EventNotice {
+  const about = { taskId, nodeId }
+  if (update.kind === 'event') {
+    return toEventNotice(eventClassOf(update.event), update.event.fields, about)
+  }
+  const { fraction, text } = update
+  return toEventNotice(TaskProgress, { fraction, text }, about)
+}
