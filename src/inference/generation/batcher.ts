@@ -47,6 +47,8 @@ export class Batcher {
   #drained: PromiseWithResolvers<void> | null = null
   /** How all requests end, because no worker comes any more; `null` while one may. */
   #over: GenerationEnd | null = null
+  /** How bounded requests end while no worker starts; `null` otherwise. */
+  #outage: GenerationEnd | null = null
   #running = 0
   #arrivals = 0
   #breaches = 0
@@ -140,6 +142,7 @@ export class Batcher {
   #refusal({ isBounded, timeoutMs }: EnqueueOptions): GenerationEnd | null {
     if (this.#drained !== null) return failed('closing', 'the backend is closing')
     if (this.#over !== null) return this.#over
+    if (isBounded && this.#outage !== null) return this.#outage
     const { bounded } = this.#queue
     if (isBounded && bounded >= this.#parts.queueLimit) {
       return failed('queue_full', `the queue is full: ${bounded} requests are waiting`)
@@ -152,6 +155,7 @@ export class Batcher {
     if (this.#workers.has(workerId))
       throw new StateError(`worker ${workerId} is already in the batcher`)
     this.#workers.set(workerId, new AttachedWorker(worker))
+    this.#outage = null
     this.#dispatchSoon()
   }
 
@@ -178,6 +182,18 @@ export class Batcher {
     if (this.#open.size === 0) this.#drained.resolve()
     this.#dispatchSoon()
     return this.#drained.promise.finally(() => signal.removeEventListener('abort', cancelAll))
+  }
+
+  /**
+   * No worker starts, though one may later: until then, bounded requests end with `not_ready`,
+   * those in the queue and new ones. Others, such as those of tasks, wait.
+   */
+  suspend(reason: string): void {
+    this.#outage = failed('not_ready', reason)
+    for (const request of this.#open.values()) {
+      const isWaiting = request.inEngine === null && request.options.isBounded
+      if (isWaiting) this.#stop(request, this.#outage)
+    }
   }
 
   /** No worker comes any more: ends all requests with `engine_lost`, and new ones at once. */

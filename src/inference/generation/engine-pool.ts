@@ -29,8 +29,9 @@ export interface EnginePoolParts {
 
 /**
  * `start` resolves when the first engine serves, and rejects with the first error if none does. An
- * engine that is lost or does not start later is restarted with exponential back-off. `stop` closes
- * all engines, also those that are starting.
+ * engine that is lost or does not start later is restarted with exponential back-off; when none of
+ * them starts, clients are no longer kept waiting. `stop` closes all engines, also those that are
+ * starting.
  */
 export class EnginePool extends Service {
   readonly #parts: EnginePoolParts
@@ -134,6 +135,8 @@ export class EnginePool extends Service {
   #onStartFailed(text: string, error: unknown): void {
     if (this.#earlyFailures === null) this.#parts.log.warn('EngineStartFailed', text)
     else this.#earlyFailures.set(text, error)
+    // One that is restarted for the first time may serve soon, so that requests wait for it.
+    if (this.#staying().every(({ isFailing }) => isFailing)) this.#parts.batcher.suspend(text)
   }
 
   /** Skips failures with the message that the caller of `start` gets anyway. */

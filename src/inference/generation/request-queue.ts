@@ -16,7 +16,10 @@ export interface EnqueueOptions {
   readonly isRetry?: boolean
   /** From now on, time in the queue included; `null` for no limit. */
   readonly timeoutMs: number | null
-  /** Whether a full queue rejects it. Tasks are limited by their session instead. */
+  /**
+   * Whether a full queue rejects it, and the lack of an engine that starts. Tasks are limited by
+   * their session instead, and wait.
+   */
   readonly isBounded: boolean
   readonly listener: QueueListener
 }

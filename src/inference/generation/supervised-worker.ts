@@ -39,6 +39,7 @@ export class SupervisedWorker {
   #serving: ServingEngine | null = null
   #isRetiring = false
   #problem = 'is starting'
+  #isFailing = false
   #servesSinceMs = Infinity
 
   /** Starts its engine at once. */
@@ -72,6 +73,11 @@ export class SupervisedWorker {
   /** Why it does not serve, for people. */
   get problem(): string {
     return `${this.#worker.workerId} ${this.#problem}`
+  }
+
+  /** Its engine did not start at the last attempt. */
+  get isFailing(): boolean {
+    return this.#isFailing
   }
 
   /** Closes it after its requests have ended; it gets no more. */
@@ -120,6 +126,7 @@ export class SupervisedWorker {
     } catch (error) {
       this.#firstStart.reject(error)
       const reason = `did not start: ${messageOf(error)}`
+      this.#isFailing = true
       if (!this.#isOver) onStartFailed(`${workerId} ${reason}`, error)
       return reason
     } finally {
@@ -133,6 +140,7 @@ export class SupervisedWorker {
     const { batcher, clock, onServing, onLost } = this.#parts
     const { workerId } = serving
     this.#serving = serving
+    this.#isFailing = false
     this.#servesSinceMs = clock.monotonicMs()
     batcher.addWorker(serving)
     onServing(facts)

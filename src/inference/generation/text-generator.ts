@@ -26,7 +26,10 @@ export interface PromptRequest {
   readonly timeoutSeconds: number | null
   /** Cancels the request, in the queue or in the engine. */
   readonly signal: AbortSignal
-  /** Whether a full queue rejects it with `queue_full`; a session's tasks are never rejected. */
+  /**
+   * Whether a full queue rejects it with `queue_full`, and the lack of an engine that starts with
+   * `not_ready`. A session's tasks are never rejected: they wait.
+   */
   readonly isBounded: boolean
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null

@@ -1,122 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import type { BatchReport } from '../../../src/inference/generation/batch-run.ts'
-import { Batcher } from '../../../src/inference/generation/batcher.ts'
-import type {
-  EngineWorker,
-  GenerationListener,
-  GenerationRequest,
-  InferenceEngine,
-  ModelFacts,
-} from '../../../src/inference/generation/inference-engine.ts'
-import { EnginePool } from '../../../src/inference/generation/engine-pool.ts'
-import { inferenceError } from '../../../src/inference/generation/inference-errors.ts'
-import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { facts, openPool } from './open-pool.ts'
 import { TestClient } from './test-client.ts'
-import { adaptive } from './open-batcher.ts'
-
-const facts: ModelFacts = { name: 'puppet', contextLength: 64, hasChatTemplate: true }
-
-/** An engine whose start, loss and close a test triggers. */
-class Puppet implements InferenceEngine {
-  readonly capacity = { admits: 'batch', slots: 8 } as const
-  readonly worker: EngineWorker
-  readonly begun = Promise.withResolvers<ModelFacts>()
-  readonly loss = Promise.withResolvers<string>()
-  readonly asked: string[] = []
-  readonly #open = new Map<string, GenerationListener>()
-  readonly #settle: PromiseWithResolvers<void>[] = []
-  closes = 0
-  isMute = false
-
-  constructor(worker: EngineWorker) {
-    this.worker = worker
-  }
-
-  start(): Promise<ModelFacts> {
-    return this.begun.promise
-  }
-
-  generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void> {
-    const settled = Promise.withResolvers<void>()
-    this.#settle.push(settled)
-    for (const { id } of requests) this.#open.set(id, listener)
-    this.asked.push(...requests.map(({ id }) => id))
-    return settled.promise
-  }
-
-  answer(): void {
-    const usage = { promptTokens: 1, completionTokens: 1 }
-    for (const [id, listener] of this.#open) {
-      listener.end(id, { kind: 'done', finishReason: 'stop', usage })
-    }
-    this.#open.clear()
-    for (const { resolve } of this.#settle.splice(0)) resolve()
-  }
-
-  crash(): void {
-    for (const { reject } of this.#settle.splice(0)) reject(inferenceError('engine_lost', 'SEGV'))
-  }
-
-  async tokenize(text: string): Promise<readonly number[]> {
-    return Array.from(text, (_, at) => at)
-  }
-
-  lost(): Promise<string> {
-    return this.loss.promise
-  }
-
-  async close(): Promise<void> {
-    this.closes++
-    if (this.isMute) return
-    for (const [id, listener] of this.#open) {
-      listener.end(id, { kind: 'failed', error: inferenceError('closing', 'closed') })
-    }
-    for (const { resolve } of this.#settle.splice(0)) resolve()
-  }
-}
-
-function open(workers = 1) {
-  const clock = new ManualClock()
-  const reports: BatchReport[] = []
-  const batcher = new Batcher({
-    clock,
-    policy: adaptive,
-    queueLimit: 100,
-    onBatch: (report) => reports.push(report),
-    engineTimeoutMs: 1000,
-  })
-  const puppets: Puppet[] = []
-  const losses: string[] = []
-  const warnings: string[] = []
-  const pool = new EnginePool({
-    createEngine: (worker) => {
-      const puppet = new Puppet(worker)
-      puppets.push(puppet)
-      return puppet
-    },
-    workers,
-    batcher,
-    clock,
-    log: { warn: (code, message) => warnings.push(`${code}: ${message}`) },
-    onLost: ({ workerId, reason }) => losses.push(`${workerId}: ${reason}`),
-  })
-  const puppet = (at: number): Puppet => puppets[at] as Puppet
-  const send = (id: string): TestClient => new TestClient(clock, id).send(batcher)
-  const pass = async (ms: number): Promise<void> => {
-    for (const step of [0, ms, 0]) await clock.advance(step)
-  }
-  const serve = async (): Promise<void> => {
-    const starting = pool.start()
-    for (const one of puppets) one.begun.resolve(facts)
-    await starting
-    await pass(0)
-  }
-  return { batcher, puppets, puppet, losses, warnings, pool, send, pass, serve, clock }
-}
 
 describe('starting an engine pool', () => {
   it('resolves when the first engine serves, and knows the model then', async () => {
-    const { pool, puppet, puppets, pass } = open(2)
+    const { pool, puppet, puppets, pass } = openPool(2)
     expect(() => pool.model).toThrow('no engine has started yet')
     expect([pool.unready, pool.workers]).toEqual(['not started', 0])
     const starting = pool.start()
@@ -137,7 +25,7 @@ describe('starting an engine pool', () => {
   })
 
   it('row 79: rejects with the first error when no engine starts, and closes all', async () => {
-    const { pool, puppets, puppet, pass, clock, warnings } = open(3)
+    const { pool, puppets, puppet, pass, clock, warnings } = openPool(3)
     const starting = pool.start()
     puppet(1).begun.reject(new Error('out of memory'))
     puppet(0).begun.reject(new Error('no such model'))
@@ -152,7 +40,7 @@ describe('starting an engine pool', () => {
   })
 
   it('goes on with one engine while another is restarted', async () => {
-    const { pool, puppet, puppets, pass, warnings } = open(2)
+    const { pool, puppet, puppets, pass, warnings } = openPool(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
     puppet(1).begun.resolve(facts)
@@ -166,7 +54,7 @@ describe('starting an engine pool', () => {
   })
 
   it('warns of an engine that keeps failing once another one serves', async () => {
-    const { pool, puppet, pass, warnings } = open(2)
+    const { pool, puppet, pass, warnings } = openPool(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
     await pass(500)
@@ -185,7 +73,7 @@ describe('starting an engine pool', () => {
   })
 
   it('resolves when an engine that failed first serves before the last one fails', async () => {
-    const { pool, puppet, pass } = open(2)
+    const { pool, puppet, pass } = openPool(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
     await pass(500)
@@ -198,7 +86,7 @@ describe('starting an engine pool', () => {
   })
 
   it('is abandoned by stop()', async () => {
-    const { pool, puppet } = open()
+    const { pool, puppet } = openPool()
     const starting = pool.start()
     const stopping = pool.stop()
     await expect(starting).rejects.toMatchObject({ code: 'closing' })
@@ -210,7 +98,7 @@ describe('starting an engine pool', () => {
 
 describe('an engine pool that loses an engine', () => {
   it('row 79: closes and restarts the engine, and its requests move to the new one', async () => {
-    const { pool, puppet, puppets, pass, serve, losses, send } = open()
+    const { pool, puppet, puppets, pass, serve, losses, send } = openPool()
     await serve()
     const one = send('a')
     await pass(0)
@@ -231,7 +119,7 @@ describe('an engine pool that loses an engine', () => {
   })
 
   it('row 79: an engine_lost rejection of a batch counts as a loss', async () => {
-    const { pool, puppet, pass, serve, losses, send } = open()
+    const { pool, puppet, pass, serve, losses, send } = openPool()
     await serve()
     send('a')
     await pass(0)
@@ -242,7 +130,7 @@ describe('an engine pool that loses an engine', () => {
   })
 
   it('row 79: an engine that does not end an aborted request counts as lost', async () => {
-    const { pool, puppet, pass, serve, losses, send } = open()
+    const { pool, puppet, pass, serve, losses, send } = openPool()
     await serve()
     puppet(0).isMute = true
     const one = send('a')
@@ -260,7 +148,7 @@ describe('an engine pool that loses an engine', () => {
   })
 
   it('row 79: restarts with exponential back-off, and status says why meanwhile', async () => {
-    const { pool, puppets, puppet, pass, serve, warnings } = open()
+    const { pool, puppets, puppet, pass, serve, warnings } = openPool()
     await serve()
     puppet(0).loss.resolve('gone')
     await pass(0)
@@ -285,8 +173,55 @@ describe('an engine pool that loses an engine', () => {
     await pool.stop()
   })
 
+  it('row 79: requests do not wait for an engine that cannot be restarted', async () => {
+    const { pool, puppet, pass, serve, send, batcher, clock } = openPool()
+    await serve()
+    const running = send('a')
+    await pass(0)
+    puppet(0).loss.resolve('gone')
+    await pass(0)
+    const waiting = send('b')
+    // A session's tasks wait until an engine serves again.
+    const task = new TestClient(clock, 'task')
+    batcher.enqueue({ ...task.toOptions(), isBounded: false })
+    await pass(500)
+    expect([running.outcome, waiting.outcome]).toEqual(['open', 'open'])
+    puppet(1).begun.reject(new Error('no server'))
+    await pass(0)
+    expect([running, waiting].map(({ outcome }) => outcome)).toEqual(['not_ready', 'not_ready'])
+    expect([send('c').outcome, task.outcome, batcher.queued]).toEqual(['not_ready', 'open', 1])
+    await pass(1000)
+    // The next attempt is under way, and may take as long as the first start.
+    expect(send('d').outcome).toBe('not_ready')
+    puppet(2).begun.resolve(facts)
+    await pass(0)
+    const next = send('e')
+    puppet(2).answer()
+    await pass(0)
+    puppet(2).answer()
+    expect([next.outcome, task.outcome]).toEqual(['done', 'done'])
+    await pool.stop()
+  })
+
+  it('row 79: requests wait while one of several engines may still start', async () => {
+    const { pool, puppet, pass, serve, send } = openPool(2)
+    await serve()
+    puppet(0).loss.resolve('gone')
+    puppet(1).loss.resolve('gone')
+    await pass(500)
+    const waiting = send('a')
+    puppet(2).begun.reject(new Error('no memory'))
+    await pass(0)
+    expect(waiting.outcome).toBe('open')
+    puppet(3).begun.resolve(facts)
+    await pass(0)
+    puppet(3).answer()
+    expect(waiting.outcome).toBe('done')
+    await pool.stop()
+  })
+
   it('does not restart an engine after stop()', async () => {
-    const { pool, puppets, puppet, pass, serve, clock } = open()
+    const { pool, puppets, puppet, pass, serve, clock } = openPool()
     await serve()
     puppet(0).loss.resolve('gone')
     await pass(0)
@@ -298,7 +233,7 @@ describe('an engine pool that loses an engine', () => {
 
 describe('resizing an engine pool', () => {
   it('grows at once, shrinks one by one after their requests have ended', async () => {
-    const { pool, puppets, puppet, pass, serve, send } = open()
+    const { pool, puppets, puppet, pass, serve, send } = openPool()
     await serve()
     pool.resize(3)
     pool.resize(3)
@@ -328,7 +263,7 @@ describe('resizing an engine pool', () => {
   })
 
   it('starts no replacement for a worker that still drains', async () => {
-    const { pool, puppets, puppet, pass, serve, send } = open(2)
+    const { pool, puppets, puppet, pass, serve, send } = openPool(2)
     await serve()
     send('a')
     await pass(0)
@@ -345,7 +280,7 @@ describe('resizing an engine pool', () => {
   })
 
   it('removes a worker that does not serve first', async () => {
-    const { pool, puppet, pass, serve } = open(2)
+    const { pool, puppet, pass, serve } = openPool(2)
     await serve()
     puppet(0).loss.resolve('gone')
     await pass(0)
@@ -358,7 +293,7 @@ describe('resizing an engine pool', () => {
 
 describe('stopping an engine pool', () => {
   it('ends all requests, even if an engine does not', async () => {
-    const { pool, puppet, puppets, pass, serve, send } = open(2)
+    const { pool, puppet, puppets, pass, serve, send } = openPool(2)
     await serve()
     const muted = [send('a'), send('b')]
     await pass(0)

@@ -4,6 +4,8 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { Session } from '../../../../src/session/session.ts'
 import { AITask } from '../../../../src/tasks/ai-task.ts'
+import { eventually } from '../../../eventually.ts'
+import { post, type Reply } from '../../server/served.ts'
 import { configWith, openBackend, tempFolder } from '../../open-backend.ts'
 
 const command = fileURLToPath(new URL('../../../../src/cli/main.ts', import.meta.url))
@@ -64,5 +66,25 @@ describe('workers of the process engine that run tutti serve', () => {
     await expect.poll(() => backend.workers).toBe(2)
     await session.close()
     expect(serversOf(served)).toEqual([])
+  })
+
+  it('row 79: HTTP requests wait for a server that was killed, and are answered', async () => {
+    const served = join(tempFolder(), 'served.yaml')
+    const engine = 'engine:\n  kind: echo\n  latency_ms: 1000\n'
+    writeFileSync(served, `required:\n  model_name: tiny\n${engine}`)
+    const argv = [process.execPath, command, 'serve', '--config', served, '--port', '{port}']
+    const backend = await openBackend({ port: 0, engine: { kind: 'process', command: argv } })
+    const url = `${backend.endpoint}/v1/chat/completions`
+    const ask = (content: string): Promise<Reply> =>
+      post(url, { messages: [{ role: 'user', content }] })
+    const running = ask('running')
+    await eventually(async () => {
+      const metrics = await (await fetch(`${backend.endpoint}/metrics`)).text()
+      expect(metrics).toMatch(/^tutti_requests_running\S* 1$/m)
+    })
+    process.kill(serversOf(served)[0]?.pid ?? 0, 'SIGKILL')
+    await eventually(() => expect(backend.workers).toBe(0))
+    const waiting = ask('waiting')
+    for (const { status } of await Promise.all([running, waiting])) expect(status).toBe(200)
   })
 })
