@@ -137,26 +137,40 @@ async function exhaust(events: AsyncGenerator<string>): Promise<void> {
 
 /** Characters; an event holds a few tokens. */
 const maxEventChars = 8 << 20
+/** Characters of all events: the longest answers with log probabilities have less. */
+const maxAnswerChars = 256 << 20
 
 /**
  * The data of server-sent events, in order. Reads more bytes only after the last event was taken.
- * Throws `EngineContractError` if an event does not end.
+ * Throws `EngineContractError` if an event or the whole does not end.
  */
 export async function* eventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   const ready: string[] = []
   let isEndless = false
+  let chars = 0
+  /** Bytes since the last event. */
+  let idle = 0
   const parser = createParser({
     maxBufferSize: maxEventChars,
-    onEvent: ({ data }) => ready.push(data),
+    onEvent: ({ data }) => {
+      ready.push(data)
+      chars += data.length
+      idle = 0
+    },
     onError: ({ type }) => {
       isEndless ||= type === 'max-buffer-size-exceeded'
     },
   })
   for await (const chunk of bytes) {
+    idle += chunk.length
     parser.feed(decoder.decode(chunk, { stream: true }))
     yield* ready.splice(0)
-    if (isEndless) {
+    if (chars > maxAnswerChars) {
+      throw inferenceError('EngineContractError', 'the server sent an answer without an end')
+    }
+    // What is no event at all, such as a page of HTML, goes on for ever as well.
+    if (isEndless || idle > maxEventChars) {
       throw inferenceError('EngineContractError', 'the server sent an event without an end')
     }
   }

@@ -96,9 +96,14 @@ function createError(
   const [param, told] = [pick(error, 'param'), pick(error, 'code')]
   const named = code === 'unsupported' ? null : code
   const wait = status === 429 ? { retryAfterSeconds: Math.ceil(askedMs / 1000) } : {}
-  const refusal = { status, message, param: textOr(param, null), code: textOr(told, named) }
+  const refusal = { status, message, param: nameOr(param, null), code: nameOr(told, named) }
   return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...wait } })
 }
+
+const maxNameChars = 200
+
+const nameOr = <T>(value: unknown, otherwise: T): string | T =>
+  typeof value === 'string' ? value.slice(0, maxNameChars) : otherwise
 
 /** Statuses about the client's request or its number of requests: it gets the server's words. */
 const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429])

@@ -30,14 +30,19 @@ describe('eventData', () => {
     )
   })
 
-  it('fails for an event that does not end', async () => {
-    const piece = new TextEncoder().encode('data: '.padEnd(2 ** 20, 'x'))
+  it.each<[what: string, piece: string, most: number]>([
+    ['an event', 'data: '.padEnd(2 ** 20, 'x'), 20],
+    ['empty lines', '\n'.repeat(2 ** 20), 20],
+    ['comments', ': ping\n\n'.repeat(2 ** 17), 20],
+    ['an answer', `data: ${'x'.repeat(2 ** 22)}\n\n`, 80],
+  ])('fails for what does not end: %s', async (_, text, most) => {
+    const piece = new TextEncoder().encode(text)
     let taken = 0
     const endless = function* () {
       for (; taken < 100; taken++) yield piece
     }
     const reading = collect(endless())
     await expect(reading).rejects.toMatchObject({ code: 'EngineContractError' })
-    expect(taken).toBeLessThan(20)
+    expect(taken).toBeLessThan(most)
   })
 })

@@ -39,6 +39,12 @@ describe('toRefusal', () => {
     expect(cause.message.length).toBeLessThanOrEqual(2000)
   })
 
+  it('shortens the names that a client is told', () => {
+    const error = { message: 'no', param: 'p'.repeat(9000), code: 'c'.repeat(9000) }
+    const told = refusal(400, JSON.stringify({ error })).error.refusal
+    expect([told?.param?.length, told?.code?.length]).toEqual([200, 200])
+  })
+
   it.each([
     [401, /key/],
     [403, /key/],

@@ -22,13 +22,38 @@ import {
   type Value,
 } from './values.ts'
 
+/** A model's template must not be able to occupy its process. */
+const maxSteps = 1_000_000
+/** Characters; bodies of requests have less. */
+const maxText = 16 << 20
+
+/** What one rendering has cost so far, in steps. */
+export class RenderBudget {
+  #steps = 0
+
+  spend(steps: number): void {
+    this.#steps += steps
+    if (this.#steps > maxSteps) throw new TemplateError('the template takes too many steps')
+  }
+
+  /** What an operation read or created: a long list costs more than a step. */
+  spendFor(value: Value): void {
+    if (typeof value === 'string') {
+      if (value.length > maxText) throw new TemplateError('a text is too long')
+      this.spend(value.length / 1024)
+    } else if (Array.isArray(value)) this.spend(value.length / 4)
+  }
+}
+
 /** The variables of a body; those of the bodies around it can be read. */
 export class Scope {
+  readonly budget: RenderBudget
   readonly #values = new Map<string, Value>()
   readonly #parent: Scope | null
 
   constructor(parent: Scope | null = null) {
     this.#parent = parent
+    this.budget = parent?.budget ?? new RenderBudget()
   }
 
   open(): Scope {
@@ -55,8 +80,14 @@ type Evaluate<Kind extends Expression['kind']> = (
   scope: Scope,
 ) => Value
 
-export const evaluate = (node: Expression, scope: Scope): Value =>
-  (evaluators[node.kind] as (node: Expression, scope: Scope) => Value)(node, scope)
+/** Expressions that create a value, instead of finding one. */
+const creating: ReadonlySet<Expression['kind']> = new Set(['call', 'filter', 'binary', 'slice'])
+
+export function evaluate(node: Expression, scope: Scope): Value {
+  const value = (evaluators[node.kind] as (node: Expression, scope: Scope) => Value)(node, scope)
+  if (creating.has(node.kind)) scope.budget.spendFor(value)
+  return value
+}
 
 const choice: Evaluate<'choice'> = ({ test, then, otherwise }, scope) => {
   if (scope.isTrue(test)) return evaluate(then, scope)
@@ -70,6 +101,7 @@ const compared: Evaluate<'compare'> = ({ first, rest }, scope) => {
   let left = evaluate(first, scope)
   for (const [sign, node] of rest) {
     const right = evaluate(node, scope)
+    scope.budget.spendFor(right)
     if (!isOrdered(sign, left, right)) return false
     left = right
   }
@@ -102,6 +134,7 @@ const dict: Evaluate<'dict'> = ({ entries }, scope) =>
 
 const filtered: Evaluate<'filter'> = ({ of, call }, scope) => {
   const value = evaluate(of, scope)
+  scope.budget.spendFor(value)
   const { args, named } = evaluateArguments(call.args, scope)
   return runFilter(call.name, value, args, named)
 }

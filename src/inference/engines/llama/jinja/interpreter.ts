@@ -15,16 +15,17 @@ import {
   valueOr,
 } from './values.ts'
 
-/** A model's template must not be able to occupy its process. */
-const maxSteps = 1_000_000
+/** Calls within calls. */
 const maxDepth = 200
+/** Characters; a text that is captured and written again counts twice. */
+const maxWritten = 64 << 20
 
 /** Why a body ended early. */
 type Jump = 'break' | 'continue' | null
 type ForStatement = Extract<Statement, { kind: 'for' }>
 
 export class Interpreter {
-  #steps = 0
+  #written = 0
   #depth = 0
 
   render(body: Body, scope: Scope): string {
@@ -35,7 +36,7 @@ export class Interpreter {
 
   #run(body: Body, scope: Scope, output: string[]): Jump {
     for (const statement of body) {
-      if (++this.#steps > maxSteps) throw new TemplateError('the template takes too many steps')
+      scope.budget.spend(1)
       const jump = this.#step(statement, scope, output)
       if (jump !== null) return jump
     }
@@ -44,8 +45,8 @@ export class Interpreter {
 
   #step(statement: Statement, scope: Scope, output: string[]): Jump {
     const { kind } = statement
-    if (kind === 'text') output.push(statement.text)
-    else if (kind === 'output') output.push(toText(evaluate(statement.value, scope)))
+    if (kind === 'text') this.#write(statement.text, output)
+    else if (kind === 'output') this.#write(toText(evaluate(statement.value, scope)), output)
     else if (kind === 'if') return this.#if(statement.branches, scope, output)
     else if (kind === 'set') assign(statement.target, evaluate(statement.value, scope), scope)
     else if (kind === 'for') this.#for(statement, scope, output)
@@ -54,6 +55,12 @@ export class Interpreter {
     else if (kind === 'break' || kind === 'continue') return kind
     else this.#block(statement, scope, output)
     return null
+  }
+
+  #write(text: string, output: string[]): void {
+    this.#written += text.length
+    if (this.#written > maxWritten) throw new TemplateError('the template writes too much')
+    output.push(text)
   }
 
   #block(statement: Statement, scope: Scope, output: string[]): void {
@@ -109,7 +116,10 @@ export class Interpreter {
     { scope, output, depth }: { scope: Scope; output: string[]; depth: number },
   ): void {
     const { target, test, body, otherwise } = statement
-    const chosen = iterate(items).filter((item) => {
+    const all = iterate(items)
+    // Also items without a body, and those that a test leaves out.
+    scope.budget.spend(all.length)
+    const chosen = all.filter((item) => {
       if (test === null) return true
       const inner = scope.open()
       assign(target, item, inner)

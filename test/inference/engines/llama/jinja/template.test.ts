@@ -54,6 +54,31 @@ describe('JinjaTemplate', () => {
       '{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}',
       'the template takes too many steps',
     ],
+    [
+      '{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}',
+      'the template takes too many steps',
+    ],
+    [
+      '{% for a in range(9999) %}{% for b in range(9999) if false %}x{% endfor %}{% endfor %}',
+      'the template takes too many steps',
+    ],
+    [
+      '{% set l = range(99999) | list %}{% for a in range(99999) %}{{ -1 in l }}{% endfor %}',
+      'the template takes too many steps',
+    ],
+    [
+      '{% set n = namespace(l=[1]) %}{% for a in range(60) %}{% set n.l = n.l + n.l %}{% endfor %}',
+      'the template takes too many steps',
+    ],
+    [
+      '{% set n = namespace(t="a") %}{% for a in range(60) %}' +
+        '{% set n.t = [n.t, n.t] | join %}{% endfor %}',
+      'a text is too long',
+    ],
+    [
+      '{% set t = "x" * 100000 %}{% for a in range(9999) %}{{ t }}{% endfor %}',
+      'the template writes too much',
+    ],
   ])('fails at %j', (source, message) => {
     expect(() => render(source)).toThrow(message)
   })
