@@ -1,6 +1,6 @@
 /** Who may import whom, as data, and the rules that hold the code to it. */
 
-import { codeIn, importsOf, isAt, type SourceFile } from './source-file.ts'
+import { codeIn, importsOf, isAt, type SourceFile, violation } from './source-file.ts'
 
 /** The port that all backends implement. */
 const backendPort = 'backends/backend.ts'
@@ -188,6 +188,17 @@ export function importCycles(files: readonly SourceFile[]): string[] {
   }
   for (const path of graph.keys()) visit(path)
   return cycles
+}
+
+/** Backends see jobs as data, which may be copies: they look at no task, and at no identity. */
+export function tasksAtBackends(files: readonly SourceFile[]): string[] {
+  const backends = ['backends', 'cluster', 'hpc', 'inference'].map((folder) => `src/${folder}`)
+  const pattern = /instanceof (?:ComputeTask|AITask|Task)\b|[!=]== (?:\w+\.)?defaultResources\b/g
+  return codeIn(files, ...backends).flatMap((file) =>
+    Array.from(file.text.matchAll(pattern), ({ 0: text, index }) =>
+      violation(file, index, `"${text}": a copy of a job means the same as the original`),
+    ),
+  )
 }
 
 /** Examples that import more than a user of the package can. */

@@ -2,7 +2,12 @@
 
 import { hiddenFailures, missingFiles, missingScripts } from './documents.ts'
 import { bannedGlobals, foreignModules } from './foreign.ts'
-import { examplesOfPrivateFiles, importCycles, importsAcrossLayers } from './layers.ts'
+import {
+  examplesOfPrivateFiles,
+  importCycles,
+  importsAcrossLayers,
+  tasksAtBackends,
+} from './layers.ts'
 import {
   defaultExports,
   emptyNames,
@@ -66,6 +71,17 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/telemetry/spans/spans.ts': `import { a } from '../metrics/task-table.ts'` },
       { 'src/inference/engines/llama/a.ts': `import { a } from '../../generation/batcher.ts'` },
       { 'src/inference/inference-service.ts': `import { a } from './server/server.ts'` },
+    ],
+  },
+  'backends look at specs, not at tasks': {
+    judge: tasksAtBackends,
+    bad: [
+      { 'src/backends/local/a.ts': 'if (task instanceof ComputeTask) run()' },
+      { 'src/cluster/a.ts': 'const isDefault = spec.resources === defaultResources' },
+    ],
+    good: [
+      { 'src/core/a.ts': 'if (item instanceof Task) take(item)' },
+      { 'src/backends/a.ts': 'if (error instanceof TaskError) isDefaultRequest(spec.resources)' },
     ],
   },
   'files import each other in no ring': {
