@@ -1,6 +1,5 @@
 /** The program of a model's process: loads the model, answers its parent, ends with it. */
 
-import { flushCompileCache } from 'node:module'
 import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
@@ -40,8 +39,6 @@ async function load(order: LoadOrder): Promise<void> {
     const readsThoughts = template?.names?.members.has('reasoning_content') ?? false
     const problems = { templateProblem, threadProblem, libraryProblem }
     parent.send({ kind: 'loaded', facts, ...problems, readsThoughts })
-    // Where the user has one: at the end it is killed, and Node writes the cache at an exit.
-    flushCompileCache()
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }

@@ -1,14 +1,6 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import {
-  copyFileSync,
-  cpSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -160,26 +152,6 @@ describe('the llama engine', () => {
     const seen = ['environ', 'cmdline'].map((name) => readFileSync(`/proc/${pid}/${name}`, 'utf8'))
     expect(seen.join('\n')).toContain('llama-program')
     expect(seen.join('\n')).not.toContain('canary')
-  })
-
-  it('what Node has compiled is kept for the next process where there is a cache', async () => {
-    const before = process.env['NODE_COMPILE_CACHE']
-    onTestFinished(() => {
-      if (before === undefined) delete process.env['NODE_COMPILE_CACHE']
-      else process.env['NODE_COMPILE_CACHE'] = before
-    })
-    const cache = join(tiny.folder, 'compiled')
-    process.env['NODE_COMPILE_CACHE'] = cache
-    await openEngine(tiny.path)
-    // As a text: Node keeps what is left of TypeScript, too.
-    const program = /kind: 'unloadable', failure/
-    await eventually(() => {
-      const files = readdirSync(cache, { recursive: true, withFileTypes: true })
-      const texts = files
-        .filter((one) => one.isFile())
-        .map((one) => readFileSync(join(one.parentPath, one.name), 'latin1'))
-      expect(texts.filter((text) => program.test(text))).toHaveLength(1)
-    })
   })
 
   it('requests before the model is loaded fail with not_ready', async () => {
