@@ -305,7 +305,7 @@ async function* finallyDo<T>(items: AsyncIterable<T>, act: () => void): AsyncGen
 async function forwardedError(response: UpstreamResponse, now: number): Promise<InferenceError> {
   const { status, retryAfter } = response
   const { error } = toRefusal(status, await response.text(), retryAfter, now)
-  if (status !== 404 && status !== 405 && status !== 501) return error
+  if (status !== 404 && status !== 405) return error
   const message = 'The server behind this one has nothing at this address.'
   return inferenceError('unsupported', 'the server has no such path', {
     cause: error.cause,

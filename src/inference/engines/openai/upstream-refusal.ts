@@ -105,8 +105,11 @@ const maxNameChars = 200
 const nameOr = <T>(value: unknown, otherwise: T): string | T =>
   typeof value === 'string' ? value.slice(0, maxNameChars) : otherwise
 
-/** Statuses about the client's request or its number of requests: it gets the server's words. */
-const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429])
+/**
+ * Statuses about the client's request, its number of requests, or what the server does not support:
+ * the client gets the server's words.
+ */
+const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429, 501])
 
 function hintFor(status: number): string | undefined {
   if (status === 401 || status === 403) return "check the engine's API key"
