@@ -35,10 +35,17 @@ export class Router {
   }
 }
 
-/** The match, or an error with status 404 or 405. A route for GET also answers HEAD. */
-export function expectMatch(match: RouteMatch | undefined, method: string): RouteMatch {
+/**
+ * The match, or an error with status 404 or 405. A route for GET also answers HEAD. `advice` is for
+ * a client that asks for a path that is not there.
+ */
+export function expectMatch(
+  match: RouteMatch | undefined,
+  method: string,
+  advice: string,
+): RouteMatch {
   if (match === undefined) {
-    throw new HttpError(404, 'There is nothing at this address.', { code: 'unknown_url' })
+    throw new HttpError(404, `There is nothing at this address. ${advice}`, { code: 'unknown_url' })
   }
   const { method: allowed } = match.route
   if (method === allowed || (method === 'HEAD' && allowed === 'GET')) return match

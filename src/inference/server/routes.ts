@@ -125,7 +125,7 @@ function reasonOf({ generator, unready }: HealthContext): string | null {
 }
 
 function createModelRoutes({ requests, clock }: RouteContext): readonly Route[] {
-  const { models } = requests.rules
+  const { models, hiddenModels } = requests.rules
   const created = Math.floor(clock.now())
   const describe = (id: string): object => ({ id, object: 'model', created, owned_by: 'tutti' })
   return [
@@ -141,7 +141,8 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Route[] 
       document: { summary: 'One served model.', ok: 'Model' },
       answer(exchange, _, rest) {
         const id = decoded(rest)
-        if (!models.includes(id)) throw unknownModel(id, models)
+        const isServed = models.includes(id) || hiddenModels.includes(id)
+        if (!isServed) throw unknownModel(id, models)
         exchange.sendJson(200, describe(id))
       },
     },

@@ -79,6 +79,8 @@ export class InferenceServer extends Service {
   #isDraining = false
   #onIdle: (() => void) | undefined
 
+  /** For clients that ask for a path that is not there. */
+  #pathAdvice = ownPaths
   constructor(options: InferenceServerOptions) {
     super()
     expectReachable(options)
@@ -115,6 +117,8 @@ export class InferenceServer extends Service {
     this.#isLoading = false
     this.#router = new Router(createRoutes(this.#routeContext(model)))
   }
+    const passing = model.fields === 'all' ? addPath : passingEngines
+    this.#pathAdvice = `${ownPaths} ${passing}`
 
   /** From now on new requests get 503; those in flight continue. */
   beginDraining(): void {
@@ -176,7 +180,7 @@ export class InferenceServer extends Service {
     guard.check(request, match?.route.isOpen === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
     if (match === undefined && this.#isLoading) throw loading()
-    const { route, rest } = expectMatch(match, request.method ?? '')
+    const { route, rest } = expectMatch(match, request.method ?? '', this.#pathAdvice)
     if (this.#isDraining && route.isOpen !== true) throw closing()
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
     checkBodyHead(request, route.bodyBytes)
@@ -251,6 +255,11 @@ export class InferenceServer extends Service {
 
 const closing = (): HttpError =>
   new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })
+const ownPaths = 'GET /openapi.json lists the addresses of this server.'
+const addPath = "'engine.paths' of its configuration adds those of the server behind it."
+const passingEngines =
+  "Others, such as '/v1/embeddings', are there only with the engines 'openai' and 'process'."
+
 
 const loading = (): HttpError =>
   new HttpError(503, 'The model is loading.', { code: 'not_ready', headers: ['retry-after', '5'] })

@@ -124,6 +124,27 @@ describe('the inference server', () => {
     })
   })
 
+  it('knows a model by every name that requests may use, and lists the shown ones', async () => {
+    await using served = await serve({ models: ['tiny'], hiddenModels: ['./tiny.gguf'] })
+    for (const name of ['tiny', './tiny.gguf']) {
+      const { status, json } = await ask(`${served.url}/v1/models/${encodeURIComponent(name)}`)
+      expect([status, json.id]).toEqual([200, name])
+      const chat = await post(`${served.url}/v1/chat/completions`, { ...hello, model: name })
+      expect(chat.status).toBe(200)
+    }
+    expect((await ask(`${served.url}/v1/models`)).json.data).toHaveLength(1)
+    expect((await ask(`${served.url}/v1/models/other`)).status).toBe(404)
+  })
+
+  it('says where to look when there is nothing at an address', async () => {
+    await using served = await serve()
+    const { json } = await post(`${served.url}/v1/embeddings`, { input: 'a' })
+    expect(json.error.message).toBe(
+      'There is nothing at this address. GET /openapi.json lists the addresses of this server. ' +
+        "Others, such as '/v1/embeddings', are there only with the engines 'openai' and 'process'.",
+    )
+  })
+
   it('lists models, counts tokens and exports metrics', async () => {
     await using served = await serve({ models: ['org/tiny', 'tiny-alias'] })
     const { json } = await ask(`${served.url}/v1/models`)

@@ -53,6 +53,7 @@ describe('paths that are passed on', () => {
     expect(tokenized.json).toEqual({ tokens: [1], max_model_len: 9 })
     const refused = await post(`${endpoint}/v1/embeddings`, { input: 'a' })
     expect([refused.status, refused.json.error.code]).toEqual([404, 'unknown_url'])
+    expect(refused.json.error.message).toMatch(/openapi\.json .* 'engine\.paths'/)
     expect(upstream.requests.map(({ path }) => path)).toEqual([
       '/v1/models',
       '/detokenize',
