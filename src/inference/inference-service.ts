@@ -188,6 +188,7 @@ export class InferenceService {
       port,
       apiKey,
       batchConfig: config.batching,
+      queueLimit: config.hardware.queueLimit,
       limits: { drainSeconds: drainMs / 1000, isStrict: config.server.isStrict, ...limits },
       metrics: () => this.#metrics.toText(this.generator.status(), this.#batcher.breaches),
       defaults: { maxTokens: config.llm.maxTokens },

@@ -5,6 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { isLoopbackHost } from '../../src/foundation/options.ts'
 import { InferenceBackend } from '../../src/inference/inference-backend.ts'
 import { freePort } from '../free-port.ts'
+import { post } from './server/served.ts'
 import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
 
 describe('the server of an inference backend', () => {
@@ -29,6 +30,25 @@ describe('the server of an inference backend', () => {
     })
     await expect(attempt).rejects.toMatchObject({ code: 'port_in_use' })
     expect(engines).toBe(0)
+  })
+
+  it('row 75: a request that the empty queue has no room for gets 400 with the limit', async () => {
+    const configFile = configWith('hardware:\n  queue_limit: 2\n')
+    const { endpoint } = await openBackend({ port: 0, configFile })
+    const messages = [{ role: 'user', content: 'a' }]
+    const tooLarge = [
+      ['/v1/chat/completions', { messages, n: 3 }, 'n', '<= 2, but got 3'],
+      ['/v1/completions', { prompt: 'a', n: 3 }, 'n', '<= 2, but got 3'],
+      ['/v1/completions', { prompt: ['a', 'b'], n: 2 }, 'n', '<= 1, but got 2'],
+      ['/v1/completions', { prompt: ['a', 'b', 'c'] }, 'prompt', 'length 2, but got .* length 3'],
+      ['/generate', { prompts: ['a', 'b', 'c'] }, 'prompts', 'length 2, but got .* length 3'],
+    ] as const
+    for (const [path, body, param, words] of tooLarge) {
+      const { status, json } = await post(`${endpoint}${path}`, body)
+      expect([status, json.error.param]).toEqual([400, param])
+      expect(json.error.message).toMatch(new RegExp(words))
+    }
+    expect((await post(`${endpoint}/v1/completions`, { prompt: 'a', n: 2 })).status).toBe(200)
   })
 
   it('tells that the model is loading, and frees its port if that fails', async () => {

@@ -145,7 +145,8 @@ export class Batcher {
     if (isBounded && this.#outage !== null) return this.#outage
     const { bounded } = this.#queue
     if (isBounded && bounded >= this.#parts.queueLimit) {
-      return failed('queue_full', `the queue is full: ${bounded} requests are waiting`)
+      const waiting = bounded === 1 ? '1 request is' : `${bounded} requests are`
+      return failed('queue_full', `the queue is full: ${waiting} waiting`)
     }
     return timeoutMs !== null && timeoutMs <= 0 ? timedOut(timeoutMs) : null
   }

@@ -47,6 +47,8 @@ export interface InferenceServerOptions {
   /** Every route but `/health` needs it; required for a host other than loopback. */
   readonly apiKey: string | null
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
+  /** How many prompts may be queued: a request with more could never be accepted. */
+  readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
   /** The body of `/metrics`. */
   readonly metrics: () => Promise<string> | string
@@ -77,10 +79,10 @@ export class InferenceServer extends Service {
   #router: Router | null = null
   #isLoading: boolean
   #isDraining = false
-  #onIdle: (() => void) | undefined
-
   /** For clients that ask for a path that is not there. */
   #pathAdvice = ownPaths
+  #onIdle: (() => void) | undefined
+
   constructor(options: InferenceServerOptions) {
     super()
     expectReachable(options)
@@ -115,10 +117,10 @@ export class InferenceServer extends Service {
   /** From now on requests are served; until then `/health` answers, and all others get 503. */
   modelLoaded(model: LoadedModel): void {
     this.#isLoading = false
-    this.#router = new Router(createRoutes(this.#routeContext(model)))
-  }
     const passing = model.fields === 'all' ? addPath : passingEngines
     this.#pathAdvice = `${ownPaths} ${passing}`
+    this.#router = new Router(createRoutes(this.#routeContext(model)))
+  }
 
   /** From now on new requests get 503; those in flight continue. */
   beginDraining(): void {
@@ -231,7 +233,7 @@ export class InferenceServer extends Service {
   }
 
   #routeContext({ contextLength, fields = [], paths = [] }: LoadedModel): RouteContext {
-    const { clock, models, hiddenModels = [], metrics } = this.#options
+    const { clock, models, hiddenModels = [], metrics, queueLimit = Infinity } = this.#options
     return {
       ...this.#healthContext(),
       clock,
@@ -240,7 +242,7 @@ export class InferenceServer extends Service {
         models,
         hiddenModels,
         contextLength,
-        maxPrompts: this.#limits.maxPrompts,
+        maxPrompts: Math.min(this.#limits.maxPrompts, queueLimit),
         takesTokens: fields.includes('prompt.tokens'),
         defaultMaxTokens: this.#options.defaults.maxTokens,
         fields,
@@ -253,13 +255,13 @@ export class InferenceServer extends Service {
   }
 }
 
-const closing = (): HttpError =>
-  new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })
 const ownPaths = 'GET /openapi.json lists the addresses of this server.'
 const addPath = "'engine.paths' of its configuration adds those of the server behind it."
 const passingEngines =
   "Others, such as '/v1/embeddings', are there only with the engines 'openai' and 'process'."
 
+const closing = (): HttpError =>
+  new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })
 
 const loading = (): HttpError =>
   new HttpError(503, 'The model is loading.', { code: 'not_ready', headers: ['retry-after', '5'] })
