@@ -26,6 +26,12 @@ export interface FieldCheckOptions {
   readonly advice?: string
 }
 
+/** Who does not support a field, and what helps. */
+interface Limit {
+  readonly by: string
+  readonly advice: string
+}
+
 type Fields = Readonly<Record<string, RequestField>>
 
 /**
@@ -38,12 +44,12 @@ export class FieldCheck {
   readonly #read: ReadonlySet<string>
   readonly #supported: ReadonlySet<string>
   readonly #isStrict: boolean
-  readonly #advice: string
+  readonly #limit: Limit
   readonly #passesAll: boolean
 
   constructor({ described, known, supported, isStrict, advice }: FieldCheckOptions) {
     this.#known = known ?? requestFields
-    this.#advice = advice ?? otherEngines
+    this.#limit = { by: 'the engine of this model', advice: advice ?? otherEngines }
     this.#passesAll = supported === 'all'
     this.#supported = new Set(supported === 'all' ? [] : supported)
     this.#isStrict = isStrict
@@ -55,7 +61,7 @@ export class FieldCheck {
     const ignored: string[] = []
     const fields = body as Readonly<Record<string, unknown>>
     const { messages, tools, tool_choice: choice, response_format: format } = fields
-    this.#checkWithin('stream_options', streamOptionFields, fields, ignored)
+    this.#checkWithin('stream_options', streamOptionFields, fields, ignored, ownStream)
     if (this.#passesAll) return ignored
     if (this.#read.has('structured_outputs')) {
       this.#checkWithin('structured_outputs', structuredOutputFields, fields, ignored)
@@ -145,12 +151,13 @@ export class FieldCheck {
     known: Fields,
     fields: Readonly<Record<string, unknown>>,
     ignored: string[],
+    limit = this.#limit,
   ): void {
     const options = fields[parent]
     if (!isObject(options)) return
     for (const [name, value] of Object.entries(options)) {
       if (known[name]?.reader === 'server') continue
-      this.#check(known, `${parent}.`, name, value, ignored)
+      this.#check(known, `${parent}.`, name, value, ignored, limit)
     }
   }
 
@@ -161,12 +168,19 @@ export class FieldCheck {
     }
   }
 
-  #check(known: Fields, prefix: string, name: string, value: unknown, ignored: string[]): void {
+  #check(
+    known: Fields,
+    prefix: string,
+    name: string,
+    value: unknown,
+    ignored: string[],
+    limit = this.#limit,
+  ): void {
     if (value === null) return
     const field = Object.hasOwn(known, name) ? known[name] : undefined
     const path = `${prefix}${name}`
     if (field?.reader === 'engine') {
-      if (!isNeutral(field, value)) throw unsupportedField(path, this.#advice)
+      if (!isNeutral(field, value)) throw unsupportedField(path, limit)
     } else if (this.#isStrict) throw unreadField(path)
     else ignored.push(path)
   }
@@ -216,8 +230,14 @@ const shorten = (path: string): string => (path.length > 64 ? `${path.slice(0, 6
 const otherEngines =
   "The engines 'process' and 'openai' pass it on to a server that may support it."
 
-function unsupportedField(path: string, advice: string): HttpError {
-  const what = `'${shorten(path)}' is not supported by the engine of this model`
+/** The stream is written here, whatever the engine. */
+const ownStream: Limit = {
+  by: 'this server',
+  advice: "With 'include_usage', a stream has its usage in the last chunk.",
+}
+
+function unsupportedField(path: string, { by, advice }: Limit): HttpError {
+  const what = `'${shorten(path)}' is not supported by ${by}`
   return new HttpError(400, `Unsupported parameter: ${what}. ${advice}`, {
     code: 'unsupported_parameter',
     param: shorten(path),

@@ -82,6 +82,9 @@ describe('fields of requests', () => {
     expect(await paramOf(refused)).toBe('messages[1].refusal')
     const stream = { stream: true, stream_options: { continuous_usage_stats: true } }
     expect(await paramOf(stream)).toBe('stream_options.continuous_usage_stats')
+    const { json } = await post(`${served.url}${chatPath}`, { ...hello, ...stream })
+    expect(json.error.message).toMatch(/not supported by this server\. With 'include_usage'/)
+    expect(json.error.message).not.toContain('openai')
     // What the client libraries send when they repeat an answer.
     const repeated = { ...said, refusal: null, annotations: [], audio: null, function_call: null }
     expect(await paramOf({ messages: [asked, repeated] })).toBe(200)
