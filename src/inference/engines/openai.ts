@@ -138,7 +138,7 @@ class OpenAiEngine implements AttachedEngine {
     if (status !== 200) throw this.#refusal(status, body)
     const tokens = pick(parseJson(body), 'tokens')
     if (!Array.isArray(tokens) || tokens.some((token) => countOr(token, null) === null)) {
-      throw inferenceError('EngineContractError', 'the server returned no list of tokens')
+      throw inferenceError('upstream_error', 'the server behind this one gave no list of tokens')
     }
     return tokens as readonly number[]
   }

@@ -25,6 +25,8 @@ export const inferenceStatus = {
   unsupported: 400,
   /** The engine broke its contract. */
   EngineContractError: 500,
+  /** The server behind the engine failed, or refused for a reason that is not the client's. */
+  upstream_error: 502,
   /** The engine failed on this request. */
   engine_error: 500,
   /** The client has disconnected or canceled. */

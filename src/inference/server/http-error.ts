@@ -62,6 +62,9 @@ const shown: ReadonlySet<InferenceErrorCode> = new Set([
   'closing',
 ])
 
+/** Shown too, but not complete: the cause is logged. */
+const shownInPart: ReadonlySet<InferenceErrorCode> = new Set(['upstream_error'])
+
 /** Sent instead of engine messages, which may hold paths, tokens or addresses. */
 const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'The engine did not answer in time.',
@@ -99,7 +102,8 @@ export function toHttpError(thrown: unknown, requestId: string, path: string): H
     const param = code === 'context_length_exceeded' ? (inputFields[path] ?? null) : null
     return new HttpError(status, messageWithHint(thrown), { code, param, headers })
   }
-  const message = fixedMessages[code] ?? 'The engine failed with this request.'
+  const fixed = fixedMessages[code] ?? 'The engine failed with this request.'
+  const message = shownInPart.has(code) ? `${messageOf(thrown)}.` : fixed
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }
 

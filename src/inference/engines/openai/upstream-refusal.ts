@@ -30,7 +30,7 @@ export function toRefusal(
 ): Refusal {
   const isBusy = status === 429 || status === 503
   const askedMs = askedWaitMs(retryAfter, nowSeconds)
-  const error = createError(codeFor(status, body), status, body, askedMs)
+  const error = createError(codeFor(status, body), status, body, { askedMs })
   return { error, waitMs: isBusy ? Math.min(askedMs, maxWaitMs) : null }
 }
 
@@ -41,7 +41,8 @@ export function refusalIn(chunk: unknown): InferenceError {
   const isStatus = typeof told === 'number' && told >= 400 && told < 600
   const status = isStatus ? told : isClients ? 400 : 500
   const body = JSON.stringify(chunk)
-  return createError(codeFor(status, body), status, body)
+  const failure = isStatus ? answeredText(status) : 'the server behind this one reported an error'
+  return createError(codeFor(status, body), status, body, { failure })
 }
 
 /** Seconds or a date. */
@@ -65,7 +66,7 @@ function codeFor(status: number, body: string): InferenceErrorCode {
   if (status === 429) return 'queue_full'
   if (status === 503) return 'not_ready'
   if (status === 408 || status === 504) return 'engine_timeout'
-  return 'engine_error'
+  return 'upstream_error'
 }
 
 const sentences: Partial<Record<InferenceErrorCode, string>> = {
@@ -81,7 +82,10 @@ function createError(
   code: InferenceErrorCode,
   status: number,
   body: string,
-  askedMs = defaultWaitMs,
+  {
+    askedMs = defaultWaitMs,
+    failure = answeredText(status),
+  }: { readonly askedMs?: number; readonly failure?: string } = {},
 ): InferenceError {
   const hint = hintFor(status)
   const parsed = parseJson(body)
@@ -89,7 +93,8 @@ function createError(
   const error = typeof nested === 'object' && nested !== null ? nested : parsed
   const said = pick(error, 'message') ?? nested ?? pick(parsed, 'detail')
   const words = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
-  const sentence = `${sentences[code] ?? 'the server failed with the request'} (status ${status})`
+  const known = sentences[code]
+  const sentence = known === undefined ? failure : `${known} (status ${status})`
   const details = { cause: new Error(words), ...(hint === undefined ? {} : { hint }) }
   if (!clientStatus.has(status)) return inferenceError(code, sentence, details)
   const message = words === '' ? sentence : words
@@ -104,6 +109,9 @@ const maxNameChars = 200
 
 const nameOr = <T>(value: unknown, otherwise: T): string | T =>
   typeof value === 'string' ? value.slice(0, maxNameChars) : otherwise
+
+/** Shown to clients: who failed, and nothing of what it said. */
+const answeredText = (status: number): string => `the server behind this one answered ${status}`
 
 /**
  * Statuses about the client's request, its number of requests, or what the server does not support:

@@ -61,9 +61,9 @@ describe('openai engine: a server that refuses', () => {
     [400, { error: { code: 'context_length_exceeded' } }, 'context_length_exceeded'],
     [400, { message: "This model's maximum context length is 8" }, 'context_length_exceeded'],
     [400, { error: { message: 'no grammar here' } }, 'unsupported'],
-    [401, { error: { message: 'no' } }, 'engine_error'],
-    [302, {}, 'engine_error'],
-    [500, { error: { message: 'CUDA out of memory' } }, 'engine_error'],
+    [401, { error: { message: 'no' } }, 'upstream_error'],
+    [302, {}, 'upstream_error'],
+    [500, { error: { message: 'CUDA out of memory' } }, 'upstream_error'],
   ])('with %i %j fails that request alone as %s', async (status, body, code) => {
     const { engine, server, listener } = await openEngine()
     server.plan(refuse(status, body, { location: '/v1/models' }))
@@ -81,7 +81,7 @@ describe('openai engine: a server that refuses', () => {
     server.plan(stream(says('a'), { error: { message: 'worker died', code: 500 } }, says('b')))
     await engine.generate([toRequest('x')], listener)
     expect(listener.textOf()).toBe('a')
-    const error = { code: 'engine_error', cause: { message: 'worker died' } }
+    const error = { code: 'upstream_error', cause: { message: 'worker died' } }
     expect(listener.ends).toMatchObject([{ kind: 'failed', error }])
   })
 

@@ -59,7 +59,8 @@ describe('openai engine: attaching to a server', () => {
     const wrong = await openEngine({ apiKey: 'another-one' }, { apiKey: key })
     const error = await wrong.engine.start().catch((thrown: Error) => thrown)
     expect(error).toMatchObject({
-      code: 'engine_error',
+      code: 'upstream_error',
+      message: 'the server behind this one answered 401',
       hint: "check the engine's API key",
       cause: { message: 'Incorrect key: Bearer [masked]' },
     })
@@ -218,5 +219,14 @@ describe('openai engine: tokenize', () => {
   it('is unsupported if the server has no such endpoint', async () => {
     const { engine } = await openEngine({ hasTokenizer: false })
     await expect(engine.tokenize('x')).rejects.toMatchObject({ code: 'unsupported' })
+  })
+
+  it('fails with upstream_error if the server answers something else', async () => {
+    const pages = { '/tokenize': { answer: 42 } }
+    const { engine } = await openEngine({ pages })
+    await expect(engine.tokenize('x')).rejects.toMatchObject({
+      code: 'upstream_error',
+      message: 'the server behind this one gave no list of tokens',
+    })
   })
 })

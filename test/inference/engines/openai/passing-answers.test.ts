@@ -236,11 +236,17 @@ describe('errors of the server behind the engine', () => {
   })
 
   it('a failure of the server itself keeps its words to the log', async () => {
-    const { upstream, chat } = await openPassing({}, {}, { log: { warn: () => {} } })
-    upstream.plan(refuse(500, { error: { message: 'CUDA error at /srv/a.cu' } }))
-    const { status, text } = await chat(asked)
-    expect(status).toBe(500)
-    expect(text).not.toContain('CUDA')
+    const logged: string[] = []
+    const log = { warn: (_: string, text: string) => logged.push(text) }
+    const { upstream, chat } = await openPassing({}, {}, { log })
+    for (const answered of [500, 401, 404]) {
+      upstream.plan(refuse(answered, { error: { message: 'CUDA error at /srv/a.cu' } }))
+      const { status, text, json } = await chat(asked)
+      expect([status, json.error.code]).toEqual([502, 'upstream_error'])
+      expect(json.error.message).toMatch(`the server behind this one answered ${answered}. Request`)
+      expect(text).not.toContain('CUDA')
+      expect(logged.pop()).toContain('CUDA error')
+    }
   })
 
   it('the connection is used again after a stream that ended with an error', async () => {

@@ -14,19 +14,21 @@ describe('toRefusal', () => {
     [400, '{"error":{"code":"content_filter"}}', 'content_filter', false],
     [400, 'nonsense', 'unsupported', false],
     [422, '{"detail":[]}', 'unsupported', false],
-    [404, '{"detail":"Not Found"}', 'engine_error', false],
+    [404, '{"detail":"Not Found"}', 'upstream_error', false],
     [408, '', 'engine_timeout', false],
     [429, '', 'queue_full', true],
-    [500, 'maximum context length? no, a crash', 'engine_error', false],
+    [500, 'maximum context length? no, a crash', 'upstream_error', false],
     [501, '', 'unsupported', false],
-    [502, '<html>', 'engine_error', false],
+    [502, '<html>', 'upstream_error', false],
     [503, '', 'not_ready', true],
     [504, '', 'engine_timeout', false],
   ])('maps status %i with %s to %s', (status, body, code, isWorthARetry) => {
     const { error, waitMs } = refusal(status, body)
     expect(error.code).toBe(code)
     expect(waitMs !== null).toBe(isWorthARetry)
-    expect(error.message).toContain(`status ${status}`)
+    const told =
+      code === 'upstream_error' ? `behind this one answered ${status}` : `status ${status}`
+    expect(error.message).toContain(told)
   })
 
   it('keeps the message of the server in the cause, shortened and without secrets', () => {
