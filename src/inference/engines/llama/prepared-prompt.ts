@@ -22,7 +22,8 @@ import {
 } from './templates/template-messages.ts'
 import { TemplateError } from './jinja/values.ts'
 import type { Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
-import { callSchema } from './formats/call-schema.ts'
+import type { GrammarFormat } from './grammar/output-grammar.ts'
+import { SchemaFault } from './grammar/schema-keywords.ts'
 
 export interface PreparedPrompt {
   readonly tokens: readonly Token[]
@@ -73,7 +74,9 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
     return { code: 'unsupported', message: 'the required tool is not among the tools' }
   }
   try {
-    const format = requiresCall(input) ? formatOfCall(tools) : sampling.format
+    const format: GrammarFormat | TextFormat = requiresCall(input)
+      ? { kind: 'call', tools }
+      : sampling.format
     const hasGrammar = format.kind !== 'text'
     const rendered = renderPrompt(input, template, hasGrammar)
     const fewest = minTokens(rendered, vocabulary)
@@ -116,7 +119,7 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
 
 /** What cannot be enforced is a failure that names the field. */
 function createGrammar(
-  format: OutputFormat,
+  format: GrammarFormat | TextFormat,
   request: PlainRequest,
   runtime: LlamaRuntime,
 ): Grammar | Failure | null {
@@ -124,7 +127,7 @@ function createGrammar(
   try {
     return runtime.createGrammar(format)
   } catch (error) {
-    const param = paramOfGrammar(request)
+    const param = paramOfTool(error, request) ?? paramOfGrammar(request)
     const message = `Invalid '${param}': ${messageOf(error)}`
     return { code: 'unsupported', message, param }
   }
@@ -137,10 +140,15 @@ export function paramOfGrammar({ input, sampling }: PlainRequest): string {
   return ('field' in format ? format.field : undefined) ?? 'response_format'
 }
 
-const formatOfCall = (tools: readonly ToolDefinition[]): OutputFormat => ({
-  kind: 'json_schema',
-  schema: callSchema(tools),
-})
+/** The parameters of the tool that a fault stands in. */
+function paramOfTool(error: unknown, { input }: PlainRequest): string | null {
+  const isOfTool = error instanceof SchemaFault && error.tool !== null
+  if (!isOfTool || input.kind === 'text') return null
+  const tool = callableTools(input)[error.tool]
+  return `tools[${input.tools?.findIndex((one) => one === tool)}].function.parameters`
+}
+
+type TextFormat = Extract<OutputFormat, { kind: 'text' }>
 
 const unknownToken = (id: number, { size }: Vocabulary): Failure => ({
   code: 'unsupported',

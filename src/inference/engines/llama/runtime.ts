@@ -1,6 +1,6 @@
 /** The port between the step loop and the library that evaluates a model. */
 
-import type { OutputFormat } from '../../generation/inference-engine.ts'
+import type { GrammarFormat } from './grammar/output-grammar.ts'
 import type { ChatTemplate } from './templates/chat-template.ts'
 
 export type Token = number
@@ -21,7 +21,7 @@ export interface LlamaRuntime {
   /** `null` when the model has none. */
   readonly template: ChatTemplate | null
   /** Throws for what cannot be enforced. */
-  createGrammar(format: Exclude<OutputFormat, { kind: 'text' }>): Grammar
+  createGrammar(format: GrammarFormat): Grammar
 }
 
 export interface Vocabulary {

@@ -1,5 +1,7 @@
 /** Translates a JSON schema into a grammar (GBNF) for llama.cpp; refuses what it cannot enforce. */
 
+import type { ToolDefinition } from '../../../generation/inference-engine.ts'
+import { emptyParameters } from '../templates/template-messages.ts'
 import { quoted, textChoice } from './choice-grammar.ts'
 import { otherKey } from './key-grammar.ts'
 import { integerGrammar, numberGrammar } from './number-grammar.ts'
@@ -62,30 +64,51 @@ export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
  * limited, and proportional to that of a schema without schemas that hold together.
  */
 export function toJsonGrammar(schema: object): string {
-  try {
-    const writer = new GrammarWriter(schema)
-    writer.define(
-      'root',
-      located('#', () => writer.expression(schema, 0)),
-    )
-    return [...writer.rules.toReversed(), ...basics].join('\n')
-  } catch (error) {
-    if (!(error instanceof SchemaFault) || ['', '#'].includes(error.path)) throw error
-    throw new SchemaFault(`${error.message}, at \`${error.path}\``)
-  }
+  const writer = new GrammarWriter()
+  writer.define('root', writer.document(schema, { depth: 0 }))
+  return writer.text
 }
+
+/** A call of one of the tools as JSON. A `SchemaFault` tells which tool has it. */
+export function toCallGrammar(tools: readonly ToolDefinition[]): string {
+  const writer = new GrammarWriter()
+  const call = writer.anyOf(tools, ({ name, parameters = noParameters }, tool) => {
+    const given = writer.document(parameters, { depth: 1, tool })
+    const members = [member('name', literal(name)), member('arguments', given)]
+    return braces(`${members.join(' "," ws ')} ${spaceBeforeEnd(0)}`)
+  })
+  writer.define('root', call)
+  return writer.text
+}
+
+/** A tool without `parameters` takes an empty object. */
+const noParameters = { ...emptyParameters, additionalProperties: false }
 
 class GrammarWriter implements SchemaReader {
   /** Rules come after those that they use. */
   readonly rules: string[] = []
-  readonly #document: unknown
+  #document: unknown = null
   #length = 0
   #steps = 0
+  #definitions = 0
   /** Names of the rules of definitions, by reference: a definition may refer to itself. */
   readonly #names = new Map<string, string>()
 
-  constructor(document: unknown) {
-    this.#document = document
+  get text(): string {
+    return [...this.rules.toReversed(), ...basics].join('\n')
+  }
+
+  /** The expression of a schema to which references within it refer. */
+  document(schema: object, { depth, tool = null }: DocumentPlace): string {
+    this.#document = schema
+    this.#names.clear()
+    try {
+      return located('#', () => this.expression(schema, depth))
+    } catch (error) {
+      if (!(error instanceof SchemaFault)) throw error
+      const { message, isImpossible, path } = error
+      throw new SchemaFault(`${message}, at \`${path}\``, { isImpossible, path, tool })
+    }
   }
 
   define(name: string, text: string): void {
@@ -120,13 +143,13 @@ class GrammarWriter implements SchemaReader {
     const [key = '', ...others] = keysOf(given)
     if (key === '$ref' && others.length === 0) return this.#reference(String(given[key]), depth)
     if ((key === 'anyOf' || key === 'oneOf') && others.length === 0) {
-      return this.#anyOf(given[key] as readonly unknown[], (choice, at) =>
+      return this.anyOf(given[key] as readonly unknown[], (choice, at) =>
         this.#part(`/${key}/${at}`, choice, depth),
       )
     }
     const choices = choicesOf(schema, this)
     if (choices.length === 0) throw nothingFits()
-    return this.#anyOf(choices, (choice) => this.#plain(choice, depth))
+    return this.anyOf(choices, (choice) => this.#plain(choice, depth))
   }
 
   #part(place: string, schema: unknown, depth: number): string {
@@ -136,7 +159,7 @@ class GrammarWriter implements SchemaReader {
   #reference(reference: string, depth: number): string {
     const known = this.#names.get(reference)
     if (known !== undefined) return known
-    const name = `d${this.#names.size}`
+    const name = `d${this.#definitions++}`
     const found = this.find(reference)
     this.#names.set(reference, name)
     this.define(name, this.#part(reference, found, depth))
@@ -144,7 +167,7 @@ class GrammarWriter implements SchemaReader {
   }
 
   /** Choices that no value fits are left out, unless there are no others. */
-  #anyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
+  anyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
     if (choices.length === 0) throw impossible('an empty choice allows nothing')
     const texts: string[] = []
     let fault: unknown = null
@@ -167,7 +190,7 @@ class GrammarWriter implements SchemaReader {
   #plain(schema: Schema, depth: number): string {
     const listed = listedIn(schema)
     if (listed !== null) return anyText(listed.map((value) => JSON.stringify(value)))
-    return this.#anyOf(typesOf(schema), (type) => this.#ofType(type, schema, depth))
+    return this.anyOf(typesOf(schema), (type) => this.#ofType(type, schema, depth))
   }
 
   /**
@@ -194,15 +217,13 @@ class GrammarWriter implements SchemaReader {
   /** Members are in the order of the schema, required ones first. */
   #object(schema: Schema, depth: number): string {
     const required = requiredOf(schema)
-    const member = (name: string): string => {
-      const value = this.#part(`/properties/${name}`, valueOf(schema, name), depth)
-      return `${quoted(JSON.stringify(name))} ":" sp ${value}`
-    }
+    const write = (name: string): string =>
+      member(name, this.#part(`/properties/${name}`, valueOf(schema, name), depth))
     const named = namesOf(schema)
     const always = [
       ...named.filter((name) => required.has(name)),
       ...[...required].filter((name) => !named.includes(name)),
-    ].map(member)
+    ].map(write)
     const sometimes = named.filter(
       (name) => !required.has(name) && memberOf(schema, name) !== false,
     )
@@ -211,7 +232,7 @@ class GrammarWriter implements SchemaReader {
     let rest = others === null || most === 0 ? '' : ` ( "," ws ${others} )${atMost(most)}`
     const heads =
       others === null || most === 0 ? [] : [`${others} ( "," ws ${others} )${atMost(most - 1)}`]
-    for (const text of sometimes.map(member).toReversed()) {
+    for (const text of sometimes.map(write).toReversed()) {
       const name = this.#named(text)
       heads.unshift(name + rest)
       rest = ` ${this.#named(`( "," ws ${name} )?${rest}`)}`
@@ -324,6 +345,12 @@ class GrammarWriter implements SchemaReader {
   }
 }
 
+interface DocumentPlace {
+  readonly depth: number
+  /** The number of the tool whose parameters it describes. */
+  readonly tool?: number | null
+}
+
 const emptyArray = '"[" ws "]"'
 /** The most lists that are written out for a list without repetitions. */
 const maxUniqueLists = 400
@@ -332,6 +359,8 @@ const maxUniqueLists = 400
 const spaceBeforeEnd = (depth: number): string => (depth === 0 ? 'end' : 'ws')
 
 const atMost = (count: number): string => (count === Infinity ? '*' : `{0,${count}}`)
+
+const member = (name: string, value: string): string => `${literal(name)} ":" sp ${value}`
 
 const braces = (members: string): string => `"{" ws ${members} "}"`
 

@@ -1,12 +1,18 @@
 /** The grammar (GBNF) of a required format of the output. Pure. */
 
-import type { OutputFormat } from '../../../generation/inference-engine.ts'
+import type { OutputFormat, ToolDefinition } from '../../../generation/inference-engine.ts'
 import { textChoice } from './choice-grammar.ts'
-import { objectGrammar, toJsonGrammar } from './json-grammar.ts'
+import { objectGrammar, toCallGrammar, toJsonGrammar } from './json-grammar.ts'
 import { patternGrammar } from './pattern-grammar.ts'
 
+/** A format, or a call of one of some tools. */
+export type GrammarFormat =
+  | Exclude<OutputFormat, { kind: 'text' }>
+  | { readonly kind: 'call'; readonly tools: readonly ToolDefinition[] }
+
 /** Throws an `Error` that names what cannot be enforced. */
-export function grammarOf(format: Exclude<OutputFormat, { kind: 'text' }>): string {
+export function grammarOf(format: GrammarFormat): string {
+  if (format.kind === 'call') return toCallGrammar(format.tools)
   if (format.kind === 'json_object') return objectGrammar
   if (format.kind === 'json_schema') return toJsonGrammar(format.schema)
   if (format.kind === 'regex') return `root ::= ${patternGrammar(format.pattern, 'answer')}`

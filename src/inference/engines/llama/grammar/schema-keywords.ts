@@ -11,13 +11,18 @@ export class SchemaFault extends Error {
   readonly isImpossible: boolean
   /** As in references: `#/properties/a`, or the end of such a path. */
   readonly path: string
+  /** The number of the tool whose parameters it stands in; `null` for other schemas. */
+  readonly tool: number | null
 
-  constructor(message: string, { isImpossible = false, path = '' } = {}) {
+  constructor(message: string, { isImpossible = false, path = '', tool = null }: FaultPlace = {}) {
     super(message)
     this.isImpossible = isImpossible
     this.path = path
+    this.tool = tool
   }
 }
+
+type FaultPlace = Partial<Pick<SchemaFault, 'isImpossible' | 'path' | 'tool'>>
 
 export const impossible = (message: string): SchemaFault =>
   new SchemaFault(message, { isImpossible: true })

@@ -65,6 +65,38 @@ describe('llama engine: an output that must match', () => {
     }
   })
 
+  const call = async (parameters: object, choice: 'required' | { name: string }) => {
+    const listener = new RecordingGeneration()
+    const tools = [{ name: 'other' }, { name: 'f', parameters }]
+    const messages = [{ role: 'user', content: 'hi' }] as const
+    const input = { kind: 'chat', messages, tools, toolChoice: choice } as const
+    const sampling = { temperature: 1, seed: 1, maxTokens: 200 }
+    await engine().generate([toRequest(input, sampling)], listener)
+    return listener
+  }
+
+  it.each(['required', { name: 'f' }] as const)(
+    'a schema of a tool is refused with the tool and the place (%j)',
+    async (choice) => {
+      const { ends } = await call({ properties: { a: { not: {} } } }, choice)
+      const param = 'tools[1].function.parameters'
+      const message = `Invalid '${param}': \`not\` cannot be enforced, at \`#/properties/a\``
+      expect(ends[0]).toMatchObject({
+        kind: 'failed',
+        error: { code: 'unsupported', message, refusal: { status: 400, param } },
+      })
+    },
+  )
+
+  it('references in the parameters of a tool are to its own schema', async () => {
+    const parameters = { ...requires('b'), $defs: { one: { const: 1 } } }
+    const properties = { b: { $ref: '#/$defs/one' } }
+    const { ends, deltas } = await call({ ...parameters, properties }, { name: 'f' })
+    expect(ends[0]).toMatchObject({ kind: 'done', finishReason: 'tool_calls' })
+    const pieces = deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
+    expect(JSON.parse(pieces.map((piece) => piece.arguments).join(''))).toEqual({ b: 1 })
+  })
+
   it.each<[OutputFormat, string]>([
     [{ kind: 'grammar', grammar: 'root ::= (', field: 'grammar' }, 'grammar'],
     [{ kind: 'grammar', grammar: 'root ::= root "a"', field: 'guided_grammar' }, 'guided_grammar'],

@@ -197,7 +197,7 @@ describe('toJsonGrammar', () => {
   })
 
   it.each([
-    [{ not: {} }, '`not` cannot be enforced'],
+    [{ not: {} }, '`not` cannot be enforced, at `#`'],
     [{ type: 'array', contains: {} }, '`contains` cannot be enforced'],
     [{ type: 'number', multipleOf: 0.5 }, '`multipleOf` cannot be enforced'],
     [{ type: 'string', pattern: '(?=a)b' }, '`(?=` in a `pattern` cannot be enforced'],
@@ -217,7 +217,7 @@ describe('toJsonGrammar', () => {
       { ...two, required: ['c'], additionalProperties: false },
       '`c` is required, but not among the `properties`',
     ],
-    [{ type: 'date' }, 'there is no type `date`'],
+    [{ type: 'date' }, 'there is no type `date`, at `#`'],
     [{ $ref: '#/$defs/gone' }, '`#/$defs/gone` is not defined in the schema'],
     [{ $ref: 'https://example.org/a' }, 'is not defined in the schema'],
     [{ enum: [] }, 'an empty choice allows nothing'],
