@@ -81,6 +81,8 @@ export const requestFields: Fields = {
     instructions: [''],
     max_output_tokens: [],
     max_tool_calls: [],
+    // The JavaScript client sends it as it is; that of Python takes its fields out.
+    extra_body: [],
   }),
   ...engineAlways('openai', 'web_search_options'),
   ...engine('vllm', {
@@ -253,6 +255,38 @@ export const requestFields: Fields = {
     penalize_newline: [false],
     _debug_render_only: [false],
   }),
+}
+
+/** Names of other servers for what is read here by another name; the first that is read counts. */
+export const otherNames: Readonly<Record<string, readonly string[]>> = {
+  n_predict: ['max_tokens'],
+  num_predict: ['max_tokens'],
+  max_new_tokens: ['max_tokens'],
+  max_output_tokens: ['max_tokens'],
+  n_cmpl: ['n'],
+  n_probs: ['top_logprobs', 'logprobs'],
+  top_logprobs_num: ['top_logprobs', 'logprobs'],
+  return_logprob: ['logprobs'],
+  regex: ['guided_regex'],
+  ebnf: ['guided_grammar'],
+  format: ['response_format'],
+  functions: ['tools'],
+  function_call: ['tool_choice'],
+  think: ['reasoning_effort'],
+  reasoning: ['reasoning_effort'],
+  inputs: ['prompt', 'messages'],
+  input_ids: ['prompt'],
+}
+
+const atTheTop = 'Its fields belong at the top of the body.'
+
+/** What to do about fields that have no other name. */
+export const otherPlaces: Readonly<Record<string, string>> = {
+  extra_body: atTheTop,
+  options: atTheTop,
+  parameters: atTheTop,
+  sampling_params: atTheTop,
+  num_ctx: "The server's configuration has it: llm.max_model_len.",
 }
 
 /** Fields of a message besides those that every engine reads, by their names. */

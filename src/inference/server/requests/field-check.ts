@@ -1,17 +1,21 @@
 /** Decides for each field of a body whether it is read, may be ignored, or must be refused. */
 
 import type { SupportedFields } from '../../generation/inference-engine.ts'
+import { isFields } from '../../generation/fields/answer-fields.ts'
 import {
   basicFields,
   isNeutral,
   messageFields,
+  otherNames,
+  otherPlaces,
   type RequestField,
   requestFields,
   streamOptionFields,
   structuredOutputFields,
 } from '../../generation/fields/request-fields.ts'
-import { HttpError } from '../http-error.ts'
+import type { HttpError } from '../http-error.ts'
 import { wrongValue } from './invalid-request.ts'
+import { type Limit, unknownField, unreadField, unsupportedField } from './refused-field.ts'
 
 export interface FieldCheckOptions {
   /** The fields that the schema of the body describes. */
@@ -24,12 +28,8 @@ export interface FieldCheckOptions {
   readonly isStrict: boolean
   /** What helps where a field is not supported. Default: the engines that pass it on. */
   readonly advice?: string
-}
-
-/** Who does not support a field, and what helps. */
-interface Limit {
-  readonly by: string
-  readonly advice: string
+  /** The paths whose bodies have a field. Default: none. */
+  readonly pathsWith?: (name: string) => readonly string[]
 }
 
 type Fields = Readonly<Record<string, RequestField>>
@@ -45,11 +45,14 @@ export class FieldCheck {
   readonly #supported: ReadonlySet<string>
   readonly #isStrict: boolean
   readonly #limit: Limit
+  readonly #pathsWith: (name: string) => readonly string[]
   readonly #passesAll: boolean
 
-  constructor({ described, known, supported, isStrict, advice }: FieldCheckOptions) {
+  constructor(options: FieldCheckOptions) {
+    const { described, known, supported, isStrict, advice, pathsWith } = options
     this.#known = known ?? requestFields
     this.#limit = { by: 'the engine of this model', advice: advice ?? otherEngines }
+    this.#pathsWith = pathsWith ?? (() => [])
     this.#passesAll = supported === 'all'
     this.#supported = new Set(supported === 'all' ? [] : supported)
     this.#isStrict = isStrict
@@ -64,31 +67,44 @@ export class FieldCheck {
     this.#checkWithin('stream_options', streamOptionFields, fields, ignored, ownStream)
     if (this.#passesAll) return ignored
     if (this.#read.has('structured_outputs')) {
+      expectGuide(fields['structured_outputs'])
       this.#checkWithin('structured_outputs', structuredOutputFields, fields, ignored)
     }
     for (const name in fields) {
-      if (!this.#read.has(name)) this.#check(this.#known, '', name, fields[name], ignored)
+      if (!this.#read.has(name)) this.#check(this.#top, name, fields[name], ignored)
     }
     if (Array.isArray(messages)) this.#checkMessages(messages as readonly object[], ignored)
     if (Array.isArray(tools)) this.#checkTools(tools as readonly ToolBody[], ignored)
-    if (isObject(choice)) this.#checkCall(choice, choiceNames, 'tool_choice.', ignored)
-    if (isObject(format)) this.#checkFormat(format as FormatBody, ignored)
+    if (isFields(choice)) this.#checkCall(choice, choiceNames, 'tool_choice.', ignored)
+    if (isFields(format)) this.#checkFormat(format as unknown as FormatBody, ignored)
     return ignored
   }
 
   /** Throws for a top-level field that is not supported, also of a body that is wrong otherwise. */
   expectSupported(body: unknown): void {
-    if (this.#passesAll || !isObject(body)) return
+    if (this.#passesAll || !isFields(body)) return
     for (const [name, value] of Object.entries(body)) {
       const isOfEngine = Object.hasOwn(this.#known, name) && !this.#read.has(name)
-      if (isOfEngine) this.#check(this.#known, '', name, value, [])
+      if (isOfEngine) this.#check(this.#top, name, value, [])
     }
+  }
+
+  /** Whether a body may have the field, read or not. */
+  takes(name: string): boolean {
+    return this.#read.has(name) || (!this.#isStrict && this.#known[name]?.reader === 'nobody')
+  }
+
+  get #top(): FieldGroup {
+    return { known: this.#known, prefix: '', read: this.#read }
   }
 
   #isRead(name: string): boolean {
     const { reader } = this.#known[name] ?? { reader: 'server' }
-    if (reader === 'engine') return basicFields.has(name) || this.#supported.has(name)
-    return reader === 'server'
+    return reader === 'engine' ? this.#isOfEngine(name) : reader === 'server'
+  }
+
+  #isOfEngine(name: string): boolean {
+    return basicFields.has(name) || this.#supported.has(name)
   }
 
   #checkMessages(messages: readonly object[], ignored: string[]): void {
@@ -99,7 +115,8 @@ export class FieldCheck {
       const fields = message as Readonly<Record<string, unknown>>
       for (const name in fields) {
         if (read.has(name) || (isSaid && this.#supported.has(`messages.${name}`))) continue
-        this.#check(messageFields, `messages[${at}].`, name, fields[name], ignored)
+        const place = { known: messageFields, prefix: `messages[${at}].`, read }
+        this.#check(place, name, fields[name], ignored)
       }
       if (isSaid && Array.isArray(calls)) {
         for (const [call, value] of (calls as readonly ToolBody[]).entries()) {
@@ -141,7 +158,7 @@ export class FieldCheck {
       throw wrongValue(path, `Invalid value for '${path}': the type '${type}' has none.`)
     }
     this.#checkNames(format, read, 'response_format.', ignored)
-    if (type !== 'json_schema' || !isObject(wrapper)) return
+    if (type !== 'json_schema' || !isFields(wrapper)) return
     this.#checkNames(wrapper, schemaNames, 'response_format.json_schema.', ignored)
   }
 
@@ -154,36 +171,78 @@ export class FieldCheck {
     limit = this.#limit,
   ): void {
     const options = fields[parent]
-    if (!isObject(options)) return
+    if (!isFields(options)) return
+    const read = namesReadIn(known)
     for (const [name, value] of Object.entries(options)) {
-      if (known[name]?.reader === 'server') continue
-      this.#check(known, `${parent}.`, name, value, ignored, limit)
+      if (read.has(name)) continue
+      this.#check({ known, prefix: `${parent}.`, read, limit }, name, value, ignored)
     }
   }
 
   #checkNames(value: object, read: ReadonlySet<string>, prefix: string, ignored: string[]): void {
     for (const name in value) {
       if (read.has(name)) continue
-      this.#check({}, prefix, name, (value as Record<string, unknown>)[name], ignored)
+      const given = (value as Record<string, unknown>)[name]
+      this.#check({ known: {}, prefix, read }, name, given, ignored)
     }
   }
 
   #check(
-    known: Fields,
-    prefix: string,
+    { known, prefix, read, limit }: FieldGroup,
     name: string,
     value: unknown,
     ignored: string[],
-    limit = this.#limit,
   ): void {
     if (value === null) return
     const field = Object.hasOwn(known, name) ? known[name] : undefined
     const path = `${prefix}${name}`
     if (field?.reader === 'engine') {
-      if (!isNeutral(field, value)) throw unsupportedField(path, limit)
-    } else if (this.#isStrict) throw unreadField(path)
+      if (!isNeutral(field, value)) throw this.#unsupported(path, limit)
+    } else if (this.#isStrict) throw unreadField(path, read)
     else ignored.push(path)
   }
+
+  /** Where the engine supports the field on another path or by another name, it says so. */
+  #unsupported(path: string, limit: Limit = this.#limit): HttpError {
+    const paths = this.#isOfEngine(path) ? this.#pathsWith(path) : []
+    if (paths.length > 0) {
+      return unsupportedField(path, {
+        by: 'this path',
+        advice: `Send it to ${paths.join(' or ')}.`,
+      })
+    }
+    const advice = this.#known === requestFields ? this.#replacementOf(path) : undefined
+    return unsupportedField(path, advice === undefined ? limit : { ...limit, advice })
+  }
+
+  #replacementOf(name: string): string | undefined {
+    const other = otherNames[name]?.find((one) => this.#read.has(one))
+    return other === undefined ? otherPlaces[name] : `Use '${other}' instead.`
+  }
+}
+
+/** Where a field stands: which are known there, and which of them are read. */
+interface FieldGroup {
+  readonly known: Fields
+  readonly prefix: string
+  readonly read: ReadonlySet<string>
+  /** Default: that of the engine. */
+  readonly limit?: Limit
+}
+
+const namesReadIn = (known: Fields): ReadonlySet<string> =>
+  new Set(Object.keys(known).filter((name) => known[name]?.reader === 'server'))
+
+const guides = namesReadIn(structuredOutputFields)
+
+/** Who asks for structured output by a name that nobody knows would get any text instead. */
+function expectGuide(structured: unknown): void {
+  if (!isFields(structured)) return
+  const given = Object.keys(structured).filter((name) => structured[name] !== null)
+  const unknown = given.find((name) => !Object.hasOwn(structuredOutputFields, name))
+  if (unknown === undefined || given.some((name) => guides.has(name))) return
+  const reason = `'structured_outputs' takes one of ${[...guides].join(', ')}.`
+  throw unknownField(`structured_outputs.${unknown}`, guides, reason)
 }
 
 interface ToolBody {
@@ -201,8 +260,6 @@ interface FormatBody {
   readonly schema?: unknown
   readonly json_schema?: unknown
 }
-
-const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null
 
 const plainMessage: ReadonlySet<string> = new Set(['role', 'content', 'name'])
 const messageNames: Readonly<Record<string, ReadonlySet<string>>> = {
@@ -225,8 +282,6 @@ const formatNames: Readonly<Record<string, ReadonlySet<string>>> = {
 /** Answers always fit their schema, so that `strict` is done either way. */
 const schemaNames: ReadonlySet<string> = new Set(['name', 'schema', 'strict'])
 
-const shorten = (path: string): string => (path.length > 64 ? `${path.slice(0, 61)}...` : path)
-
 const otherEngines =
   "The engines 'process' and 'openai' pass it on to a server that may support it."
 
@@ -234,20 +289,4 @@ const otherEngines =
 const ownStream: Limit = {
   by: 'this server',
   advice: "With 'include_usage', a stream has its usage in the last chunk.",
-}
-
-function unsupportedField(path: string, { by, advice }: Limit): HttpError {
-  const what = `'${shorten(path)}' is not supported by ${by}`
-  return new HttpError(400, `Unsupported parameter: ${what}. ${advice}`, {
-    code: 'unsupported_parameter',
-    param: shorten(path),
-  })
-}
-
-/** The error of a strict server for a field that nobody reads. */
-export function unreadField(path: string): HttpError {
-  return new HttpError(400, `Unrecognized request argument supplied: '${shorten(path)}'.`, {
-    code: 'unknown_parameter',
-    param: shorten(path),
-  })
 }

@@ -1,7 +1,7 @@
 /** Turns the JSON bodies that one server receives into checked requests for text. */
 
 import { Checker } from '../../../schema/problems.ts'
-import type { z } from '../../../schema/schema.ts'
+import { z } from '../../../schema/schema.ts'
 import type {
   GenerationInput,
   Sampling,
@@ -11,8 +11,9 @@ import type {
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
 import { isForced, isOfResponse, toChatInput } from './chat-input.ts'
-import { FieldCheck, type FieldCheckOptions, unreadField } from './field-check.ts'
+import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
 import { outputFormatOf } from './output-format.ts'
+import { unreadField } from './refused-field.ts'
 import { isGiven, logprobsOf, samplingOf } from './sampling-of.ts'
 import {
   createPassedSchemas,
@@ -45,6 +46,7 @@ import {
 /** One function for each kind of body; all of them throw `HttpError`. */
 export interface RequestReader {
   readonly rules: RequestRules
+  /** What bodies may have, for documents. */
   readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodObject>>
   readonly readChat: (body: unknown) => TextRequest
   readonly readCompletion: (body: unknown) => CompletionRequest
@@ -59,15 +61,35 @@ export function createRequestReader(rules: RequestRules): RequestReader {
   const typed = createRequestSchemas(rules)
   if (rules.fields === 'all') return createPassedReader(rules, typed.TokenizeRequest)
   const schemas = typed
+  const paths = {
+    '/v1/chat/completions': schemas.ChatCompletionRequest,
+    '/v1/completions': schemas.CompletionRequest,
+  }
+  const pathsWith = (name: string): readonly string[] =>
+    Object.entries(paths).flatMap(([path, { shape }]) => (Object.hasOwn(shape, name) ? path : []))
+  const check = { pathsWith }
   return {
     rules,
-    schemas,
-    readChat: readerOf(schemas.ChatCompletionRequest, rules, toChatRequest),
-    readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest),
-    readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest),
+    schemas: {
+      ChatCompletionRequest: takenBy(schemas.ChatCompletionRequest, rules),
+      CompletionRequest: takenBy(schemas.CompletionRequest, rules),
+      GenerateRequest: takenBy(schemas.GenerateRequest, rules),
+      TokenizeRequest: schemas.TokenizeRequest,
+    },
+    readChat: readerOf(schemas.ChatCompletionRequest, rules, toChatRequest, check),
+    readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest, check),
+    readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest, check),
     readTokenize: tokenizeReaderOf(schemas.TokenizeRequest, rules),
     readForwarded: (body) => toForwardedFields(body, rules),
   }
+}
+
+/** Without the fields that the engine or a strict server refuses. */
+function takenBy(schema: z.ZodObject, { fields: supported, isStrict }: RequestRules): z.ZodObject {
+  const described = Object.keys(schema.shape)
+  const check = new FieldCheck({ described, supported, isStrict })
+  const taken = Object.entries(schema.shape).filter(([name]) => check.takes(name))
+  return z.object(Object.fromEntries(taken))
 }
 
 /** For an engine that passes requests on. */
