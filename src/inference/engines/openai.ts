@@ -155,9 +155,9 @@ class OpenAiEngine implements AttachedEngine {
     try {
       const json = JSON.stringify({ ...fields, model: modelName })
       const response = await this.#link.post(this.#pathOf(path), json, isOver)
-      const { status, contentType, bytes } = response
+      const { status, contentType, bytes, ignored } = response
       if (status < 200 || status >= 300) throw await forwardedError(response, clock.now())
-      return { status, contentType, bytes: finallyDo(bytes, free) }
+      return { status, contentType, bytes: finallyDo(bytes, free), ignored }
     } catch (error) {
       free()
       isOver.throwIfAborted()

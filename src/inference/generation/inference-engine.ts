@@ -172,6 +172,8 @@ export interface GenerationDelta {
   readonly toolCalls?: readonly ToolCall[]
   readonly toolCallPieces?: readonly ToolCallPiece[]
   readonly fields?: AnswerFields
+  /** With the first delta: fields of the request that the server of an engine says it ignored. */
+  readonly ignored?: readonly string[]
   /** Only where `echo` is set, and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
   /** With the first delta, if known by then: the usage of a request that is cut off. */
@@ -295,6 +297,8 @@ export interface ForwardedAnswer {
   readonly status: number
   readonly contentType: string
   readonly bytes: AsyncIterable<Uint8Array>
+  /** Fields of the request that the server says it ignored. */
+  readonly ignored?: readonly string[]
 }
 
 /** Creates the engine of one worker; nothing runs before its `start`. */

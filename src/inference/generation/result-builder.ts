@@ -34,6 +34,8 @@ export class ResultBuilder {
   #deltas = 0
   #promptTokens: number | null = null
   #prompt: PromptReport | null = null
+  #ignored: readonly string[] | null = null
+  #hasToldIgnored = false
 
   constructor(guard: Guard) {
     this.#guard = guard
@@ -69,6 +71,7 @@ export class ResultBuilder {
     if (this.#isBlocked) return null
     this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
+    this.#ignored ??= delta.ignored ?? null
     this.#prompt ??= delta.prompt === undefined ? null : this.#reportOf(delta.prompt)
     if (delta.toolCallPieces !== undefined) {
       this.#pieces ??= new ToolCallAssembler()
@@ -85,7 +88,7 @@ export class ResultBuilder {
     const text = this.#release(this.#output.push(delta.text))
     const texts = this.#pushTexts(delta.fields)
     const toolCalls = this.#checkCalls(delta.toolCalls ?? [])
-    const judged = toDelta(text, texts, toolCalls)
+    const judged = this.#tell(toDelta(text, texts, toolCalls))
     if (delta.prompt === undefined || this.#prompt === null) return judged
     return { text: '', ...judged, prompt: this.#prompt }
   }
@@ -100,9 +103,9 @@ export class ResultBuilder {
     }
     const toolCalls = this.#isBlocked ? [] : this.#checkCalls(this.#pieces?.take() ?? [])
     const { refusal } = this.#guard
-    if (!this.#isBlocked || refusal === null) return toDelta(text, texts, toolCalls)
+    if (!this.#isBlocked || refusal === null) return this.#tell(toDelta(text, texts, toolCalls))
     this.#text += refusal
-    return toDelta(`${text}${refusal}`, texts, toolCalls)
+    return this.#tell(toDelta(`${text}${refusal}`, texts, toolCalls))
   }
 
   /** The whole result; call `flush` first. `last` are the fields that came with the end. */
@@ -113,12 +116,22 @@ export class ResultBuilder {
       for (const call of this.#pieces?.take() ?? []) toolCalls.push(call)
       if (last !== undefined) this.#addFields(last)
     }
-    const prompt = this.#prompt === null ? {} : { prompt: this.#prompt }
-    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...prompt }
+    const told = {
+      ...(this.#prompt === null ? {} : { prompt: this.#prompt }),
+      ...(this.#ignored === null ? {} : { ignored: this.#ignored }),
+    }
+    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...told }
     const fields = this.#fields?.fields
     if (fields === undefined) return result
     const isTold = last === undefined || this.#output !== null
     return { ...result, fields, ...(isTold ? {} : { lastFields: last }) }
+  }
+
+  /** The first delta that is released tells what was ignored; the client wrote those names. */
+  #tell(delta: GenerationDelta | null): GenerationDelta | null {
+    if (delta === null || this.#ignored === null || this.#hasToldIgnored) return delta
+    this.#hasToldIgnored = true
+    return { ...delta, ignored: this.#ignored }
   }
 
   /** The client wrote the text; what the model thinks of it may tell more. */

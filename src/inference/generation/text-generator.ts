@@ -47,6 +47,8 @@ export interface GenerationResult {
   readonly fields?: AnswerFields
   /** Those of them that no delta contained. */
   readonly lastFields?: AnswerFields
+  /** Fields of the request that the server of an engine says it ignored. */
+  readonly ignored?: readonly string[]
 }
 
 /** Receives what happens to a request before its result. */

@@ -310,7 +310,10 @@ async function answerPrompts(
     total_time: seconds,
     avg_time_per_prompt: results.length === 0 ? 0 : seconds / results.length,
   }
-  exchange.sendJson(200, response, ignoredHeaders(request))
+  const ignored = outcomes.flatMap((outcome) =>
+    outcome.status === 'fulfilled' ? (outcome.value.ignored ?? []) : [],
+  )
+  exchange.sendJson(200, response, ignoredHeaders(request, ignored))
 }
 
 /** Sends an error in the shape of `POST /generate`, which contains that of the other routes. */

@@ -71,14 +71,18 @@ class ResponseReader {
   readonly #options: UpstreamCallOptions
   readonly #chunks = new ResponseChunks()
   #text = ''
+  #ignored: readonly string[] = []
 
   constructor(options: UpstreamCallOptions) {
     this.#options = options
   }
 
   async read(response: UpstreamResponse): Promise<CallOutcome> {
+    this.#ignored = response.ignored
     if (response.isJson) await this.#take(await response.text())
     else await this.#readEvents(response)
+    // An answer without text.
+    if (this.#ignored.length > 0) await this.#deliver({ text: '' })
     const { finishReason, usage } = this.#chunks
     if (finishReason === null) {
       throw inferenceError(
@@ -123,7 +127,9 @@ class ResponseReader {
   async #deliver(delta: GenerationDelta): Promise<void> {
     this.hasDelta = true
     this.#text += delta.text
-    const held = this.#options.deliver(delta)
+    const ignored = this.#ignored
+    this.#ignored = []
+    const held = this.#options.deliver(ignored.length === 0 ? delta : { ...delta, ignored })
     if (held !== undefined) await unlessAborted(this.#options.signal, held)
   }
 }

@@ -3,6 +3,7 @@
 import { type Dispatcher, Pool } from 'undici'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
 import { invalid } from '../../../foundation/options.ts'
+import { ignoredHeader } from '../../generation/fields/request-fields.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 
 export interface ServerAddress {
@@ -35,6 +36,8 @@ export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
   readonly contentType: string
+  /** Fields of the request that the server says it ignored, as one of our own does. */
+  readonly ignored: readonly string[]
   /** A whole body of JSON instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
@@ -49,6 +52,8 @@ export interface UpstreamLinkOptions {
   readonly apiKey: string | null
   readonly connections: number
 }
+
+const maxIgnored = 32
 
 /** Characters: enough for a list of models or of tokens. */
 const maxTextChars = 16 << 20
@@ -86,15 +91,26 @@ export class UpstreamLink {
     body.on('error', () => {})
     const retryAfter = headers['retry-after']
     const contentType = String(headers['content-type'] ?? 'application/octet-stream')
+    const ignored = headers[ignoredHeader]
     return {
       status: statusCode,
       retryAfter: typeof retryAfter === 'string' ? retryAfter : null,
       contentType,
+      ignored: typeof ignored === 'string' ? namesIn(ignored) : [],
       isJson: /^application\/json\b/i.test(contentType),
       bytes: body as AsyncIterable<Uint8Array>,
       text: () => readText(body as AsyncIterable<Uint8Array>),
       discard: () => void body.destroy(),
     }
+  }
+}
+
+function namesIn(header: string): string[] {
+  const names = header.split(',', maxIgnored).map((name) => name.trim())
+  try {
+    return names.map(decodeURIComponent).filter((name) => name !== '')
+  } catch {
+    return names
   }
 }
 

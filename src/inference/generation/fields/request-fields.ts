@@ -42,6 +42,9 @@ const engine = (
 const engineAlways = (of: RequestField['of'], ...names: readonly string[]): Fields =>
   Object.fromEntries(names.map((name) => [name, { of, reader: 'engine', isSetByEmpty: true }]))
 
+/** The header of responses that names the fields of the request that were ignored. */
+export const ignoredHeader = 'x-tutti-ignored-fields'
+
 /** The fields at the top of a body, by their names. */
 export const requestFields: Fields = {
   ...server('openai', 'model', 'messages', 'prompt', 'n', 'stream', 'stream_options'),

@@ -2,17 +2,19 @@
 
 import type { ForwardedAnswer } from '../../generation/inference-engine.ts'
 import type { HttpExchange } from '../http-exchange.ts'
+import { ignoredHeaders } from './replies.ts'
 
 /** If the answer breaks off, so does the response: its head has been sent by then. */
 export async function sendForwarded(
   exchange: HttpExchange,
-  { status, contentType, bytes }: ForwardedAnswer,
+  { status, contentType, bytes, ignored = [] }: ForwardedAnswer,
 ): Promise<void> {
   const { response } = exchange
+  const headers = ['content-type', contentType, ...ignoredHeaders({ ignored })]
   try {
     for await (const chunk of bytes) {
       if (exchange.isGone) return
-      if (!response.headersSent) exchange.writeHead(status, ['content-type', contentType])
+      if (!response.headersSent) exchange.writeHead(status, headers)
       if (!response.write(chunk)) await untilRead(exchange)
     }
   } catch (error) {
@@ -22,7 +24,7 @@ export async function sendForwarded(
     return exchange.cut()
   }
   if (exchange.isGone) return
-  if (!response.headersSent) exchange.writeHead(status, ['content-type', contentType])
+  if (!response.headersSent) exchange.writeHead(status, headers)
   exchange.end()
 }
 

@@ -3,6 +3,7 @@
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../foundation/clock.ts'
 import { addDetails } from '../../generation/fields/answer-fields.ts'
+import { ignoredHeader } from '../../generation/fields/request-fields.ts'
 import type { GenerationDelta, Usage, WireFields } from '../../generation/inference-engine.ts'
 import type {
   GenerationResult,
@@ -44,7 +45,8 @@ export async function sendWholeReply(
 ): Promise<void> {
   const results = await generateAll(exchange, request, (prompt) => generator.generate(prompt))
   const body = shape.whole(results, totalUsage(results, request.n))
-  exchange.sendJson(200, body, ignoredHeaders(request))
+  const ignored = results.flatMap((result) => result.ignored ?? [])
+  exchange.sendJson(200, body, ignoredHeaders(request, ignored))
 }
 
 /**
@@ -58,7 +60,9 @@ export async function sendStreamedReply(
   shape: ReplyShape,
   options: Omit<SseWriterOptions, 'headers'>,
 ): Promise<void> {
-  const writer = new SseWriter(exchange, { ...options, headers: ignoredHeaders(request) })
+  const headers = (ignored: readonly string[]): readonly string[] =>
+    ignoredHeaders(request, ignored)
+  const writer = new SseWriter(exchange, { ...options, headers })
   try {
     const results = await generateAll(exchange, request, async (prompt, index) => {
       const choice = new StreamedChoice(writer, shape, index)
@@ -96,7 +100,7 @@ class StreamedChoice implements ProgressListener {
     this.#hasText ||= delta.text !== ''
     this.#toolCalls += delta.toolCalls?.length ?? 0
     this.#hasPieces ||= delta.toolCallPieces !== undefined
-    return this.#writer.send(this.#shape.delta(this.#index, delta))
+    return this.#writer.send(this.#shape.delta(this.#index, delta), delta.ignored)
   }
 
   /** Sends what no delta contained, such as a refusal in place of the result, and the end. */
@@ -113,7 +117,7 @@ class StreamedChoice implements ProgressListener {
     if (this.#isOpen) return
     this.#isOpen = true
     const opening = this.#shape.opening(this.#index, first)
-    if (opening !== undefined) void this.#writer.send(opening)
+    if (opening !== undefined) void this.#writer.send(opening, first?.ignored)
   }
 }
 
@@ -150,23 +154,32 @@ function totalUsage(results: readonly GenerationResult[], n: number): Usage {
     : { promptTokens, completionTokens, details }
 }
 
-/** `x-tutti-ignored-fields`, encoded so that no field name can break the header. */
-export function ignoredHeaders({ ignored }: Pick<TextRequest, 'ignored'>): readonly string[] {
-  if (ignored.length === 0) return []
+/**
+ * `x-tutti-ignored-fields`, encoded so that no field name can break the header. `more` are those
+ * that a server behind the engine ignored.
+ */
+export function ignoredHeaders(
+  { ignored }: Pick<TextRequest, 'ignored'>,
+  more: readonly string[] = [],
+): readonly string[] {
+  if (ignored.length + more.length === 0) return []
   const most = 32
-  const names = ignored
+  const names = [...new Set([...ignored, ...more])]
     .slice(0, most)
     .map((name) => encodeURIComponent(name.slice(0, 64).toWellFormed()))
     .map((name) => name.replaceAll('%5B', '[').replaceAll('%5D', ']'))
-  return ['x-tutti-ignored-fields', names.join(', ')]
+  return [ignoredHeader, names.join(', ')]
 }
 
 interface SseWriterOptions {
   readonly clock: Clock
   /** How much may be buffered before `send` holds its caller back. */
   readonly bufferBytes: number
-  /** Headers of the response besides those of an event stream. */
-  readonly headers: readonly string[]
+  /**
+   * Headers of the response besides those of an event stream, for the fields of the request that a
+   * server behind the engine ignored.
+   */
+  readonly headers: (ignored: readonly string[]) => readonly string[]
 }
 
 const eventStreamHeaders: readonly string[] = [
@@ -200,10 +213,10 @@ class SseWriter {
    * Adds an event. A returned promise settles when the client has caught up or disconnected. Has no
    * effect after `end`: a choice may go on for a moment after another one has failed.
    */
-  send(data: string): Promise<void> | undefined {
+  send(data: string, ignored: readonly string[] = []): Promise<void> | undefined {
     if (this.#exchange.isGone || this.#response.writableEnded) return undefined
     if (!this.#response.headersSent) {
-      this.#exchange.writeHead(200, [...eventStreamHeaders, ...this.#options.headers])
+      this.#exchange.writeHead(200, [...eventStreamHeaders, ...this.#options.headers(ignored)])
     }
     this.#pending += `data: ${data}\n\n`
     if (!this.#isFlushDue) {
