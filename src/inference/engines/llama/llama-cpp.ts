@@ -14,11 +14,11 @@ import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { libraryProblem, NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
-import { GrammarGraph, NextCharacters } from './evaluation/next-characters.ts'
+import { NextCharacters } from './grammar/next-characters.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
-import { readGrammar } from './grammar/gbnf.ts'
 import { GrammarChecker } from './grammar/grammar-check.ts'
+import type { Grammar } from './grammar/gbnf.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
@@ -71,11 +71,9 @@ export async function loadRuntime(
     template: createTemplate(model),
     createGrammar(format) {
       const text = grammarOf(format)
-      grammars.check(text)
+      const read = grammars.check(text)
       const grammar = new library.LlamaGrammar(llama, { grammar: text })
-      const rules = readGrammar(text)
-      const graph = rules === null ? null : new GrammarGraph(rules)
-      return { ofRuntime: { grammar, graph } satisfies CreatedGrammar }
+      return { ofRuntime: { grammar, read } satisfies CreatedGrammar }
     },
   }
 }
@@ -200,8 +198,7 @@ async function tryThreads(
 /** What is opaque outside of this file. */
 interface CreatedGrammar {
   readonly grammar: LlamaGrammar
-  /** `null` where its text cannot be read here. */
-  readonly graph: GrammarGraph | null
+  readonly read: Grammar
 }
 
 interface LoadedParts {
@@ -235,8 +232,7 @@ function createSlots(
     openGrammar(choice) {
       const created = createdOf(choice)
       if (created === undefined) return undefined
-      const { graph } = created
-      const next = graph === null ? null : NextCharacters.start(graph)
+      const next = NextCharacters.start(created.read)
       return { state: nativeGrammarState(stateOf(created)), next }
     },
   })

@@ -3,7 +3,7 @@
 import { type ChosenToken, GrammarDeadEnd, type Token, type TokenChoice } from '../runtime.ts'
 import type { GrammarAnswer, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext } from './native-context.ts'
-import type { NextCharacters } from './next-characters.ts'
+import type { NextCharacters } from '../grammar/next-characters.ts'
 import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
 import { TokenScorer } from './token-scorer.ts'
 

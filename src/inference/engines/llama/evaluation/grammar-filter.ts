@@ -5,7 +5,7 @@
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
-import type { NextCharacters } from './next-characters.ts'
+import type { NextCharacters } from '../grammar/next-characters.ts'
 
 /** The state of a grammar within one answer. */
 export interface GrammarState {

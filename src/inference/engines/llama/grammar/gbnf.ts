@@ -1,185 +1,284 @@
-/** Reads the text of a grammar in llama.cpp's form (GBNF). Pure. */
+/** Reads grammars (GBNF) as llama.cpp does, and refuses those that it reads wrongly. Pure. */
 
-/** Both ends of each range are in it. */
-export interface CharacterSet {
-  readonly ranges: readonly (readonly [number, number])[]
-  /** All other characters are meant. */
-  readonly isNegated: boolean
+/** The first and the last of some characters. */
+export type CharacterRange = readonly [number, number]
+
+/** What stands at one place of a rule; a token is compared as a whole, not by its characters. */
+export type GrammarElement =
+  | { readonly kind: 'characters'; readonly ranges: readonly CharacterRange[] }
+  | { readonly kind: 'token' }
+  | { readonly kind: 'rule'; readonly rule: number }
+
+export type Alternatives = readonly (readonly GrammarElement[])[]
+
+/** Rules by number: those with names, groups and repetitions. */
+export type GrammarRules = readonly Alternatives[]
+
+export interface Grammar {
+  readonly rules: GrammarRules
+  /** The rule of the whole text. */
+  readonly root: number
 }
 
-/** A part of a rule. */
-export type GrammarPart =
-  | { readonly kind: 'characters'; readonly set: CharacterSet }
-  | { readonly kind: 'rule'; readonly name: string }
-  | { readonly kind: 'group'; readonly choices: readonly GrammarSequence[] }
-  | {
-      readonly kind: 'repeated'
-      readonly part: GrammarPart
-      readonly least: number
-      readonly most: number
-    }
+/** Nested deeper, llama.cpp overflows its stack. */
+const maxDepth = 500
+/** Beyond it, llama.cpp refuses. */
+const maxRepeats = 2000
+/** Repetitions are written out. */
+const maxElements = 300_000
+const lastCharacter = 0x10ffff
 
-export type GrammarSequence = readonly GrammarPart[]
+/** Throws an `Error` that tells what is wrong, and where. */
+export const parseGrammar = (text: string): Grammar => new GrammarParser(text).parse()
 
-/** The alternatives of each rule. */
-export type GrammarRules = ReadonlyMap<string, readonly GrammarSequence[]>
+const blanks = /(?:[ \t]|#[^\r\n]*)*/y
+const blanksAndLines = /(?:[ \t\r\n]|#[^\r\n]*)*/y
+const nameForm = /[A-Za-z0-9-]+/y
+const tokenForm = /!?<\[\d{1,9}\]>/y
+const repeatForm = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
+const characterForm = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
 
-/** `null` for what this cannot read: names of tokens (`<…>`), and what llama.cpp refuses. */
-export function readGrammar(text: string): GrammarRules | null {
-  try {
-    return new GrammarReader(text).read()
-  } catch (error) {
-    if (error instanceof UnreadableError) return null
-    throw error
-  }
-}
+/** A rule of a Lark grammar, which vLLM takes by the same field. */
+const larkRule = /^[ \t]*[?!]?\w+(?:\.\d+)?[ \t]*:(?!:=)/m
 
-class UnreadableError extends Error {}
+const escapes: Readonly<Record<string, number>> = { t: 0x09, r: 0x0d, n: 0x0a }
 
-const escapes = new Map([
-  ['n', 0x0a],
-  ['r', 0x0d],
-  ['t', 0x09],
-  ['\\', 0x5c],
-  ['"', 0x22],
-  ['[', 0x5b],
-  [']', 0x5d],
-])
-const any: CharacterSet = { ranges: [], isNegated: true }
-
-class GrammarReader {
+class GrammarParser {
   readonly #text: string
+  readonly #rules: (Alternatives | null)[] = []
+  readonly #names = new Map<string, number>()
   #at = 0
+  #elements = 0
 
   constructor(text: string) {
     this.#text = text
   }
 
-  read(): GrammarRules {
-    const rules = new Map<string, readonly GrammarSequence[]>()
-    this.#skipSpace(true)
-    while (this.#at < this.#text.length) {
-      const name = this.#take(/[\w-]+/y)
-      this.#skipSpace(false)
-      this.#take(/::=/y)
-      this.#skipSpace(true)
-      rules.set(name, this.#readChoices(false))
-      this.#skipSpace(true)
+  parse(): Grammar {
+    if (!this.#text.isWellFormed()) throw new Error('the grammar has half of a surrogate pair')
+    if (this.#text.includes('\0')) throw new Error('the grammar has a character of number 0')
+    this.#match(blanksAndLines)
+    while (this.#at < this.#text.length) this.#rule()
+    const root = this.#names.get('root')
+    if (root === undefined) throw new Error('the grammar has no rule `root`')
+    for (const [name, rule] of this.#names) {
+      if (this.#rules[rule] === null) throw new Error(`the grammar has no rule \`${name}\``)
     }
-    return rules
+    return { rules: this.#rules.map((alternatives) => alternatives ?? []), root }
   }
 
-  /** A rule ends with its line, but not within parentheses. */
-  #readChoices(isNested: boolean): readonly GrammarSequence[] {
-    const choices = [this.#readSequence(isNested)]
-    while (this.#tryTake(/\|/y) !== null) {
-      this.#skipSpace(true)
-      choices.push(this.#readSequence(isNested))
+  #rule(): void {
+    const name = this.#match(nameForm)
+    if (name === null) throw this.#unexpected('the name of a rule')
+    const rule = this.#ruleOf(name)
+    this.#match(blanks)
+    if (this.#next === '_') throw this.#unexpected('a name of letters, digits and `-`')
+    if (!this.#skip('::=')) throw this.#unexpected('`::=`')
+    this.#match(blanksAndLines)
+    this.#rules[rule] = this.#alternatives(0)
+    if (this.#at < this.#text.length && !/[\r\n]/.test(this.#next)) {
+      throw this.#unexpected('the end of the line')
     }
-    return choices
+    this.#match(blanksAndLines)
   }
 
-  #readSequence(isNested: boolean): GrammarSequence {
-    const parts: GrammarPart[] = []
+  #ruleOf(name: string): number {
+    const known = this.#names.get(name)
+    if (known !== undefined) return known
+    const rule = this.#add(null)
+    this.#names.set(name, rule)
+    return rule
+  }
+
+  #add(alternatives: Alternatives | null): number {
+    return this.#rules.push(alternatives) - 1
+  }
+
+  #alternatives(depth: number): Alternatives {
+    if (depth > maxDepth) throw new Error(`the grammar is nested deeper than ${maxDepth} brackets`)
+    const alternatives = [this.#sequence(depth)]
+    while (this.#skip('|')) {
+      this.#match(blanksAndLines)
+      alternatives.push(this.#sequence(depth))
+    }
+    return alternatives
+  }
+
+  #sequence(depth: number): readonly GrammarElement[] {
+    const sequence: GrammarElement[] = []
+    const space = depth === 0 ? blanks : blanksAndLines
+    let last: readonly GrammarElement[] = []
+    // How many rules the last item has, with all that they repeat.
+    let size = 1
     for (;;) {
-      const part = this.#readPart()
-      if (part === null) return parts
-      this.#skipSpace(isNested)
-      parts.push(this.#readRepetitions(part, isNested))
-    }
-  }
-
-  #readPart(): GrammarPart | null {
-    switch (this.#text[this.#at]) {
-      case '"':
-        return this.#readLiteral()
-      case '[':
-        return { kind: 'characters', set: this.#readSet() }
-      case '.':
-        this.#at++
-        return { kind: 'characters', set: any }
-      case '(': {
-        this.#at++
-        this.#skipSpace(true)
-        const choices = this.#readChoices(true)
-        this.#take(/\)/y)
-        return { kind: 'group', choices }
+      const rulesBefore = this.#rules.length
+      const item = this.#item(depth)
+      if (item === null) {
+        const range = this.#quantifier()
+        if (range === null) return sequence
+        if (last.length === 0) throw this.#unexpected('something to repeat')
+        size *= timesOf(range)
+        if (size >= maxRepeats) throw new Error(`the grammar repeats ${maxRepeats} times or more`)
+        sequence.length -= last.length
+        sequence.push(...this.#repeated(last, range))
+      } else {
+        last = item
+        size = Math.max(1, this.#rules.length - rulesBefore)
+        this.#spend(item.length)
+        for (const element of item) sequence.push(element)
       }
-      case '<':
-      case '!':
-        throw new UnreadableError()
-    }
-    const name = this.#tryTake(/[\w-]+/y)
-    return name === null ? null : { kind: 'rule', name }
-  }
-
-  #readRepetitions(repeated: GrammarPart, isNested: boolean): GrammarPart {
-    let part = repeated
-    for (;;) {
-      const sign = this.#tryTake(/[*+?]|\{\s*\d+\s*(?:,\s*\d*\s*)?\}/y)
-      if (sign === null) return part
-      const [least, most] = boundsOf(sign)
-      part = { kind: 'repeated', part, least, most }
-      this.#skipSpace(isNested)
+      this.#match(space)
     }
   }
 
-  #readLiteral(): GrammarPart {
-    this.#at++
-    const parts: GrammarPart[] = []
-    while (this.#tryTake(/"/y) === null) {
-      const code = this.#readCharacter()
-      const set = { ranges: [[code, code] as const], isNegated: false }
-      parts.push({ kind: 'characters', set })
+  #item(depth: number): readonly GrammarElement[] | null {
+    if (this.#skip('"')) return this.#literal()
+    if (this.#skip('[')) return this.#class()
+    if (this.#skip('.')) return [{ kind: 'characters', ranges: [[0, lastCharacter]] }]
+    if (this.#next === '<' || this.#next === '!') {
+      if (this.#match(tokenForm) === null) throw this.#unexpected('a token such as `<[5]>`')
+      return [{ kind: 'token' }]
     }
-    return { kind: 'group', choices: [parts] }
+    if (this.#skip('(')) {
+      const start = this.#at - 1
+      this.#match(blanksAndLines)
+      const rule = this.#add(null)
+      this.#rules[rule] = this.#alternatives(depth + 1)
+      this.#expectMore('group', start)
+      if (!this.#skip(')')) throw this.#unexpected('`)`')
+      return [{ kind: 'rule', rule }]
+    }
+    const name = this.#match(nameForm)
+    return name === null ? null : [{ kind: 'rule', rule: this.#ruleOf(name) }]
   }
 
-  #readSet(): CharacterSet {
-    this.#at++
-    const isNegated = this.#tryTake(/\^/y) !== null
-    const ranges: [number, number][] = []
-    while (this.#tryTake(/\]/y) === null) {
-      const low = this.#readCharacter()
-      const isRange = this.#tryTake(/-(?!\])/y) !== null
-      ranges.push([low, isRange ? this.#readCharacter() : low])
+  #literal(): readonly GrammarElement[] {
+    const elements: GrammarElement[] = []
+    const start = this.#at - 1
+    while (!this.#skip('"')) {
+      this.#expectMore('literal', start)
+      const code = this.#character()
+      elements.push({ kind: 'characters', ranges: [[code, code]] })
     }
-    return { ranges, isNegated }
+    return elements
   }
 
-  #readCharacter(): number {
-    const found = this.#take(/\\x[\dA-Fa-f]{2}|\\u[\dA-Fa-f]{4}|\\U[\dA-Fa-f]{8}|\\.|[^\\]/suy)
-    if (!found.startsWith('\\')) return found.codePointAt(0) ?? 0
-    if (found.length > 2) return Number.parseInt(found.slice(2), 16)
-    const code = escapes.get(found.slice(1))
-    if (code === undefined) throw new UnreadableError()
+  /** An empty class is nothing, as llama.cpp reads it. */
+  #class(): readonly GrammarElement[] {
+    const start = this.#at - 1
+    const isNegated = this.#skip('^')
+    const ranges: CharacterRange[] = []
+    while (!this.#skip(']')) {
+      this.#expectMore('class', start)
+      const from = this.#character()
+      const isRange = this.#next === '-' && this.#text[this.#at + 1] !== ']'
+      if (isRange) this.#at++
+      const to = isRange ? this.#character() : from
+      if (to < from) throw this.#fault('a range of the grammar ends before it begins,')
+      ranges.push([from, to])
+    }
+    if (ranges.length === 0) return []
+    return [{ kind: 'characters', ranges: isNegated ? complementOf(ranges) : ranges }]
+  }
+
+  #character(): number {
+    const text = this.#match(characterForm)
+    if (text === null) throw this.#unexpected('a character')
+    const [, kind = ''] = text
+    const code = !text.startsWith('\\')
+      ? (text.codePointAt(0) ?? 0)
+      : text.length > 2
+        ? Number.parseInt(text.slice(2), 16)
+        : (escapes[kind] ?? kind.charCodeAt(0))
+    const isCharacter = code <= lastCharacter && (code < 0xd800 || code > 0xdfff)
+    if (!isCharacter) throw this.#fault(`\`${text}\` is no character,`)
     return code
   }
 
-  #skipSpace(mayEndLine: boolean): void {
-    this.#tryTake(mayEndLine ? /(?:[ \t\r\n]|#[^\r\n]*)*/y : /(?:[ \t]|#[^\r\n]*)*/y)
+  #quantifier(): Repeats | null {
+    if (this.#skip('*')) return [0, Infinity]
+    if (this.#skip('+')) return [1, Infinity]
+    if (this.#skip('?')) return [0, 1]
+    if (this.#next !== '{') return null
+    const repeat = this.#match(repeatForm)
+    if (repeat === null) throw this.#unexpected('a repetition such as `{2,5}`')
+    const [first = '', second] = repeat.slice(1, -1).split(',')
+    const least = Number(first)
+    const most = second === undefined ? least : second.trim() === '' ? Infinity : Number(second)
+    // llama.cpp counts down from the largest number instead.
+    if (most < least) throw new Error(`\`${repeat}\` repeats at most less than at least`)
+    return [least, most > maxRepeats ? Infinity : most]
   }
 
-  #take(pattern: RegExp): string {
-    const found = this.#tryTake(pattern)
-    if (found === null) throw new UnreadableError()
+  /** As llama.cpp writes it: some copies, then rules that end or go on with the next. */
+  #repeated(item: readonly GrammarElement[], [least, most]: Repeats): GrammarElement[] {
+    const further = most === Infinity ? 1 : most - least
+    this.#spend(item.length * (least + further))
+    const repeated = Array.from({ length: least }, () => item).flat()
+    let last: GrammarElement | null = null
+    for (let count = 0; count < further; count++) {
+      const rule = this.#add(null)
+      const itself: GrammarElement = { kind: 'rule', rule }
+      const next: GrammarElement | null = most === Infinity ? itself : last
+      this.#rules[rule] = [next === null ? item : [...item, next], []]
+      last = itself
+    }
+    return last === null ? repeated : [...repeated, last]
+  }
+
+  #spend(elements: number): void {
+    this.#elements += elements
+    if (this.#elements > maxElements) throw new Error('the grammar has too many parts')
+  }
+
+  get #next(): string {
+    return this.#text[this.#at] ?? ''
+  }
+
+  #skip(text: string): boolean {
+    const isIt = this.#text.startsWith(text, this.#at)
+    if (isIt) this.#at += text.length
+    return isIt
+  }
+
+  #match(form: RegExp): string | null {
+    form.lastIndex = this.#at
+    const [found = null] = form.exec(this.#text) ?? []
+    this.#at += found?.length ?? 0
     return found
   }
 
-  #tryTake(pattern: RegExp): string | null {
-    pattern.lastIndex = this.#at
-    const [found] = pattern.exec(this.#text) ?? []
-    if (found === undefined) return null
-    this.#at += found.length
-    return found
+  /** What begins at `start` must end before the text does. */
+  #expectMore(what: string, start: number): void {
+    if (this.#at >= this.#text.length)
+      throw this.#fault(`a ${what} of the grammar has no end; it begins`, start)
+  }
+
+  #unexpected(what: string): Error {
+    const isLark = !this.#text.includes('::=') && larkRule.test(this.#text)
+    const hint = isLark ? '; this looks like Lark, but GBNF is expected: `root ::= …`' : ''
+    return this.#fault(`the grammar cannot be read: expected ${what},`, this.#at, hint)
+  }
+
+  #fault(what: string, at = this.#at, hint = ''): Error {
+    const lines = this.#text.slice(0, at).split('\n')
+    const column = (lines.at(-1)?.length ?? 0) + 1
+    return new Error(`${what} in line ${lines.length}, column ${column}${hint}`)
   }
 }
 
-function boundsOf(sign: string): readonly [number, number] {
-  if (sign === '*') return [0, Infinity]
-  if (sign === '+') return [1, Infinity]
-  if (sign === '?') return [0, 1]
-  const [least = 0, most] = sign.slice(1, -1).split(',')
-  if (most === undefined) return [Number(least), Number(least)]
-  return [Number(least), most.trim() === '' ? Infinity : Number(most)]
+type Repeats = readonly [least: number, most: number]
+
+const timesOf = ([least, most]: Repeats): number =>
+  Math.max(1, most === Infinity || most === 0 ? least : most)
+
+function complementOf(ranges: readonly CharacterRange[]): readonly CharacterRange[] {
+  const others: CharacterRange[] = []
+  let next = 0
+  for (const [from, to] of ranges.toSorted(([one], [other]) => one - other)) {
+    if (from > next) others.push([next, from - 1])
+    next = Math.max(next, to + 1)
+  }
+  if (next <= lastCharacter) others.push([next, lastCharacter])
+  return others
 }

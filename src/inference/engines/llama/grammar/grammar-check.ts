@@ -7,12 +7,8 @@
  * follows the character that has most ways, for a few characters from the beginning of each rule.
  */
 
-import {
-  type CharacterRange,
-  type GrammarElement,
-  type GrammarRules,
-  parseGrammar,
-} from './grammar-elements.ts'
+import { type Grammar, type GrammarElement, type GrammarRules, parseGrammar } from './gbnf.ts'
+import { GrammarStacks, rangesOf, type Stack } from './grammar-stacks.ts'
 
 /** Different ways to read one text. */
 const maxStacks = 1024
@@ -30,25 +26,29 @@ const maxKnownLength = 16_384
 
 /** Remembers the last grammars without fault. */
 export class GrammarChecker {
-  readonly #known = new Set<string>()
+  readonly #known = new Map<string, Grammar>()
 
   /** Throws an `Error` that tells what is wrong. */
-  check(text: string): void {
-    if (this.#known.has(text)) return
-    checkGrammar(text)
-    if (text.length > maxKnownLength) return
-    const [oldest] = this.#known
+  check(text: string): Grammar {
+    const known = this.#known.get(text)
+    if (known !== undefined) return known
+    const grammar = checkGrammar(text)
+    if (text.length > maxKnownLength) return grammar
+    const [oldest] = this.#known.keys()
     if (this.#known.size >= maxKnown && oldest !== undefined) this.#known.delete(oldest)
-    this.#known.add(text)
+    this.#known.set(text, grammar)
+    return grammar
   }
 }
 
 /** Throws an `Error` that tells what is wrong. */
-export function checkGrammar(text: string): void {
-  const rules = parseGrammar(text)
+export function checkGrammar(text: string): Grammar {
+  const grammar = parseGrammar(text)
+  const { rules } = grammar
   checkRecursion(rules)
   const walker = new GrammarWalker(rules)
   for (const rule of rules.keys()) walker.follow(rule)
+  return grammar
 }
 
 /** A rule that can be the first of another. */
@@ -160,30 +160,18 @@ function closeComponent(open: number[], isOpen: Uint8Array, node: number): numbe
   return component
 }
 
-/** A place in a rule, and where reading goes on after the rule. Equal ones are the same object. */
-interface Stack {
-  readonly sequence: readonly GrammarElement[]
-  readonly at: number
-  readonly below: Stack | null
-  readonly above: Map<readonly GrammarElement[], Map<number, Stack>>
-}
-
 class GrammarWalker {
-  readonly #rules: GrammarRules
-  readonly #bottom = new Map<readonly GrammarElement[], Map<number, Stack>>()
-  readonly #closures = new Map<Stack, readonly Stack[]>()
+  readonly #stacks: GrammarStacks
   #steps = 0
 
   constructor(rules: GrammarRules) {
-    this.#rules = rules
+    this.#stacks = new GrammarStacks(rules, (steps) => this.#spend(steps))
   }
 
   /** Texts of a rule. */
   follow(rule: number): void {
     let ways = new Map<Stack, number>()
-    for (const sequence of this.#rules[rule] ?? []) {
-      if (sequence.length > 0) this.#addWays(ways, this.#stack(sequence, 0, null), 1)
-    }
+    for (const stack of this.#stacks.begin(rule)) this.#addWays(ways, stack, 1)
     this.#expectFew(ways)
     for (let count = 0; count < followedCharacters && ways.size > 0; count++) {
       ways = this.#after(ways)
@@ -197,8 +185,7 @@ class GrammarWalker {
     const next = new Map<Stack, number>()
     for (const [stack, count] of ways) {
       if (!rangesOf(stack).some(([from, to]) => from <= character && character <= to)) continue
-      const following = this.#next(stack)
-      if (following !== null) this.#addWays(next, following, count)
+      this.#addWays(next, this.#stacks.next(stack), count)
     }
     return next
   }
@@ -208,8 +195,8 @@ class GrammarWalker {
     const change = (at: number, by: number): void =>
       void changes.set(at, (changes.get(at) ?? 0) + by)
     for (const [stack, count] of ways) {
-      const following = this.#next(stack)
-      const weight = count * (following === null ? 1 : 1 + this.#closure(following).length)
+      const following = this.#stacks.reach(this.#stacks.next(stack))
+      const weight = count * (1 + following.stacks.length)
       for (const [from, to] of rangesOf(stack)) {
         change(from, weight)
         change(to + 1, -weight)
@@ -223,8 +210,9 @@ class GrammarWalker {
     return widest
   }
 
-  #addWays(ways: Map<Stack, number>, stack: Stack, count: number): void {
-    for (const one of this.#closure(stack)) ways.set(one, (ways.get(one) ?? 0) + count)
+  #addWays(ways: Map<Stack, number>, stack: Stack | null, count: number): void {
+    const { stacks } = this.#stacks.reach(stack)
+    for (const one of stacks) ways.set(one, (ways.get(one) ?? 0) + count)
   }
 
   #expectFew(ways: ReadonlyMap<Stack, number>): void {
@@ -234,54 +222,10 @@ class GrammarWalker {
     if (ways.size > maxStacks || all > maxWays) throw tooManyWays()
   }
 
-  /** What stands at a character or a token, after all rules that a stack may enter or leave. */
-  #closure(stack: Stack): readonly Stack[] {
-    const known = this.#closures.get(stack)
-    if (known !== undefined) return known
-    const [found, seen, waiting] = [new Set<Stack>(), new Set<Stack>(), [stack]]
-    for (let top = waiting.pop(); top !== undefined; top = waiting.pop()) {
-      if (seen.has(top)) continue
-      seen.add(top)
-      this.#spend(1)
-      const element = top.sequence[top.at]
-      if (element?.kind !== 'rule') {
-        found.add(top)
-        continue
-      }
-      const after = this.#next(top)
-      for (const sequence of this.#rules[element.rule] ?? []) {
-        const entered = sequence.length > 0 ? this.#stack(sequence, 0, after) : after
-        if (entered !== null) waiting.push(entered)
-      }
-    }
-    const closure = [...found]
-    this.#closures.set(stack, closure)
-    return closure
-  }
-
-  /** The place after this one; `null` at the end of all. */
-  #next({ sequence, at, below }: Stack): Stack | null {
-    return at + 1 < sequence.length ? this.#stack(sequence, at + 1, below) : below
-  }
-
-  #stack(sequence: readonly GrammarElement[], at: number, below: Stack | null): Stack {
-    const all = below === null ? this.#bottom : below.above
-    const ofSequence = all.get(sequence) ?? new Map<number, Stack>()
-    all.set(sequence, ofSequence)
-    const stack = ofSequence.get(at) ?? { sequence, at, below, above: new Map() }
-    ofSequence.set(at, stack)
-    return stack
-  }
-
   #spend(steps: number): void {
     this.#steps += steps
     if (this.#steps > maxSteps) throw new Error('the grammar has too many parts')
   }
-}
-
-function rangesOf({ sequence, at }: Stack): readonly CharacterRange[] {
-  const element = sequence[at]
-  return element?.kind === 'characters' ? element.ranges : []
 }
 
 const tooManyWays = (): Error =>

@@ -3,15 +3,11 @@ import {
   type GrammarAnswer,
   TokenGroups,
 } from '../../../../../src/inference/engines/llama/evaluation/grammar-filter.ts'
-import {
-  GrammarGraph,
-  NextCharacters,
-} from '../../../../../src/inference/engines/llama/evaluation/next-characters.ts'
-import { readGrammar } from '../../../../../src/inference/engines/llama/grammar/gbnf.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
 import { byRun } from '../../../../long-run.ts'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
 import { storyModel, useEngine } from '../open-engine.ts'
+import { startGrammar } from '../start-grammar.ts'
 
 const singles = Array.from({ length: 256 }, (_, byte) => [byte])
 const words = ['not', 'na', 'name', ' n', ' na', ' x', ' xy', '  ', ' éa', ' è', '"a', 'é', '<end>']
@@ -28,10 +24,7 @@ const groups = new TokenGroups({
 const anything = { isNext: () => true, accept: () => {} }
 
 function begin(grammar: string): GrammarAnswer {
-  return groups.begin(
-    anything,
-    NextCharacters.start(new GrammarGraph(readGrammar(grammar) ?? new Map())),
-  )
+  return groups.begin(anything, startGrammar(grammar))
 }
 
 const candidatesOf = (answer: GrammarAnswer): Set<number> =>

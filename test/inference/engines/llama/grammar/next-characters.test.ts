@@ -4,16 +4,12 @@ import {
   type GrammarState,
   TokenGroups,
 } from '../../../../../src/inference/engines/llama/evaluation/grammar-filter.ts'
-import {
-  GrammarGraph,
-  NextCharacters,
-} from '../../../../../src/inference/engines/llama/evaluation/next-characters.ts'
-import { readGrammar } from '../../../../../src/inference/engines/llama/grammar/gbnf.ts'
 import { grammarOf } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
 import { bytesOfSpelling } from '../../../../../src/inference/engines/llama/token-text.ts'
 import { byRun } from '../../../../long-run.ts'
 import { storyModel } from '../open-engine.ts'
+import { startGrammar } from '../start-grammar.ts'
 
 const person = {
   type: 'object',
@@ -52,11 +48,13 @@ interface Hidden {
   }
 }
 
+type Next = NonNullable<ReturnType<typeof startGrammar>>
+
 /** Whether all complete characters of some bytes may follow, and a part of one at their end. */
-function canFollow(first: NextCharacters, bytes: readonly number[]): boolean {
+function canFollow(first: Next, bytes: readonly number[]): boolean {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
   const text = decoder.decode(Uint8Array.from(bytes), { stream: true })
-  let next: NextCharacters | null = first
+  let next: Next | null = first
   for (const character of text) next = next?.after(character.codePointAt(0) ?? 0) ?? null
   const rest = bytes.slice(Buffer.byteLength(text))
   return next !== null && (rest.length === 0 || next.allowsBeginning(rest))
@@ -107,9 +105,8 @@ const sampledOf = (tokens: ReadonlySet<number>, length: number): readonly number
 it.each(cases)('follows a grammar as llama.cpp does: %s', (_, format) => {
   const { bytesOf, groups, texts, openState } = opened
   const text = grammarOf(format)
-  const graph = new GrammarGraph(readGrammar(text) ?? new Map())
   for (let answers = 0; answers < byRun(1, 6); answers++) {
-    const answer = groups.begin(openState(text), NextCharacters.start(graph))
+    const answer = groups.begin(openState(text), startGrammar(text))
     for (let length = 0; length < byRun(20, 60); length++) {
       const { next, pending } = answer
       const candidates = new Set(groups.candidates(answer)?.flat())
