@@ -104,5 +104,6 @@ it('llama-server fails: an image, which the model does not take', async () => {
   if (recording === undefined) throw new Error('not recorded')
   const { reply } = await replay(recording)
   // It may be about anything that is wrong in that server: its words are in the log.
-  expect([500, 502]).toContain(reply.status)
+  expect([reply.status, reply.json.error.code]).toEqual([502, 'upstream_error'])
+  expect(reply.json.error.message).toContain('answered 500')
 })
