@@ -156,12 +156,12 @@ describe('relative paths in a configuration file', () => {
       const command = config.engine.kind === 'process' ? config.engine.command[0] : undefined
       return [config.modelPath, command]
     }
-    const absolute = '{ kind: process, command: /bin/serve it }'
-    expect(await pathOf('user/model', '{ kind: process, command: vllm serve }')).toEqual([
+    const absolute = '{ kind: process, command: "/bin/serve {port}" }'
+    expect(await pathOf('user/model', '{ kind: process, command: "vllm serve {port}" }')).toEqual([
       'user/model',
       'vllm',
     ])
-    expect(await pathOf('./a', '{ kind: process, command: ./serve it }')).toEqual([
+    expect(await pathOf('./a', '{ kind: process, command: "./serve {port}" }')).toEqual([
       join(folder, 'a'),
       join(folder, 'serve'),
     ])
@@ -176,7 +176,7 @@ describe('nodes that cannot be had', () => {
     const keys = {
       llama: {},
       openai: { base_url: 'http://localhost:1/v1' },
-      process: { command: 'true' },
+      process: { command: 'true {port}' },
     }[kind]
     const source = {
       required: { model_name: './x.gguf' },

@@ -97,7 +97,7 @@ describe('secrets of inference', () => {
     const opening = openBackend({
       engine: {
         kind: 'process',
-        command: [process.execPath, '-e', words],
+        command: [process.execPath, '-e', words, '{port}'],
         env: { MYK: 'key=${env:TUTTI_UPSTREAM}' },
       },
       log: { warn: (code: string, message: string) => heard.push([code, message]) },

@@ -205,7 +205,10 @@ describe('model servers on the nodes of an allocation', () => {
       })
       await chat.close()
       expect([...serversOf('chat'), ...workers()]).toEqual([])
-      const broken = { kind: 'process', command: ['sh', '-c', 'echo no model; exit 3'] } as const
+      const broken = {
+        kind: 'process',
+        command: ['sh', '-c', 'echo no model; exit 3', '{port}'],
+      } as const
       const other = { offset: 3, numGpus: 2, engine: broken }
       await expect(open(hpc, 'code', other)).rejects.toMatchObject({
         message: 'the server of worker 0 ended with exit code 3',

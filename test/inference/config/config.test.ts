@@ -129,7 +129,7 @@ engine: { kind: echo, latency_ms: 1.5, latency_per_prompt_ms: 2 }
 
   it('a configuration is frozen deeply', () => {
     const { engine, llm, guardrails } = parse(
-      `${local}engine: { kind: process, command: serve it, env: { A: b } }`,
+      `${local}engine: { kind: process, command: 'serve {port}', env: { A: b } }`,
     )
     expect(engine).toMatchObject({ env: { A: 'b' } })
     for (const part of [engine, llm, llm.stop, guardrails.rules, guardrails.rules[0]]) {
@@ -205,13 +205,14 @@ describe('the engine', () => {
       const { engine } = parseInferenceConfig(text, options)
       return engine.kind === 'process' ? engine.command : []
     }
-    expect(commandOf('"  serve {model}  --name ${env:WORDS} "')).toEqual([
+    expect(commandOf('"  serve {model}  --name ${env:WORDS} {port} "')).toEqual([
       'serve',
       '{model}',
       '--name',
       'two words; $(rm)',
+      '{port}',
     ])
-    expect(commandOf('[serve it, "-x"]')).toEqual(['serve it', '-x'])
+    expect(commandOf('[serve it, "-p{port}"]')).toEqual(['serve it', '-p{port}'])
   })
 
   it('the default target of scaling is what one worker of the engine works on at a time', () => {
@@ -219,7 +220,7 @@ describe('the engine', () => {
       parse(`${local}engine: { ${engine} }`).dynamicWorkers.targetOngoingRequests
     expect(target('kind: llama, sequences: 8')).toBe(8)
     expect(target('kind: openai, base_url: "http://a"')).toBe(64)
-    expect(target('kind: process, command: [a], max_concurrency: 5000')).toBe(1024)
+    expect(target('kind: process, command: [a, "{port}"], max_concurrency: 5000')).toBe(1024)
     expect(target('kind: echo')).toBe(1024)
   })
 })

@@ -116,8 +116,16 @@ describe('values that do not fit together', () => {
     ['engine: { kind: process, command: " " }', '2:35 engine.command: expected a program and its'],
     ['engine: { kind: process, command: [] }', '2:35 engine.command: expected a program and its'],
     [
-      'engine: { kind: process, command: x, env: { "a-b": c } }',
-      '2:45 engine.env: expected the name of a variable as key',
+      'engine: { kind: process, command: "vllm serve {model} --port {prt}" }',
+      '2:35 engine.command: unknown placeholder {prt}; did you mean "port"? (known: {model}',
+    ],
+    [
+      'engine: { kind: process, command: [sleep, "100"] }',
+      '2:35 engine.command: expected {port}, by which the server is told where to listen',
+    ],
+    [
+      'engine: { kind: process, command: "{port}", env: { "a-b": c } }',
+      '2:52 engine.env: expected the name of a variable as key',
     ],
     ['guardrails: { rules: [limits] }', '2:22 guardrails.rules: limits needs max_prompt_chars'],
     [
@@ -128,6 +136,10 @@ describe('values that do not fit together', () => {
     ['guardrails: { rules: [secret] }', '2:23 guardrails.rules[0]: expected one of injection'],
     ['guardrails: { rules: [secrets, secrets] }', 'two rules have the id secrets'],
     ['guardrails: { rules: [{ id: a }] }', 'rules[0]: expected a pattern or keywords'],
+    [
+      'guardrails: { rules: [{ id: a, keywords: [] }] }',
+      'rules[0]: expected at least one of keywords',
+    ],
     ['guardrails: { rules: [{ pattern: a }] }', 'rules[0]: expected an id'],
     ['guardrails: { rules: [{ id: a, pattern: b, keywords: c }] }', 'not both'],
     ['guardrails: { rules: [{ id: secrets, pattern: b }] }', 'secrets is a built-in rule'],

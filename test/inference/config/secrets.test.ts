@@ -48,8 +48,8 @@ describe('row 88: no error quotes a secret', () => {
       'engine: { kind: openai, base_url: "http://u:CANARY@host", api_key: [CANARY] }',
       'engine: { kind: openai, base_url: "ftp://CANARY" }',
       'engine: { kind: process, command: [a, [CANARY]], env: { A: [CANARY] } }',
-      'engine: { kind: process, command: x, env: { A: { CANARY: 1 } } }',
-      'engine: { kind: process, command: x, env: CANARY }',
+      'engine: { kind: process, command: "x {port}", env: { A: { CANARY: 1 } } }',
+      'engine: { kind: process, command: "x {port}", env: CANARY }',
       'required: { "CANARY CANARY CANARY": x, "CANARY CANARY CANARY": y }',
     ].map((template, at) => [template, `canary-${at}-5f0c1e97`]),
   )('%s', (template, own) => {
@@ -60,7 +60,7 @@ describe('row 88: no error quotes a secret', () => {
   it('row 88: a secret in a command is refused, because every user can read it there', () => {
     const error = errorOf(`
 required: { model_name: a, hf_token: "\${env:CANARY}" }
-engine: { kind: process, command: "serve --token \${env:CANARY}" }`)
+engine: { kind: process, command: "serve {port} --token \${env:CANARY}" }`)
     expect(String(error)).toContain('3:26 engine.command: holds a secret; put it into env')
   })
 })
@@ -71,7 +71,7 @@ it('row 88: printing or serialising a configuration masks its secrets', () => {
     `required: { model_name: ./a }
 engine: { kind: openai, base_url: "http://a", api_key: "\${env:CANARY}" }`,
     `required: { model_name: ./a }
-engine: { kind: process, command: a, env: { HF_TOKEN: "\${env:CANARY}" } }`,
+engine: { kind: process, command: "a {port}", env: { HF_TOKEN: "\${env:CANARY}" } }`,
   ].map((text) => parseInferenceConfig(text, { file: 'config.yaml', env }))
   for (const config of configs) {
     expect(inspect(config, { depth: 99 })).not.toContain(canary)
@@ -89,7 +89,7 @@ describe('row 88: values for the environment of an engine', () => {
   const read = (value: string, variables: Readonly<Record<string, string>>) =>
     parseInferenceConfig(
       `required: { model_name: ./a }
-engine: { kind: process, command: a, env: { A: "${value}" } }`,
+engine: { kind: process, command: "a {port}", env: { A: "${value}" } }`,
       { file: 'config.yaml', env: variables },
     )
 
@@ -117,7 +117,7 @@ engine: { kind: process, command: a, env: { A: "${value}" } }`,
   it('row 88: a value from the environment is refused in the command', () => {
     const error = errorOf(
       `required: { model_name: ./a }
-engine: { kind: process, command: "serve \${env:UPK}", env: { A: "\${env:UPK}" } }`,
+engine: { kind: process, command: "serve {port} \${env:UPK}", env: { A: "\${env:UPK}" } }`,
       { UPK: 'canary-up-4' },
     )
     expect(String(error)).toContain('engine.command: holds a secret; put it into env')

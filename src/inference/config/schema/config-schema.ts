@@ -215,6 +215,8 @@ function checkRule(rule: object, context: z.core.$RefinementCtx): void {
     addRule(context, 'expected a pattern or keywords, not both')
   } else if (typeof id !== 'string' || !ruleId.test(id)) {
     return
+  } else if ('keywords' in rule && Array.isArray(rule.keywords) && rule.keywords.length === 0) {
+    addRule(context, 'expected at least one of keywords')
   } else if (!hasMatcher && name === undefined) {
     addRule(context, 'expected a pattern or keywords')
   } else if (hasMatcher && name !== undefined) {

@@ -2,6 +2,7 @@
 
 import { registerSecret } from '../../../foundation/secrets.ts'
 import { annotate, z } from '../../../schema/schema.ts'
+import { findUnknownPlaceholder, placeholders } from '../command-placeholders.ts'
 import {
   addFormatIssue,
   addRule,
@@ -106,9 +107,6 @@ function baseUrl(env: Environment) {
   })
 }
 
-const placeholders =
-  '{model} {port} {host} {tp_size} {worker} {node} {dtype} {max_model_len} {gpu_memory_utilization}'
-
 function processEngine(env: Environment) {
   const text = createTextSchema(env)
   const variableName = annotate(z.string().regex(/^(?!__proto__$)[A-Za-z_]\w*$/), {
@@ -116,7 +114,9 @@ function processEngine(env: Environment) {
   })
   return section({
     kind: z.literal('process').describe('Starts an OpenAI-compatible server for each worker.'),
-    command: command(env).describe(`Program and arguments, without a shell: ${placeholders}.`),
+    command: command(env).describe(
+      `Program and arguments, without a shell: ${placeholders.join(' ')}.`,
+    ),
     env: annotate(z.record(variableName, variable(env)), {
       expected: 'keys and values',
       isPrivate: true,
@@ -144,6 +144,7 @@ function command(env: Environment) {
   const line = z.string().transform((text) => text.split(/\s+/).filter((word) => word !== ''))
   const words = z.union([line.pipe(list), list]).transform((all, context) => {
     if (all.length === 0) addFormatIssue(context, '')
+    else if (context.issues.length === 0) checkPlaceholders(all, context)
     return all
   })
   return annotate(words, {
@@ -151,6 +152,15 @@ function command(env: Environment) {
     format: 'a program and its arguments',
     isPrivate: true,
   })
+}
+
+/** A server is reached by the port that it is told, so that it must be told one. */
+function checkPlaceholders(words: readonly string[], context: z.core.$RefinementCtx): void {
+  const unknown = words.map(findUnknownPlaceholder).find((problem) => problem !== undefined)
+  if (unknown !== undefined) addRule(context, unknown.message)
+  else if (!words.some((word) => word.includes('{port}'))) {
+    addRule(context, 'expected {port}, by which the server is told where to listen')
+  }
 }
 
 /** Variables that hold paths and names; masking their values would blank every message. */

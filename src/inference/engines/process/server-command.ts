@@ -1,10 +1,17 @@
 /** How the server of one worker is started: its command line, environment and GPUs. */
 
 import { ValueError } from '../../../foundation/errors.ts'
-import { didYouMean, invalid } from '../../../foundation/options.ts'
+import { invalid } from '../../../foundation/options.ts'
 import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
+import {
+  findUnknownPlaceholder,
+  isPlaceholderName,
+  placeholderForm,
+  type PlaceholderName,
+  placeholders,
+} from '../../config/command-placeholders.ts'
 
-export interface TemplateValues {
+export interface TemplateValues extends Readonly<Record<PlaceholderName, string | number>> {
   readonly model: string
   readonly port: number
   readonly host: string
@@ -16,47 +23,28 @@ export interface TemplateValues {
   readonly gpu_memory_utilization: number
 }
 
-const names: readonly (keyof TemplateValues)[] = [
-  'model',
-  'port',
-  'host',
-  'tp_size',
-  'worker',
-  'node',
-  'dtype',
-  'max_model_len',
-  'gpu_memory_utilization',
-]
-const placeholder = /\{([A-Za-z_]\w*)\}/g
-
 /** Throws for an empty command and for an unknown placeholder. */
 export function checkTemplate(command: readonly string[]): void {
   if (command[0] === undefined || command[0] === '') {
     throw invalid('command', 'a program and its arguments', command)
   }
   for (const [at, argument] of command.entries()) {
-    for (const [place, name = ''] of argument.matchAll(placeholder)) {
-      if (isName(name)) continue
-      const known = names.map((one) => `{${one}}`).join(', ')
-      throw new ValueError(
-        `command[${at}]: unknown placeholder ${place}${didYouMean(name, names)} (known: ${known})`,
-        { field: `command[${at}]`, expected: `one of ${known}`, got: place },
-      )
-    }
+    const problem = findUnknownPlaceholder(argument)
+    if (problem === undefined) continue
+    const expected = `one of ${placeholders.join(', ')}`
+    const { message, got } = problem
+    throw new ValueError(`command[${at}]: ${message}`, { field: `command[${at}]`, expected, got })
   }
 }
 
 /** Fills a checked template. Placeholders in values are not replaced, and no shell is involved. */
 export function fillTemplate(command: readonly string[], values: TemplateValues): string[] {
   return command.map((argument) =>
-    argument.replace(placeholder, (place, name: string) =>
-      isName(name) ? String(values[name]) : place,
+    argument.replace(placeholderForm, (place, name: string) =>
+      isPlaceholderName(name) ? String(values[name]) : place,
     ),
   )
 }
-
-const isName = (name: string): name is keyof TemplateValues =>
-  (names as readonly string[]).includes(name)
 
 export interface ChildEnvironmentOptions {
   /** From the configuration; it overrides what is inherited. */

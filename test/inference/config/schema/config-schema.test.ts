@@ -51,7 +51,10 @@ describe('docs/config.schema.json', () => {
     ],
     ['an engine by its keys alone', `${local}engine: { sequences: 4, gpu: false }`],
     ['an openai engine', `${local}engine: { kind: openai, base_url: "http://a/v1" }`],
-    ['a process engine', `${local}engine: { kind: process, command: serve it, env: { A: b } }`],
+    [
+      'a process engine',
+      `${local}engine: { kind: process, command: 'serve {port}', env: { A: b } }`,
+    ],
     ['an echo engine', `${local}engine: { kind: echo, latency_ms: 1.5 }`],
   ])('accepts a valid file: %s', (_, text) => {
     const isValid = validate(parse(text))
@@ -77,7 +80,7 @@ describe('docs/config.schema.json', () => {
     'engine: { kind: openai }',
     'engine: { base_url: x }',
     'engine: { gpu: true }',
-    'engine: { kind: process, command: x, env: { "a-b": c } }',
+    'engine: { kind: process, command: "{port}", env: { "a-b": c } }',
   ])('rejects what the loader rejects: %s', (text) => {
     expect(validate(parse(local + text))).toBe(false)
   })

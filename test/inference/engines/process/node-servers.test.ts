@@ -133,7 +133,11 @@ describe('the process engine with nodes', () => {
 
   it('gives the reservation back when no server starts', async () => {
     const nodes = new LocalNodes()
-    const attempt = open(nodes, { num_gpus: 2 }, { engine: { command: ['no-such-program'] } })
+    const attempt = open(
+      nodes,
+      { num_gpus: 2 },
+      { engine: { command: ['no-such-program', '{port}'] } },
+    )
     await expect(attempt).rejects.toThrow('"no-such-program" cannot be started: ENOENT')
     expect(nodes.closed).toBe(1)
   })
@@ -164,7 +168,7 @@ describe('the process engine with nodes', () => {
 
   it('stops a server that is not ready in time, before it says so', async () => {
     const nodes = new LocalNodes()
-    const engine = { command: ['sleep', '100000'], start_timeout_seconds: 0.1 }
+    const engine = { command: ['sleep', '100000', '{port}'], start_timeout_seconds: 0.1 }
     await expect(open(nodes, { num_gpus: 2 }, { engine })).rejects.toMatchObject({
       code: 'engine_timeout',
       message: 'the server of worker 0 was not ready within 0.1 s',
