@@ -74,7 +74,8 @@ function checkLength(
   const action = actionOf(rules, 'limits')
   if (action === undefined || maxPromptChars === null || chars <= maxPromptChars) return []
   // A truncated prompt would be another request, so `redact` rejects as well.
-  return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject' }]
+  const reason = `it has ${chars} characters, and ${maxPromptChars} are allowed`
+  return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject', reason }]
 }
 
 /** First the rule that judges the whole text, then those that judge its parts. */

@@ -267,6 +267,8 @@ function refuse(
 /** The error for what rules reject, which it names. */
 export function rejectedError(what: string, hits: readonly GuardHit[]): InferenceError {
   const rejecting = hits.filter(({ action }) => action === 'reject')
-  const rules = rejecting.map(({ rule }) => `"${rule}"`).join(', ')
+  const rules = rejecting
+    .map(({ rule, reason }) => `"${rule}"${reason === undefined ? '' : ` (${reason})`}`)
+    .join(', ')
   return inferenceError('content_filter', `${what} was rejected by the rule ${rules}`)
 }

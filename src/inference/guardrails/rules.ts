@@ -59,6 +59,8 @@ export interface GuardrailConfig {
 export interface GuardHit {
   readonly rule: string
   readonly action: GuardAction
+  /** What the client is told besides the rule. */
+  readonly reason?: string
 }
 
 /**

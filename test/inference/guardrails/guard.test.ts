@@ -112,9 +112,10 @@ describe('createGuard: a prompt', () => {
     const hitsOf = (action: GuardAction, chars: number) =>
       guardWith([named('limits', action, 'input')], { maxPromptChars: 3 }).checkLength(chars)
     expect(hitsOf('reject', 3)).toEqual([])
-    expect(hitsOf('reject', 4)).toEqual([{ rule: 'limits', action: 'reject' }])
-    expect(hitsOf('redact', 4)).toEqual([{ rule: 'limits', action: 'reject' }])
-    expect(hitsOf('flag', 4)).toEqual([{ rule: 'limits', action: 'flag' }])
+    const reason = 'it has 4 characters, and 3 are allowed'
+    expect(hitsOf('reject', 4)).toEqual([{ rule: 'limits', action: 'reject', reason }])
+    expect(hitsOf('redact', 4)).toEqual([{ rule: 'limits', action: 'reject', reason }])
+    expect(hitsOf('flag', 4)).toEqual([{ rule: 'limits', action: 'flag', reason }])
     expect(guardWith([], { maxPromptChars: 3 }).checkLength(4)).toEqual([])
   })
 

@@ -169,7 +169,11 @@ describe('guardInput: max_prompt_chars', () => {
     const check = (maxPromptChars: number) =>
       guardInput(input, guardWith('reject', { maxPromptChars }), ['a system prompt'])
     expect(check(chars).hits).toEqual([])
-    expect(check(chars - 1).hits).toEqual([{ rule: 'limits', action: 'reject' }])
+    const reason = `it has ${chars} characters, and ${chars - 1} are allowed`
+    expect(check(chars - 1)).toMatchObject({
+      hits: [{ rule: 'limits', action: 'reject' }],
+      error: { message: `the prompt was rejected by the rule "limits" (${reason})` },
+    })
     expect(check(chars - 1)).toHaveProperty('error.code', 'content_filter')
   })
 })
