@@ -28,6 +28,8 @@ export function invalidRequest(problem: Problem, body: unknown): HttpError {
     }
     case 'format':
       return wrongValue(path, `Invalid '${path}': expected ${problem.expected}.`)
+    case 'invalid_key':
+      return wrongValue(path, `Invalid '${path}': expected ${problem.expected} as key.`)
     default:
       return wrongValue(path, `Invalid '${path}': it does not fit the schema of this request.`)
   }

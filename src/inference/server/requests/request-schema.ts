@@ -239,7 +239,9 @@ const guideFields = {
 const stopText = z.string().min(1).max(1024)
 
 const penalty = z.number().min(-2).max(2).nullish()
-const tokenId = annotate(z.string().regex(/^\d{1,9}$/), { expected: 'the id of a token' })
+const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
+  expected: 'the id of a token (POST /tokenize tells it)',
+})
 
 /**
  * Fields that say how tokens are chosen, and how urgent the request is. Only text completions may
