@@ -9,7 +9,11 @@ import type {
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 import type { Failure, PlainRequest } from './protocol.ts'
-import { templateArguments, UnknownArgument } from './templates/template-arguments.ts'
+import {
+  templateArguments,
+  UnknownArgument,
+  UnknownEffort,
+} from './templates/template-arguments.ts'
 import type { ChatTemplate, TemplateTraits, TemplateVariables } from './templates/chat-template.ts'
 import { prefixOfGrammar, readingOf, requiresCall } from './formats/output-reading.ts'
 import type { OutputReading } from './formats/result-text.ts'
@@ -106,6 +110,7 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   if (error instanceof UnknownArgument) {
     return { code: 'unsupported', message, param: error.param, isUnknownField: true }
   }
+  if (error instanceof UnknownEffort) return { code: 'unsupported', message, param: error.param }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
   const problem = template?.problem ?? null
   if (error.isRaised && problem === null) {

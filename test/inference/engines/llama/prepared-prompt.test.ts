@@ -57,7 +57,9 @@ describe('renderPrompt', () => {
     [{ reasoningEffort: 'high' }, 'reasoning_effort'],
   ])('a model without a template reads nothing of %j', (more, param) => {
     const input = { kind: 'chat', messages: [user('hi')], ...more } as const
-    expect(() => renderPrompt(input, null)).toThrow(expect.objectContaining({ param }))
+    const reason = `this model has no chat template, which would read '${param}'`
+    const message = `Unsupported parameter: ${reason}.`
+    expect(() => renderPrompt(input, null)).toThrow(expect.objectContaining({ param, message }))
   })
 
   it('returns plain text unchanged', () => {

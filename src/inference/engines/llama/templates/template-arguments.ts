@@ -9,11 +9,29 @@ type Chat = Extract<GenerationInput, { kind: 'chat' }>
 export class UnknownArgument extends Error {
   readonly param: string
 
-  constructor(param: string) {
-    super(`Unsupported parameter: the chat template of this model does not read '${param}'.`)
+  constructor(param: string, template: ReadNames | null) {
+    const reason =
+      template === null
+        ? `this model has no chat template, which would read '${param}'`
+        : `the chat template of this model does not read '${param}'`
+    super(`Unsupported parameter: ${reason}.`)
     this.param = param
   }
 }
+
+/** An effort that neither the template nor the public API knows. */
+export class UnknownEffort extends Error {
+  readonly param = 'reasoning_effort'
+
+  constructor(effort: string) {
+    const known = efforts.map((one) => `'${one}'`).join(', ')
+    const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
+    super(`Invalid value: '${got}'. Supported values are: ${known}.`)
+  }
+}
+
+/** Those of the public API. A template that reads the effort itself may know others. */
+const efforts: readonly string[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh']
 
 /** Names that the caller of a template decides about. */
 const reserved: ReadonlySet<string> = new Set([
@@ -33,7 +51,7 @@ export function templateArguments(chat: Chat, template: ReadNames | null): objec
   const { templateArguments: given = {}, reasoningEffort } = chat
   for (const name of Object.keys(given)) {
     if (reserved.has(name) || !reads(template, name)) {
-      throw new UnknownArgument(`chat_template_kwargs.${name}`)
+      throw new UnknownArgument(`chat_template_kwargs.${name}`, template)
     }
   }
   return { ...effortArguments(reasoningEffort, template), ...given }
@@ -48,6 +66,7 @@ const reads = (template: ReadNames | null, name: string): boolean =>
 function effortArguments(effort: string | undefined, template: ReadNames | null): object {
   if (effort === undefined) return {}
   if (reads(template, 'reasoning_effort')) return { reasoning_effort: effort }
-  if (reads(template, 'enable_thinking')) return { enable_thinking: effort !== 'none' }
-  throw new UnknownArgument('reasoning_effort')
+  if (!reads(template, 'enable_thinking')) throw new UnknownArgument('reasoning_effort', template)
+  if (!efforts.includes(effort)) throw new UnknownEffort(effort)
+  return { enable_thinking: effort !== 'none' }
 }

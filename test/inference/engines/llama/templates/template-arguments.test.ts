@@ -54,6 +54,14 @@ describe('llama engine: a template that opens the reasoning', () => {
     },
   )
 
+  it('an effort that nobody knows is refused instead of read as thinking', async () => {
+    const { end } = await ask({ reasoningEffort: 'banana' })
+    const known = "'none', 'minimal', 'low', 'medium', 'high', 'xhigh'"
+    const message = `Invalid value: 'banana'. Supported values are: ${known}.`
+    const refusal = { status: 400, param: 'reasoning_effort', code: 'unsupported_value' }
+    expect(end).toMatchObject({ kind: 'failed', error: { message, refusal } })
+  })
+
   it('an answer by a schema has none', async () => {
     const format = { kind: 'json_schema', schema: { const: 'x' } } as const
     const found = await ask({}, { format, maxTokens: 20, ignoreEos: false })
