@@ -288,6 +288,8 @@ function toFormat(given: object): OutputFormat | Refusal {
     return { field: 'responseFormat.type', message }
   }
   const schema = (wrapper as { schema?: unknown } | undefined)?.schema
-  if (typeof schema === 'object' && schema !== null) return { kind: 'json_schema', schema }
+  if (typeof schema === 'object' && schema !== null) {
+    return { kind: 'json_schema', schema, field: 'responseFormat' }
+  }
   return { field: 'responseFormat.json_schema.schema', message: 'expected a JSON schema' }
 }

@@ -222,7 +222,8 @@ function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
 export function expectTimeout(value: unknown): number {
   if (typeof value === 'number' && value > 0 && value <= 86_400) return value
   const expected = '0 < s <= 86400'
-  throw new ValueError(`timeout: expected ${expected}, got ${timeoutText(value)}`, {
+  const usage = value === undefined ? '; call generate(prompts, timeout)' : ''
+  throw new ValueError(`timeout: expected ${expected}, got ${timeoutText(value)}${usage}`, {
     code: 'RangeError',
     field: 'timeout',
     expected,

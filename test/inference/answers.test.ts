@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { createEchoEngine } from '../../src/inference/engines/echo.ts'
+import type { InferenceEngine } from '../../src/inference/generation/inference-engine.ts'
 import { inferenceCodeOf } from '../../src/inference/generation/inference-errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
@@ -51,5 +53,29 @@ describe('AI tasks', () => {
     const codes = [...tasks, list].map(({ error }) => inferenceCodeOf(error?.cause))
     expect(codes).toEqual(['content_filter', 'context_length_exceeded', 'content_filter'])
     expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toEqual([])
+  })
+
+  it('have their responseFormat named as they named it in messages of the engine', async () => {
+    const formats: unknown[] = []
+    const createEngine = (): InferenceEngine => {
+      const echo = createEchoEngine()
+      return {
+        capacity: echo.capacity,
+        start: () => echo.start(),
+        generate: (requests, listener) => {
+          formats.push(...requests.map(({ sampling }) => sampling.format))
+          return echo.generate(requests, listener)
+        },
+        tokenize: (text) => echo.tokenize(text),
+        lost: () => echo.lost(),
+        close: () => echo.close(),
+      }
+    }
+    await using session = new Session([await openBackend({ engine: createEngine })])
+    const schema = { type: 'string' }
+    const task = ask('x', { responseFormat: { type: 'json_schema', json_schema: { schema } } })
+    await session.submitTasks([task])
+    await session.waitTasks([task])
+    expect(formats).toEqual([{ kind: 'json_schema', schema, field: 'responseFormat' }])
   })
 })

@@ -156,7 +156,7 @@ describe('generate', () => {
     [Infinity, 'Infinity'],
     ['5', '"5"'],
     [[5], '`[5]` (array)'],
-    [undefined, '`undefined`'],
+    [undefined, '`undefined`; call generate(prompts, timeout)'],
   ])('row 81: rejects a time-out of %j seconds', async (seconds, text) => {
     const backend = await openBackend({ engine: createObedientEngine })
     const attempt = backend.generate(['a'], seconds as number)
