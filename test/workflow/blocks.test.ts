@@ -18,20 +18,20 @@ describe('a block', () => {
   it('block: it is a task of its own whose body makes and awaits tasks', async () => {
     await using flow = await openLocal()
     const telemetry = await flow.startTelemetry()
-    const types: string[] = []
+    const events: { uid: string | null; text: string }[] = []
+    telemetry.subscribe(({ task_id: uid, event_type: type, backend }) => {
+      events.push({ uid, text: `${type} ${backend}` })
+    })
     const squareOf = flow.functionTask(square)
     const sum = flow.block(async function sumOfSquares(numbers: readonly number[]) {
       const squares = await Promise.all(numbers.map((n) => squareOf(n)))
       return squares.reduce((a, b) => a + b, 0)
     })
     const handle = sum([squareOf(2), 3])
-    telemetry.subscribe((event) => {
-      if (event.task_id === handle.uid) types.push(`${event.event_type} ${event.backend}`)
-    })
     expect(await handle).toBe(25)
     await telemetry.flush()
     expect(handle.name).toBe('sumOfSquares')
-    expect(types).toEqual([
+    expect(events.filter(({ uid }) => uid === handle.uid).map(({ text }) => text)).toEqual([
       'TaskCreated ',
       'tutti.TaskResolved ',
       'TaskSubmitted workflow',
