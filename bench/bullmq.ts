@@ -7,10 +7,10 @@ import { execFileSync, fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { findFreePort } from '../src/runtime/server/free-port.ts'
 import { familyCpu } from './process-cpu.ts'
 
 const packages = ['bullmq@6.7.0', 'ioredis@5']
@@ -42,7 +42,7 @@ export async function bullmq(
 ): Promise<{ readonly tasks_per_s: number; readonly total_us: number }> {
   const folder = installed()
   const { Queue, QueueEvents } = createRequire(`${folder}/`)('bullmq') as BullMQ
-  const port = await freePort()
+  const port = await findFreePort('127.0.0.1')
   const data = mkdtempSync(join(tmpdir(), 'tutti-redis-'))
   const server = spawn('redis-server', ['--port', String(port), '--save', '', '--dir', data])
   await once(server.stdout, 'data')
@@ -89,12 +89,4 @@ function installed(): string {
   const args = ['install', '--no-audit', '--no-fund', '--ignore-scripts', ...packages]
   execFileSync('npm', args, { cwd: folder, stdio: ['ignore', 'ignore', 'inherit'] })
   return folder
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const address = probe.address()
-  probe.close()
-  return typeof address === 'object' && address !== null ? address.port : 0
 }

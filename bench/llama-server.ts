@@ -8,14 +8,13 @@
 import { type ChildProcess, execFileSync, fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync } from 'node:fs'
-import { createServer } from 'node:net'
-import type { AddressInfo } from 'node:net'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Pool } from 'undici'
 import { installModel } from '../src/inference/models/model-file.ts'
+import { findFreePort } from '../src/runtime/server/free-port.ts'
 import { median, table } from './harness.ts'
 import { answerOf } from './inference-serving.ts'
 import { familyCpu } from './process-cpu.ts'
@@ -96,7 +95,7 @@ async function startOurs(model: string, threads: number, clients: number): Promi
 }
 
 async function startTheirs(model: string, threads: number, clients: number): Promise<Running> {
-  const port = await freePort()
+  const port = await findFreePort('127.0.0.1')
   const options = {
     model,
     alias: 'bench',
@@ -125,14 +124,6 @@ async function isHealthy(pool: Pool): Promise<boolean> {
   } catch {
     return false
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  await new Promise((resolve) => server.close(resolve))
-  return port
 }
 
 interface Rate {

@@ -7,11 +7,10 @@
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync } from 'node:fs'
 import { readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { findFreePort } from '../src/runtime/server/free-port.ts'
 import { readerEnvironment, Shell } from './guide-shell.ts'
 import { isShown, stepsOf, type GuideCommand, type GuideStep } from './guide-text.ts'
 
@@ -66,7 +65,8 @@ async function follow(name: string, folder: string): Promise<boolean> {
   let problem: string | undefined
   try {
     let text = readFileSync(join(guides, name), 'utf8')
-    for (const port of guidePorts) text = text.replaceAll(port, await freePort())
+    for (const port of guidePorts)
+      text = text.replaceAll(port, String(await findFreePort('127.0.0.1')))
     const steps = stepsOf(text)
     if (text.includes(slurmMark)) await withSlurm((env) => takeSteps(steps, folder, env))
     else await takeSteps(steps, folder)
@@ -136,14 +136,6 @@ function linkInstead(command: string, folder: string): boolean {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
   }
   return true
-}
-
-async function freePort(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  return String(port)
 }
 
 function npmIn(cwd: string, args: readonly string[]): void {
