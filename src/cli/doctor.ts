@@ -2,8 +2,9 @@
 
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { countText } from '../views/readable.ts'
-import { availableParallelism, totalmem } from 'node:os'
 import { delimiter, join } from 'node:path'
+import { usableCores, usableMemoryMb } from '../backends/local/node-capacity.ts'
+import type { KernelRoots } from '../backends/sampling/cgroup.ts'
 import { findNatsServer } from '../cluster/broker/nats-program.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { nodeProblem } from '../foundation/node-version.ts'
@@ -46,7 +47,7 @@ function driverCommand(): string {
 }
 
 /** Resolves with 0 whatever it finds: it is asked what there is. */
-export function examine(output: Output, folder = process.cwd()): number {
+export function examine(output: Output, folder = process.cwd(), roots?: KernelRoots): number {
   const checks = [
     checkNode(),
     checkFolder(folder),
@@ -56,7 +57,8 @@ export function examine(output: Output, folder = process.cwd()): number {
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  const machine = { cores: availableParallelism(), memory_mb: Math.round(totalmem() / 2 ** 20) }
+  // What tasks get by default, which is less than the machine has in a container.
+  const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [
     ...checks.map((check) => lineOf(check, widest)),

@@ -38,6 +38,8 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'events/resource-update.ts',
     'tasks/define-task.ts',
     'tasks/lifecycle.ts',
+    'backends/local/node-capacity.ts',
+    'backends/sampling/cgroup.ts',
     'telemetry/progress/terminal.ts',
     'telemetry/progress/follow-progress.ts',
     'telemetry/otel/otlp.ts',

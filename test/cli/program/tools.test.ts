@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { examine } from '../../../src/cli/doctor.ts'
 import { createOutput } from '../../../src/cli/output.ts'
+import { KernelTree } from '../../backends/sampling/kernel-tree.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { recordFolder } from '../reading/record-file.ts'
 import { runHere } from '../run-command.ts'
@@ -220,6 +221,21 @@ describe('doctor and config check', () => {
     const line = /^problem {2}this folder +\/nowhere\/at-all cannot be written; needed for records/m
     expect(text).toMatch(line)
     expect(text).toMatch(/^1 problem to solve$/m)
+  })
+
+  it('doctor: prints the cores and the memory that the control group allows', () => {
+    using tree = new KernelTree()
+    tree.write({
+      'proc/self/cgroup': '0::/job\n',
+      'cgroup/cgroup.procs': '',
+      'cgroup/job/cgroup.procs': '',
+      'cgroup/job/cpu.max': '100000 100000\n',
+      'cgroup/job/memory.max': '268435456\n',
+    })
+    let text = ''
+    const stream = { isTTY: false, write: (more: string) => (text += more) }
+    examine(createOutput('text', stream, stream), folder.path, tree)
+    expect(text).toMatch(/^1 core, 256 MB of memory$/m)
   })
 
   it('doctor: looks for nats-server where backends do', () => {
