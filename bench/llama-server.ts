@@ -87,14 +87,24 @@ function toRunning(child: ChildProcess, port: number): Running {
   }
 }
 
-async function startOurs(model: string, threads: number, clients: number): Promise<Running> {
+interface Settings {
+  readonly model: string
+  readonly threads: number
+  readonly clients: number
+}
+
+async function startOurs(
+  { model, threads, clients }: Settings,
+  usesFlash: boolean,
+): Promise<Running> {
   const program = join(root, 'bench', 'fixtures', 'llama-backend.ts')
-  const child = fork(program, [model, threads, clients, contextLength].map(String))
+  const args = [model, threads, clients, contextLength].map(String)
+  const child = fork(program, args, { env: { ...process.env, FLASH: usesFlash ? '1' : '0' } })
   const { port } = await answerOf<{ port: number }>(child)
   return toRunning(child, port)
 }
 
-async function startTheirs(model: string, threads: number, clients: number): Promise<Running> {
+async function startTheirs({ model, threads, clients }: Settings): Promise<Running> {
   const port = await findFreePort('127.0.0.1')
   const options = {
     model,
@@ -171,27 +181,33 @@ const model = installModel('stories15M', { folder: join(root, '.models'), say })
 const rows: (string | number)[][] = []
 for (const threads of threadCounts) {
   for (const clients of clientCounts) {
-    const ours = await startOurs(model, threads, clients)
-    const theirs = await startTheirs(model, threads, clients)
-    const rates: { ours: Rate[]; theirs: Rate[] } = { ours: [], theirs: [] }
+    const settings = { model, threads, clients }
+    const servers = [
+      { attention: 'default', server: await startOurs(settings, false), rates: new Array<Rate>() },
+      { attention: 'flash', server: await startOurs(settings, true), rates: new Array<Rate>() },
+    ]
+    const theirs = { server: await startTheirs(settings), rates: new Array<Rate>() }
+    const all = [...servers, theirs]
     // The first round of each warms up.
     for (let round = 0; round <= runs; round++) {
-      const one = await measure(ours, clients, round)
-      const other = await measure(theirs, clients, round)
-      if (round === 0) continue
-      rates.ours.push(one)
-      rates.theirs.push(other)
+      for (const { server, rates } of all) {
+        const rate = await measure(server, clients, round)
+        if (round > 0) rates.push(rate)
+      }
     }
-    await ours.stop()
-    await theirs.stop()
-    const numbers = (['perSecond', 'perCpuSecond'] as const).flatMap((key) => {
-      const [our, their] = [rates.ours, rates.theirs].map((all) => median(all.map((it) => it[key])))
-      if (our === undefined || their === undefined) return []
-      return [our.toFixed(0), their.toFixed(0), (our / their).toFixed(2)]
-    })
-    const least = clients === 1 ? '≥ 0.9' : '≥ 1'
-    rows.push([threads, clients, ...numbers, threads === cores ? 'reported' : least])
-    say(rows.at(-1)?.join(' | ') ?? '')
+    for (const { server } of all) await server.stop()
+    for (const { attention, rates } of servers) {
+      const numbers = (['perSecond', 'perCpuSecond'] as const).flatMap((key) => {
+        const [our, their] = [
+          median(rates.map((it) => it[key])),
+          median(theirs.rates.map((it) => it[key])),
+        ]
+        return [our.toFixed(0), their.toFixed(0), (our / their).toFixed(2)]
+      })
+      const least = clients === 1 ? '≥ 0.9' : '≥ 1'
+      rows.push([threads, clients, attention, ...numbers, threads === cores ? 'reported' : least])
+      say(rows.at(-1)?.join(' | ') ?? '')
+    }
   }
 }
 const heads = [
@@ -202,4 +218,4 @@ const heads = [
   'llama-server',
   'ratio',
 ]
-table(['threads', 'clients', ...heads, 'wanted'], rows)
+table(['threads', 'clients', 'attention', ...heads, 'wanted'], rows)

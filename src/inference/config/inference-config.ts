@@ -136,6 +136,8 @@ export interface LlamaEngineConfig {
   /** `null`: the engine's choice. */
   readonly threads: number | null
   readonly gpu: 'auto' | false
+  /** `auto`: the engine's choice. */
+  readonly flashAttention: 'auto' | boolean
   /** Requests at a time. Default 16. */
   readonly sequences: number
   /** Tokens of a prompt that are read in one step. Default 512. */

@@ -77,6 +77,7 @@ export function engineOf(engine: FileConfig['engine']): EngineConfig {
         kind: 'llama',
         threads: engine.threads ?? null,
         gpu: engine.gpu,
+        flashAttention: engine.flash_attention,
         sequences: engine.sequences,
         batchSize: engine.batch_size,
         hungSeconds: engine.hung_seconds,

@@ -36,6 +36,8 @@ export interface LlamaEngineOptions {
   readonly threads?: number | null
   /** Default `auto`. */
   readonly gpu?: 'auto' | false
+  /** Default `auto`: not on a CPU, where it makes prompts slower that follow many tokens. */
+  readonly flashAttention?: 'auto' | boolean
   /** Answers made at the same time, up to 256. Default 16. */
   readonly sequences?: number
   /** Tokens evaluated together. Default 512. */
@@ -297,6 +299,7 @@ const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
   cacheDir: options.cacheDir,
   threads: options.threads ?? null,
   gpu: options.gpu ?? 'auto',
+  flashAttention: options.flashAttention ?? 'auto',
   sequences: Math.min(options.sequences ?? 16, mostSequences),
   batchSize: options.batchSize ?? 512,
   contextLength: options.contextLength ?? null,

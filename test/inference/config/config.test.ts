@@ -54,6 +54,7 @@ describe('a configuration', () => {
         kind: 'llama',
         threads: null,
         gpu: 'auto',
+        flashAttention: 'auto',
         sequences: 16,
         batchSize: 512,
         hungSeconds: 60,

@@ -52,6 +52,11 @@ function llamaEngine(env: Environment) {
     gpu: annotate(z.literal(['auto', false]), { expected: 'one of auto, false' })
       .default('auto')
       .describe('Whether a GPU is used if there is one.'),
+    flash_attention: annotate(z.literal(['auto', true, false]), {
+      expected: 'one of auto, true, false',
+    })
+      .default('auto')
+      .describe('Faster with many clients, slower with long chats. Default on a CPU: false.'),
     sequences: integer(1, 256).default(16).describe('Requests at a time.'),
     batch_size: integer(1, 65_536).default(512).describe('Tokens of a prompt that one step reads.'),
     hung_seconds: numberAbove(0, 86_400)

@@ -126,7 +126,7 @@ const coresNow = (): number =>
 
 async function createContext(
   model: LlamaModel,
-  { sequences, batchSize }: LoadOrder,
+  { sequences, batchSize, flashAttention }: LoadOrder,
   { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
 ): Promise<LlamaContext> {
   const { architectureMetadata: architecture } = model.fileInfo
@@ -138,7 +138,10 @@ async function createContext(
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
-      ...(model.llama.gpu === false ? cpuAttention(architecture, cpuFlags()) : {}),
+      ...(flashAttention === 'auto' ? {} : { flashAttention }),
+      ...(model.llama.gpu === false
+        ? cpuAttention(architecture, cpuFlags(), flashAttention === true)
+        : {}),
     })
   } catch (error) {
     const size = `${sequences} sequences of ${contextLength} tokens`

@@ -18,6 +18,7 @@ export interface LoadOrder {
   /** `null` takes the cores that are free. */
   readonly threads: number | null
   readonly gpu: 'auto' | false
+  readonly flashAttention: 'auto' | boolean
   readonly sequences: number
   readonly batchSize: number
   /** `null` takes what the model was trained with, up to 4096. */

@@ -117,7 +117,7 @@ describe('the llama engine', () => {
       onMessages: (messages) => messages.forEach(received.resolve),
       onExit: () => received.reject(new Error('the process ended')),
     })
-    const defaults = { contextLength: null, usesNativeContext: true }
+    const defaults = { contextLength: null, usesNativeContext: true, flashAttention: false }
     const order = { modelName: tiny.path, hubToken: null, cacheDir: copy, threads: 1 }
     child.send({
       kind: 'load',

@@ -24,7 +24,9 @@ export const storyModel = (): string =>
   installModel('stories15M', { folder: models, say: () => {} }).path
 
 /** One sequence of the story model in this process, on one thread, and a greedy choice. */
-export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contextLength'>) {
+export async function loadStorySlot(
+  order: Pick<LoadOrder, 'batchSize' | 'contextLength'> & Partial<LoadOrder>,
+) {
   const runtime = await loadRuntime(
     {
       modelName: storyModel(),
@@ -32,6 +34,7 @@ export async function loadStorySlot(order: Pick<LoadOrder, 'batchSize' | 'contex
       cacheDir: tmpdir(),
       threads: 1,
       gpu: false,
+      flashAttention: 'auto',
       sequences: 1,
       usesNativeContext: true,
       ...order,

@@ -11,9 +11,13 @@ export interface HeadFacts {
   readonly attention?: { readonly head_count?: number; readonly key_length?: number }
 }
 
+type NumberFormat = 'F16' | 'BF16'
+
+/** By the library's names. */
 export interface CpuAttention {
   readonly flashAttention: boolean
-  readonly experimentalKvCacheKeyType: 'F16' | 'BF16'
+  readonly experimentalKvCacheKeyType: NumberFormat
+  readonly experimentalKvCacheValueType: NumberFormat
 }
 
 /** Numbers that llama.cpp multiplies at a time with AVX-512; it takes the rest one by one. */
@@ -21,16 +25,26 @@ const f16Step = 64
 const bf16Step = 32
 
 /**
- * No flash attention: llama.cpp's becomes slower with each token of the context. Keys are F16,
- * unless half of a step or more would be left: heads of 48 or 96 numbers. On processors with
- * AVX-512 but without its instructions for BF16, steps of BF16 are shorter.
+ * Keys are F16, unless half of a step or more would be left: heads of 48 or 96 numbers. On
+ * processors with AVX-512 but without its instructions for BF16, steps of BF16 are shorter. Flash
+ * attention reads values in the same way.
+ *
+ * Flash attention is off unless it is asked for: it leaves out the positions that an answer does
+ * not have, at least 256 are computed without it, but each token of a prompt takes longer with each
+ * token before it.
  */
-export function cpuAttention(facts: HeadFacts, flags: ReadonlySet<string>): CpuAttention {
+export function cpuAttention(
+  facts: HeadFacts,
+  flags: ReadonlySet<string>,
+  flashAttention: boolean,
+): CpuAttention {
   const isStepShorter = flags.has('avx512f') && !flags.has('avx512_bf16')
   const isLeft = headLengthOf(facts) % f16Step >= bf16Step
+  const format = isStepShorter && isLeft ? 'BF16' : 'F16'
   return {
-    flashAttention: false,
-    experimentalKvCacheKeyType: isStepShorter && isLeft ? 'BF16' : 'F16',
+    flashAttention,
+    experimentalKvCacheKeyType: format,
+    experimentalKvCacheValueType: flashAttention ? format : 'F16',
   }
 }
 

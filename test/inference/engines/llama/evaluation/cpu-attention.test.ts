@@ -6,7 +6,7 @@ import {
 
 const flags = (...names: string[]): ReadonlySet<string> => new Set(names)
 
-describe('the number format of keys on a CPU', () => {
+describe('the number format of keys on a CPU, and of values with flash attention', () => {
   it.each([
     ['heads of 48 with AVX-512', 48, flags('avx2', 'avx512f'), 'BF16'],
     ['heads of 96 with AVX-512', 96, flags('avx2', 'avx512f'), 'BF16'],
@@ -20,13 +20,21 @@ describe('the number format of keys on a CPU', () => {
     const counted = { embedding_length: 6 * length, attention: { head_count: 6 } }
     const given = { embedding_length: 1000, attention: { head_count: 6, key_length: length } }
     for (const facts of [counted, given]) {
-      const attention = cpuAttention(facts, cpuFlags)
-      expect(attention).toEqual({ flashAttention: false, experimentalKvCacheKeyType: expected })
+      expect(cpuAttention(facts, cpuFlags, false)).toEqual({
+        flashAttention: false,
+        experimentalKvCacheKeyType: expected,
+        experimentalKvCacheValueType: 'F16',
+      })
+      expect(cpuAttention(facts, cpuFlags, true)).toEqual({
+        flashAttention: true,
+        experimentalKvCacheKeyType: expected,
+        experimentalKvCacheValueType: expected,
+      })
     }
   })
 
   it('F16 where a file does not tell the length of heads', () => {
-    const { experimentalKvCacheKeyType: type } = cpuAttention({}, flags('avx512f'))
+    const { experimentalKvCacheKeyType: type } = cpuAttention({}, flags('avx512f'), false)
     expect(type).toBe('F16')
   })
 

@@ -18,7 +18,8 @@ function load(told: string, usesNativeContext = true): Promise<LlamaRuntime> {
   version.told = told
   const order = { modelName: tiny.path, hubToken: null, cacheDir: tmpdir(), threads: 1 }
   const sizes = { sequences: 1, batchSize: 64, contextLength: 128 }
-  return loadRuntime({ ...order, ...sizes, gpu: false, usesNativeContext }, () => {})
+  const device = { gpu: false, flashAttention: false } as const
+  return loadRuntime({ ...order, ...sizes, ...device, usesNativeContext }, () => {})
 }
 
 it.each(['3.21.1', '3.22.1'])('node-llama-cpp %s is known', async (told) => {

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { GgmlType, LlamaModel } from 'node-llama-cpp'
 import { expect, it, vi } from 'vitest'
+import type { LoadOrder } from '../../../../../src/inference/engines/llama/protocol.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
 import { modelProcesses } from '../model-processes.ts'
@@ -24,9 +25,9 @@ const schema = {
 const format = { kind: 'json_schema', schema } satisfies OutputFormat
 
 /** A slot, and the library's own context of it. */
-async function loadWithContext() {
+async function loadWithContext(order: Partial<LoadOrder> = {}) {
   const create = vi.spyOn(LlamaModel.prototype, 'createContext')
-  const loaded = await loadStorySlot({ batchSize: 64, contextLength: 128 })
+  const loaded = await loadStorySlot({ batchSize: 64, contextLength: 128, ...order })
   const context = await create.mock.results[0]?.value
   create.mockRestore()
   if (context === undefined) throw new Error('no context')
@@ -87,5 +88,28 @@ function toMapping(line: string) {
 
 it('keys are in the format that is the fastest on the processor', async () => {
   const { context } = await loadWithContext()
+  expect(context.flashAttention).toBe(false)
   expect(context.kvCacheKeyType).toBe(GgmlType.BF16)
+  expect(context.kvCacheValueType).toBe(GgmlType.F16)
+})
+
+it('with flash attention, values are as well, and the text is the same', async () => {
+  const [plain, flash] = [
+    await loadWithContext(),
+    await loadWithContext({ flashAttention: true }),
+  ] as const
+  expect(flash.context.flashAttention).toBe(true)
+  expect(flash.context.kvCacheKeyType).toBe(GgmlType.BF16)
+  expect(flash.context.kvCacheValueType).toBe(GgmlType.BF16)
+  const tellStory = async ({ slot, greedy, vocabulary }: typeof plain): Promise<number[]> => {
+    const stream = slot.continue(
+      vocabulary.tokenize('Once upon a time', { special: false, inner: false }),
+      greedy,
+    )
+    const tokens: number[] = []
+    while (tokens.length < 16) tokens.push((await stream.next()).token)
+    await stream.close()
+    return tokens
+  }
+  expect(await tellStory(flash)).toEqual(await tellStory(plain))
 })
