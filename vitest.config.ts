@@ -24,7 +24,6 @@ const withStartMethod = kinds.flatMap((kind) => [
 const longest = [
   'test/core/resume/killed-runs.test.ts',
   'test/report/pictures.test.ts',
-  'test/inference/engines/llama/contract.test.ts',
   'test/telemetry/crash.test.ts',
   'test/cli/program/examples.test.ts',
 ]

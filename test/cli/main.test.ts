@@ -62,7 +62,7 @@ describe('tutti demo', () => {
 
   it('row 96: stops cleanly on SIGTERM, also when nobody reads what it says of it', async () => {
     const place = join(folder, 'unheard')
-    const command = startCommand(['demo', '--simulations', '20000', '--folder', place])
+    const command = startCommand(['demo', '--simulations', '4000', '--folder', place])
     command.child.stderr?.destroy()
     await journalWith(place, 'TaskCompleted')
     command.child.kill('SIGTERM')

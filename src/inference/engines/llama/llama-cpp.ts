@@ -2,6 +2,7 @@
 
 import { existsSync } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { registerHooks } from 'node:module'
 import { availableParallelism, cpus, homedir, loadavg } from 'node:os'
 import { join } from 'node:path'
 import type * as LlamaLibrary from 'node-llama-cpp'
@@ -79,6 +80,7 @@ export async function loadRuntime(
 }
 
 async function importLibrary(): Promise<Library> {
+  const hooks = loadCpuBinaryAtOnce()
   try {
     return await importPeer<Library>('node-llama-cpp')
   } catch (error) {
@@ -88,7 +90,31 @@ async function importLibrary(): Promise<Library> {
       'npm install node-llama-cpp',
       error,
     )
+  } finally {
+    hooks.deregister()
   }
+}
+
+/**
+ * The library tries a prebuilt binary in a process of its own, which takes a third of the CPU time
+ * of a start. That is for programs which must not end with the binary, and for the choice of a GPU.
+ * This process may end, and there is no other choice after the CPU. Where a version of the library
+ * has no such file, or other arguments, it tries as ever.
+ */
+function loadCpuBinaryAtOnce(): ReturnType<typeof registerHooks> {
+  const own = (url: string): string =>
+    `import { testBindingBinary as test } from ${JSON.stringify(url)}
+    export const testBindingBinary = async (binary, backends, gpu, ...rest) =>
+      gpu === false || (await test(binary, backends, gpu, ...rest))`
+  return registerHooks({
+    resolve(specifier, context, nextResolve) {
+      const found = nextResolve(specifier, context)
+      const isTest = found.url.endsWith('/node-llama-cpp/dist/bindings/utils/testBindingBinary.js')
+      if (!isTest || context.parentURL?.startsWith('data:') === true) return found
+      const url = `data:text/javascript,${encodeURIComponent(own(found.url))}`
+      return { url, format: 'module', shortCircuit: true }
+    },
+  })
 }
 
 async function findModel(

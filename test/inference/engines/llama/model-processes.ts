@@ -16,6 +16,11 @@ export function isRunning(pid: number): boolean {
   return stat !== '' && !/\) Z/.test(stat)
 }
 
+/** Whether a child of the process has ended: only then it has page faults of children. */
+export function hadChild(pid: number): boolean {
+  return read(`/proc/${pid}/stat`).split(') ')[1]?.split(' ')[8] !== '0'
+}
+
 function isModelOf(pid: number, parent: number): boolean {
   const isChild = read(`/proc/${pid}/stat`).split(') ')[1]?.split(' ')[1] === String(parent)
   return isChild && read(`/proc/${pid}/cmdline`).includes('llama-program')

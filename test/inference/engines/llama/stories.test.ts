@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { RecordingGeneration, toRequest } from '../generation.ts'
+import { hadChild, modelProcesses } from './model-processes.ts'
 import { storyModel, useEngine } from './open-engine.ts'
 
 const engine = useEngine(storyModel, { contextLength: 4096, log: { warn: noteWarning } })
@@ -26,6 +27,10 @@ describe('a small real model', () => {
     expect(warnings).toEqual([
       'ContextClipped: the context of the model has 256 tokens; max_model_len is 4096',
     ])
+  })
+
+  it('is loaded on the CPU without another process that tries the binary', () => {
+    expect(modelProcesses(process.pid).map(hadChild)).toEqual([false])
   })
 
   it('generates the most likely tokens at temperature 0', async () => {
