@@ -10,7 +10,7 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
-import type { DriverArguments } from './fixtures/returning-driver.ts'
+import type { DriverSettings } from './fixtures/returning-session.ts'
 import { storedNames } from './stored-names.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
@@ -24,7 +24,7 @@ class LeftTasks {
 
   /** With an agent of so many cores. */
   static async start(
-    settings: DriverArguments,
+    settings: DriverSettings,
     begun: readonly string[],
     cores: number,
   ): Promise<LeftTasks> {

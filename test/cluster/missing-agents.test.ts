@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
-import type { DriverArguments } from './fixtures/returning-driver.ts'
+import type { DriverSettings } from './fixtures/returning-session.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
@@ -14,7 +14,7 @@ class HeldTasks {
   readonly cluster: TestCluster
   readonly #given: string
 
-  constructor(cluster: TestCluster, settings: DriverArguments) {
+  constructor(cluster: TestCluster, settings: DriverSettings) {
     this.cluster = cluster
     const backend = { lossSeconds: 2, ...settings.backend }
     this.#given = JSON.stringify({ valueLength: 10, tellsEvents: true, ...settings, backend })

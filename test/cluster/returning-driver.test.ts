@@ -8,10 +8,11 @@ import { readNotedAgents } from '../../src/cluster/driver/used-agents.ts'
 import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
-import { startProgram } from '../cli/run-command.ts'
+import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
+import { type DriverSettings, runReturning } from './fixtures/returning-session.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
 import { token, useOf } from './test-token.ts'
 import { keysOfSession, storedNames, storedObjects, watchReads } from './stored-names.ts'
@@ -21,6 +22,18 @@ const defaultCount = 40
 
 /** For tests in which the driver alone is killed. */
 const livingCluster = sharedTestCluster('first', 'second')
+const oneAgent = sharedTestCluster('only')
+
+/** A process that is killed, at the latest with the test. */
+function startDriver({ url, folder }: TestCluster, settings: DriverSettings): RunningCommand {
+  const program = startProgram(driver, [url, folder, JSON.stringify(settings)])
+  onTestFinished(() => void program.child.kill('SIGKILL'))
+  return program
+}
+
+/** The last start, which ends by itself, in this process: returns the states of the tasks. */
+const endReturning = ({ url, folder }: TestCluster, settings: DriverSettings): Promise<unknown> =>
+  runReturning(url, folder, settings)
 
 function lines(file: string): string[] {
   try {
@@ -30,70 +43,47 @@ function lines(file: string): string[] {
   }
 }
 
-describe('a driver that is killed and started again with its session id', () => {
-  it.each([
-    ['its own', {}],
-    ['that of the record it resumes', { resumes: true }],
-  ])('begins nothing that runs or has ended, and gets all results: %s', async (_, settings) => {
-    const cluster = await livingCluster()
-    const start = () => {
-      const given = JSON.stringify(settings)
-      const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
-      onTestFinished(() => void program.child.kill('SIGKILL'))
-      return program
-    }
-    const begun = join(cluster.folder, 'begun')
-    for (const enough of [5, 15]) {
-      const killed = start()
-      await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(enough))
-      killed.child.kill('SIGKILL')
-      await killed.ended
-    }
-    const last = await start().ended
-    expect(last.stderr).toBe('')
-    expect(JSON.parse(last.stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
-    expect(lines(begun).toSorted()).toEqual([...new Set(lines(begun))].toSorted())
-    expect(lines(begun)).toHaveLength(defaultCount)
-  })
+it('a driver that is killed and resumes its record begins nothing twice', async () => {
+  const cluster = await livingCluster()
+  const settings = { resumes: true }
+  const begun = join(cluster.folder, 'begun')
+  for (const enough of [5, 15]) {
+    const killed = startDriver(cluster, settings)
+    await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(enough))
+    killed.child.kill('SIGKILL')
+    await killed.ended
+  }
+  const last = await startDriver(cluster, settings).ended
+  expect(last.stderr).toBe('')
+  expect(JSON.parse(last.stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
+  expect(lines(begun).toSorted()).toEqual([...new Set(lines(begun))].toSorted())
+  expect(lines(begun)).toHaveLength(defaultCount)
 })
 
 it('counts attempts of an earlier start, and begins nothing beside a retried task', async () => {
   const cluster = await livingCluster()
-  const given = JSON.stringify({ hasFailing: true })
-  const start = () => {
-    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
-    onTestFinished(() => void program.child.kill('SIGKILL'))
-    return program
-  }
+  const settings = { hasFailing: true }
   const [begun, ended, failed] = ['begun', 'ended', 'failed'].map((name) => {
     return join(cluster.folder, name)
   }) as [string, string, string]
-  const killed = start()
+  const killed = startDriver(cluster, settings)
   await eventually(() => {
     expect(lines(failed)).toEqual(['task-0'])
     expect(lines(ended).length).toBeGreaterThanOrEqual(5)
   })
   killed.child.kill('SIGKILL')
   await killed.ended
-  const { stdout } = await start().ended
   const done = Array.from({ length: defaultCount - 1 }, () => 'DONE')
-  expect(JSON.parse(stdout)).toEqual([null, ...done])
+  expect(await endReturning(cluster, settings)).toEqual([undefined, ...done])
   const uids = Array.from({ length: defaultCount }, (_, index) => `task-${index}`)
   expect(lines(begun).toSorted()).toEqual(['task-0', ...uids].toSorted())
 })
 
 it('does not wait for agents that an earlier start has lost', async () => {
-  const cluster = await startTestCluster()
-  await startAgentHere(cluster, { name: 'first' })
+  const cluster = await livingCluster()
   const lost = await cluster.agent('lost', '--cores', '1')
   // Whoever waits for its silence waits for longer than the test.
   const settings = { backend: { lossSeconds: 3600 }, retries: 3, valueLength: 1 }
-  const given = JSON.stringify(settings)
-  const start = () => {
-    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
-    onTestFinished(() => void program.child.kill('SIGKILL'))
-    return program
-  }
   const servers = [cluster.server.url]
   const broker = await connectToNats({ servers, token, name: 'reader', log: processLog })
   onTestFinished(() => broker.close())
@@ -102,29 +92,24 @@ it('does not wait for agents that an earlier start has lost', async () => {
     const keys = await keysOfSession(cluster.server.url, 'returning')
     return (await readNotedAgents(broker, subjects, keys)).used.map(({ name }) => name).toSorted()
   }
-  const killed = start()
-  await eventually(async () => expect(await used()).toEqual(['first', 'lost']))
+  const killed = startDriver(cluster, settings)
+  await eventually(async () => expect(await used()).toEqual(['first', 'lost', 'second']))
   lost.child.kill('SIGKILL')
   await lost.ended
-  await eventually(async () => expect(await used()).toEqual(['first']))
+  await eventually(async () => expect(await used()).toEqual(['first', 'second']))
   killed.child.kill('SIGKILL')
   await killed.ended
   // The tasks wait for it.
   writeFileSync(join(cluster.folder, 'go'), '')
-  const { stdout } = await start().ended
-  expect(JSON.parse(stdout)).toEqual(Array.from({ length: defaultCount }, () => 'DONE'))
+  const done = Array.from({ length: defaultCount }, () => 'DONE')
+  expect(await endReturning(cluster, settings)).toEqual(done)
 })
 
 it.each([0, 1])('counts attempts that were lost with their node: %i retries', async (retries) => {
   const cluster = await startTestCluster()
   await startAgentHere(cluster, { name: 'kept' })
   const lost = await cluster.agent('lost', '--cores', '1')
-  const given = JSON.stringify({ count: 2, taskMs: 3_600_000, retries, tellsEvents: true })
-  const start = () => {
-    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
-    onTestFinished(() => void program.child.kill('SIGKILL'))
-    return program
-  }
+  const settings = { count: 2, taskMs: 3_600_000, retries, tellsEvents: true }
   const [begun, failed, events] = ['begun', 'failed', 'events'].map((name) => {
     return join(cluster.folder, name)
   }) as [string, string, string]
@@ -137,7 +122,7 @@ it.each([0, 1])('counts attempts that were lost with their node: %i retries', as
       return uid
     })
   }
-  const killed = start()
+  const killed = startDriver(cluster, settings)
   await startedOn('kept')
   const uid = await startedOn('lost')
   lost.child.kill('SIGKILL')
@@ -147,7 +132,7 @@ it.each([0, 1])('counts attempts that were lost with their node: %i retries', as
   killed.child.kill('SIGKILL')
   await killed.ended
   rmSync(failed, { force: true })
-  start()
+  startDriver(cluster, settings)
   if (retries > 0) {
     const third = await cluster.agent('third', '--cores', '1')
     expect(await startedOn('third')).toBe(uid)
@@ -167,16 +152,11 @@ describe('a driver that is killed at seeded moments and started again each time'
       const cluster = await livingCluster()
       const kills = byRun(3, 10)
       // More than is done until the last kill: a driver that has ended would begin anew.
-      const count = kills * 60
-      const given = JSON.stringify({ count, taskMs: 60, hasPrograms: true })
-      const start = () => {
-        const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
-        onTestFinished(() => void program.child.kill('SIGKILL'))
-        return program
-      }
+      const count = kills * 30
+      const settings = { count, taskMs: 120, hasPrograms: true }
       const begun = join(cluster.folder, 'begun')
       for (let kill = 0; kill < kills; kill++) {
-        const killed = start()
+        const killed = startDriver(cluster, settings)
         // Moments of its work, and among them some of its start.
         const enough = lines(begun).length + Math.floor(random() * 8)
         await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(enough))
@@ -185,7 +165,7 @@ describe('a driver that is killed at seeded moments and started again each time'
         killed.child.kill('SIGKILL')
         await killed.ended
       }
-      const last = await start().ended
+      const last = await startDriver(cluster, settings).ended
       expect(last.stderr).toBe('')
       expect(JSON.parse(last.stdout)).toEqual(Array.from({ length: count }, () => 'DONE'))
       const uids = Array.from({ length: count }, (_, index) => `task-${index}`)
@@ -198,19 +178,14 @@ describe('a driver that is killed at seeded moments and started again each time'
 
 it('reads each end that an earlier start has left once', async () => {
   const cluster = await livingCluster()
-  const given = JSON.stringify({ count: 200, taskMs: 20 })
-  const start = () => {
-    const program = startProgram(driver, [cluster.server.url, cluster.folder, given])
-    onTestFinished(() => void program.child.kill('SIGKILL'))
-    return program
-  }
-  const killed = start()
-  await eventually(() => expect(lines(join(cluster.folder, 'ended')).length).toBeGreaterThan(40))
+  const settings = { count: 80, taskMs: 50 }
+  const killed = startDriver(cluster, settings)
+  await eventually(() => expect(lines(join(cluster.folder, 'ended')).length).toBeGreaterThan(16))
   killed.child.kill('SIGKILL')
   await killed.ended
   const reads = await watchReads(cluster.server.url)
-  const { stdout } = await start().ended
-  expect(JSON.parse(stdout)).toEqual(Array.from({ length: 200 }, () => 'DONE'))
+  const done = Array.from({ length: settings.count }, () => 'DONE')
+  expect(await endReturning(cluster, settings)).toEqual(done)
   expect(reads.size).toBeGreaterThan(0)
   expect([...reads.values()].filter((count) => count > 1)).toEqual([])
 })
@@ -250,8 +225,7 @@ describe('what a killed driver left, taken by a session of the same id', () => {
   }
 
   it('an attempt that runs meanwhile keeps its number, and counts when it fails', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'only' })
+    const cluster = await oneAgent()
     const { folder } = cluster
     const one: KeptTask = { uid: 'retried', kind: 'held failure', retries: 1 }
     const begun = join(folder, 'begun')
@@ -279,8 +253,7 @@ describe('what a killed driver left, taken by a session of the same id', () => {
   })
 
   it('a task that is canceled while the session is told of another end, ends once', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'only' })
+    const cluster = await oneAgent()
     const { folder } = cluster
     const failing: KeptTask = { uid: 'failing', kind: 'failing' }
     const done: KeptTask = { uid: 'done', kind: 'done' }

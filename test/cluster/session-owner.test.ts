@@ -8,13 +8,13 @@ import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
-import type { DriverArguments } from './fixtures/returning-driver.ts'
+import type { DriverSettings } from './fixtures/returning-session.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { namesOfSession, storedNames } from './stored-names.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
-function startDriver(cluster: TestCluster, given: DriverArguments): RunningCommand {
+function startDriver(cluster: TestCluster, given: DriverSettings): RunningCommand {
   const driver = startProgram(program, [cluster.server.url, cluster.folder, JSON.stringify(given)])
   onTestFinished(() => void driver.child.kill('SIGKILL'))
   return driver
