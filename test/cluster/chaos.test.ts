@@ -22,6 +22,8 @@ import { token } from './test-token.ts'
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
 const marker = 'TUTTI_TEST_CHAOS'
 const lossSeconds = byRun(2, 10)
+/** Longer ones are fewer for the same time of work. */
+const taskMs = byRun(150, 60)
 /** Of the agents of one host, in all. */
 const mostStarts = 200
 /** The faults of the long run take minutes by themselves. */
@@ -135,9 +137,9 @@ function createTasks(count: number, begun: string, from = 0): ComputeTask<unknow
     const index = from + at
     const uid = `task-${index}`
     if (index % 10 !== 0) {
-      return new ComputeTask({ uid, function: work, args: [begun, uid, 60], retries: 50 })
+      return new ComputeTask({ uid, function: work, args: [begun, uid, taskMs], retries: 50 })
     }
-    const args = ['-c', `echo ${uid} >> ${begun}; sleep 0.05`]
+    const args = ['-c', `echo ${uid} >> ${begun}; sleep ${taskMs / 1000}`]
     return new ComputeTask({ uid, executable: '/bin/sh', arguments: args, retries: 50 })
   })
 }
@@ -177,13 +179,14 @@ describe('a cluster whose parts fail at seeded moments', () => {
         } else if (type === 'tutti.AttemptStarted') retried.push(uid ?? '')
       })
       const begun = join(server.folder, 'begun')
-      const tasks = createTasks(byRun(300, 10_000), begun)
+      const tasks = createTasks(byRun(120, 10_000), begun)
       await session.submitTasks(tasks)
       const names = Object.keys(faults)
       for (let step = 0; step < byRun(6, 60); step++) {
         // Every fault meets work, however fast the machine is.
-        if (tasks.filter(({ state }) => state !== 'DONE').length < 200) {
-          const more = createTasks(200, begun, tasks.length)
+        const enough = byRun(80, 200)
+        if (tasks.filter(({ state }) => state !== 'DONE').length < enough) {
+          const more = createTasks(enough, begun, tasks.length)
           tasks.push(...more)
           await session.submitTasks(more)
         }
@@ -225,7 +228,7 @@ describe('a cluster whose parts fail at seeded moments', () => {
         if (/NodeLost|TaskMoved|StaleResult|TaskAttempt/.test(type)) lost.push(type)
       })
       const begun = join(server.folder, 'begun')
-      const tasks = createTasks(byRun(600, 30_000), begun)
+      const tasks = createTasks(byRun(240, 30_000), begun)
       await session.submitTasks(tasks)
       for (let cuts = 0; cuts < byRun(2, 5); cuts++) {
         const [host] = hosts

@@ -95,7 +95,7 @@ class LeftValues {
 
 describe('ends that agents have for a driver that was killed', () => {
   it('are waited for when the broker has lost them, and they come slowly', async () => {
-    const left = await LeftValues.start(2_000_000)
+    const left = await LeftValues.start(500_000)
     const { server } = left
     const link = await LinkProxy.start(server.url)
     const names = ['first', 'second']
@@ -104,7 +104,7 @@ describe('ends that agents have for a driver that was killed', () => {
     const uids = await left.runAndKill(4)
     await eventually(async () => expect(await storedEnds(server.url)).toBe(4))
     await left.loseStore()
-    link.slowDown(2_000_000)
+    link.slowDown(500_000)
     await server.start()
     await eventually(async () => {
       const { agents } = await findAgents({ servers: server.url, token })
@@ -121,8 +121,8 @@ describe('ends that agents have for a driver that was killed', () => {
   })
 
   it('are waited for while the broker has no room for their values', async () => {
-    const left = await LeftValues.start(6_000_000, { storeLimit: '10MB' })
-    await fillStore(left.server.url, 7_000_000)
+    const left = await LeftValues.start(1_200_000, { storeLimit: '2MB' })
+    await fillStore(left.server.url, 1_400_000)
     const warnings: string[] = []
     const log = { warn: (code: string) => void warnings.push(code) }
     await startAgentHere(left.server, { name: 'first', cores: 4, log })
@@ -143,7 +143,7 @@ describe('ends that agents have for a driver that was killed', () => {
   })
 
   it('are kept until the driver has their values, although it has returned', async () => {
-    const left = await LeftValues.start(2_000_000)
+    const left = await LeftValues.start(500_000)
     const { server } = left
     await startAgentHere(server, { name: 'only', cores: 2 })
     const uids = await left.runAndKill(2)

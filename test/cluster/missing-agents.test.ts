@@ -4,27 +4,34 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
-import type { DriverSettings } from './fixtures/returning-session.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
+import { type DriverSettings, runReturning } from './fixtures/returning-session.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
 /** A driver whose tasks run until they may end, and that is killed and started again. */
 class HeldTasks {
   readonly cluster: TestCluster
-  readonly #given: string
+  readonly #settings: DriverSettings
 
-  constructor(cluster: TestCluster, settings: DriverSettings) {
+  constructor(cluster: TestCluster, count: number) {
     this.cluster = cluster
-    const backend = { lossSeconds: 2, ...settings.backend }
-    this.#given = JSON.stringify({ valueLength: 10, tellsEvents: true, ...settings, backend })
+    const backend = { lossSeconds: 2 }
+    this.#settings = { count, valueLength: 10, tellsEvents: true, backend }
   }
 
+  /** Of a driver that is killed. */
   start(): RunningCommand {
-    const { server, folder } = this.cluster
-    const driver = startProgram(program, [server.url, folder, this.#given])
+    const { url, folder } = this.cluster
+    const driver = startProgram(program, [url, folder, JSON.stringify(this.#settings)])
     onTestFinished(() => void driver.child.kill('SIGKILL'))
     return driver
+  }
+
+  /** Of the next one, in this process: resolves with the states of the tasks. */
+  startLast(): Promise<readonly unknown[]> {
+    const { url, folder } = this.cluster
+    return runReturning(url, folder, this.#settings)
   }
 
   letEnd(): void {
@@ -56,6 +63,9 @@ class HeldTasks {
   }
 }
 
+/** Sessions end with their test, and so do agents. */
+const sharedServer = sharedTestCluster()
+
 async function killBoth(...all: readonly RunningCommand[]): Promise<void> {
   for (const { child } of all) child.kill('SIGKILL')
   await Promise.all(all.map(({ ended }) => ended))
@@ -63,19 +73,18 @@ async function killBoth(...all: readonly RunningCommand[]): Promise<void> {
 
 describe('an agent that a killed driver has used', () => {
   it('is told to be lost, and what may have begun there to have moved', async () => {
-    const tasks = new HeldTasks(await startTestCluster(), { count: 2 })
+    const tasks = new HeldTasks(await sharedServer(), 2)
     await startAgentHere(tasks.cluster, { name: 'kept' })
     const lost = await tasks.cluster.agent('lost', '--cores', '1')
     const driver = tasks.start()
     await tasks.startedOn('kept')
     const uid = await tasks.startedOn('lost')
     await killBoth(driver, lost)
-    const returned = tasks.start()
+    const returned = tasks.startLast()
     await eventually(() => expect(tasks.eventsOf('lost')).toHaveLength(2))
     tasks.letEnd()
-    const { stdout } = await returned.ended
     // Without `retries`: the attempt has not failed.
-    expect(JSON.parse(stdout)).toEqual(['DONE', 'DONE'])
+    expect(await returned).toEqual(['DONE', 'DONE'])
     expect(tasks.eventsOf('lost')).toEqual(['tutti.NodeLost', 'tutti.TaskMoved'])
     expect(tasks.lines('moved')).toEqual([uid])
     expect(tasks.lines('begun').filter((one) => one === uid)).toHaveLength(2)
@@ -83,22 +92,22 @@ describe('an agent that a killed driver has used', () => {
   })
 
   it('is told to be lost if it was started again', async () => {
-    const tasks = new HeldTasks(await startTestCluster(), { count: 1 })
+    const tasks = new HeldTasks(await sharedServer(), 1)
     const first = await tasks.cluster.agent('only', '--cores', '1')
     const driver = tasks.start()
     const uid = await tasks.startedOn('only')
     await killBoth(driver, first)
     await startAgentHere(tasks.cluster, { name: 'only' })
-    const returned = tasks.start()
+    const returned = tasks.startLast()
     await eventually(() => expect(tasks.lines('begun')).toHaveLength(2))
     expect(tasks.eventsOf('only')).toEqual(['tutti.NodeLost', 'tutti.TaskMoved'])
     expect(tasks.lines('moved')).toEqual([uid])
     tasks.letEnd()
-    expect(JSON.parse((await returned.ended).stdout)).toEqual(['DONE'])
+    expect(await returned).toEqual(['DONE'])
   })
 
   it('is asked for what it runs, although it drains', async () => {
-    const tasks = new HeldTasks(await startTestCluster(), { count: 1 })
+    const tasks = new HeldTasks(await sharedServer(), 1)
     const { cluster } = tasks
     const draining = await startAgentHere(cluster, { name: 'draining' })
     const driver = tasks.start()
@@ -109,19 +118,19 @@ describe('an agent that a killed driver has used', () => {
       expect(await cluster.agents()).toMatchObject([{ state: 'draining' }])
     })
     await startAgentHere(cluster, { name: 'other' })
-    const returned = tasks.start()
+    const returned = tasks.startLast()
     await eventually(() => {
       const starts = tasks.lines('events').filter((line) => line.startsWith('TaskStarted'))
       expect(starts).toEqual(['TaskStarted task-0 draining', 'TaskStarted task-0 draining'])
     })
     tasks.letEnd()
-    expect(JSON.parse((await returned.ended).stdout)).toEqual(['DONE'])
+    expect(await returned).toEqual(['DONE'])
     expect(tasks.lines('begun')).toEqual(['task-0'])
     expect(tasks.lines('moved')).toEqual([])
   })
 
   it('is not missed if it has left with all ends in the stream', async () => {
-    const tasks = new HeldTasks(await startTestCluster(), { count: 2 })
+    const tasks = new HeldTasks(await sharedServer(), 2)
     const { cluster } = tasks
     const leaving = await startAgentHere(cluster, { name: 'leaving' })
     const driver = tasks.start()
@@ -131,7 +140,7 @@ describe('an agent that a killed driver has used', () => {
     tasks.letEnd()
     await leaving.left
     await startAgentHere(cluster, { name: 'other' })
-    expect(JSON.parse((await tasks.start().ended).stdout)).toEqual(['DONE', 'DONE'])
+    expect(await tasks.startLast()).toEqual(['DONE', 'DONE'])
     expect(tasks.lines('begun').toSorted()).toEqual(['task-0', 'task-1'])
     expect(tasks.eventsOf('leaving')).toEqual([])
   })

@@ -7,10 +7,14 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
-import type { DriverSettings } from './fixtures/returning-session.ts'
+import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { type DriverSettings, runReturning } from './fixtures/returning-session.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { namesOfSession, storedNames } from './stored-names.ts'
+
+/** For tests whose sessions end. */
+const oneAgent = sharedTestCluster('only')
+const twoAgents = sharedTestCluster('first', 'second')
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
@@ -27,8 +31,7 @@ const statesOf = async ({ ended }: RunningCommand): Promise<string[]> =>
 
 describe('one session id', () => {
   it('has one living driver: a second one is told, and leaves the first alone', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'only' })
+    const cluster = await oneAgent()
     const [first, second] = await Promise.all([cluster.connect(), cluster.connect()])
     const session = new Session([first], { id: 'same' })
     onTestFinished(() => session.close())
@@ -52,16 +55,14 @@ describe('one session id', () => {
   })
 
   it('is not begun again by a driver that was stopped while a later one ended it', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'only' })
+    const cluster = await oneAgent()
     const given = { count: 12, taskMs: 100, backend: { lossSeconds: 1 } }
     const first = startDriver(cluster, given)
     const begun = join(cluster.folder, 'begun')
     await eventually(() => expect(lines(begun)).toContain('task-2'))
     first.child.kill('SIGSTOP')
-    const second = startDriver(cluster, given)
-    expect(new Set(await statesOf(second))).toEqual(new Set(['DONE']))
-    await second.ended
+    const states = await runReturning(cluster.url, cluster.folder, given)
+    expect(new Set(states)).toEqual(new Set(['DONE']))
     first.child.kill('SIGCONT')
     // What it had before it was stopped is done.
     expect(new Set(await statesOf(first))).toContain('SessionInUseError')
@@ -89,8 +90,7 @@ describe('one session id', () => {
   })
 
   it('may have several backends on one server, each with a stream of its own', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'only' })
+    const cluster = await oneAgent()
     const connect = (name: string): Promise<ClusterBackend> => cluster.connect({ name })
     const session = new Session([await connect('one'), await connect('two')], { id: 'same' })
     onTestFinished(() => session.close())
@@ -108,18 +108,16 @@ describe('one session id', () => {
   })
 
   it('is superseded while its driver is stopped, which is told when it goes on', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'first' })
-    await startAgentHere(cluster, { name: 'second' })
+    const cluster = await twoAgents()
     const given = { count: 24, taskMs: 300, backend: { lossSeconds: 2 } }
     const begun = join(cluster.folder, 'begun')
     const stopped = startDriver(cluster, given)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(4))
     stopped.child.kill('SIGSTOP')
-    const later = startDriver(cluster, given)
+    const later = runReturning(cluster.url, cluster.folder, given)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(12))
     stopped.child.kill('SIGCONT')
-    expect(await statesOf(later)).toEqual(Array.from({ length: 24 }, () => 'DONE'))
+    expect(await later).toEqual(Array.from({ length: 24 }, () => 'DONE'))
     expect(lines(begun)).toHaveLength(24)
     const states = await statesOf(stopped)
     expect(states).toContain('SessionInUseError')
@@ -128,9 +126,7 @@ describe('one session id', () => {
   })
 
   it('loses no node because its own driver was stopped', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'first' })
-    await startAgentHere(cluster, { name: 'second' })
+    const cluster = await twoAgents()
     const given = { count: 16, taskMs: 300, backend: { lossSeconds: 1 } }
     const begun = join(cluster.folder, 'begun')
     const driver = startDriver(cluster, given)
@@ -143,8 +139,7 @@ describe('one session id', () => {
   })
 
   it('is used again after its agents gave it up: what they had ended runs again', async () => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'only' })
+    const cluster = await oneAgent()
     const backend = { lossSeconds: 2, ownerTtlSeconds: 1 }
     const driver = startDriver(cluster, { count: 6, taskMs: 1500, retries: 3, backend })
     const begun = join(cluster.folder, 'begun')
