@@ -33,15 +33,18 @@ async function connect(
   return session
 }
 
+/** More than a message of the cluster has, in several pieces. */
+const largeBytes = 400_000
+
 const largeTasks = (count: number): ComputeTask<Uint8Array>[] =>
   Array.from({ length: count }, (_, index) => {
-    return new ComputeTask({ function: large, args: [new Uint8Array(1_000_000).fill(index)] })
+    return new ComputeTask({ function: large, args: [new Uint8Array(largeBytes).fill(index)] })
   })
 
 async function expectValues(tasks: readonly ComputeTask<Uint8Array>[]): Promise<void> {
   const values = await Promise.all(tasks)
   expect(values.map((value) => [value.length, value.at(-1)])).toEqual(
-    tasks.map((_, index) => [1_000_000, index + 1]),
+    tasks.map((_, index) => [largeBytes, index + 1]),
   )
 }
 
@@ -51,9 +54,9 @@ describe('values that are larger than a message', () => {
     await server.start()
     await startAgentHere(server, { name: 'only', cores: 2 })
     const session = await connect(server)
-    const tasks = largeTasks(20)
+    const tasks = largeTasks(12)
     await session.submitTasks(tasks)
-    for (const enough of [0, 4, 8, 12]) {
+    for (const enough of [0, 2, 4, 6]) {
       await eventually(() => {
         const done = tasks.filter(({ state }) => state === 'DONE')
         expect(done.length).toBeGreaterThanOrEqual(enough)
@@ -101,7 +104,7 @@ describe('a broker that does not take what has to be stored', () => {
       const [task, ...canceled] = ['sent', 'canceled', 'canceled-too'].map((uid) =>
         what === 'modules'
           ? new ComputeTask({ uid, function: lengthOfFile })
-          : new ComputeTask({ uid, function: echo, args: ['x'.repeat(600_000)] }),
+          : new ComputeTask({ uid, function: echo, args: ['x'.repeat(largeBytes)] }),
       ) as [ComputeTask<unknown>, ...ComputeTask<unknown>[]]
       // The driver has noted by then that it uses the agent.
       const first = new ComputeTask({ executable: '/bin/true' })
@@ -127,11 +130,12 @@ describe('a broker that does not take what has to be stored', () => {
   )
 
   it('gets nothing of a task that is canceled, and has its room again', async () => {
-    const server = new RestartableServer(await freePort(), { storeLimit: '4MB' })
+    const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
     await startAgentHere(server, { name: 'only' })
     const session = await connect(server)
-    const args = ['x'.repeat(1_000_000)] as const
+    // Six of them are more than the store takes.
+    const args = ['x'.repeat(largeBytes)] as const
     for (const round of [1, 2, 3, 4, 5, 6]) {
       const canceled = new ComputeTask({ uid: `canceled-${round}`, function: echo, args })
       await session.submitTasks([canceled])
@@ -139,14 +143,14 @@ describe('a broker that does not take what has to be stored', () => {
       await session.waitTasks([canceled])
       const sent = new ComputeTask({ uid: `sent-${round}`, function: echo, args })
       await session.submitTasks([sent])
-      expect(await sent).toHaveLength(1_000_000)
+      expect(await sent).toHaveLength(largeBytes)
     }
     await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
   })
 })
 
 it('a task whose value waits for room in the broker ends at once when it is canceled', async () => {
-  const server = new RestartableServer(await freePort(), { storeLimit: '8MB' })
+  const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
   await server.start()
   await startAgentHere(server, { name: 'only' })
   const session = await connect(server, { agentTimeoutSeconds: 3600 })
@@ -156,9 +160,9 @@ it('a task whose value waits for room in the broker ends at once when it is canc
       if (type === 'tutti.BackendThrottled') resolve()
     })
   })
-  const makeRoom = await fillStore(server.url, 6_600_000)
+  const makeRoom = await fillStore(server.url, 1_700_000)
   writeFileSync(join(server.folder, 'go'), '')
-  const args = [server.folder, 'waiting', 3_000_000] as const
+  const args = [server.folder, 'waiting', 800_000] as const
   const task = new ComputeTask({ function: heldWork, args })
   await session.submitTasks([task])
   await throttled
@@ -167,9 +171,9 @@ it('a task whose value waits for room in the broker ends at once when it is canc
   await session.waitTasks([task])
   expect(task.state).toBe('CANCELED')
   await makeRoom()
-  const next = new ComputeTask({ function: heldWork, args: [server.folder, 'next', 3_000_000] })
+  const next = new ComputeTask({ function: heldWork, args: [server.folder, 'next', 800_000] })
   await session.submitTasks([next])
-  expect(await next).toHaveLength(3_000_000)
+  expect(await next).toHaveLength(800_000)
   await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
 })
 
@@ -219,10 +223,10 @@ describe('a store that is smaller than a value', () => {
   })
 
   it.each([
-    ['much', 4_000_000],
-    ['a little', 2_110_000],
+    ['much', 2_000_000],
+    ['a little', 1_061_000],
   ])('by %s fails the task, and names what and how much', async (_, length) => {
-    const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
+    const server = new RestartableServer(await freePort(), { storeLimit: '1MB' })
     await server.start()
     await startAgentHere(server, { name: 'only' })
     const session = await connect(server, { agentTimeoutSeconds: 2 })
@@ -245,9 +249,9 @@ describe('a store that is smaller than a value', () => {
       new RegExp(`^agent "only" cannot store the value of task returned ${sizes}: ${store}$`),
     )
     // What fits is stored as before.
-    const fits = new ComputeTask({ function: echo, args: ['x'.repeat(600_000)] })
+    const fits = new ComputeTask({ function: echo, args: ['x'.repeat(largeBytes)] })
     await session.submitTasks([fits])
-    expect(await fits).toHaveLength(600_000)
+    expect(await fits).toHaveLength(largeBytes)
     await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
   })
 })
@@ -258,7 +262,7 @@ it('values wait while another account of the server holds the room for them', as
     `${user} { jetstream: enabled, users: [{ user: ${user}, password: "${password}" }] }`
   const server = new RestartableServer(await freePort(), {
     authorization: `accounts { ${account('own')}, ${account('other')} }`,
-    storeLimit: '8MB',
+    storeLimit: '2MB',
   })
   await server.start()
   const passwordFile = join(server.folder, 'password')
@@ -272,16 +276,16 @@ it('values wait while another account of the server holds the room for them', as
       if (type === 'tutti.BackendThrottled') resolve()
     })
   })
-  const makeRoom = await fillStore(server.url, 6_600_000, { user: 'other', pass: password })
+  const makeRoom = await fillStore(server.url, 1_700_000, { user: 'other', pass: password })
   writeFileSync(join(server.folder, 'go'), '')
   const tasks = ['first', 'second'].map((id) => {
-    return new ComputeTask({ function: heldWork, args: [server.folder, id, 3_000_000] })
+    return new ComputeTask({ function: heldWork, args: [server.folder, id, 800_000] })
   })
   await session.submitTasks(tasks)
   await Promise.race([throttled, session.waitTasks(tasks)])
   expect(tasks.map(({ error }) => error ?? null)).toEqual([null, null])
   await makeRoom()
-  expect((await Promise.all(tasks)).map(({ length }) => length)).toEqual([3_000_000, 3_000_000])
+  expect((await Promise.all(tasks)).map(({ length }) => length)).toEqual([800_000, 800_000])
 })
 
 it.each([
@@ -290,20 +294,20 @@ it.each([
 ])('values of which only one fits into the store arrive one by one: %s', async (_, agents) => {
   const server = new RestartableServer(await freePort())
   const store = `store_dir: "${server.folder}/store"`
-  server.configure({ jetstream: `jetstream { ${store}, max_file_store: 7MB }\n` })
+  server.configure({ jetstream: `jetstream { ${store}, max_file_store: 2MB }\n` })
   await server.start()
   for (let agent = 1; agent <= agents; agent++) {
     await startAgentHere(server, { name: `agent-${agent}`, cores: 2 / agents })
   }
   const session = await connect(server)
   const tasks = ['first', 'second'].map((id) => {
-    return new ComputeTask({ function: heldWork, args: [server.folder, id, 5_000_000] })
+    return new ComputeTask({ function: heldWork, args: [server.folder, id, 1_400_000] })
   })
   await session.submitTasks(tasks)
   await eventually(() => expect(lines(join(server.folder, 'begun'))).toHaveLength(2))
   writeFileSync(join(server.folder, 'go'), '')
   const values = await Promise.all(tasks)
-  expect(values.map(({ length }) => length)).toEqual([5_000_000, 5_000_000])
+  expect(values.map(({ length }) => length)).toEqual([1_400_000, 1_400_000])
   expect(lines(join(server.folder, 'begun'))).toHaveLength(2)
   await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
 })

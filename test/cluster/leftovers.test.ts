@@ -4,11 +4,12 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
+import { WorkerLostError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere } from './agents.ts'
 import { large, largeWork, work } from './fixtures/cluster-tasks.ts'
 import { freePort } from '../free-port.ts'
 import { RestartableServer } from './restartable-server.ts'
@@ -16,12 +17,15 @@ import { processesWith } from './processes.ts'
 import { fillStore, namesOfSession, storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
+/** Sessions are closed with their test, and agents end. */
+const sharedServer = sharedTestCluster()
+
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 
 describe('what a session leaves in the broker', () => {
   it('is nothing after close, also of large values and of an agent that was stopped', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const stopped = await cluster.agent('stopped', '--cores', '1')
     await startAgentHere(cluster, { name: 'other' })
     const backend = await cluster.connect({ lossSeconds: 1, ownerTtlSeconds: 1 })
@@ -46,8 +50,8 @@ describe('what a session leaves in the broker', () => {
   })
 
   it('is removed by the next driver once its own has died and its results expired', async () => {
-    const cluster = await startTestCluster()
-    const agent = await cluster.agent('only', '--cores', '1')
+    const cluster = await sharedServer()
+    const agent = await startAgentHere(cluster, { name: 'only' })
     const backend = { ownerTtlSeconds: 1, resultTtlSeconds: 1 }
     const given = JSON.stringify({ count: 3, taskMs: 60_000, backend })
     const driver = startProgram(program, [cluster.server.url, cluster.folder, given])
@@ -59,8 +63,8 @@ describe('what a session leaves in the broker', () => {
       const agents = await cluster.agents()
       expect(agents.map(({ sessions }) => sessions)).toEqual([0])
     })
-    agent.child.kill('SIGTERM')
-    expect((await agent.ended).code).toBe(0)
+    agent.drain()
+    expect(await agent.left).toBe(0)
     await eventually(async () => {
       const next = await cluster.connect()
       onTestFinished(() => next.close())
@@ -71,11 +75,11 @@ describe('what a session leaves in the broker', () => {
 
 describe('what an agent that was killed leaves in its work folder', () => {
   it('is removed by the next one, unless its process lives', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
-    const start = (name: string) =>
-      cluster.agent(name, '--cores', '1', '--work-dir', workDir, '--label', `on=${name}`)
-    const [killed, living] = [await start('killed'), await start('living')]
+    const options = ['--cores', '1', '--work-dir', workDir]
+    const killed = await cluster.agent('killed', ...options, '--label', 'on=killed')
+    await startAgentHere(cluster, { name: 'living', workDir, labels: { on: 'living' } })
     const backend = await cluster.connect()
     const session = new Session([backend], { workDir: '/nowhere/at/all' })
     onTestFinished(() => session.close())
@@ -92,9 +96,9 @@ describe('what an agent that was killed leaves in its work folder', () => {
     await killed.ended
     // The id of the killed process as that of another one, which lives.
     const left = before.find((name) => name.startsWith(`agent-${killed.child.pid}-`)) ?? ''
-    const reused = left.replace(`agent-${killed.child.pid}-`, `agent-${living.child.pid}-`)
+    const reused = left.replace(`agent-${killed.child.pid}-`, `agent-${process.pid}-`)
     cpSync(join(workDir, left), join(workDir, reused), { recursive: true })
-    await start('next')
+    await startAgentHere(cluster, { name: 'next', workDir })
     const after = readdirSync(workDir)
     expect(after).not.toContain(left)
     expect(after).not.toContain(reused)
@@ -105,7 +109,7 @@ describe('what an agent that was killed leaves in its work folder', () => {
 
 describe('an agent that is ended by a second signal', () => {
   it('leaves no folder, bundle or process, and its tasks are lost with it', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { folder, server, tokenFile } = cluster
     const [workDir, mark] = [join(folder, 'work'), `TUTTI_TEST_MARK=${folder}`]
     const connection = ['--connect', server.url, '--token-file', tokenFile]
@@ -138,13 +142,16 @@ describe('an agent that is ended by a second signal', () => {
     expect(readdirSync(workDir)).toEqual([])
     expect(processesWith(mark)).toEqual([])
     await session.waitTasks(tasks)
-    for (const { error } of tasks) expect(error?.cause).toMatchObject({ code: 'NodeLostError' })
+    for (const { error } of tasks) {
+      expect(error?.cause).toBeInstanceOf(WorkerLostError)
+      expect(error?.cause).toMatchObject({ code: 'NodeLostError' })
+    }
     await eventually(() => expect(left).toHaveLength(1))
     expect(left).toEqual([['agent closed', ['function', 'program']]])
   })
 
   it('leaves no folder if it had not connected yet', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const agent = startCommand(['agent', ...connection, '--name', 'ended', '--work-dir', workDir])
@@ -206,7 +213,7 @@ describe('a broker whose disk is full', () => {
   })
 
   it('goes on with a session that has more ends than the store takes', async () => {
-    const server = new RestartableServer(await freePort(), { storeLimit: '6MB' })
+    const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
     const names = ['one', 'two']
     for (const name of names) {
@@ -220,23 +227,23 @@ describe('a broker whose disk is full', () => {
     // What the first has stored makes room for the second.
     for (const name of names) {
       const resources = { labels: { is: name } }
-      const tasks = Array.from({ length: 150 }, () => {
+      const tasks = Array.from({ length: 50 }, () => {
         return new ComputeTask({ function: largeWork, args: [begun, 60_000], resources })
       })
       await session.submitTasks(tasks)
       const values = await Promise.all(tasks)
       expect(new Set(values.map(({ length }) => length))).toEqual(new Set([60_000]))
     }
-    expect(lines(begun)).toHaveLength(300)
+    expect(lines(begun)).toHaveLength(100)
     // The driver has to store it, and agents have the room.
-    const last = new ComputeTask({ function: large, args: [new Uint8Array(2_000_000)] })
+    const last = new ComputeTask({ function: large, args: [new Uint8Array(600_000)] })
     await session.submitTasks([last])
-    expect(await last).toHaveLength(2_000_000)
+    expect(await last).toHaveLength(600_000)
   })
 })
 
 it('a session that is closed before it was used leaves nothing in the broker', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   await startAgentHere(cluster, { name: 'only' })
   for (const wait of [false, true]) {
     const session = new Session([await cluster.connect()])

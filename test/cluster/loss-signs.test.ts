@@ -106,11 +106,11 @@ async function isWatched(cluster: TestCluster, name: string): Promise<boolean> {
 
 describe('an agent whose process is killed', () => {
   it.each(['', 'while somebody listens to everything'])(
-    'is lost at once, not after its silence %s',
+    'is lost at once, not after its silence, and its name is free %s',
     async (how) => {
       const cluster = await sharedServer()
-      const agent = await cluster.agent('only', '--cores', '1')
       if (how !== '') await listenToAll(cluster)
+      const agent = await cluster.agent('only', '--cores', '1')
       const { session, nodes } = await openSession(cluster, neverSilent)
       const begun = join(cluster.folder, 'begun')
       const task = new ComputeTask({ function: work, args: [begun, 'lost', 3_600_000] })
@@ -121,6 +121,8 @@ describe('an agent whose process is killed', () => {
       expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
       await eventually(() => expect(brief(nodes)).toEqual(['tutti.NodeLost only']))
       expect(nodes[0]?.reason).toBe('its process is gone')
+      await startAgentHere(cluster, { name: 'only' })
+      expect((await cluster.agents()).map(({ name }) => name)).toEqual(['only'])
     },
   )
 
@@ -202,9 +204,23 @@ describe('the link of an agent', () => {
 })
 
 describe('an agent that is stopped', () => {
-  it('is listed as silent, also by a watcher that was started again', async () => {
+  it('is listed as silent at once, keeps its name, and its watcher is started again', async () => {
     const cluster = await sharedServer()
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const agent = await cluster.agent('only', '--cores', '1', '--only', 'programs')
+    await eventually(async () => expect(await isWatched(cluster, 'only')).toBe(true))
+    // A machine that is busy may answer too late: then the agent is stopped anew.
+    await eventually(async () => {
+      agent.child.kill('SIGCONT')
+      await eventually(async () => expect(await cluster.agents()).toHaveLength(1))
+      agent.child.kill('SIGSTOP')
+      const { silent } = await findAgents({ servers: cluster.server.url, token })
+      expect(silent.map(({ silentSeconds }) => silentSeconds < 3)).toEqual([true])
+    })
+    const same = await runHere(process.cwd(), ['agent', ...connection, '--name', 'only'])
+    expect(same.stderr).toContain('an agent named "only" is already connected')
+    expect(same.code).toBe(3)
+    agent.child.kill('SIGCONT')
     const first = watcherOf(agent.child.pid)
     process.kill(first, 'SIGKILL')
     await agent.seen('WatcherLost')
@@ -218,51 +234,12 @@ describe('an agent that is stopped', () => {
       const { silent } = await findAgents({ servers: cluster.server.url, token })
       expect(silent.map(({ agent: { name } }) => name)).toEqual(['only'])
     })
-    const shown = await runHere(process.cwd(), [
-      'agents',
-      '--connect',
-      cluster.server.url,
-      '--token-file',
-      cluster.tokenFile,
-    ])
+    const shown = await runHere(process.cwd(), ['agents', ...connection])
     expect(shown.stdout).toMatch(/^only {2}silent for \d+ s .* only programs$/m)
-  })
-
-  it('is listed as silent from the first second on, and keeps its name', async () => {
-    const cluster = await sharedServer()
-    const agent = await cluster.agent('only', '--cores', '1')
-    await eventually(async () => expect(await isWatched(cluster, 'only')).toBe(true))
-    // A machine that is busy may answer too late: then the agent is stopped anew.
-    await eventually(async () => {
-      agent.child.kill('SIGCONT')
-      await eventually(async () => expect(await cluster.agents()).toHaveLength(1))
-      agent.child.kill('SIGSTOP')
-      const { silent } = await findAgents({ servers: cluster.server.url, token })
-      expect(silent.map(({ silentSeconds }) => silentSeconds < 3)).toEqual([true])
-    })
-    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
-    const { code, stderr } = await runHere(process.cwd(), [
-      'agent',
-      ...connection,
-      '--name',
-      'only',
-    ])
-    expect(stderr).toContain('an agent named "only" is already connected')
-    expect(code).toBe(3)
   })
 })
 
 describe('somebody who listens to everything', () => {
-  it('keeps no agent from its name, also after it was killed', async () => {
-    const cluster = await sharedServer()
-    await listenToAll(cluster)
-    const agent = await cluster.agent('only', '--cores', '1')
-    agent.child.kill('SIGKILL')
-    await agent.ended
-    await cluster.agent('only', '--cores', '1')
-    expect((await cluster.agents()).map(({ name }) => name)).toEqual(['only'])
-  })
-
   it('and answers without the token is not taken for an agent', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'answered' })

@@ -1,7 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { WorkerLostError } from '../../src/foundation/errors.ts'
 import type { Log } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -133,47 +132,6 @@ describe('an agent that is lost', () => {
     await eventually(() => expect(lost).toEqual(both))
     await session.close()
     expect(warnings.filter((text) => text.startsWith('SamplerFailed'))).toEqual([])
-  })
-
-  it('fails a running task without retries with WorkerLostError', async () => {
-    const cluster = await sharedServer()
-    const first = await cluster.agent('first', '--cores', '1')
-    const backend = await cluster.connect()
-    const session = new Session([backend])
-    onTestFinished(() => session.close())
-    const begun = join(cluster.folder, 'begun')
-    const task = new ComputeTask({ function: work, args: [begun, 'lost', 60_000] })
-    await session.submitTasks([task])
-    await eventually(() => expect(task.state).toBe('RUNNING'))
-    first.child.kill('SIGKILL')
-    await session.waitTasks([task])
-    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
-  })
-
-  it('by a second SIGTERM, which ends what runs: the loss names its task', async () => {
-    const cluster = await sharedServer()
-    const first = await cluster.agent('first', '--cores', '1')
-    const backend = await cluster.connect()
-    const session = new Session([backend])
-    onTestFinished(() => session.close())
-    const telemetry = await session.startTelemetry()
-    const left: unknown[] = []
-    telemetry.subscribe((event) => {
-      const type = event.event_type
-      if (type === 'tutti.NodeLost') left.push([type, event.reason, event.tasks])
-      else if (type === 'tutti.NodeDrained') left.push([type])
-    })
-    const args = [cluster.folder, 'held', 1] as const
-    const task = new ComputeTask({ uid: 'held', function: heldWork, args })
-    await session.submitTasks([task])
-    await eventually(() => expect(task.state).toBe('RUNNING'))
-    first.child.kill('SIGTERM')
-    await first.seen('a second one ends it')
-    first.child.kill('SIGTERM')
-    await session.waitTasks([task])
-    await first.ended
-    await eventually(() => expect(left).toEqual([['tutti.NodeLost', 'agent closed', ['held']]]))
-    expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
   })
 
   it('drained by SIGTERM: finishes what runs, hands back the rest, and leaves', async () => {

@@ -5,11 +5,14 @@ import { expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { storedObjects } from './stored-names.ts'
 
 const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
+
+/** The last session of a test is closed, and agents end. */
+const sharedServer = sharedTestCluster()
 
 /** Starts of a driver, each of which is killed. */
 class KilledDrivers {
@@ -66,7 +69,7 @@ async function kill(...all: readonly RunningCommand[]): Promise<void> {
 }
 
 it('a task that runs again because its value was taken gets a new number', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const drivers = new KilledDrivers(cluster, [{ uid: 'large', kind: 'large once' }])
   const agent = await cluster.agent('first', '--cores', '1')
   const first = drivers.start()
@@ -84,7 +87,7 @@ it('a task that runs again because its value was taken gets a new number', async
 })
 
 it('numbers of attempts that moved before the driver was killed are not used again', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const tasks = ['a', 'b'].map((uid) => ({ uid, kind: 'held', retries: 3 }) as const)
   const drivers = new KilledDrivers(cluster, tasks)
   const lost = await cluster.agent('lost', '--cores', '1')
@@ -103,7 +106,7 @@ it('numbers of attempts that moved before the driver was killed are not used aga
 })
 
 it('a number that was skipped for a missing agent is not used when the agent is back', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const first = await cluster.agent('first', '--cores', '1')
   const before = new KilledDrivers(cluster, [{ uid: 'before', kind: 'held' }]).start()
   const drivers = new KilledDrivers(cluster, [{ uid: 'a', kind: 'held' }])
