@@ -8,6 +8,7 @@ import type {
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
 import { LogitBias } from './evaluation/logit-bias.ts'
+import { TooManyWaysError } from './grammar/next-characters.ts'
 import { ResultText } from './formats/result-text.ts'
 import { paramOfGrammar, type PreparedPrompt } from './prepared-prompt.ts'
 import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'
@@ -139,10 +140,11 @@ export class Generation {
     this.#end({ kind: 'failed', failure })
   }
 
-  /** A grammar that the model cannot follow is the client's mistake. */
+  /** A grammar that the model cannot follow, or only slowly, is the client's mistake. */
   #toFailure(error: unknown): Failure {
     const message = messageOf(error)
-    if (!(error instanceof GrammarDeadEnd)) return { code: 'engine_error', message }
+    const isOfGrammar = error instanceof GrammarDeadEnd || error instanceof TooManyWaysError
+    if (!isOfGrammar) return { code: 'engine_error', message }
     const param = paramOfGrammar(this.#request)
     return { code: 'unsupported', message: `Invalid '${param}': ${message}`, param }
   }

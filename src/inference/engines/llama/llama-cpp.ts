@@ -14,11 +14,11 @@ import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
-import { libraryProblem, NativeContext, nativeGrammarState } from './evaluation/native-context.ts'
+import { libraryProblem, NativeContext } from './evaluation/native-context.ts'
 import { NextCharacters } from './grammar/next-characters.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
-import { GrammarChecker } from './grammar/grammar-check.ts'
+import { checkGrammar, KnownGrammars, readGrammar } from './grammar/grammar-check.ts'
 import type { Grammar } from './grammar/gbnf.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
@@ -30,7 +30,10 @@ type Library = typeof LlamaLibrary
 /** Unless more is configured: all sequences share the memory. */
 const defaultContext = 4096
 /** Token types of GGUF. A user-defined token is a control token if it is written like one. */
+const unknownType = 2
 const controlType = 3
+const unusedType = 5
+const textlessTypes: ReadonlySet<number> = new Set([unknownType, controlType, unusedType])
 const addedType = 4
 
 export async function loadRuntime(
@@ -57,7 +60,8 @@ export async function loadRuntime(
   const vocabulary = createVocabulary(model)
   const { usesNativeContext } = order
   const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
-  const grammars = new GrammarChecker()
+  // Only the library's own interface lets llama.cpp follow a grammar.
+  const grammars = new KnownGrammars(native === null ? checkGrammar : readGrammar)
   const isTried = native !== null && llama.gpu === false && threads > 1
   return {
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
@@ -72,9 +76,14 @@ export async function loadRuntime(
     template: createTemplate(model),
     createGrammar(format) {
       const text = grammarOf(format)
-      const read = grammars.check(text)
-      const grammar = new library.LlamaGrammar(llama, { grammar: text })
-      return { ofRuntime: { grammar, read } satisfies CreatedGrammar }
+      const read = grammars.read(text)
+      // One that cannot even be begun is refused with the request.
+      if (native !== null) NextCharacters.start(read)
+      const created: CreatedGrammar =
+        native === null
+          ? { kind: 'library', grammar: new library.LlamaGrammar(llama, { grammar: text }) }
+          : { kind: 'own', read }
+      return { ofRuntime: created }
     },
   }
 }
@@ -195,6 +204,7 @@ function createVocabulary(model: LlamaModel): Vocabulary {
       return spelling === undefined ? null : bytesOfSpelling(ggml.model, spelling)
     },
     isEnd: (token) => model.isEogToken(token as LibraryToken),
+    isTextless: (token) => textlessTypes.has(Number(ggml?.token_type?.[token])),
   }
 }
 
@@ -225,10 +235,9 @@ async function tryThreads(
 }
 
 /** What is opaque outside of this file. */
-interface CreatedGrammar {
-  readonly grammar: LlamaGrammar
-  readonly read: Grammar
-}
+type CreatedGrammar =
+  | { readonly kind: 'library'; readonly grammar: LlamaGrammar }
+  | { readonly kind: 'own'; readonly read: Grammar }
 
 interface LoadedParts {
   readonly model: LlamaModel
@@ -244,12 +253,11 @@ function createSlots(
 ): Slot[] {
   const createdOf = ({ grammar }: TokenChoice): CreatedGrammar | undefined =>
     grammar === null ? undefined : (grammar.ofRuntime as CreatedGrammar)
-  const stateOf = ({ grammar }: CreatedGrammar) =>
-    new library.LlamaGrammarEvaluationState({ model, grammar })
   if (native === null) {
     const openGrammar = (choice: TokenChoice) => {
       const created = createdOf(choice)
-      return created === undefined ? undefined : stateOf(created)
+      if (created?.kind !== 'library') return undefined
+      return new library.LlamaGrammarEvaluationState({ model, grammar: created.grammar })
     }
     return createLibrarySlots({ library, model, context, count, openGrammar })
   }
@@ -257,12 +265,11 @@ function createSlots(
   return createDirectSlots({
     context: native,
     count,
-    groups: () => (groups ??= new TokenGroups(vocabulary)),
     openGrammar(choice) {
       const created = createdOf(choice)
-      if (created === undefined) return undefined
-      const next = NextCharacters.start(created.read)
-      return { state: nativeGrammarState(stateOf(created)), next }
+      if (created?.kind !== 'own') return null
+      groups ??= new TokenGroups(vocabulary)
+      return groups.begin(NextCharacters.start(created.read))
     },
   })
 }

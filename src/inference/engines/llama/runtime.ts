@@ -41,6 +41,8 @@ export interface Vocabulary {
   bytesOf(token: Token): readonly number[] | null
   /** An answer ends with it. */
   isEnd(token: Token): boolean
+  /** Stands for no text, as control tokens do. */
+  isTextless(token: Token): boolean
 }
 
 /** Generates one answer at a time. */
@@ -107,7 +109,7 @@ export interface Grammar {
 
 /** No token of the model can be next as the grammar demands. */
 export class GrammarDeadEnd extends Error {
-  constructor(cause: unknown) {
+  constructor(cause?: unknown) {
     super('no token of the model fits the grammar here', { cause })
   }
 }

@@ -21,6 +21,7 @@ const letters: Vocabulary = {
   nameOf: (token) => String.fromCharCode(token),
   bytesOf: () => null,
   isEnd: (token) => token === end,
+  isTextless: () => false,
 }
 
 export interface FakeRuntimeOptions {

@@ -3,5 +3,5 @@
 import { parseGrammar } from '../../../../src/inference/engines/llama/grammar/gbnf.ts'
 import { NextCharacters } from '../../../../src/inference/engines/llama/grammar/next-characters.ts'
 
-export const startGrammar = (text: string): NextCharacters | null =>
+export const startGrammar = (text: string): NextCharacters =>
   NextCharacters.start(parseGrammar(text))

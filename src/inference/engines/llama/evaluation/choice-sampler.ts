@@ -1,9 +1,8 @@
 /** Chooses the tokens of one answer with the native context. */
 
 import { type ChosenToken, GrammarDeadEnd, type Token, type TokenChoice } from '../runtime.ts'
-import type { GrammarAnswer, TokenGroups } from './grammar-filter.ts'
+import type { GrammarAnswer } from './grammar-filter.ts'
 import type { NativeContext } from './native-context.ts'
-import type { NextCharacters } from '../grammar/next-characters.ts'
 import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
 import { TokenScorer } from './token-scorer.ts'
 
@@ -14,27 +13,19 @@ const mostTries = 2
 /** More tokens than these are a text, of which a grammar allows almost everything. */
 const mostLifted = 1000
 
-export interface NativeGrammar {
-  readonly state: unknown
-  /** At the beginning of the answer; `null` for a grammar that cannot be followed. */
-  readonly next: NextCharacters | null
-  readonly groups: TokenGroups
-}
-
 export class ChoiceSampler {
   readonly #context: NativeContext
   readonly #choice: TokenChoice
   readonly #sampler: NativeSampler
   readonly #scorer: TokenScorer | null
-  readonly #grammar: NativeGrammar | null
   readonly #answer: GrammarAnswer | null
   #isConfigured = false
 
-  constructor(context: NativeContext, choice: TokenChoice, grammar: NativeGrammar | null) {
+  /** `answer` is `null` without a grammar. */
+  constructor(context: NativeContext, choice: TokenChoice, answer: GrammarAnswer | null) {
     this.#context = context
     this.#choice = choice
-    this.#grammar = grammar
-    this.#answer = grammar?.groups.begin(context.grammarState(grammar.state), grammar.next) ?? null
+    this.#answer = answer
     this.#sampler = context.takeSampler()
     const { logprobs } = choice
     this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
@@ -54,16 +45,15 @@ export class ChoiceSampler {
   }
 
   async #chooseAllowed(index: number): Promise<Token> {
-    const [answer, grammar] = [this.#answer, this.#grammar]
-    if (answer === null || grammar === null) return this.#chooseAny(index)
-    const groups = grammar.groups.candidates(answer)
-    const count = groups?.reduce((sum, group) => sum + group.length, 0) ?? 0
-    if (groups === null || count > mostLifted) {
-      const token = await this.#chooseText(index, answer)
-      if (token !== null) return token
-    }
-    if (groups === null) return this.#chooseByGrammar(index, answer, grammar)
-    return this.#chooseAmong(index, groups.flat(), answer, grammar)
+    const answer = this.#answer
+    if (answer === null) return this.#chooseAny(index)
+    const groups = answer.groups.candidates(answer)
+    const count = groups?.reduce((sum, group) => sum + group.length, 0) ?? Infinity
+    const token =
+      groups === null || count > mostLifted
+        ? await this.#chooseText(index, answer)
+        : await this.#chooseAmong(index, groups.flat(), answer)
+    return token ?? this.#chooseByGrammar(index, answer)
   }
 
   #chooseAny(index: number): Promise<Token> {
@@ -80,40 +70,32 @@ export class ChoiceSampler {
     return answer.isNext(other) ? this.#accept(other, answer) : null
   }
 
+  /** Tokens whose beginning is allowed; `null` if those that were chosen are not. */
   async #chooseAmong(
     index: number,
     tokens: readonly Token[],
     answer: GrammarAnswer,
-    grammar: NativeGrammar,
-  ): Promise<Token> {
+  ): Promise<Token | null> {
     let candidates = tokens
-    for (let tries = 0; tries <= mostTries; tries++) {
-      if (tries === mostTries) {
-        if (candidates.length > mostLifted) break
-        candidates = candidates.filter((one) => answer.isNext(one))
-      }
-      if (candidates.length === 0) break
+    for (let tries = 0; tries < mostTries && candidates.length > 0; tries++) {
       this.#apply(this.#toConfig(candidates))
       const token = await this.#context.choose(index, this.#sampler)
       if (answer.isNext(token)) return this.#accept(token, answer)
       candidates = candidates.filter((one) => one !== token)
     }
-    return this.#chooseByGrammar(index, answer, grammar)
+    return null
   }
 
-  /** Applies the grammar to all tokens; the sampler tells it which one it chose. */
-  async #chooseByGrammar(
-    index: number,
-    answer: GrammarAnswer,
-    { groups, state: native }: NativeGrammar,
-  ): Promise<Token> {
-    const config = this.#toConfig([], groups.broken(answer))
-    this.#apply({ ...config, grammarEvaluationState: native })
-    const token = await this.#context.choose(index, this.#sampler).catch((error: unknown) => {
-      throw new GrammarDeadEnd(error)
-    })
-    if (!this.#choice.isEnd(token)) answer.follow(token)
-    return token
+  /** Applies the grammar to all tokens. */
+  async #chooseByGrammar(index: number, answer: GrammarAnswer): Promise<Token> {
+    const { tokens, banned } = answer.groups.allowed(answer)
+    if (tokens.length === 0) throw new GrammarDeadEnd()
+    const isFew = tokens.length <= mostLifted
+    this.#apply(isFew ? this.#toConfig(tokens) : this.#toConfig([], banned))
+    const token = await this.#context.choose(index, this.#sampler)
+    // A bias of the client may ban all that the grammar allows.
+    if (!answer.isNext(token)) throw new GrammarDeadEnd()
+    return this.#accept(token, answer)
   }
 
   #accept(token: Token, answer: GrammarAnswer): Token {

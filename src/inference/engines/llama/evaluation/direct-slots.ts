@@ -1,18 +1,16 @@
 /** Slots that evaluate with the native context: one pass for all that are stepped together. */
 
 import type { Slot, Token, TokenChoice, TokenStream } from '../runtime.ts'
-import { ChoiceSampler, type NativeGrammar } from './choice-sampler.ts'
-import type { TokenGroups } from './grammar-filter.ts'
+import { ChoiceSampler } from './choice-sampler.ts'
+import type { GrammarAnswer } from './grammar-filter.ts'
 import type { NativeContext, PassPart } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
 export interface DirectSlotOptions {
   readonly context: NativeContext
   readonly count: number
-  /** The native state of a grammar, for one answer; `undefined` without a grammar. */
-  readonly openGrammar: (choice: TokenChoice) => Omit<NativeGrammar, 'groups'> | undefined
-  /** Created when the first grammar needs it. */
-  readonly groups: () => TokenGroups
+  /** For one answer; `null` without a grammar. */
+  readonly openGrammar: (choice: TokenChoice) => GrammarAnswer | null
 }
 
 export function createDirectSlots(options: DirectSlotOptions): Slot[] {
@@ -115,10 +113,8 @@ class DirectSlot implements Slot {
   }
 
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream {
-    const { context, openGrammar, groups } = this.#options
-    const opened = openGrammar(choice)
-    const grammar = opened === undefined ? null : { ...opened, groups: groups() }
-    const sampler = new ChoiceSampler(context, choice, grammar)
+    const { context, openGrammar } = this.#options
+    const sampler = new ChoiceSampler(context, choice, openGrammar(choice))
     let next = tokens
     return {
       next: async () => {

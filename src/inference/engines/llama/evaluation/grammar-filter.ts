@@ -1,19 +1,16 @@
 /**
- * Chooses tokens that a grammar allows without applying it to the whole vocabulary, which takes
- * longer than a small model takes for a token. Tokens are grouped by their first byte, those that
- * begin with a space by the next one; a group is looked at only if the grammar allows its byte.
+ * Which tokens a grammar allows, without trying the whole vocabulary, which takes longer than a
+ * small model takes for a token. Tokens are grouped by their first byte, those that begin with a
+ * space by the next one; a group is looked at only if the grammar allows its byte. Pure.
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
 import type { NextCharacters } from '../grammar/next-characters.ts'
 
-/** The state of a grammar within one answer. */
-export interface GrammarState {
-  isNext(token: Token): boolean
-  accept(token: Token): void
-}
-
 const space = 0x20
+const replacement = '\uFFFD'
+
+type TokenFacts = Pick<Vocabulary, 'size' | 'bytesOf' | 'nameOf' | 'isEnd' | 'isTextless'>
 
 /** The tokens of a vocabulary by their first byte, and after a space by the next one. */
 export class TokenGroups {
@@ -21,35 +18,26 @@ export class TokenGroups {
   readonly #spaced = new Map<number, Token[]>()
   readonly #spaces: Token[] = []
   readonly #ends: readonly Token[]
-  readonly #size: number
-  readonly #bytesOf: Vocabulary['bytesOf']
-  /** By token, 1 where all of its bytes are characters by themselves. */
-  readonly #isAscii: Uint8Array
-  /** Tokens that are no UTF-8 where no character is incomplete; `null` before they are needed. */
-  #brokenFirst: readonly Token[] | null = null
+  readonly #texts: TokenTexts
 
-  constructor({ size, bytesOf, isEnd }: Pick<Vocabulary, 'size' | 'bytesOf' | 'isEnd'>) {
+  constructor(facts: TokenFacts) {
+    this.#texts = new TokenTexts(facts)
     const ends: Token[] = []
-    this.#size = size
-    this.#bytesOf = bytesOf
-    this.#isAscii = new Uint8Array(size)
-    for (let token = 0; token < size; token++) {
-      const bytes = bytesOf(token) ?? []
-      this.#isAscii[token] = Number(isAscii(bytes))
-      if (isEnd(token)) ends.push(token)
-      else this.#add(token, bytes)
+    for (let token = 0; token < facts.size; token++) {
+      if (facts.isEnd(token)) ends.push(token)
+      else this.#add(token, this.#texts.bytesOf(token))
     }
     this.#ends = ends
   }
 
-  /** An answer that begins; `next` is `null` for a grammar that cannot be followed. */
-  begin(state: GrammarState, next: NextCharacters | null): GrammarAnswer {
-    return new GrammarAnswer(state, next, this.#bytesOf, this.#isAscii)
+  /** An answer that begins. */
+  begin(next: NextCharacters): GrammarAnswer {
+    return new GrammarAnswer(next, this, this.#texts)
   }
 
-  /** All tokens that may be next are in these groups; `null` if that is not known. */
+  /** All tokens that may be next are in these groups; `null` if all of the vocabulary may be. */
   candidates({ next, pending }: GrammarAnswer): readonly (readonly Token[])[] | null {
-    if (next === null || this.#byFirst.size === 0) return null
+    if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#ends] : []
     for (const [byte, group] of this.#byFirst) {
       const isAllowed =
@@ -63,14 +51,14 @@ export class TokenGroups {
     return groups
   }
 
-  /** Tokens that cannot follow because the bytes would be no UTF-8. */
-  broken(answer: GrammarAnswer): readonly Token[] {
-    const isFirst = answer.pending.length === 0
-    if (isFirst && this.#brokenFirst !== null) return this.#brokenFirst
-    const broken: Token[] = []
-    for (let token = 0; token < this.#size; token++) if (!answer.isText(token)) broken.push(token)
-    if (isFirst) this.#brokenFirst = broken
-    return broken
+  /** The tokens that may be next, and all others. */
+  allowed(answer: GrammarAnswer): { readonly tokens: Token[]; readonly banned: Token[] } {
+    const isAllowed = new Uint8Array(this.#texts.size)
+    const tried = this.candidates(answer)?.flat() ?? [...isAllowed.keys()]
+    for (const token of tried) if (answer.isNext(token)) isAllowed[token] = 1
+    const [tokens, banned]: [Token[], Token[]] = [[], []]
+    for (const [token, is] of isAllowed.entries()) (is === 1 ? tokens : banned).push(token)
+    return { tokens, banned }
   }
 
   #add(token: Token, [first, second]: readonly number[]): void {
@@ -87,28 +75,70 @@ function addTo(groups: Map<number, Token[]>, byte: number, token: Token): void {
   else group.push(token)
 }
 
-/** What a grammar allows after a part of an answer. All bytes together have to be UTF-8. */
-export class GrammarAnswer {
-  readonly #state: GrammarState
-  readonly #bytesOf: Vocabulary['bytesOf']
-  readonly #isAscii: Uint8Array
-  #next: NextCharacters | null
-  #pending: readonly number[] = []
+/** What the tokens of a vocabulary stand for. */
+class TokenTexts {
+  readonly size: number
+  readonly #facts: TokenFacts
+  readonly #bytes: (readonly number[] | undefined)[] = []
+  /** By token, 1 where all of its bytes are characters by themselves, 2 where they are not. */
+  readonly #kinds: Uint8Array
 
-  constructor(
-    state: GrammarState,
-    next: NextCharacters | null,
-    bytesOf: Vocabulary['bytesOf'],
-    ascii: Uint8Array,
-  ) {
-    this.#state = state
-    this.#next = next
-    this.#bytesOf = bytesOf
-    this.#isAscii = ascii
+  constructor(facts: TokenFacts) {
+    this.#facts = facts
+    this.size = facts.size
+    this.#kinds = new Uint8Array(facts.size)
   }
 
-  /** `null` where that is not known. */
-  get next(): NextCharacters | null {
+  isEnd(token: Token): boolean {
+    return this.#facts.isEnd(token)
+  }
+
+  isTextless(token: Token): boolean {
+    return this.#facts.isTextless(token)
+  }
+
+  /** None for tokens that no text has; llama.cpp does not allow that of the byte 0 either. */
+  bytesOf(token: Token): readonly number[] {
+    const known = this.#bytes[token]
+    if (known !== undefined) return known
+    const bytes = this.#facts.isTextless(token) ? [] : this.#spelled(token)
+    this.#bytes[token] = bytes[0] === 0 ? [] : bytes
+    return this.#bytes[token]
+  }
+
+  isAscii(token: Token): boolean {
+    this.#kinds[token] ||= this.bytesOf(token).every((byte) => byte < 0x80) ? 1 : 2
+    return this.#kinds[token] === 1
+  }
+
+  #spelled(token: Token): readonly number[] {
+    const bytes = this.#facts.bytesOf(token)
+    if (bytes !== null) return bytes
+    const name = this.#facts.nameOf(token)
+    return name.includes(replacement) ? [] : [...Buffer.from(name)]
+  }
+}
+
+/** Where an answer stands after one more token. */
+interface Followed {
+  readonly next: NextCharacters
+  readonly pending: readonly number[]
+}
+
+/** What a grammar allows after a part of an answer. All bytes together have to be UTF-8. */
+export class GrammarAnswer {
+  readonly groups: TokenGroups
+  readonly #texts: TokenTexts
+  #next: NextCharacters
+  #pending: readonly number[] = []
+
+  constructor(next: NextCharacters, groups: TokenGroups, texts: TokenTexts) {
+    this.#next = next
+    this.groups = groups
+    this.#texts = texts
+  }
+
+  get next(): NextCharacters {
     return this.#next
   }
 
@@ -118,36 +148,64 @@ export class GrammarAnswer {
   }
 
   isNext(token: Token): boolean {
-    return this.isText(token) && this.#state.isNext(token)
+    return this.#follow(token) !== null
   }
 
-  /** Whether its bytes are UTF-8 together with those before; the grammar may refuse it. */
-  isText(token: Token): boolean {
-    if (this.#isAscii[token] === 1) return this.#pending.length === 0
-    return this.#read(token) !== null
-  }
-
+  /** One that may be next. */
   accept(token: Token): void {
-    this.#state.accept(token)
-    this.follow(token)
+    const followed = this.#follow(token)
+    if (followed === null) throw new Error('the grammar does not allow the token')
+    this.#next = followed.next.renewed()
+    this.#pending = followed.pending
   }
 
-  /** As `accept`, of a token that a native sampler has accepted already. */
-  follow(token: Token): void {
-    const read = this.#read(token)
-    this.#pending = read?.pending ?? []
-    for (const character of read?.text ?? '') {
-      this.#next = this.#next?.after(character.codePointAt(0) ?? 0) ?? null
+  #follow(token: Token): Followed | null {
+    const [next, pending] = [this.#next, this.#pending]
+    if (this.#texts.isEnd(token)) {
+      return next.isComplete && pending.length === 0 ? { next, pending } : null
     }
-    if (this.#bytesOf(token) === null) this.#next = null
+    const named = pending.length === 0 ? next.afterToken(token) : null
+    const spelled = this.#spell(token)
+    if (named === null || (spelled !== null && spelled.pending.length > 0)) return spelled
+    if (spelled !== null) return { next: named.or(spelled.next), pending: none }
+    return this.#texts.isTextless(token) || this.#isWhole(token)
+      ? { next: named, pending: none }
+      : null
   }
 
-  #read(token: Token): ReadBytes | null {
-    return readBytes([...this.#pending, ...(this.#bytesOf(token) ?? [])])
+  /** After the characters of a token. */
+  #spell(token: Token): Followed | null {
+    const bytes = this.#texts.bytesOf(token)
+    if (bytes.length === 0) return null
+    if (this.#pending.length === 0 && this.#texts.isAscii(token)) {
+      const next = afterAll(this.#next, bytes)
+      return next === null ? null : { next, pending: none }
+    }
+    const read = readBytes([...this.#pending, ...bytes])
+    if (read === null) return null
+    const codes = Array.from(read.text, (character) => character.codePointAt(0) ?? 0)
+    const next = afterAll(this.#next, codes)
+    if (next === null) return null
+    const { pending } = read
+    return pending.length === 0 || next.allowsBeginning(pending) ? { next, pending } : null
+  }
+
+  /** Whether its bytes are characters by themselves. */
+  #isWhole(token: Token): boolean {
+    return readBytes(this.#texts.bytesOf(token))?.pending.length === 0
   }
 }
 
-const isAscii = (bytes: readonly number[]): boolean => bytes.every((byte) => byte < 0x80)
+const none: readonly number[] = []
+
+function afterAll(first: NextCharacters, codes: readonly number[]): NextCharacters | null {
+  let next: NextCharacters | null = first
+  for (const code of codes) {
+    next = next.after(code)
+    if (next === null) return null
+  }
+  return next
+}
 
 interface ReadBytes {
   readonly text: string

@@ -7,7 +7,6 @@
 import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import type { Token } from '../runtime.ts'
-import type { GrammarState } from './grammar-filter.ts'
 import { type NativeSampler, SamplerPool } from './sampler-pool.ts'
 
 type Library = typeof LlamaLibrary
@@ -53,15 +52,12 @@ export interface PassPart {
 
 export class NativeContext {
   readonly #addon: AddonContext
-  readonly #bindings: Bindings
   readonly #samplers: SamplerPool
   /** Settles after the first read of a pass; `null` before it begins. */
   #isRead: Promise<unknown> | null = null
 
-  private constructor(addon: AddonContext, bindings: Bindings, model: unknown) {
+  private constructor(addon: AddonContext, { AddonSampler }: Bindings, model: unknown) {
     this.#addon = addon
-    this.#bindings = bindings
-    const { AddonSampler } = bindings
     this.#samplers = new SamplerPool(() => new AddonSampler(model))
   }
 
@@ -88,14 +84,6 @@ export class NativeContext {
 
   releaseSampler(sampler: NativeSampler): void {
     this.#samplers.release(sampler)
-  }
-
-  grammarState(native: unknown): GrammarState {
-    const { AddonSampler } = this.#bindings
-    return {
-      isNext: (token) => AddonSampler.canBeNextTokenForGrammarEvaluationState(native, token),
-      accept: (token) => AddonSampler.acceptGrammarEvaluationStateToken(native, token),
-    }
   }
 
   /** Evaluates all parts together; tells the indexes of the logits that are to be sampled. */
@@ -156,15 +144,5 @@ interface HiddenModel {
 interface Bindings {
   readonly AddonSampler: {
     new (model: unknown): NativeSampler
-    canBeNextTokenForGrammarEvaluationState(state: unknown, token: Token): boolean
-    acceptGrammarEvaluationStateToken(state: unknown, token: Token): void
   }
-}
-
-/** The native state of a grammar. */
-export const nativeGrammarState = (
-  state: InstanceType<Library['LlamaGrammarEvaluationState']>,
-): unknown => {
-  const { _state: native } = state as unknown as { readonly _state: unknown }
-  return native
 }

@@ -20,7 +20,6 @@ export interface SamplerConfig {
   readonly repeatPenaltyTokens?: Uint32Array
   readonly tokenBiasKeys?: Uint32Array
   readonly tokenBiasValues?: Float32Array
-  readonly grammarEvaluationState?: unknown
 }
 
 /** More are not kept. */

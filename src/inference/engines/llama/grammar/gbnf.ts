@@ -5,8 +5,9 @@ export type CharacterRange = readonly [number, number]
 
 /** What stands at one place of a rule; a token is compared as a whole, not by its characters. */
 export type GrammarElement =
+  /** The ranges are in order, and have gaps between them. Equal lists are the same object. */
   | { readonly kind: 'characters'; readonly ranges: readonly CharacterRange[] }
-  | { readonly kind: 'token' }
+  | { readonly kind: 'token'; readonly token: number; readonly isNegated: boolean }
   | { readonly kind: 'rule'; readonly rule: number }
 
 export type Alternatives = readonly (readonly GrammarElement[])[]
@@ -24,8 +25,8 @@ export interface Grammar {
 const maxDepth = 500
 /** Beyond it, llama.cpp refuses. */
 const maxRepeats = 2000
-/** Repetitions are written out. */
-const maxElements = 300_000
+/** Repetitions are written out. More would take longer than other requests should wait. */
+const maxElements = 120_000
 const lastCharacter = 0x10ffff
 
 /** Throws an `Error` that tells what is wrong, and where. */
@@ -47,6 +48,7 @@ class GrammarParser {
   readonly #text: string
   readonly #rules: (Alternatives | null)[] = []
   readonly #names = new Map<string, number>()
+  readonly #classes = new Map<string, GrammarElement>()
   #at = 0
   #elements = 0
 
@@ -105,6 +107,7 @@ class GrammarParser {
   }
 
   #sequence(depth: number): readonly GrammarElement[] {
+    this.#spend(1)
     const sequence: GrammarElement[] = []
     const space = depth === 0 ? blanks : blanksAndLines
     let last: readonly GrammarElement[] = []
@@ -134,10 +137,12 @@ class GrammarParser {
   #item(depth: number): readonly GrammarElement[] | null {
     if (this.#skip('"')) return this.#literal()
     if (this.#skip('[')) return this.#class()
-    if (this.#skip('.')) return [{ kind: 'characters', ranges: [[0, lastCharacter]] }]
+    if (this.#skip('.')) return [this.#characters([[0, lastCharacter]])]
     if (this.#next === '<' || this.#next === '!') {
-      if (this.#match(tokenForm) === null) throw this.#unexpected('a token such as `<[5]>`')
-      return [{ kind: 'token' }]
+      const form = this.#match(tokenForm)
+      if (form === null) throw this.#unexpected('a token such as `<[5]>`')
+      const token = Number.parseInt(form.replace(/^!?<\[/, ''), 10)
+      return [{ kind: 'token', token, isNegated: form.startsWith('!') }]
     }
     if (this.#skip('(')) {
       const start = this.#at - 1
@@ -158,7 +163,7 @@ class GrammarParser {
     while (!this.#skip('"')) {
       this.#expectMore('literal', start)
       const code = this.#character()
-      elements.push({ kind: 'characters', ranges: [[code, code]] })
+      elements.push(this.#characters([[code, code]]))
     }
     return elements
   }
@@ -178,7 +183,17 @@ class GrammarParser {
       ranges.push([from, to])
     }
     if (ranges.length === 0) return []
-    return [{ kind: 'characters', ranges: isNegated ? complementOf(ranges) : ranges }]
+    const others = complementOf(ranges)
+    return [this.#characters(isNegated ? others : complementOf(others))]
+  }
+
+  #characters(ranges: readonly CharacterRange[]): GrammarElement {
+    const key = ranges.join()
+    const known = this.#classes.get(key)
+    if (known !== undefined) return known
+    const element: GrammarElement = { kind: 'characters', ranges }
+    this.#classes.set(key, element)
+    return element
   }
 
   #character(): number {

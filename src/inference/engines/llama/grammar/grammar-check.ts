@@ -20,19 +20,27 @@ const maxSteps = 1_000_000
 /** llama.cpp looks for left recursion by following all ways. */
 const maxLeftWays = 1_000_000
 
+/** Rules that can be first in others. */
+const maxEdges = 200_000
+
 /** Grammars that are remembered: clients send the same ones again. */
 const maxKnown = 64
 const maxKnownLength = 16_384
 
 /** Remembers the last grammars without fault. */
-export class GrammarChecker {
+export class KnownGrammars {
+  readonly #read: (text: string) => Grammar
   readonly #known = new Map<string, Grammar>()
 
+  constructor(read: (text: string) => Grammar) {
+    this.#read = read
+  }
+
   /** Throws an `Error` that tells what is wrong. */
-  check(text: string): Grammar {
+  read(text: string): Grammar {
     const known = this.#known.get(text)
     if (known !== undefined) return known
-    const grammar = checkGrammar(text)
+    const grammar = this.#read(text)
     if (text.length > maxKnownLength) return grammar
     const [oldest] = this.#known.keys()
     if (this.#known.size >= maxKnown && oldest !== undefined) this.#known.delete(oldest)
@@ -41,13 +49,18 @@ export class GrammarChecker {
   }
 }
 
-/** Throws an `Error` that tells what is wrong. */
-export function checkGrammar(text: string): Grammar {
+/** For grammars that are followed here. Throws an `Error` that tells what is wrong. */
+export function readGrammar(text: string): Grammar {
   const grammar = parseGrammar(text)
-  const { rules } = grammar
-  checkRecursion(rules)
-  const walker = new GrammarWalker(rules)
-  for (const rule of rules.keys()) walker.follow(rule)
+  checkRecursion(grammar.rules)
+  return grammar
+}
+
+/** For grammars that llama.cpp follows. Throws an `Error` that tells what is wrong. */
+export function checkGrammar(text: string): Grammar {
+  const grammar = readGrammar(text)
+  const walker = new GrammarWalker(grammar.rules)
+  for (const rule of grammar.rules.keys()) walker.follow(rule)
   return grammar
 }
 
@@ -65,9 +78,13 @@ interface LeftEdge {
  */
 function checkRecursion(rules: GrammarRules): void {
   const empty = emptyRules(rules)
-  const edges = rules.map((alternatives) =>
-    alternatives.flatMap((sequence) => leftEdges(sequence, empty)),
-  )
+  let left = maxEdges
+  const edges = rules.map((alternatives) => {
+    const ofRule = alternatives.flatMap((sequence) => leftEdges(sequence, empty))
+    left -= ofRule.length
+    if (left < 0) throw tooManyWays()
+    return ofRule
+  })
   const ways = new Float64Array(rules.length)
   const ofComponent = components(edges.map((some) => some.map(({ rule }) => rule)))
   for (const component of ofComponent) {
@@ -97,24 +114,26 @@ function leftEdges(sequence: readonly GrammarElement[], empty: ReadonlySet<numbe
 /** Rules that fit no text at all as well. */
 function emptyRules(rules: GrammarRules): ReadonlySet<number> {
   const empty = new Set<number>()
-  const users = new Map<number, number[]>()
-  const isEmpty = (rule: number): boolean =>
-    (rules[rule] ?? []).some((sequence) =>
-      sequence.every((element) => element.kind === 'rule' && empty.has(element.rule)),
-    )
+  /** By rule: the sequences of only rules that it stands in, once for each time. */
+  const users = new Map<number, { readonly rule: number; notEmpty: number }[]>()
+  const waiting: number[] = []
   for (const [rule, alternatives] of rules.entries()) {
-    for (const element of alternatives.flat()) {
-      if (element.kind !== 'rule') continue
-      const known = users.get(element.rule)
-      if (known === undefined) users.set(element.rule, [rule])
-      else if (known.at(-1) !== rule) known.push(rule)
+    for (const sequence of alternatives) {
+      if (sequence.length === 0) waiting.push(rule)
+      if (sequence.some(({ kind }) => kind !== 'rule')) continue
+      const user = { rule, notEmpty: sequence.length }
+      for (const element of sequence) {
+        if (element.kind !== 'rule') continue
+        const known = users.get(element.rule)
+        if (known === undefined) users.set(element.rule, [user])
+        else known.push(user)
+      }
     }
   }
-  const waiting = [...rules.keys()]
   for (let rule = waiting.pop(); rule !== undefined; rule = waiting.pop()) {
-    if (empty.has(rule) || !isEmpty(rule)) continue
+    if (empty.has(rule)) continue
     empty.add(rule)
-    waiting.push(...(users.get(rule) ?? []))
+    for (const user of users.get(rule) ?? []) if (--user.notEmpty === 0) waiting.push(user.rule)
   }
   return empty
 }

@@ -2,12 +2,21 @@
 
 import type { CharacterRange, GrammarElement, GrammarRules } from './gbnf.ts'
 
-/** A place in a rule, and where reading goes on after the rule. Equal ones are the same object. */
-export interface Stack {
+/** A place in a rule. */
+interface RulePosition {
   readonly sequence: readonly GrammarElement[]
   readonly at: number
+  readonly id: number
+  /** `null` at the end of the sequence, `undefined` before it was asked for. */
+  next: RulePosition | null | undefined
+}
+
+/** A place in a rule, and where reading goes on after the rule. Equal ones are the same object. */
+export interface Stack {
+  readonly id: number
+  readonly place: RulePosition
   readonly below: Stack | null
-  readonly above: Map<readonly GrammarElement[], Map<number, Stack>>
+  reached: Reached | null
 }
 
 /** What can be reached without another character. */
@@ -18,16 +27,27 @@ export interface Reached {
   readonly isEnd: boolean
 }
 
+/** More than a grammar has places. */
+const keysOfStack = 2 ** 21
+
 export class GrammarStacks {
   readonly #rules: GrammarRules
   /** Called with the number of steps that were taken; may throw. */
   readonly #spend: (steps: number) => void
-  readonly #bottom: Stack['above'] = new Map()
-  readonly #reached = new Map<Stack, Reached>()
+  /** The first of each sequence. */
+  readonly #places = new Map<readonly GrammarElement[], RulePosition>()
+  readonly #stacks = new Map<number, Stack>()
+  #placeCount = 0
+  #size = 0
 
   constructor(rules: GrammarRules, spend: (steps: number) => void) {
     this.#rules = rules
     this.#spend = spend
+  }
+
+  /** How much it remembers. */
+  get size(): number {
+    return this.#size
   }
 
   /** At the beginning of a text of one rule. */
@@ -36,50 +56,94 @@ export class GrammarStacks {
   }
 
   /** The place after this one; `null` at the end of all. */
-  next({ sequence, at, below }: Stack): Stack | null {
-    return at + 1 < sequence.length ? this.#stack(sequence, at + 1, below) : below
+  next({ place, below }: Stack): Stack | null {
+    const next = this.#after(place)
+    return next === null ? below : this.#stack(next, below)
   }
 
   /** After all rules that a text may enter or leave there. */
   reach(stack: Stack | null): Reached {
     if (stack === null) return atEnd
-    const known = this.#reached.get(stack)
-    if (known !== undefined) return known
+    if (stack.reached !== null) return stack.reached
     const [stacks, seen] = [new Set<Stack>(), new Set<Stack | null>()]
     const waiting: (Stack | null)[] = [stack]
     for (let top = waiting.pop(); top !== undefined; top = waiting.pop()) {
       if (seen.has(top)) continue
       seen.add(top)
       this.#spend(1)
-      const element = top?.sequence[top.at]
-      if (top === null || element === undefined) continue
-      if (element.kind !== 'rule') stacks.add(top)
+      if (top === null) continue
+      const element = elementOf(top)
+      if (element?.kind !== 'rule') stacks.add(top)
       else for (const one of this.#enter(element.rule, this.next(top))) waiting.push(one)
     }
     const reached = { stacks: [...stacks], isEnd: seen.has(null) }
-    this.#reached.set(stack, reached)
+    this.#size += stacks.size
+    stack.reached = reached
     return reached
+  }
+
+  /** The same stacks as others have, of which nothing else is remembered here. */
+  adopt(stacks: readonly Stack[]): readonly Stack[] {
+    const adopted = new Map<Stack | null, Stack>()
+    return stacks.map((stack) => {
+      const chain: Stack[] = []
+      let one: Stack | null = stack
+      for (; one !== null && !adopted.has(one); one = one.below) chain.push(one)
+      let below = adopted.get(one) ?? null
+      for (const part of chain.toReversed()) {
+        this.#spend(1)
+        below = this.#stack(this.#place(part.place.sequence, part.place.at), below)
+        adopted.set(part, below)
+      }
+      return below ?? stack
+    })
   }
 
   #enter(rule: number, after: Stack | null): readonly (Stack | null)[] {
     const sequences = this.#rules[rule] ?? []
-    return sequences.map((one) => (one.length > 0 ? this.#stack(one, 0, after) : after))
+    // Each is a step, also one that was seen before.
+    this.#spend(sequences.length)
+    return sequences.map((one) =>
+      one.length > 0 ? this.#stack(this.#place(one, 0), after) : after,
+    )
   }
 
-  #stack(sequence: readonly GrammarElement[], at: number, below: Stack | null): Stack {
-    const all = below === null ? this.#bottom : below.above
-    const ofSequence = all.get(sequence) ?? new Map<number, Stack>()
-    all.set(sequence, ofSequence)
-    const stack = ofSequence.get(at) ?? { sequence, at, below, above: new Map() }
-    ofSequence.set(at, stack)
+  #place(sequence: readonly GrammarElement[], at: number): RulePosition {
+    let place = this.#places.get(sequence) ?? this.#createPosition(sequence, 0)
+    this.#places.set(sequence, place)
+    while (place.at < at) place = this.#after(place) ?? place
+    return place
+  }
+
+  #after(place: RulePosition): RulePosition | null {
+    const { sequence, at } = place
+    place.next ??= at + 1 < sequence.length ? this.#createPosition(sequence, at + 1) : null
+    return place.next
+  }
+
+  #createPosition(sequence: readonly GrammarElement[], at: number): RulePosition {
+    return { sequence, at, id: this.#placeCount++, next: undefined }
+  }
+
+  #stack(place: RulePosition, below: Stack | null): Stack {
+    const key = (below === null ? 0 : below.id) * keysOfStack + place.id
+    const known = this.#stacks.get(key)
+    if (known !== undefined) return known
+    const stack = { id: this.#stacks.size + 1, place, below, reached: null }
+    this.#stacks.set(key, stack)
+    this.#size++
     return stack
   }
 }
 
 const atEnd: Reached = { stacks: [], isEnd: true }
 
+export const elementOf = ({ place }: Stack): GrammarElement | undefined => place.sequence[place.at]
+
 /** Of the characters at which it stands. */
-export function rangesOf({ sequence, at }: Stack): readonly CharacterRange[] {
-  const element = sequence[at]
-  return element?.kind === 'characters' ? element.ranges : []
+export function rangesOf(stack: Stack): readonly CharacterRange[] {
+  const element = elementOf(stack)
+  return element?.kind === 'characters' ? element.ranges : noRanges
 }
+
+const noRanges: readonly CharacterRange[] = []

@@ -220,10 +220,8 @@ class GrammarWriter implements SchemaReader {
     const write = (name: string): string =>
       member(name, this.#part(`/properties/${name}`, valueOf(schema, name), depth))
     const named = namesOf(schema)
-    const always = [
-      ...named.filter((name) => required.has(name)),
-      ...[...required].filter((name) => !named.includes(name)),
-    ].map(write)
+    const inOrder = named.filter((name) => required.has(name))
+    const always = [...new Set([...inOrder, ...required])].map(write)
     const sometimes = named.filter(
       (name) => !required.has(name) && memberOf(schema, name) !== false,
     )

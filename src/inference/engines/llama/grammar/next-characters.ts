@@ -1,103 +1,221 @@
 /**
- * Which characters a grammar allows next. llama.cpp tells only whether one token is allowed, and
- * asking for every first character takes as long as a small model takes for a token. Pure.
+ * Which characters a grammar allows next. llama.cpp compares each way to read an answer with all
+ * others and does not stop, so the rules are followed here: equal ways are one, what was computed
+ * is used again, and what it may cost is limited. Pure.
  */
 
-import type { CharacterRange, Grammar } from './gbnf.ts'
-import { GrammarStacks, rangesOf, type Reached, type Stack } from './grammar-stacks.ts'
+import type { CharacterRange, Grammar, GrammarElement } from './gbnf.ts'
+import { elementOf, GrammarStacks, rangesOf, type Reached, type Stack } from './grammar-stacks.ts'
 
-/** Answers that can be read in more ways are not followed. */
-const mostSteps = 10_000
+/** Steps at once: some hundredths of a second. */
+const mostSteps = 80_000
+/** What each token adds to the steps that are left. */
+const stepsOfToken = 20_000
+/** Stacks, and places of stacks in lists, before all but those that are needed are forgotten. */
+const mostKept = 100_000
+/** Those that are needed. */
+const mostNeeded = 25_000
 
-class TooManyWaysError extends Error {}
-
-/** The rules of a grammar, and what one character of an answer may cost. */
-class FollowedGrammar {
-  readonly stacks: GrammarStacks
-  #steps = 0
-
-  constructor({ rules }: Grammar) {
-    this.stacks = new GrammarStacks(rules, (steps) => {
-      this.#steps += steps
-      if (this.#steps > mostSteps) throw new TooManyWaysError()
-    })
-  }
-
-  reach(starts: readonly (Stack | null)[]): Reached {
-    this.#steps = 0
-    const reached = starts.map((stack) => this.stacks.reach(stack))
-    const stacks = new Set(reached.flatMap((one) => one.stacks))
-    return { stacks: [...stacks], isEnd: reached.some(({ isEnd }) => isEnd) }
+/** The answer can be read in so many ways that following it would delay other requests. */
+export class TooManyWaysError extends Error {
+  constructor() {
+    super('the grammar has too many ways to read the same text: make its choices distinct')
   }
 }
 
-/** After a part of an answer. Does not change. */
+/** What one answer has in common. */
+class FollowedGrammar {
+  readonly #grammar: Grammar
+  readonly stacks: GrammarStacks
+  readonly #states = new Map<string, NextCharacters>()
+  #stepsLeft: number
+  #size = 0
+
+  constructor(grammar: Grammar, steps: number) {
+    this.#grammar = grammar
+    this.#stepsLeft = steps
+    this.stacks = new GrammarStacks(grammar.rules, (count) => this.spend(count))
+  }
+
+  spend(steps: number): void {
+    this.#stepsLeft -= steps
+    if (this.#stepsLeft < 0) throw new TooManyWaysError()
+  }
+
+  keep(size: number): void {
+    this.#size += size
+  }
+
+  /** Equal ones are the same object. */
+  reach(starts: Iterable<Stack | null>): NextCharacters {
+    const stacks = new Set<Stack>()
+    let isEnd = false
+    for (const start of new Set(starts)) {
+      const reached = this.stacks.reach(start)
+      this.spend(1 + reached.stacks.length)
+      for (const stack of reached.stacks) stacks.add(stack)
+      isEnd ||= reached.isEnd
+    }
+    return this.#state({ stacks: [...stacks], isEnd })
+  }
+
+  #state({ stacks, isEnd }: Reached): NextCharacters {
+    const ids = Float64Array.from(stacks, ({ id }) => id).toSorted()
+    const key = `${isEnd} ${ids.join()}`
+    const known = this.#states.get(key)
+    if (known !== undefined) return known
+    const state = new NextCharacters(this, { stacks, isEnd })
+    this.#states.set(key, state)
+    this.keep(1 + stacks.length)
+    return state
+  }
+
+  /** The same state, with steps for another token; forgets what is not needed if that is much. */
+  renew(state: NextCharacters, { stacks, isEnd }: Reached): NextCharacters {
+    this.#stepsLeft = Math.min(mostSteps, this.#stepsLeft + stepsOfToken)
+    if (this.#size + this.stacks.size < mostKept) return state
+    const next = new FollowedGrammar(this.#grammar, mostSteps)
+    const adopted = next.stacks.adopt(stacks)
+    if (next.stacks.size > mostNeeded) throw new TooManyWaysError()
+    next.#stepsLeft = this.#stepsLeft
+    return next.#state({ stacks: adopted, isEnd })
+  }
+}
+
+/** After a part of an answer. */
 export class NextCharacters {
   readonly #grammar: FollowedGrammar
   readonly #stacks: readonly Stack[]
+  readonly #after = new Map<number, NextCharacters | null>()
+  /** By the classes that a character is in. */
+  readonly #afterClasses = new Map<string, NextCharacters>()
+  #classes: readonly CharacterClass[] | null = null
+  #firstBytes: Uint8Array | null = null
   /** Whether the answer may end here. */
   readonly isComplete: boolean
+  /** Whether the grammar names a token here, whatever its characters are. */
+  readonly namesToken: boolean
 
-  private constructor(grammar: FollowedGrammar, { stacks, isEnd }: Reached) {
+  constructor(grammar: FollowedGrammar, { stacks, isEnd }: Reached) {
     this.#grammar = grammar
     this.#stacks = stacks
     this.isComplete = isEnd
+    this.namesToken = stacks.some((stack) => elementOf(stack)?.kind === 'token')
   }
 
-  /** At the beginning of an answer; `null` if the grammar cannot be followed by characters. */
-  static start(grammar: Grammar): NextCharacters | null {
-    const followed = new FollowedGrammar(grammar)
-    return NextCharacters.#reach(followed, followed.stacks.begin(grammar.root))
+  /** At the beginning of an answer. This and what follows from it may throw `TooManyWaysError`. */
+  static start(grammar: Grammar): NextCharacters {
+    const followed = new FollowedGrammar(grammar, mostSteps)
+    return followed.reach(followed.stacks.begin(grammar.root))
   }
 
-  /** After one more character; `null` if it is not allowed, or cannot be followed. */
+  /** After one more character; `null` if it is not allowed. */
   after(code: number): NextCharacters | null {
-    const { stacks } = this.#grammar
-    const read = this.#stacks.filter((stack) => hasAny(rangesOf(stack), code, code))
-    if (read.length === 0) return null
-    return NextCharacters.#reach(
-      this.#grammar,
-      read.map((stack) => stacks.next(stack)),
-    )
+    const known = this.#after.get(code)
+    if (known !== undefined) return known
+    const next = this.#find(code)
+    this.#after.set(code, next)
+    this.#grammar.keep(1)
+    return next
+  }
+
+  /** After a token that the grammar names; `null` if it names another, or none. */
+  afterToken(token: number): NextCharacters | null {
+    if (!this.namesToken) return null
+    return this.#reach(this.#stacks.filter((stack) => isNamed(elementOf(stack), token)))
+  }
+
+  /** After a text that can be read as both. */
+  or(other: NextCharacters): NextCharacters {
+    return this.#grammar.reach([
+      ...this.#stacks,
+      ...other.#stacks,
+      ...(this.isComplete || other.isComplete ? [null] : []),
+    ])
+  }
+
+  /** The same, when a token was chosen. */
+  renewed(): NextCharacters {
+    return this.#grammar.renew(this, { stacks: this.#stacks, isEnd: this.isComplete })
   }
 
   allowsFirstByte(byte: number): boolean {
-    return this.#stacks.some((stack) => firstBytesOf(rangesOf(stack))[byte] === true)
+    this.#firstBytes ??= this.#findFirstBytes()
+    return this.#firstBytes[byte] === 1
   }
 
   /** Whether a character may be next whose UTF-8 begins with these bytes. */
   allowsBeginning(bytes: readonly number[]): boolean {
     const range = rangeOfBytes(bytes)
-    return range !== null && this.#stacks.some((stack) => hasAny(rangesOf(stack), ...range))
+    this.#classes ??= this.#findClasses()
+    return range !== null && this.#classes.some(({ ranges }) => hasAny(ranges, ...range))
   }
 
-  static #reach(
-    grammar: FollowedGrammar,
-    starts: readonly (Stack | null)[],
-  ): NextCharacters | null {
-    try {
-      const reached = grammar.reach(starts)
-      return reached.stacks.some(isAtToken) ? null : new NextCharacters(grammar, reached)
-    } catch (error) {
-      if (error instanceof TooManyWaysError) return null
-      throw error
+  /** Most characters are in the same classes as others. */
+  #find(code: number): NextCharacters | null {
+    this.#classes ??= this.#findClasses()
+    this.#grammar.spend(this.#classes.length)
+    const found = this.#classes.filter(({ ranges }) => hasAny(ranges, code, code))
+    if (found.length === 0) return null
+    const key = found.map(({ at }) => at).join()
+    const known = this.#afterClasses.get(key)
+    if (known !== undefined) return known
+    const next = this.#reach(found.flatMap(({ stacks }) => stacks))
+    if (next !== null) this.#afterClasses.set(key, next)
+    return next
+  }
+
+  #reach(read: readonly Stack[]): NextCharacters | null {
+    const { stacks } = this.#grammar
+    this.#grammar.spend(read.length)
+    return read.length === 0 ? null : this.#grammar.reach(read.map((stack) => stacks.next(stack)))
+  }
+
+  #findClasses(): readonly CharacterClass[] {
+    const classes = Map.groupBy(this.#stacks, rangesOf)
+    return [...classes].map(([ranges, stacks], at) => ({ at, ranges, stacks }))
+  }
+
+  #findFirstBytes(): Uint8Array {
+    const allowed = new Uint8Array(256)
+    this.#classes ??= this.#findClasses()
+    for (const { ranges } of this.#classes) {
+      for (const byte of firstBytesOf(ranges)) allowed[byte] = 1
     }
+    return allowed
   }
 }
 
-/** A token that the grammar names is compared as a whole. */
-const isAtToken = ({ sequence, at }: Stack): boolean => sequence[at]?.kind === 'token'
+/** The stacks that stand at equal characters. */
+interface CharacterClass {
+  readonly at: number
+  readonly ranges: readonly CharacterRange[]
+  readonly stacks: readonly Stack[]
+}
 
-const hasAny = (ranges: readonly CharacterRange[], low: number, high: number): boolean =>
-  ranges.some(([from, to]) => from <= high && to >= low)
+const isNamed = (element: GrammarElement | undefined, token: number): boolean =>
+  element?.kind === 'token' && (element.token === token) !== element.isNegated
 
-/** By first byte in UTF-8, whether a character that begins with it is in the ranges. */
-const firstBytes = new WeakMap<readonly CharacterRange[], readonly boolean[]>()
+/** The ranges are in order, and have gaps between them. */
+function hasAny(ranges: readonly CharacterRange[], low: number, high: number): boolean {
+  let [from, to] = [0, ranges.length]
+  while (from < to) {
+    const middle = (from + to) >> 1
+    const range = ranges[middle]
+    if (range !== undefined && range[1] < low) from = middle + 1
+    else to = middle
+  }
+  const found = ranges[from]
+  return found !== undefined && found[0] <= high
+}
 
-function firstBytesOf(ranges: readonly CharacterRange[]): readonly boolean[] {
+/** The first bytes in UTF-8 of the characters in the ranges. */
+const firstBytes = new WeakMap<readonly CharacterRange[], readonly number[]>()
+
+function firstBytesOf(ranges: readonly CharacterRange[]): readonly number[] {
   const known = firstBytes.get(ranges)
   if (known !== undefined) return known
-  const found = Array.from({ length: 256 }, (_, byte) => {
+  const found = Array.from({ length: 256 }, (_, byte) => byte).filter((byte) => {
     const range = rangeOfBytes([byte])
     return range !== null && hasAny(ranges, ...range)
   })

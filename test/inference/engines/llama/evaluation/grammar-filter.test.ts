@@ -17,14 +17,13 @@ const idOf = (word: string): number => 256 + words.indexOf(word)
 const groups = new TokenGroups({
   size: spelled.length,
   bytesOf: (token) => spelled[token] ?? null,
+  nameOf: () => '',
   isEnd: (token) => token === end,
+  isTextless: () => false,
 })
 
-/** The native state allows everything: what is refused is refused by these files. */
-const anything = { isNext: () => true, accept: () => {} }
-
 function begin(grammar: string): GrammarAnswer {
-  return groups.begin(anything, startGrammar(grammar))
+  return groups.begin(startGrammar(grammar))
 }
 
 const candidatesOf = (answer: GrammarAnswer): Set<number> =>
@@ -80,26 +79,29 @@ describe('TokenGroups', () => {
     expect(answer.isNext(0xa0)).toBe(false)
     expect(answer.isNext(0x22)).toBe(false)
     expect(answer.isNext(0x9f)).toBe(true)
-    // As if a native sampler had applied the grammar.
-    answer.follow(0x9f)
+    answer.accept(0x9f)
     answer.accept(0xbf)
     expect(answer.isNext(0x22)).toBe(true)
   })
 
-  it('tokens that are no UTF-8 after what is there are known', () => {
+  it('tokens that are no UTF-8 after what is there are not among those allowed', () => {
     const answer = begin('root ::= .*')
     const later = Array.from({ length: 64 }, (_, at) => 0x80 + at)
     const never = [0xc0, 0xc1, ...Array.from({ length: 11 }, (_, at) => 0xf5 + at)]
-    expect(groups.broken(answer)).toEqual([...later, ...never])
+    expect(groups.allowed(answer).banned).toEqual([0, ...later, ...never])
     answer.accept(0xc3)
-    const inside = new Set(groups.broken(answer))
-    expect([...spelled.keys()].filter((token) => !inside.has(token))).toEqual(later)
+    expect(groups.allowed(answer).tokens).toEqual(later)
   })
 
-  it('candidates are not known after a character that the grammar does not allow', () => {
-    const answer = begin('root ::= "na"')
-    answer.follow(idOf('é'))
+  it('a token that the grammar names is allowed whatever its characters are', () => {
+    const answer = begin(`root ::= "x" <[${idOf('not')}]> !<[${idOf('na')}]> "n" | "xna"`)
+    answer.accept('x'.charCodeAt(0))
     expect(groups.candidates(answer)).toBeNull()
+    expect(groups.allowed(answer).tokens).toEqual(['n'.charCodeAt(0), idOf('not'), idOf('na')])
+    answer.accept(idOf('not'))
+    expect(answer.isNext(idOf('na'))).toBe(false)
+    answer.accept(idOf(' xy'))
+    expect(groups.allowed(answer).tokens).toEqual(['n'.charCodeAt(0)])
   })
 })
 

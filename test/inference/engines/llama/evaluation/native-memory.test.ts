@@ -34,7 +34,7 @@ async function loadWithContext(order: Partial<LoadOrder> = {}) {
   return { ...loaded, context }
 }
 
-it('an answer by a schema has one native state, without copies', async () => {
+it('an answer by a schema has no native state', async () => {
   const { slot, createGrammar, greedy, context } = await loadWithContext()
   const { _bindings: bindings } = context.model.llama as unknown as {
     readonly _bindings: { AddonGrammarEvaluationState: new (...given: unknown[]) => object }
@@ -46,15 +46,15 @@ it('an answer by a schema has one native state, without copies', async () => {
       created++
     }
   }
-  for (const answers of [1, 2, 3]) {
+  for (let answers = 0; answers < 3; answers++) {
     await slot.keep(0)
     const stream = slot.continue([1], { ...greedy, grammar: createGrammar(format) })
     let length = 0
     while (!greedy.isEnd((await stream.next()).token)) length++
     await stream.close()
     expect(length).toBeGreaterThan(5)
-    expect(created).toBe(answers)
   }
+  expect(created).toBe(0)
 })
 
 it("the threads of a model's process share one heap", async () => {

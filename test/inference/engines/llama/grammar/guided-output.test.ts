@@ -106,6 +106,11 @@ describe('llama engine: an output that must match', () => {
       'grammar',
     ],
     [{ kind: 'grammar', grammar: 'root ::= <[2]>', field: 'guided_grammar' }, 'guided_grammar'],
+    // The ways to read it double with each character: llama.cpp stopped the process.
+    [
+      { kind: 'grammar', grammar: 'root ::= [a-z] root "b" | [a-z] root "c"', field: 'grammar' },
+      'grammar',
+    ],
     [{ kind: 'regex', pattern: 'a[]', field: 'guided_regex' }, 'guided_regex'],
     [{ kind: 'regex', pattern: '(?=a)', field: 'guided_regex' }, 'guided_regex'],
     [{ kind: 'json_schema', schema: { not: {} }, field: 'guided_json' }, 'guided_json'],
