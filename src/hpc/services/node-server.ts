@@ -15,6 +15,7 @@ import type {
   ServerOrder,
   ServerProcess,
 } from '../../runtime/server/node-servers.ts'
+import { runServer } from '../../runtime/server/run-server.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import { ServerJob, toPlaceSpec, toServerSpec } from './server-job.ts'
 
@@ -45,24 +46,17 @@ const launchErrors = new Map([
 
 /** Runs from its construction. */
 export class NodeServer implements ServerProcess {
+  readonly launched: Promise<ServerAddress>
+  readonly ended: Promise<string>
   readonly #parts: NodeServerParts
-  readonly #launched = Promise.withResolvers<ServerAddress>()
-  readonly #ended = Promise.withResolvers<string>()
   readonly #stopping = new AbortController()
   #output = ''
 
   constructor(parts: NodeServerParts) {
     this.#parts = parts
-    this.#launched.promise.catch(() => {})
-    void this.#run()
-  }
-
-  get launched(): Promise<ServerAddress> {
-    return this.#launched.promise
-  }
-
-  get ended(): Promise<string> {
-    return this.#ended.promise
+    const { launched, ended } = runServer((launch) => this.#run(launch))
+    this.launched = launched
+    this.ended = ended
   }
 
   get output(): string {
@@ -74,22 +68,17 @@ export class NodeServer implements ServerProcess {
 
   async stop(): Promise<void> {
     this.#stopping.abort(new StateError('the server was stopped'))
-    await this.#ended.promise
+    await this.ended
   }
 
-  async #run(): Promise<void> {
-    try {
-      const address = await this.#findPlace()
-      const command = this.#parts.order.toCommand(address)
-      const spec = toServerSpec(command, this.#parts.order)
-      const end = await this.#runJob(spec, 'server', () => this.#launched.resolve(address))
-      this.#output = outputOf(end)
-      this.#launched.reject(toLaunchError(end, spec.executable))
-      this.#ended.resolve(reasonOf(end))
-    } catch (error) {
-      this.#launched.reject(error)
-      this.#ended.resolve(messageOf(error))
-    }
+  async #run(launch: PromiseWithResolvers<ServerAddress>): Promise<string> {
+    const address = await this.#findPlace()
+    const command = this.#parts.order.toCommand(address)
+    const spec = toServerSpec(command, this.#parts.order)
+    const end = await this.#runJob(spec, 'server', () => launch.resolve(address))
+    this.#output = outputOf(end)
+    launch.reject(toLaunchError(end, spec.executable))
+    return reasonOf(end)
   }
 
   async #findPlace(): Promise<ServerAddress> {

@@ -1,10 +1,10 @@
 /** A server program on this machine, behind the port of servers on nodes. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { messageOf } from '../../../foundation/errors.ts'
 import { findFreePort } from '../../../runtime/server/free-port.ts'
 import { GuardedServer } from '../../../runtime/server/guarded-server.ts'
 import type { ServerAddress, ServerProcess } from '../../../runtime/server/node-servers.ts'
+import { runServer } from '../../../runtime/server/run-server.ts'
 
 export interface LocalServerOptions {
   /** It listens there. */
@@ -24,24 +24,17 @@ const graceMs = 10_000
 
 /** Runs from its construction. */
 export class LocalServer implements ServerProcess {
+  readonly launched: Promise<ServerAddress>
+  readonly ended: Promise<string>
   readonly #options: LocalServerOptions
-  readonly #launched = Promise.withResolvers<ServerAddress>()
-  readonly #ended = Promise.withResolvers<string>()
   #server: GuardedServer | null = null
   #isStopped = false
 
   constructor(options: LocalServerOptions) {
     this.#options = options
-    this.#launched.promise.catch(() => {})
-    void this.#run()
-  }
-
-  get launched(): Promise<ServerAddress> {
-    return this.#launched.promise
-  }
-
-  get ended(): Promise<string> {
-    return this.#ended.promise
+    const { launched, ended } = runServer((launch) => this.#run(launch))
+    this.launched = launched
+    this.ended = ended
   }
 
   get output(): string {
@@ -55,25 +48,17 @@ export class LocalServer implements ServerProcess {
   async stop(): Promise<void> {
     this.#isStopped = true
     await this.#server?.stop()
-    await this.#ended.promise
+    await this.ended
   }
 
-  async #run(): Promise<void> {
+  async #run(launch: PromiseWithResolvers<ServerAddress>): Promise<string> {
     const { host, toCommand, env, guardEnv, clock, onLine } = this.#options
-    try {
-      const address = { host, port: await findFreePort(host) }
-      if (this.#isStopped) throw new Error('it was stopped')
-      const command = toCommand(address)
-      const server = new GuardedServer({ command, env, guardEnv, graceMs, clock, onLine })
-      this.#server = server
-      server.launched.then(
-        () => this.#launched.resolve(address),
-        (error: unknown) => this.#launched.reject(error),
-      )
-      this.#ended.resolve(await server.ended)
-    } catch (error) {
-      this.#launched.reject(error)
-      this.#ended.resolve(messageOf(error))
-    }
+    const address = { host, port: await findFreePort(host) }
+    if (this.#isStopped) throw new Error('it was stopped')
+    const command = toCommand(address)
+    const server = new GuardedServer({ command, env, guardEnv, graceMs, clock, onLine })
+    this.#server = server
+    server.launched.then(() => launch.resolve(address), launch.reject)
+    return server.ended
   }
 }
