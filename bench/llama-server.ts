@@ -1,22 +1,18 @@
 /**
  * Tokens a second of our server on the llama engine beside llama.cpp's own server: the same model,
- * the same sources, the same requests. llama.cpp's server is built from the sources that
- * node-llama-cpp brings, once, with git, cmake and a compiler, into `.cache`; on two cores that
- * takes about 11 minutes.
+ * the same sources, the same requests.
  */
 
-import { type ChildProcess, execFileSync, fork, spawn } from 'node:child_process'
+import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as wait } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Pool } from 'undici'
 import { installModel } from '../src/inference/models/model-file.ts'
-import { findFreePort } from '../src/runtime/server/free-port.ts'
 import { median, table } from './harness.ts'
 import { answerOf } from './inference-serving.ts'
+import { buildLlamaServer, startLlamaServer } from './llama-cpp-server.ts'
 import { familyCpu } from './process-cpu.ts'
 
 const runs = Number(process.env['RUNS'] ?? 3)
@@ -27,35 +23,10 @@ const numbersOf = (name: string, usual: readonly number[]): ReadonlySet<number> 
 const threadCounts = numbersOf('THREADS', [Math.max(1, cores - 1), cores])
 const clientCounts = numbersOf('CLIENTS', [1, 16, 64])
 const root = fileURLToPath(new URL('../', import.meta.url))
-const cache = join(root, '.cache', 'llama.cpp')
 const contextLength = 256
 const answerTokens = 80
 
 const say = (text: string): void => void process.stderr.write(`${text}\n`)
-
-/** The path of the program. */
-function buildLlamaServer(): string {
-  const program = join(cache, 'build', 'bin', 'llama-server')
-  if (existsSync(program)) return program
-  const [source, build] = [join(cache, 'source'), join(cache, 'build')]
-  const bundle = join(root, 'node_modules', 'node-llama-cpp', 'llama', 'gitRelease.bundle')
-  const call = (command: string, args: readonly string[]): void =>
-    void execFileSync(command, args, { stdio: ['ignore', 2, 2] })
-  mkdirSync(cache, { recursive: true })
-  say('building llama.cpp’s server')
-  if (!existsSync(source)) call('git', ['clone', '-q', bundle, source])
-  const options = ['TESTS=OFF', 'EXAMPLES=OFF', 'APP=OFF', 'UI=OFF'].map(
-    (it) => `-DLLAMA_BUILD_${it}`,
-  )
-  const others = [
-    '-DLLAMA_USE_PREBUILT_UI=OFF',
-    '-DLLAMA_OPENSSL=OFF',
-    '-DCMAKE_BUILD_TYPE=Release',
-  ]
-  call('cmake', ['-S', source, '-B', build, ...options, ...others])
-  call('cmake', ['--build', build, '--target', 'llama-server', '-j', String(cores)])
-  return program
-}
 
 interface Running {
   readonly pid: number
@@ -75,7 +46,6 @@ process.once('SIGINT', () => process.exit(130))
 process.once('SIGTERM', () => process.exit(143))
 
 function toRunning(child: ChildProcess, port: number): Running {
-  process.once('exit', () => child.kill())
   const pool = new Pool(`http://127.0.0.1:${port}`)
   return {
     pid: child.pid ?? 0,
@@ -100,40 +70,21 @@ async function startOurs(
   const program = join(root, 'bench', 'fixtures', 'llama-backend.ts')
   const args = [model, threads, clients, contextLength].map(String)
   const child = fork(program, args, { env: { ...process.env, FLASH: usesFlash ? '1' : '0' } })
+  process.once('exit', () => child.kill())
   const { port } = await answerOf<{ port: number }>(child)
   return toRunning(child, port)
 }
 
 async function startTheirs({ model, threads, clients }: Settings): Promise<Running> {
-  const port = await findFreePort('127.0.0.1')
-  const options = {
+  const { child, port } = await startLlamaServer({
     model,
     alias: 'bench',
-    host: '127.0.0.1',
-    port,
     threads,
     'threads-batch': threads,
     parallel: clients,
     'ctx-size': contextLength * clients,
-  }
-  const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, String(value)])
-  const child = spawn(buildLlamaServer(), [...args, '--log-disable'], { stdio: 'ignore' })
-  const running = toRunning(child, port)
-  while (!(await isHealthy(running.pool))) {
-    if (child.exitCode !== null) throw new Error(`llama-server ended with ${child.exitCode}`)
-    await wait(100)
-  }
-  return running
-}
-
-async function isHealthy(pool: Pool): Promise<boolean> {
-  try {
-    const { statusCode, body } = await pool.request({ method: 'GET', path: '/health' })
-    await body.dump()
-    return statusCode === 200
-  } catch {
-    return false
-  }
+  })
+  return toRunning(child, port)
 }
 
 interface Rate {

@@ -1,22 +1,19 @@
 /**
  * Records what a real llama-server answers to our `openai` engine, for the tests of that engine:
- * `node scripts/record-llama-server.ts`, after `npm run bench:llama-server` has built the server.
+ * `node scripts/record-llama-server.ts`, which builds the server if it is not there.
  * The exchanges between engine and server are written as they are.
  */
 
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
-import { systemClock, sleep } from '../src/foundation/clock.ts'
+import { startLlamaServer } from '../bench/llama-cpp-server.ts'
 import { InferenceBackend } from '../src/inference/index.ts'
 import { installModel } from '../src/inference/models/model-file.ts'
-import { findFreePort } from '../src/runtime/server/free-port.ts'
 
 const pathOf = (path: string): string => fileURLToPath(new URL(`../${path}`, import.meta.url))
-const program = pathOf('.cache/llama.cpp/build/bin/llama-server')
 const target = pathOf('test/inference/engines/openai/fixtures/llama-server.json')
 
 const messages = [{ role: 'user', content: 'Tell me about the red ball.' }]
@@ -106,28 +103,16 @@ interface HttpExchange {
 }
 
 const model = installModel('stories15M', { folder: pathOf('.models'), say: () => {} }).path
-const port = await findFreePort('127.0.0.1')
-const options = { model, alias: 'stories', host: '127.0.0.1', port, threads: 1, parallel: 2 }
-const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, String(value)])
-const more = ['--ctx-size', '512', '--jinja', '--chat-template', 'chatml', '--log-disable']
-const server = spawn(program, [...args, ...more], { stdio: 'ignore' })
-process.once('exit', () => server.kill())
-const address = `http://127.0.0.1:${port}`
-for (;;) {
-  const isReady = await fetch(`${address}/health`).then(
-    ({ ok }) => ok,
-    () => false,
-  )
-  if (isReady) break
-  if (server.exitCode !== null) throw new Error(`llama-server ended with ${server.exitCode}`)
-  await sleep(systemClock, 100)
-}
+const { child: server, origin } = await startLlamaServer(
+  { model, alias: 'stories', threads: 1, parallel: 2, 'ctx-size': 512, 'chat-template': 'chatml' },
+  ['--jinja'],
+)
 
 let exchanges: HttpExchange[] = []
 const proxy = createServer((request, response) => {
   void (async () => {
     const text = Buffer.concat(await request.toArray()).toString()
-    const upstream = await fetch(`${address}${request.url}`, {
+    const upstream = await fetch(`${origin}${request.url}`, {
       method: request.method ?? 'GET',
       headers: { 'content-type': 'application/json' },
       ...(text === '' ? {} : { body: text }),
