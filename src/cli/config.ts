@@ -1,12 +1,22 @@
 /** `tutti config check`: whether a configuration of inference is right, without loading a model. */
 
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { basename, isAbsolute } from 'node:path'
+import { ConfigProblems, WrittenFile } from '../inference/config/config-tree.ts'
+import { parseYamlTree } from '../inference/config/yaml-tree.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
 /** Rejects with the problems of the file: each has its line, its column and the nearest key. */
 export async function checkConfig(file: string, output: Output): Promise<number> {
-  const { modelName, engine, hardware, batching } = await loadInferenceConfig(file)
+  const config = await loadInferenceConfig(file)
+  const { modelName, modelPath, engine, hardware, batching } = config
+  // Relative paths were completed: what is not absolute is a name on the hub.
+  if (engine.kind === 'llama' && isAbsolute(modelPath) && !existsSync(modelPath)) {
+    await refuseModel(file, `there is no file ${modelPath}`)
+  }
   const value = {
     path: file,
     model_name: modelName,
@@ -20,4 +30,12 @@ export async function checkConfig(file: string, output: Output): Promise<number>
       `batches of up to ${value.max_batch_size}`,
   ])
   return exitCodes.ok
+}
+
+/** In the form of the other problems of the file. */
+async function refuseModel(file: string, problem: string): Promise<void> {
+  const problems = new ConfigProblems({ kind: 'file', name: basename(file) })
+  const written = new WrittenFile(parseYamlTree(await readFile(file, 'utf8'), problems), problems)
+  written.refuse(['required', 'model_name'], problem)
+  problems.throwIfAny()
 }

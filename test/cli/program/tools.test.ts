@@ -262,4 +262,21 @@ describe('doctor and config check', () => {
     expect([bad.code, bad.stdout]).toEqual([2, ''])
     expect(bad.stderr).toMatch(/wrong\.yaml:6:3.*max_batch_sise.*max_batch_size/s)
   })
+  it('config check: a model file of the llama engine that does not exist', async () => {
+    const text = 'required:\n  model_name: ./none/tiny.gguf\nengine:\n  kind: llama\n'
+    writeFileSync(join(folder.path, 'llama.yaml'), text)
+    const bad = await run('config', 'check', 'llama.yaml')
+    expect([bad.code, bad.stdout]).toEqual([2, ''])
+    const path = join(folder.path, 'none/tiny.gguf')
+    expect(bad.stderr).toContain(`llama.yaml:2:15 required.model_name: there is no file ${path}`)
+    mkdirSync(join(folder.path, 'none'))
+    writeFileSync(path, 'GGUF')
+    expect((await run('config', 'check', 'llama.yaml')).code).toBe(0)
+    const named = text.replace('./none/tiny.gguf', 'hf:user/tiny:Q4_K_M')
+    writeFileSync(
+      join(folder.path, 'hub.yaml'),
+      named.replace('\nengine', '\n  hf_token: t\nengine'),
+    )
+    expect((await run('config', 'check', 'hub.yaml')).code).toBe(0)
+  })
 })
