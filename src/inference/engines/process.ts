@@ -111,6 +111,8 @@ class ProcessEngine implements InferenceEngine {
   #server: ServerProcess | undefined
   /** That clients must send; `null` for a server that only this machine reaches. */
   #apiKey: string | null = null
+  /** Of the latest health check before it was ready; `null` without an answer. */
+  #lastStatus: number | null = null
   /** Why the server is stopped; told when its output is known. */
   #loss: Loss | undefined
   /** Set once it has started. */
@@ -175,7 +177,7 @@ class ProcessEngine implements InferenceEngine {
       cancel = clock.after(startTimeoutSeconds * 1000, () =>
         this.#lose({
           code: 'engine_timeout',
-          what: `was not ready within ${startTimeoutSeconds} s`,
+          what: `was not ready within ${startTimeoutSeconds} s: ${this.#lastProbe(address)}`,
         }),
       )
       attached = this.#attach(server, address)
@@ -257,12 +259,20 @@ class ProcessEngine implements InferenceEngine {
     return { server, engine, link }
   }
 
+  /** What came of asking whether it is ready. */
+  #lastProbe({ host, port }: ServerAddress): string {
+    const url = `${toOrigin(host, port)}${this.#options.healthPath}`
+    const status = this.#lastStatus
+    return status === null ? `no answer from ${url}` : `${url} answered ${status}`
+  }
+
   async #waitForHealth(link: UpstreamLink): Promise<void> {
     const { clock, healthPath: path } = this.#options
     const { signal } = this.#over
     for (;;) {
       const status = await probeOnce({ link, path, clock, signal })
       signal.throwIfAborted()
+      this.#lastStatus = status
       if (status === 200) return
       await sleep(clock, pollMs, { signal })
     }

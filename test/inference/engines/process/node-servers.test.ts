@@ -171,7 +171,9 @@ describe('the process engine with nodes', () => {
     const engine = { command: ['sleep', '100000', '{port}'], start_timeout_seconds: 0.1 }
     await expect(open(nodes, { num_gpus: 2 }, { engine })).rejects.toMatchObject({
       code: 'engine_timeout',
-      message: 'the server of worker 0 was not ready within 0.1 s',
+      message: expect.stringMatching(
+        /^the server of worker 0 was not ready within 0\.1 s: no answer from http:.+:\d+\/health$/,
+      ) as string,
     })
     expect(nodes.closed).toBe(1)
   })
