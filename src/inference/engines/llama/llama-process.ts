@@ -182,10 +182,9 @@ export class Recipient {
 
 function toEnd(end: PlainEnd): GenerationEnd {
   if (end.kind !== 'failed') return end
-  const { code, message, hint, param, isUnknownField = false } = end.failure
-  const unsupported = isUnknownField ? 'unsupported_parameter' : 'unsupported_value'
-  const told = code === 'unsupported' ? unsupported : code
-  const refusal = { status: inferenceStatus[code], message, param: param ?? null, code: told }
+  const { code, message, hint, param, told = 'unsupported_value' } = end.failure
+  const shown = code === 'unsupported' ? told : code
+  const refusal = { status: inferenceStatus[code], message, param: param ?? null, code: shown }
   const error = inferenceError(code, message, {
     ...(hint === undefined ? {} : { hint }),
     ...(param === undefined ? {} : { refusal }),

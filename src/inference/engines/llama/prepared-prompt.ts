@@ -27,6 +27,7 @@ import {
 import { TemplateError } from './jinja/values.ts'
 import type { Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
 import type { GrammarFormat } from './grammar/output-grammar.ts'
+import { PatternFault } from './grammar/pattern-grammar.ts'
 import { SchemaFault } from './grammar/schema-keywords.ts'
 
 export interface PreparedPrompt {
@@ -108,7 +109,7 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
   if (error instanceof UnknownArgument) {
-    return { code: 'unsupported', message, param: error.param, isUnknownField: true }
+    return { code: 'unsupported', message, param: error.param, told: 'unsupported_parameter' }
   }
   if (error instanceof UnknownEffort) return { code: 'unsupported', message, param: error.param }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
@@ -134,7 +135,9 @@ function createGrammar(
   } catch (error) {
     const param = paramOfTool(error, request) ?? paramOfGrammar(request)
     const message = `Invalid '${param}': ${messageOf(error)}`
-    return { code: 'unsupported', message, param }
+    const isFault = error instanceof SchemaFault || error instanceof PatternFault
+    const told = isFault && error.isInvalid ? 'invalid_value' : 'unsupported_value'
+    return { code: 'unsupported', message, param, told }
   }
 }
 

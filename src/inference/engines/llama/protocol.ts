@@ -70,8 +70,12 @@ export interface Failure {
   readonly hint?: string
   /** The field of the request that is wrong. */
   readonly param?: string
-  /** The model does not know the field at all, rather than its value. */
-  readonly isUnknownField?: boolean
+  /**
+   * What a client is told instead of `unsupported`. Default `unsupported_value`; a field that the
+   * model does not know at all is an `unsupported_parameter`, what nobody could take an
+   * `invalid_value`.
+   */
+  readonly told?: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value'
 }
 
 /** What happened to a request. */

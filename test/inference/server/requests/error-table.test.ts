@@ -230,21 +230,34 @@ describe('errors of the llama engine over HTTP', () => {
   const image = { type: 'image_url', image_url: { url: 'data:,' } }
   const imagePath = 'messages[0].content[0].type'
   const unresolved = { $ref: '#/$defs/nothing' }
+  const format = 'response_format'
+  const parameters = 'tools[0].function.parameters'
+  const toolOf = (schema: object): object => ({
+    tools: [{ type: 'function', function: { name: 'f', parameters: schema } }],
+    tool_choice: 'required',
+  })
 
   it.each([
     ['chat too long', chat, chatOf(words(600)), 'context_length_exceeded', 'messages'],
     ['prompt too long', completion, { prompt: words(600) }, 'context_length_exceeded', 'prompt'],
     ['max_tokens', chat, { ...hello, max_tokens: 513 }, 'integer_above_max_value', 'max_tokens'],
     ['refused by the template', chat, chatOf('no'), 'unsupported_value', 'messages'],
-    ['schema', chat, { ...hello, ...schemaOf(unresolved) }, 'unsupported_value', 'response_format'],
+    ['schema', chat, { ...hello, ...schemaOf({ not: {} }) }, 'unsupported_value', format],
+    ['reference', chat, { ...hello, ...schemaOf(unresolved) }, 'invalid_value', format],
+    ['type', chat, { ...hello, ...schemaOf({ type: 'strng' }) }, 'invalid_value', format],
+    ['minimum', chat, { ...hello, ...schemaOf({ minimum: 'a' }) }, 'invalid_value', format],
+    ['pattern', chat, { ...hello, ...schemaOf({ pattern: '(' }) }, 'invalid_value', format],
     [
-      'guided_json',
+      'look-ahead',
       chat,
-      { ...hello, guided_json: unresolved },
+      { ...hello, ...schemaOf({ pattern: '(?=a)' }) },
       'unsupported_value',
-      'guided_json',
+      format,
     ],
-    ['guided_regex', chat, { ...hello, guided_regex: '(' }, 'unsupported_value', 'guided_regex'],
+    ['parameters', chat, { ...hello, ...toolOf({ type: 'strng' }) }, 'invalid_value', parameters],
+    ['guided_json', chat, { ...hello, guided_json: unresolved }, 'invalid_value', 'guided_json'],
+    ['guided_regex', chat, { ...hello, guided_regex: '(' }, 'invalid_value', 'guided_regex'],
+    ['expression', chat, { ...hello, guided_regex: '(?=a)' }, 'unsupported_value', 'guided_regex'],
     ['grammar', completion, { prompt: 'a', grammar: 'root ::= (' }, 'unsupported_value', 'grammar'],
     ['bias', chat, { ...hello, logit_bias: { 99999: 1 } }, 'unsupported_value', 'logit_bias'],
     ['token', completion, { prompt: [99_999] }, 'unsupported_value', 'prompt'],

@@ -248,4 +248,4 @@ class GrammarWalker {
 }
 
 const tooManyWays = (): Error =>
-  new Error('the grammar has too many ways to read the same text: make its choices distinct')
+  new Error('there are too many ways to read the same text: make the choices distinct')

@@ -12,6 +12,7 @@ import {
   type Schema,
   SchemaFault,
   impossible,
+  invalidSchema,
   unenforceable,
 } from './schema-keywords.ts'
 import { choicesOf, type SchemaReader } from './schema-merge.ts'
@@ -69,15 +70,18 @@ export function toJsonGrammar(schema: object): string {
   return writer.text
 }
 
-/** A call of one of the tools as JSON. A `SchemaFault` tells which tool has it. */
+/**
+ * A call of one of the tools as JSON. A `SchemaFault` tells which tool has it. A tool that cannot
+ * be called has one: left out, it would only be missed.
+ */
 export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   const writer = new GrammarWriter()
-  const call = writer.anyOf(tools, ({ name, parameters = noParameters }, tool) => {
-    const given = writer.document(parameters, { depth: 1, tool })
+  const calls = tools.map(({ name, parameters = noParameters }, tool) => {
+    const given = writer.document(parameters, { depth: 1, tool, toolName: name })
     const members = [member('name', literal(name)), member('arguments', given)]
     return braces(`${members.join(' "," ws ')} ${spaceBeforeEnd(0)}`)
   })
-  writer.define('root', call)
+  writer.define('root', anyOf([...new Set(calls)]))
   return writer.text
 }
 
@@ -99,15 +103,17 @@ class GrammarWriter implements SchemaReader {
   }
 
   /** The expression of a schema to which references within it refer. */
-  document(schema: object, { depth, tool = null }: DocumentPlace): string {
+  document(schema: object, { depth, tool = null, toolName = '' }: DocumentPlace): string {
     this.#document = schema
     this.#names.clear()
     try {
       return located('#', () => this.expression(schema, depth))
     } catch (error) {
       if (!(error instanceof SchemaFault)) throw error
-      const { message, isImpossible, path } = error
-      throw new SchemaFault(`${message}, at \`${path}\``, { isImpossible, path, tool })
+      const { message, isImpossible, isInvalid, path } = error
+      const cause = tool !== null && isImpossible ? `no arguments fit \`${toolName}\`: ` : ''
+      const text = `${cause}${message}, at \`${path}\``
+      throw new SchemaFault(text, { isImpossible, isInvalid, path, tool })
     }
   }
 
@@ -132,8 +138,10 @@ class GrammarWriter implements SchemaReader {
       const isThere = typeof found === 'object' && found !== null && Object.hasOwn(found, key)
       found = isThere ? (found as Schema)[key] : undefined
     }
-    if (found === undefined) throw new SchemaFault(`\`${reference}\` is not defined in the schema`)
-    return found
+    if (found !== undefined) return found
+    // Other documents are not read.
+    const isInvalid = head === '#'
+    throw new SchemaFault(`\`${reference}\` is not defined in the schema`, { isInvalid })
   }
 
   expression(schema: unknown, depth: number): string {
@@ -211,7 +219,7 @@ class GrammarWriter implements SchemaReader {
     if (type === 'integer') return integerGrammar(boundsOf(schema))
     if (type === 'number') return numberGrammar(boundsOf(schema))
     if (['boolean', 'null', 'value'].includes(type)) return type
-    throw new SchemaFault(`there is no type \`${type}\``)
+    throw invalidSchema(`there is no type \`${type}\``)
   }
 
   /** Members are in the order of the schema, required ones first. */
@@ -347,6 +355,7 @@ interface DocumentPlace {
   readonly depth: number
   /** The number of the tool whose parameters it describes. */
   readonly tool?: number | null
+  readonly toolName?: string
 }
 
 const emptyArray = '"[" ws "]"'

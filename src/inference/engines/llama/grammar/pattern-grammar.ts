@@ -14,6 +14,18 @@ export interface Lengths {
 
 const anyLength: Lengths = { least: 0, most: Infinity }
 
+/** What is wrong with a regular expression, with the place in it. */
+export class PatternFault extends Error {
+  override readonly name = 'PatternFault'
+  /** Whether it is no regular expression, rather than one that a grammar cannot say. */
+  readonly isInvalid: boolean
+
+  constructor(message: string, isInvalid = false) {
+    super(message)
+    this.isInvalid = isInvalid
+  }
+}
+
 /**
  * An expression for texts that match, of these lengths.
  * Throws for look-around, back references and other things that a grammar cannot say.
@@ -46,11 +58,11 @@ function limited(pieces: readonly Piece[], { least, most }: Lengths): readonly P
   const variable = pieces.filter((piece) => piece.least !== piece.most)
   const taker = variable.find(({ letter }) => letter !== undefined)
   if (taker?.letter === undefined || (whole.most > most && variable.length > 1)) {
-    throw new Error('`pattern` with `minLength` or `maxLength` cannot be enforced')
+    throw new PatternFault('`pattern` with `minLength` or `maxLength` cannot be enforced')
   }
   const from = Math.max(taker.least, least - (whole.least - taker.least))
   const to = Math.min(taker.most, most - (whole.least - taker.least))
-  if (from > to) throw new Error('no text of these lengths matches the `pattern`')
+  if (from > to) throw new PatternFault('no text of these lengths matches the `pattern`')
   const text = `${taker.letter}{${from},${to === Infinity ? '' : to}}`
   return pieces.map((piece) => (piece === taker ? { text, least: from, most: to } : piece))
 }
@@ -58,6 +70,8 @@ function limited(pieces: readonly Piece[], { least, most }: Lengths): readonly P
 /** The longest pattern that is translated. */
 const maxPattern = 1024
 const maxRepeats = 256
+/** How many characters of a pattern a message shows. */
+const maxShown = 60
 
 type Range = readonly [number, number]
 
@@ -86,7 +100,9 @@ class PatternParser {
 
   constructor(pattern: string, place: PatternPlace, lengths: Lengths) {
     if (pattern.length > maxPattern) {
-      throw new Error(`a pattern may have ${maxPattern} characters`)
+      throw new PatternFault(
+        `a regular expression may have ${maxPattern} characters, not ${pattern.length}`,
+      )
     }
     this.#pattern = Array.from(pattern)
     this.#place = place
@@ -95,7 +111,7 @@ class PatternParser {
 
   parse(): string {
     const choices = this.#choices(true)
-    if (this.#at < this.#pattern.length) throw this.#unsupported(this.#pattern[this.#at] ?? '')
+    if (this.#at < this.#pattern.length) throw this.#invalid('`)` has no `(` before it', this.#at)
     return choices.text
   }
 
@@ -114,7 +130,7 @@ class PatternParser {
   #sequence(isTop: boolean): Piece {
     const items: Piece[] = []
     const isStart = this.#skip('^')
-    if (isStart && !isTop) throw this.#unsupported('^')
+    if (isStart && !isTop) throw this.#unsupported('^', this.#at - 1)
     let isEnd = false
     for (;;) {
       const next = this.#pattern[this.#at]
@@ -159,7 +175,11 @@ class PatternParser {
     if (match === null) return null
     const [whole, least = '0', comma, most = ''] = match
     if (Math.max(Number(least), Number(most)) > maxRepeats) {
-      throw new Error(`a pattern may repeat up to ${maxRepeats} times`)
+      const text = `\`${whole}\`: a regular expression may repeat up to ${maxRepeats} times`
+      throw new PatternFault(`${text}, ${this.#placeOf(this.#at)}`)
+    }
+    if (most !== '' && Number(most) < Number(least)) {
+      throw this.#invalid(`\`${whole}\` repeats at most less than at least`, this.#at)
     }
     this.#at += whole.length
     if (comma === undefined) return [Number(least), Number(least)]
@@ -167,38 +187,41 @@ class PatternParser {
   }
 
   #atom(): Piece {
+    const start = this.#at
     const letter = this.#pattern[this.#at++] ?? ''
-    if (letter === '(') return this.#group()
-    if (letter === '[') return this.#class()
+    if (letter === '(') return this.#group(start)
+    if (letter === '[') return this.#class(start)
     if (letter === '.') return this.#ranges([[0x0a, 0x0a]], true)
     if (letter === '\\') {
       const found = this.#escape()
       return this.#ranges(found.ranges, found.isNegated)
     }
-    if ('^$*+?{}'.includes(letter) && letter !== '}' && letter !== '{') {
-      throw this.#unsupported(letter)
+    if ('*+?'.includes(letter)) {
+      throw this.#invalid(`\`${letter}\` has nothing before it to repeat`, start)
     }
+    if ('^$'.includes(letter)) throw this.#unsupported(letter, start)
     const code = letter.codePointAt(0) ?? 0
     return this.#ranges([[code, code]], false)
   }
 
-  #group(): Piece {
+  #group(start: number): Piece {
     if (this.#skip('?')) {
       const kind = this.#pattern[this.#at++]
       const isNamed = kind === '<' && /[^=!]/.test(this.#pattern[this.#at] ?? '=')
-      if (isNamed) while (this.#pattern[this.#at++] !== '>') this.#expectMore()
-      else if (kind !== ':') throw this.#unsupported(`(?${kind ?? ''}`)
+      if (isNamed) while (this.#pattern[this.#at++] !== '>') this.#expectMore(start)
+      else if (kind !== ':') throw this.#unsupported(`(?${kind ?? ''}`, start)
     }
     const inner = this.#choices(false)
-    if (!this.#skip(')')) throw new Error('a bracket of the pattern is not closed')
+    if (!this.#skip(')')) throw this.#unclosed(start)
     return { ...inner, text: `( ${inner.text} )` }
   }
 
-  #class(): Piece {
+  #class(start: number): Piece {
     const isNegated = this.#skip('^')
     const ranges: Range[] = []
     while (!this.#skip(']')) {
-      this.#expectMore()
+      this.#expectMore(start)
+      const itemStart = this.#at
       const first = this.#classItem()
       const isRange = this.#pattern[this.#at] === '-' && this.#pattern[this.#at + 1] !== ']'
       const [from] = first
@@ -206,28 +229,34 @@ class PatternParser {
       else {
         this.#at++
         const [to] = this.#classItem()
-        if (to === undefined) throw this.#unsupported('-')
+        if (to === undefined) throw this.#unsupported('-', itemStart)
+        if (from[0] > to[1]) {
+          const text = this.#pattern.slice(itemStart, this.#at).join('')
+          throw this.#invalid(`the range \`${text}\` ends before it begins`, itemStart)
+        }
         ranges.push([from[0], to[1]])
       }
     }
     // A grammar would skip it.
-    if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]')
+    if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]', start)
     return this.#ranges(ranges, isNegated)
   }
 
   #classItem(): readonly Range[] {
+    const start = this.#at
     const letter = this.#pattern[this.#at++] ?? ''
     if (letter !== '\\') {
       const code = letter.codePointAt(0) ?? 0
       return [[code, code]]
     }
     const { ranges, isNegated } = this.#escape()
-    if (isNegated) throw this.#unsupported('a negated class in a class')
+    if (isNegated) throw this.#unsupported(this.#pattern.slice(start, this.#at).join(''), start)
     return ranges
   }
 
   #escape(): { readonly ranges: readonly Range[]; readonly isNegated: boolean } {
-    const letter = this.#pattern[this.#at++] ?? ''
+    const letter = this.#pattern[this.#at++]
+    if (letter === undefined) throw this.#invalid('nothing follows the last `\\`', this.#at - 2)
     const known = classes[letter.toLowerCase()]
     if (known !== undefined) return { ranges: known, isNegated: letter !== letter.toLowerCase() }
     const code = this.#codeOf(letter)
@@ -243,12 +272,15 @@ class PatternParser {
     }
     const known = escapes[letter]
     if (known !== undefined) return known
-    if (/[A-Za-z0-9]/.test(letter)) throw this.#unsupported(`\\${letter}`)
+    if (/[A-Za-z0-9]/.test(letter)) throw this.#unsupported(`\\${letter}`, this.#at - 2)
     return letter.codePointAt(0) ?? 0
   }
 
   /** A set of letters; inside of JSON, those that have to be escaped are written so. */
   #ranges(ranges: readonly Range[], isNegated: boolean): Piece {
+    if (ranges.flat().some((code) => code >= 0xd800 && code <= 0xdfff)) {
+      throw this.#invalid('half of a surrogate pair is no character', this.#at - 1)
+    }
     return { text: this.#letters(ranges, isNegated), least: 1, most: 1 }
   }
 
@@ -270,12 +302,29 @@ class PatternParser {
     return isIt
   }
 
-  #expectMore(): void {
-    if (this.#at >= this.#pattern.length) throw new Error('a bracket of the pattern is not closed')
+  #expectMore(start: number): void {
+    if (this.#at >= this.#pattern.length) throw this.#unclosed(start)
   }
 
-  #unsupported(what: string): Error {
-    return new Error(`\`${what}\` in a \`pattern\` cannot be enforced`)
+  #unclosed(start: number): PatternFault {
+    return this.#invalid(`\`${this.#pattern[start]}\` is not closed`, start)
+  }
+
+  #invalid(problem: string, at: number): PatternFault {
+    return new PatternFault(`${problem}, ${this.#placeOf(at)}`, true)
+  }
+
+  #unsupported(what: string, at: number): PatternFault {
+    const problem = `\`${what}\` in a regular expression cannot be enforced`
+    return new PatternFault(`${problem}, ${this.#placeOf(at)}`)
+  }
+
+  /** A long one is shown from a little before the place. */
+  #placeOf(at: number): string {
+    const from = this.#pattern.length <= maxShown ? 0 : Math.max(0, at - maxShown / 2)
+    const shown = this.#pattern.slice(from, from + maxShown).join('')
+    const end = from + maxShown < this.#pattern.length ? '…' : ''
+    return `at character ${at + 1} of \`${from > 0 ? '…' : ''}${shown}${end}\``
   }
 }
 

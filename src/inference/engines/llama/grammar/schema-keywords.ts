@@ -1,31 +1,39 @@
 /** The keywords of a JSON schema that restrict values, in one form for all drafts. Pure. */
 
 import { messageOf } from '../../../../foundation/errors.ts'
+import { PatternFault } from './pattern-grammar.ts'
 
 export type Schema = Readonly<Record<string, unknown>>
 
-/** What cannot be enforced, or fits no value, and where it stands. */
+/** What cannot be enforced, fits no value or is no schema, and where it stands. */
 export class SchemaFault extends Error {
   override readonly name = 'SchemaFault'
   /** Whether there is no value that fits: a choice of several loses this one. */
   readonly isImpossible: boolean
+  /** Whether it is no schema by the rules of JSON Schema, rather than one that is not supported. */
+  readonly isInvalid: boolean
   /** As in references: `#/properties/a`, or the end of such a path. */
   readonly path: string
   /** The number of the tool whose parameters it stands in; `null` for other schemas. */
   readonly tool: number | null
 
-  constructor(message: string, { isImpossible = false, path = '', tool = null }: FaultPlace = {}) {
+  constructor(message: string, facts: FaultFacts = {}) {
     super(message)
+    const { isImpossible = false, isInvalid = false, path = '', tool = null } = facts
     this.isImpossible = isImpossible
+    this.isInvalid = isInvalid
     this.path = path
     this.tool = tool
   }
 }
 
-type FaultPlace = Partial<Pick<SchemaFault, 'isImpossible' | 'path' | 'tool'>>
+type FaultFacts = Partial<Pick<SchemaFault, 'isImpossible' | 'isInvalid' | 'path' | 'tool'>>
 
 export const impossible = (message: string): SchemaFault =>
   new SchemaFault(message, { isImpossible: true })
+
+export const invalidSchema = (message: string): SchemaFault =>
+  new SchemaFault(message, { isInvalid: true })
 
 export const unenforceable = (key: string, beside?: string): SchemaFault =>
   new SchemaFault(
@@ -37,9 +45,11 @@ export function located<T>(place: string, action: () => T): T {
   try {
     return action()
   } catch (error) {
-    const { path, isImpossible } = error instanceof SchemaFault ? error : new SchemaFault('')
+    const fault = error instanceof SchemaFault ? error : new SchemaFault('')
+    const { path, isImpossible } = fault
     const whole = path.startsWith('#') ? path : `${place}${path}`
-    throw new SchemaFault(messageOf(error), { isImpossible, path: whole })
+    const isInvalid = fault.isInvalid || (error instanceof PatternFault && error.isInvalid)
+    throw new SchemaFault(messageOf(error), { isImpossible, isInvalid, path: whole })
   }
 }
 
@@ -114,14 +124,14 @@ const inexpressible = new Set([
 export function keywordsOf(schema: unknown): Schema {
   if (schema === true) return {}
   if (schema === false) throw impossible('false allows nothing')
-  if (!isObject(schema)) throw new SchemaFault('a schema is an object, true or false')
+  if (!isObject(schema)) throw invalidSchema('a schema is an object, true or false')
   const found: Record<string, unknown> = {}
   for (const [key, value] of Object.entries(schema)) {
     if (inexpressible.has(key)) throw unenforceable(key)
     const shape = Object.hasOwn(shapes, key) ? shapes[key] : undefined
     if (shape === undefined || (value === null && key !== 'const')) continue
     const [expected, isIt] = shape
-    if (!isIt(value)) throw new SchemaFault(`\`${key}\` must be ${expected}`)
+    if (!isIt(value)) throw invalidSchema(`\`${key}\` must be ${expected}`)
     found[key] = value
   }
   return toOneForm(found)

@@ -1,7 +1,14 @@
 /** What a schema says that has no `$ref`, `allOf`, `anyOf` and `oneOf`. Pure. */
 
 import type { NumberBounds } from './number-grammar.ts'
-import { impossible, keysOf, type Schema, SchemaFault, unenforceable } from './schema-keywords.ts'
+import {
+  impossible,
+  invalidSchema,
+  keysOf,
+  type Schema,
+  type SchemaFault,
+  unenforceable,
+} from './schema-keywords.ts'
 import { freeFormats } from './string-formats.ts'
 
 export const nothingFits = (): SchemaFault => impossible('no value fits all of the schema')
@@ -112,7 +119,7 @@ function isOfType(value: unknown, type: string): boolean {
   if (type === 'array') return Array.isArray(value)
   if (type === 'object') return typeof value === 'object' && value !== null && !Array.isArray(value)
   if (['string', 'number', 'boolean'].includes(type)) return typeof value === type
-  throw new SchemaFault(`there is no type \`${type}\``)
+  throw invalidSchema(`there is no type \`${type}\``)
 }
 
 export function boundsOf(schema: Schema): NumberBounds {

@@ -20,7 +20,6 @@ describe('a grammar that llama.cpp would read without an end is refused:', () =>
   // Each of them stopped or ended the model's process, and with it all other requests.
   it.each<[what: string, grammar: string, message: string | RegExp]>([
     ['at most less than at least', 'root ::= "a"{5,1}', /repeats at most less than at least/],
-    ['the same in a pattern', regex('a{3,1}'), /repeats at most less than at least/],
     ['brackets', `root ::= ${'('.repeat(9000)}"a"${')'.repeat(9000)}`, /nested deeper than 500/],
     ['optional parts in a row', regex('(a?){250}'.repeat(10)), /too many ways/],
     ['equal choices, repeated', regex(`(${'a|'.repeat(500)}b)*`), /too many ways/],
@@ -56,7 +55,7 @@ describe('a grammar that llama.cpp would read without an end is refused:', () =>
     ['half of a surrogate pair', 'root ::= "\\uD800"', '`\\uD800` is no character, in line 1'],
     ['the same as it is', 'root ::= "\uD800"', 'the grammar has half of a surrogate pair'],
     ['a number beyond Unicode', 'root ::= "a" |\n [\\UFFFFFFFF]', /is no character, in line 2/],
-    ['a range from behind', regex('[z-a]'), /ends before it begins/],
+    ['a range from behind', 'root ::= [z-a]', /ends before it begins/],
     ['a character of number 0', 'root ::= "a\0"', /character of number 0/],
     ['a group', 'root ::= (', 'a group of the grammar has no end; it begins in line 1, column 10'],
     ['another letter in a group', 'root ::= ( "a" ; )', /expected `\)`, in line 1, column 16/],
@@ -71,6 +70,27 @@ describe('a grammar that llama.cpp would read without an end is refused:', () =>
     ['nothing to repeat', 'root ::= *', /expected something to repeat/],
   ])('as one that it reads wrongly: %s', (_, grammar, message) => {
     expect(() => checkGrammar(grammar)).toThrow(message)
+  })
+})
+
+describe('a regular expression is refused with the place in it:', () => {
+  const long = `${'a'.repeat(100)}(?=b)${'c'.repeat(100)}`
+  it.each<[pattern: string, message: string, isInvalid: boolean]>([
+    ['a(b', '`(` is not closed, at character 2 of `a(b`', true],
+    ['a[b', '`[` is not closed, at character 2 of `a[b`', true],
+    ['a)b', '`)` has no `(` before it, at character 2 of `a)b`', true],
+    ['a**', '`*` has nothing before it to repeat, at character 3 of `a**`', true],
+    ['a\\', 'nothing follows the last `\\`, at character 2 of `a\\`', true],
+    ['é[z-a]', 'the range `z-a` ends before it begins, at character 3 of `é[z-a]`', true],
+    ['a{3,1}', '`{3,1}` repeats at most less than at least, at character 2 of `a{3,1}`', true],
+    ['a\uD800', 'half of a surrogate pair is no character, at character 2', true],
+    ['a(?!b)', '`(?!` in a regular expression cannot be enforced, at character 2', false],
+    ['a\\pL', '`\\p` in a regular expression cannot be enforced, at character 2', false],
+    ['a{300}', '`{300}`: a regular expression may repeat up to 256 times, at character 2', false],
+    [long, `cannot be enforced, at character 101 of \`…${long.slice(70, 130)}…\``, false],
+  ])('%s', (pattern, message, isInvalid) => {
+    const fault = expect.objectContaining({ message: expect.stringContaining(message), isInvalid })
+    expect(() => regex(pattern)).toThrow(fault as Error)
   })
 })
 

@@ -88,6 +88,20 @@ describe('llama engine: an output that must match', () => {
     },
   )
 
+  it('a tool that no arguments fit is refused, although others can be called', async () => {
+    const { ends } = await call(
+      { type: 'object', required: ['a'], properties: { a: false } },
+      'required',
+    )
+    const param = 'tools[1].function.parameters'
+    const fault = 'no arguments fit `f`: false allows nothing, at `#/properties/a`'
+    const message = `Invalid '${param}': ${fault}`
+    expect(ends[0]).toMatchObject({
+      kind: 'failed',
+      error: { code: 'unsupported', message, refusal: { status: 400, param } },
+    })
+  })
+
   it('references in the parameters of a tool are to its own schema', async () => {
     const parameters = { ...requires('b'), $defs: { one: { const: 1 } } }
     const properties = { b: { $ref: '#/$defs/one' } }

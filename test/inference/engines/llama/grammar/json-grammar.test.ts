@@ -200,9 +200,15 @@ describe('toJsonGrammar', () => {
     [{ not: {} }, '`not` cannot be enforced, at `#`'],
     [{ type: 'array', contains: {} }, '`contains` cannot be enforced'],
     [{ type: 'number', multipleOf: 0.5 }, '`multipleOf` cannot be enforced'],
-    [{ type: 'string', pattern: '(?=a)b' }, '`(?=` in a `pattern` cannot be enforced'],
-    [{ type: 'string', pattern: '(a)\\1' }, '`\\1` in a `pattern` cannot be enforced'],
-    [{ type: 'string', pattern: '\\bword' }, '`\\b` in a `pattern` cannot be enforced'],
+    [
+      { type: 'string', pattern: '(?=a)b' },
+      '`(?=` in a regular expression cannot be enforced, at character 1 of `(?=a)b`, at `#`',
+    ],
+    [
+      { type: 'string', pattern: '(a)\\1' },
+      '`\\1` in a regular expression cannot be enforced, at character 4',
+    ],
+    [{ type: 'string', pattern: '\\bword' }, '`\\b` in a regular expression cannot be enforced'],
     [{ type: 'string', pattern: 'a', maxLength: 3 }, '`pattern` with `minLength` or `maxLength`'],
     [{ type: 'string', format: 'semver' }, '`format`: `semver` cannot be enforced'],
     [{ type: 'array', uniqueItems: true }, '`uniqueItems` cannot be enforced'],
