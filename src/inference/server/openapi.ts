@@ -115,6 +115,9 @@ const usage = z.object({
   prompt_tokens_details: z
     .looseObject({ cached_tokens: count.optional().describe('Not computed again.') })
     .optional(),
+  completion_tokens_details: z
+    .looseObject({ reasoning_tokens: count.optional().describe('Those of the reasoning.') })
+    .optional(),
 })
 const finishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter'])
 const detail = z.looseObject({}).nullable().describe('Log probabilities, if they were asked for.')

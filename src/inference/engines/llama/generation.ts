@@ -180,13 +180,19 @@ export class Generation {
 
   #finish(reason: FinishReason): void {
     this.#send(this.#output.end(reason === 'length'))
+    const { reasoningTokens } = this.#output
     this.#end({
       kind: 'done',
       finishReason: reason === 'stop' && this.#output.hasCalls ? 'tool_calls' : reason,
       usage: {
         promptTokens: this.#prompt.length,
         completionTokens: this.#generated.length,
-        details: { prompt_tokens_details: { cached_tokens: this.#cached } },
+        details: {
+          prompt_tokens_details: { cached_tokens: this.#cached },
+          ...(reasoningTokens === 0
+            ? {}
+            : { completion_tokens_details: { reasoning_tokens: reasoningTokens } }),
+        },
       },
     })
   }

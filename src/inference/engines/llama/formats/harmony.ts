@@ -34,5 +34,7 @@ function* readMessage(input: ParserInput, sink: CallSink): Step<void> {
     return
   }
   const isReasoning = header.text.includes(`${channel}analysis`)
+  sink.isReasoning = isReasoning
   yield* input.until(ends, (text) => (isReasoning ? sink.reasoning(text) : sink.text(text)))
+  sink.isReasoning = false
 }

@@ -8,6 +8,8 @@ import type { ReasoningMarks } from './reasoning.ts'
 /** What a parser of a family's calls tells. */
 export interface CallSink {
   readonly tools: readonly ToolDefinition[]
+  /** Set by the parser while it reads reasoning, whose tokens are counted. */
+  isReasoning: boolean
   text(text: string): void
   reasoning(text: string): void
   /** Begins a call; `false` if there is no such tool, and the text is no call. */
@@ -79,6 +81,11 @@ export class OutputParser {
     return this.#pieces.isFull
   }
 
+  /** What comes next is reasoning, or the end of it. */
+  get isReasoning(): boolean {
+    return this.#pieces.isReasoning
+  }
+
   /** Whether text is held back that may become something else. */
   get isHolding(): boolean {
     return this.#input.rest !== '' || this.#pieces.isHolding
@@ -129,8 +136,10 @@ function* bareCalls(input: ParserInput, sink: CallSink, format: ToolCallFormat |
 }
 
 function* readReasoning(input: ParserInput, sink: CallSink, { close }: ReasoningMarks): Step<void> {
+  sink.isReasoning = true
   yield* input.space()
   yield* input.until([close], (text) => sink.reasoning(text))
+  sink.isReasoning = false
 }
 
 /** Collects what parsers tell; white space around calls and reasoning is left out. */
@@ -141,6 +150,7 @@ class PieceCollector implements CallSink {
   readonly #trims: boolean
   readonly #maxCalls: number
   isFull = false
+  isReasoning = false
   #text = ''
   #reasoning = ''
   #calls: ToolCallPiece[] = []

@@ -28,6 +28,9 @@ export class ResultText {
   readonly #marks: ReadonlyMap<Token, string>
   /** Of tokens whose text is held back. */
   #logprobs: TokenLogprob[] = []
+  #reasoningTokens = 0
+  /** The latest tokens whose text is held back: they may be the beginning of reasoning. */
+  #heldTokens = 0
 
   constructor({ vocabulary, prompt, stop, reading }: ResultTextOptions) {
     this.#characters = new TokenText(vocabulary, prompt)
@@ -45,13 +48,20 @@ export class ResultText {
     return this.#parser !== null && this.#parser.callCount > 0
   }
 
+  /** Tokens of the reasoning, with its marks. */
+  get reasoningTokens(): number {
+    return this.#reasoningTokens
+  }
+
   /** What may be sent now; `null` if that is nothing. */
   push(token: Token, logprob: TokenLogprob | null): GenerationDelta | null {
     if (logprob !== null) this.#logprobs.push(logprob)
+    const wasReasoning = this.#isReasoning()
     const scanned = this.#stops.push(this.#textOf(token))
     const piece = this.#parser === null ? toPiece(scanned) : this.#parser.push(scanned)
     const isHolding =
       this.#characters.isHolding || this.#stops.isHolding || this.#parser?.isHolding === true
+    this.#count(wasReasoning || this.#isReasoning(), isHolding)
     return toDelta(piece, isHolding || this.hasStopped ? [] : this.#takeLogprobs())
   }
 
@@ -61,6 +71,16 @@ export class ResultText {
     const logprobs = this.hasStopped ? [] : this.#takeLogprobs()
     if (this.#parser === null) return toDelta(toPiece(rest), logprobs)
     return toDelta(join(this.#parser.push(rest), this.#parser.end(isCut)), logprobs)
+  }
+
+  #isReasoning(): boolean {
+    return this.#parser?.isReasoning === true
+  }
+
+  #count(isReasoning: boolean, isHolding: boolean): void {
+    this.#heldTokens++
+    if (isReasoning) this.#reasoningTokens += this.#heldTokens
+    if (isReasoning || !isHolding) this.#heldTokens = 0
   }
 
   #textOf(token: Token): string {
