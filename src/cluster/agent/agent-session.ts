@@ -101,7 +101,7 @@ export class AgentSession implements BackendListener {
     this.endsEpoch = newEpoch()
     this.subjects = sessionSubjects(attach)
     this.held = new HeldAttempts(clock, () => this.driver.hasWaiting)
-    this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream))
+    this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream), self.name)
     this.#store = new SessionStore({
       ...options,
       subjects: this.subjects,
@@ -316,10 +316,11 @@ export class AgentSession implements BackendListener {
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
     const digest = this.#modules.digestOf(spec)
     const local = digest === null ? spec : this.#modules.toLocal(spec)
-    const placed = this.#folder.place(local, this.#attach.folder)
+    const { spec: placed, problem } = this.#folder.place(local, this.#attach.folder)
     const held = new HeldAttempt(this.id, job, placed, ++this.#sequence)
     this.held.add(held)
-    if (digest === null) this.#enqueue(held)
+    if (problem !== undefined) this.#fail(held, problem)
+    else if (digest === null) this.#enqueue(held)
     else void this.#enqueueWithBundle(held, digest)
   }
 
@@ -349,11 +350,13 @@ export class AgentSession implements BackendListener {
     else if (prepared === 'lost') {
       this.#reports.addLostBundle(digest)
       this.#giveBack([held])
-    } else {
-      held.isWaiting = false
-      this.#end(held, { kind: 'fail', error: prepared }, this.#options.clock.monotonicMs())
-    }
+    } else this.#fail(held, prepared)
     this.#options.onChange()
+  }
+
+  #fail(held: HeldAttempt, error: Error): void {
+    held.isWaiting = false
+    this.#end(held, { kind: 'fail', error }, this.#options.clock.monotonicMs())
   }
 
   #cancel(jobs: readonly JobReference[], reason: string): void {

@@ -3,7 +3,7 @@
 import { existsSync, mkdirSync, rmdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
+import { BackendError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
 import { createOwnedFolder } from '../owned-folder.ts'
@@ -84,23 +84,38 @@ function createFolder(folder: string): void {
   }
 }
 
+interface PlacedSpec {
+  readonly spec: TaskSpec
+  readonly problem?: BackendError
+}
+
 /** Where programs of a session run: its folder if this node has it, else one that is removed. */
 export class SessionFolder {
   readonly #substitute: string
+  readonly #node: string
   #isCreated = false
 
-  constructor(substitute: string) {
+  constructor(substitute: string, node: string) {
     this.#substitute = substitute
+    this.#node = node
   }
 
-  /** The spec with a folder of this node; `wanted` is that of a session that named none. */
-  place(spec: TaskSpec, wanted: string): TaskSpec {
-    if (spec.kind !== 'program') return spec
+  /**
+   * The spec with a folder of this node; `wanted` is that of a session that named none. A `problem`
+   * tells why there is no such folder, of a full disk for instance.
+   */
+  place(spec: TaskSpec, wanted: string): PlacedSpec {
+    if (spec.kind !== 'program') return { spec }
     const folder = spec.workDir ?? wanted
-    if (existsSync(folder)) return inWorkDir(spec, folder)
-    if (!this.#isCreated) mkdirSync(this.#substitute, { recursive: true })
+    if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }
+    try {
+      if (!this.#isCreated) mkdirSync(this.#substitute, { recursive: true })
+    } catch (cause) {
+      const text = `node ${this.#node} cannot create a folder for its programs`
+      return { spec, problem: new BackendError(`${text}: ${messageOf(cause)}`, { cause }) }
+    }
     this.#isCreated = true
-    return inWorkDir(spec, this.#substitute)
+    return { spec: inWorkDir(spec, this.#substitute) }
   }
 
   remove(): void {

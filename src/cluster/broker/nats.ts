@@ -304,8 +304,11 @@ class NatsBroker implements Broker {
             respond: (data) => void message.respond(data),
           })
         } catch (thrown) {
-          // It would end the connection.
-          this.#log.warn('BrokerMessageFailed', `a message failed: ${messageOf(thrown)}`)
+          // It would end the connection. The message is not delivered again: it would fail again,
+          // and those after it would wait.
+          const cause = thrown instanceof Error ? (thrown.stack ?? thrown.message) : thrown
+          const text = 'a message could not be handled, and what it told is lost'
+          this.#log.warn('BrokerMessageFailed', `${text}: ${maskSecrets(String(cause))}`)
         }
       },
     })

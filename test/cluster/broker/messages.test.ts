@@ -36,3 +36,24 @@ it('a file that is no program is named with a hint', async () => {
     hint: `Check that ${program} is a nats-server which this user may execute.`,
   })
 })
+
+it('a handler that throws is reported with its stack, and later messages come', async () => {
+  const server = await startNatsServer({ token, clock: systemClock })
+  onTestFinished(() => server.close())
+  const warnings: string[] = []
+  const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+  const broker = await connectToNats({ servers: [server.url], token, name: 'asking', log })
+  onTestFinished(() => broker.close())
+  broker.subscribe('subject.failing', function failingHandler(message) {
+    if (message.data[0] === 1) throw new Error('of our own')
+    message.respond(message.data)
+  })
+  broker.publish('subject.failing', Buffer.from([1]))
+  const answer = await broker.request('subject.failing', Buffer.from([2]), 60_000)
+  expect([...answer]).toEqual([2])
+  expect(warnings).toEqual([
+    expect.stringMatching(
+      /^BrokerMessageFailed: a message could not .* is lost: Error: of our own\n.*failingHandler/,
+    ),
+  ])
+})
