@@ -19,7 +19,7 @@ import {
   ValueError,
   WorkerLostError,
 } from './errors.ts'
-import { type JsonObject, toJsonValue } from './json-value.ts'
+import { createJsonCopier, type JsonObject } from './json-value.ts'
 import {
   ArgumentNotSerializableError,
   CwdNotFoundError,
@@ -59,7 +59,8 @@ const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors',
 
 /** Never throws. A thrown value that is no error is kept if it can be cloned. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
-  return attempt(() => recordOf(thrown, { depth: 0, budget: { left: mostErrors } })) ?? unreadable
+  const budget = { left: mostErrors, copy: createJsonCopier() }
+  return attempt(() => recordOf(thrown, { depth: 0, budget })) ?? unreadable
 }
 
 const unreadable: ErrorRecord = Object.freeze({
@@ -71,15 +72,20 @@ const unreadable: ErrorRecord = Object.freeze({
   fields: {},
 })
 
-/** How deep an error is inside of the first one, and how many more of them are copied. */
+/** How deep an error is inside of the first one, and how much more is copied. */
 interface RecordLimits {
   readonly depth: number
-  readonly budget: { left: number }
+  readonly budget: {
+    /** Errors. */
+    left: number
+    /** Limits what all fields have together: user code may have lists that claim to be endless. */
+    readonly copy: (value: unknown) => JsonObject[string]
+  }
 }
 
 function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord {
   budget.left--
-  if (!isError(thrown)) return { isError: false, value: toCloneable(thrown) }
+  if (!isError(thrown)) return { isError: false, value: toCloneable(thrown, budget) }
   const part = (key: string): unknown => attempt(() => (thrown as never)[key])
   const text = (key: string): string => {
     const value = part(key)
@@ -96,7 +102,7 @@ function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord
     name: text('name'),
     message: text('message'),
     stack: text('stack'),
-    ...fieldsOf(thrown, inner, ownFields(thrown, names)),
+    ...fieldsOf(thrown, { inner, budget }, ownFields(thrown, names)),
     ...(inner === null || attempt(() => 'cause' in thrown) !== true
       ? {}
       : { cause: recordOf(part('cause'), inner) }),
@@ -189,18 +195,18 @@ function attempt<T>(read: () => T): T | undefined {
 const isError = (thrown: unknown): thrown is Error =>
   types.isNativeError(thrown) || attempt(() => thrown instanceof Error) === true
 
-function toCloneable(thrown: unknown): unknown {
+function toCloneable(thrown: unknown, { copy }: RecordLimits['budget']): unknown {
   if (typeof thrown === 'function' || typeof thrown === 'symbol') return messageOf(thrown)
   try {
     return structuredClone(thrown)
   } catch {
-    return toJsonValue(thrown)
+    return copy(thrown)
   }
 }
 
 function fieldsOf(
   error: Error,
-  inner: RecordLimits | null,
+  { inner, budget }: { readonly inner: RecordLimits | null } & Pick<RecordLimits, 'budget'>,
   derived: Readonly<Record<string, unknown>>,
 ): { fields: JsonObject; errorFields?: Readonly<Record<string, ErrorRecord>> } {
   const fields: Record<string, JsonObject[string]> = {}
@@ -209,10 +215,10 @@ function fieldsOf(
     const value = attempt(() => (error as unknown as Record<string, unknown>)[key])
     const isPlain = value !== undefined && typeof value !== 'function' && typeof value !== 'symbol'
     if (!isPlain || carriedOtherwise.has(key)) continue
-    if (!isError(value)) fields[key] = toJsonValue(value)
-    else if (inner !== null && inner.budget.left > 0) errorFields[key] = recordOf(value, inner)
+    if (!isError(value)) fields[key] = budget.copy(value)
+    else if (inner !== null && budget.left > 0) errorFields[key] = recordOf(value, inner)
   }
-  for (const [key, value] of Object.entries(derived)) fields[key] = toJsonValue(value)
+  for (const [key, value] of Object.entries(derived)) fields[key] = budget.copy(value)
   return Object.keys(errorFields).length === 0 ? { fields } : { fields, errorFields }
 }
 

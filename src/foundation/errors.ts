@@ -54,6 +54,7 @@ export class TuttiError extends Error {
   }
 }
 
+const deepestClass = 64
 const lineages = new WeakMap<object, readonly string[]>()
 
 function lineageOf(errorClass: { readonly name: string }): readonly string[] {
@@ -72,7 +73,9 @@ function lineageOf(errorClass: { readonly name: string }): readonly string[] {
 /** The class of one of our errors and the classes above it, whichever copy of the package. */
 export function lineageIn(error: object): readonly string[] | null {
   const names: unknown = lineage in error ? error[lineage] : null
-  return Array.isArray(names) && names.every((one) => typeof one === 'string') ? names : null
+  // An object of user code may claim to have billions.
+  const isList = Array.isArray(names) && names.length <= deepestClass
+  return isList && names.every((one) => typeof one === 'string') ? names : null
 }
 
 /**

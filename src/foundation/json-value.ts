@@ -44,6 +44,12 @@ export function toJsonValue(value: unknown): JsonValue {
   return new Copier().copy(value, 0)
 }
 
+/** `toJsonValue` for values that are written together: its limits hold for all of them. */
+export function createJsonCopier(): (value: unknown) => JsonValue {
+  const copier = new Copier()
+  return (value) => copier.copy(value, 0)
+}
+
 /**
  * The value as JSON of at most `maxBytes` that `JSON.parse` turns into an equal value; `null` when
  * there is none: a Map, a Date, a Buffer, `undefined`, NaN, a cycle, too large. Looks at no more of

@@ -194,4 +194,26 @@ describe('an error that throws when it is looked at', () => {
     const text = JSON.stringify(toErrorRecord(error))
     expect(text.split('"again"').length).toBeLessThan(200)
   })
+  it('lists that claim to have a billion items are read up to a limit, all together', () => {
+    let reads = 0
+    const endless = (item: unknown, length = 1e9): unknown[] =>
+      new Proxy([], {
+        has: () => true,
+        get(_, key) {
+          reads++
+          if (key === 'length') return length
+          return typeof key === 'string' && /^\d+$/.test(key) ? item : Reflect.get([], key)
+        },
+      })
+    const aggregate = new AggregateError([], 'several')
+    const fields = { errors: endless(endless(1)), one: endless(1), other: endless({ a: 1 }) }
+    const record = toErrorRecord(Object.assign(aggregate, fields))
+    expect(record).toMatchObject({ message: 'several' })
+    expect(reads).toBeLessThan(500_000)
+    reads = 0
+    const own = new WorkerLostError('gone')
+    Object.defineProperty(own, lineage, { value: endless('WorkerLostError', 1e6) })
+    expect(fromErrorRecord(toErrorRecord(own))).toMatchObject({ message: 'gone' })
+    expect(reads).toBeLessThan(100)
+  })
 })
