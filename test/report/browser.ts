@@ -6,8 +6,9 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { existsSync } from 'node:fs'
 import axe from 'axe-core'
 import { type Browser, chromium, type Page } from 'playwright-core'
+import { byRun } from '../long-run.ts'
 
-/** Ignored by git; a person looks at what is in it. */
+/** Ignored by git; a person looks at what is in it: whole pages after the long run. */
 export const pictures = fileURLToPath(new URL('../../.cache/report-pictures/', import.meta.url))
 
 export async function openBrowser(): Promise<Browser> {
@@ -28,6 +29,9 @@ export interface Seen {
   /** What is wrong on paper. */
   readonly paper: readonly string[]
 }
+
+/** The rules that look at colors: nothing else differs between light and dark pages. */
+const colorRules = ['color-contrast', 'link-in-text-block']
 
 /** Light, dark and narrow, and on paper. */
 export async function look(browser: Browser, name: string, html: string): Promise<Seen> {
@@ -55,10 +59,14 @@ export async function look(browser: Browser, name: string, html: string): Promis
     await page.emulateMedia({ colorScheme })
     await page.setViewportSize({ width, height: 900 })
     await page.goto(pathToFileURL(file).href)
-    await page.screenshot({ path: join(pictures, `${name}-${kind}.png`), fullPage: true })
-    violations.push(...(await violationsOf(page)).map((one) => `${kind}: ${one}`))
+    // A picture of a whole page takes four times the CPU time of one of the window.
+    const fullPage = byRun(false, true)
+    await page.screenshot({ path: join(pictures, `${name}-${kind}.png`), fullPage })
+    const rules = kind === 'dark' ? colorRules : null
+    violations.push(...(await violationsOf(page, rules)).map((one) => `${kind}: ${one}`))
     overflow = Math.max(overflow, await overflowOf(page))
   }
+  problems.push(...(await darkStylesOf(page)))
   await page.emulateMedia({ colorScheme: 'light' })
   const paper = await paperOf(page)
   await page.pdf({ path: join(pictures, `${name}.pdf`), format: 'A4' })
@@ -66,17 +74,26 @@ export async function look(browser: Browser, name: string, html: string): Promis
   return { problems, violations, overflow, paper }
 }
 
-async function violationsOf(page: Page): Promise<string[]> {
+/** With `null`: of all rules. */
+async function violationsOf(page: Page, rules: readonly string[] | null): Promise<string[]> {
   await page.evaluate(axe.source)
-  return await page.evaluate(async () => {
-    const found = globalThis as unknown as { axe: { run(): Promise<AxeResult> } }
+  return await page.evaluate(async (only) => {
+    const found = globalThis as unknown as { axe: { run(options: object): Promise<AxeResult> } }
     interface AxeResult {
       violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[]
     }
-    const { violations } = await found.axe.run()
+    const { violations } = await found.axe.run(only === null ? {} : { runOnly: only })
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`)
-  })
+  }, rules)
 }
+
+/** What the styles for dark screens change besides the values of variables, which are colors. */
+const darkStylesOf = (page: Page): Promise<string[]> =>
+  page.evaluate(`[...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])
+    .filter((rule) => rule instanceof CSSMediaRule && rule.conditionText.includes('dark'))
+    .flatMap((rule) => [...rule.cssRules])
+    .flatMap((rule) => [...rule.style].map((name) => rule.selectorText + ' ' + name))
+    .filter((one) => !one.startsWith(':root --'))`) as Promise<string[]>
 
 /** The page needs margins of its own, and its sentences the size of its tables. */
 async function paperOf(page: Page): Promise<string[]> {
