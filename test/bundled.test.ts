@@ -154,15 +154,25 @@ describe('the files of the package', () => {
     }
   })
 
-  it('a script loads some files of the package, not hundreds', () => {
+  /** The URLs of all modules that a script loads which imports these. */
+  function loadedBy(...names: readonly string[]): string[] {
     const hooks = `
       const { registerHooks } = await import('node:module')
       registerHooks({ load: (url, context, next) => (console.log(url), next(url, context)) })
-      await import('tutti')
-      await import('tutti/hpc')`
+      ${names.map((name) => `await import('${name}')`).join('\n')}`
     const args = ['--input-type=module', '--eval', hooks]
     const output = execFileSync(process.execPath, args, { encoding: 'utf8', cwd: createFolder() })
-    const loaded = output.split('\n').filter((url) => url.includes('/dist/'))
+    return output.split('\n')
+  }
+
+  it('the client for other servers is not loaded before an engine needs it', () => {
+    const loaded = loadedBy('tutti/inference')
+    expect(loaded.filter((url) => url.includes('/node_modules/zod/'))).not.toEqual([])
+    expect(loaded.filter((url) => url.includes('/node_modules/undici/'))).toEqual([])
+  })
+
+  it('a script loads some files of the package, not hundreds', () => {
+    const loaded = loadedBy('tutti', 'tutti/hpc').filter((url) => url.includes('/dist/'))
     expect(loaded.length).toBeGreaterThan(1)
     expect(loaded.length).toBeLessThan(40)
     expect(sources.length).toBeGreaterThan(300)

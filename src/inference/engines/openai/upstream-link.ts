@@ -1,6 +1,6 @@
 /** A server that others run: its address, the connections to it, and whether it responds. */
 
-import { type Dispatcher, Pool } from 'undici'
+import type { Dispatcher, Pool } from 'undici'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
 import { invalid } from '../../../foundation/options.ts'
 import { ignoredHeader } from '../../generation/fields/request-fields.ts'
@@ -60,13 +60,16 @@ const maxTextChars = 16 << 20
 
 /** Keeps connections alive, follows no redirects, and closes with everything on them. */
 export class UpstreamLink {
-  readonly #pool: Pool
+  /** Loaded with the first link: other engines need no client, which takes long to load. */
+  readonly #pool: Promise<Pool>
   readonly #headers: Readonly<Record<string, string>>
 
   constructor({ origin, apiKey, connections }: UpstreamLinkOptions) {
     // Callers have a deadline and a signal of their own, and a long prompt may take minutes.
     const limits = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
-    this.#pool = new Pool(origin, { connections, ...limits })
+    this.#pool = import('undici').then((undici) => {
+      return new undici.Pool(origin, { connections, ...limits })
+    })
     this.#headers = apiKey === null ? {} : { authorization: `Bearer ${apiKey}` }
   }
 
@@ -81,12 +84,14 @@ export class UpstreamLink {
   }
 
   /** Aborts all running requests. */
-  close(): Promise<void> {
-    return this.#pool.destroy()
+  async close(): Promise<void> {
+    const pool = await this.#pool
+    await pool.destroy()
   }
 
   async #send(options: Dispatcher.RequestOptions): Promise<UpstreamResponse> {
-    const { statusCode, headers, body } = await this.#pool.request(options)
+    const pool = await this.#pool
+    const { statusCode, headers, body } = await pool.request(options)
     // Without a listener, a body that fails before it is read would end the process.
     body.on('error', () => {})
     const retryAfter = headers['retry-after']
