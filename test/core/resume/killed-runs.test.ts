@@ -9,7 +9,7 @@ import { createOutput } from '../../../src/cli/output.ts'
 import { type Child, startChild } from '../../checkpoint/child.ts'
 import { tempFolder } from '../../checkpoint/open-writer.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../../long-run.ts'
-import { isProgram, isUnsteady } from './fixtures/resumable-tasks.ts'
+import { chains, isProgram, isUnsteady } from './fixtures/resumable-tasks.ts'
 
 /**
  * Killed at ten moments in all, and at fifty in the long run. A node of the graph that gets a value
@@ -122,7 +122,7 @@ describe.each(kinds)('a $kind that is killed and resumed', (one) => {
 function digestOfValues({ kind, count }: Kind): string {
   const values: (number | string)[] = []
   for (let i = 0; i < count; i++) {
-    const before = kind === 'graph' ? values[i - 10] : undefined
+    const before = kind === 'graph' ? values[i - chains] : undefined
     const input = typeof before === 'number' ? before : 0
     if (isProgram(i)) values.push(`${i}\n`)
     else values.push((input * (isUnsteady(i) ? 17 : 31) + i) % 65_521)
