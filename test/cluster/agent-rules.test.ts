@@ -108,8 +108,7 @@ describe('tutti agent --allow', () => {
     const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     const outside = join(cluster.folder, 'outside')
-    const rules = ['--allow', '/**', '--work-dir', workDir]
-    await cluster.agent('narrow', '--cores', '1', ...rules)
+    await startAgentHere(cluster, { name: 'narrow', allow: ['/**'], workDir })
     const here = await openSession(cluster)
     const program = { executable: '/bin/echo', arguments: ['written'] }
     for (const stdout of [outside, 'outside', '../outside']) {

@@ -8,12 +8,14 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
+
+const sharedServer = sharedTestCluster()
 
 const lines = (file: string): string[] =>
   existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []
@@ -54,7 +56,7 @@ describe('a session that was closed while an agent was away leaves nothing to th
     ['has ended there', 'before the next run'],
     ['has ended there', 'after the next run has begun'],
   ])('its task %s, and the agent is back %s', async (how, when) => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { server, folder } = cluster
     const link = await LinkProxy.start(server.url)
     await startAgentHere({ url: link.url, folder }, { name: 'away' })
@@ -120,7 +122,7 @@ class Stranger {
 }
 
 it('row 97: the end of a closed run, sent again, ends nothing of a later one', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const { server, folder } = cluster
   const stranger = await Stranger.listen(server.url, 'tutti1.agent.>')
   // With a watcher: whoever else listens would count as an agent of this name.
@@ -145,7 +147,7 @@ it('row 97: the end of a closed run, sent again, ends nothing of a later one', a
 })
 
 it('row 97: messages of a closed run complete nothing in a later run of its id', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const { server, folder } = cluster
   const [begun, go] = [join(folder, 'begun'), join(folder, 'go')]
   const task: KeptTask = { uid: 'task', kind: 'held' }

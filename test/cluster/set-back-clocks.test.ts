@@ -7,24 +7,23 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { freePort } from '../free-port.ts'
 import { RestartableServer } from './restartable-server.ts'
 import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
 
+const sharedServer = sharedTestCluster()
+
 const ahead = {
   NODE_OPTIONS: `--import ${new URL('fixtures/clock-ahead.ts', import.meta.url).href}`,
 }
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 
-async function startAgent(
-  { server, tokenFile }: TestCluster,
-  env: Readonly<Record<string, string>>,
-): Promise<RunningCommand> {
-  const connection = ['--connect', server.url, '--token-file', tokenFile]
-  const agent = startCommand(['agent', ...connection, '--name', 'only', '--cores', '1'], env)
+async function startAgentAhead({ url, tokenFile }: TestCluster): Promise<RunningCommand> {
+  const connection = ['--connect', url, '--token-file', tokenFile]
+  const agent = startCommand(['agent', ...connection, '--name', 'only', '--cores', '1'], ahead)
   onTestFinished(() => void agent.child.kill('SIGKILL'))
   await agent.seen('is connected')
   return agent
@@ -42,8 +41,8 @@ describe('a process that is started again after its clock was set back by an hou
   it.each(['SIGTERM', 'SIGKILL'] as const)(
     'is used by running sessions: an agent that ended by %s',
     async (signal) => {
-      const cluster = await startTestCluster()
-      const first = await startAgent(cluster, ahead)
+      const cluster = await sharedServer()
+      const first = await startAgentAhead(cluster)
       const session = new Session([await cluster.connect({ agentTimeoutSeconds: 3600 })])
       onTestFinished(() => session.close())
       const telemetry = await session.startTelemetry()
@@ -63,7 +62,7 @@ describe('a process that is started again after its clock was set back by an hou
       nodes.length = 0
       first.child.kill(signal)
       await first.ended
-      await startAgent(cluster, {})
+      await startAgentHere(cluster, { name: 'only' })
       expect(await run('second')).toBe('second')
       await telemetry.flush()
       const left = signal === 'SIGTERM' ? 'tutti.NodeDrained' : 'tutti.NodeLost'
@@ -72,8 +71,8 @@ describe('a process that is started again after its clock was set back by an hou
   )
 
   it('goes on with its session: a driver', async () => {
-    const cluster = await startTestCluster()
-    await startAgent(cluster, {})
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'only' })
     const start = (env: Readonly<Record<string, string>>): RunningCommand => {
       const given = JSON.stringify({ count: 12 })
       const program = startProgram(driver, [cluster.server.url, cluster.folder, given], env)

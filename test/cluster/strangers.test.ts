@@ -24,11 +24,13 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { runHere, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { storedNames } from './stored-names.ts'
 import { token, runOf, useOf } from './test-token.ts'
+
+const sharedServer = sharedTestCluster()
 
 interface Message {
   readonly subject: string
@@ -94,7 +96,7 @@ const noHeader = { epoch: 0, number: 0, acknowledged: 0 }
 
 describe('a stranger at the broker', () => {
   it('row 97: with another token runs nothing and completes nothing', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { warnings } = await startWarningAgent(cluster)
     const { client } = await startStranger(cluster)
     const session = new Session([await cluster.connect()], { id: 'watched' })
@@ -151,7 +153,7 @@ describe('a stranger at the broker', () => {
   })
 
   it('row 97: that sends messages again, altered or elsewhere begins nothing twice', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const { client, seen } = await startStranger(cluster)
     const begun = join(cluster.folder, 'begun')
@@ -191,7 +193,7 @@ describe('a stranger at the broker', () => {
   })
 
   it('row 97: cannot pretend that a session is in use, or that it is not', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
     const { owner, stream, used, allEnds } = sessionSubjects(useOf('claimed'))
@@ -251,7 +253,7 @@ describe('a stranger at the broker', () => {
   })
 
   it('row 97: that sends announcements of an ended agent again makes no node join', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { client } = await startStranger(cluster)
     const recorded: Uint8Array[] = []
     const recording = client.subscribe(announcementSubject, {
@@ -284,7 +286,7 @@ describe('a stranger at the broker', () => {
   })
 
   it('row 98: is refused when messages are malformed, unknown or of another version', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { warnings } = await startWarningAgent(cluster)
     const { client } = await startStranger(cluster)
     const keys = deriveKeys(token, null)
@@ -308,7 +310,7 @@ describe('a stranger at the broker', () => {
   })
 
   it('row 98: an agent of another version is named, with both versions', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const { client } = await startStranger(cluster)
     const { toDriver } = deriveKeys(token, null)
     const named = { kind: 'announcement', name: 'newer' }
