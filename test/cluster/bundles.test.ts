@@ -5,6 +5,7 @@ import {
   readdirSync,
   rmSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,9 +13,10 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startProgram } from '../cli/run-command.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { storedNames } from './stored-names.ts'
 
+const sharedServer = sharedTestCluster()
 const packageFolder = fileURLToPath(new URL('../..', import.meta.url))
 
 /** A project of a user, with this package installed, that only the driver can see. */
@@ -70,7 +72,7 @@ const task = (name: string, body: string): string =>
 
 describe("modules: 'bundle'", () => {
   it('runs a module with its imports, packages and files on a node without them', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     await startAgentHere(cluster, { name: 'first', workDir })
     const project = createProject({
@@ -130,7 +132,7 @@ await run(one.later)`,
   })
 
   it("shows the user's own files and lines in stacks", async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const project = createProject({
       'src/fail.ts': `
@@ -150,7 +152,7 @@ export const fail = defineTask(import.meta.url, function fail(): never {
   })
 
   it('refuses a native add-on, and names node and module', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const addOn = join(packageFolder, 'node_modules/koffi')
     const project = createProject({
@@ -177,15 +179,16 @@ export const native = defineTask(import.meta.url, function native() { return kof
   })
 
   it('fails with the size when the files are larger than a bundle may be', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const project = createProject({
       'src/large.ts': `
 import { defineTask } from 'tutti'
 const data = new URL('./data.bin', import.meta.url)
 export const large = defineTask(import.meta.url, function large() { return data.href })`,
-      'src/data.bin': 'x'.repeat(65 * 2 ** 20),
+      'src/data.bin': '',
     })
+    truncateSync(join(project, 'src/data.bin'), 65 * 2 ** 20)
     const ends = await runDriver(
       cluster,
       project,
