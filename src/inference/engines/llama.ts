@@ -46,7 +46,8 @@ export interface LlamaEngineOptions {
   readonly contextLength?: number | null
   /**
    * How long the process may give no sign of life while it has work to do; then it is replaced.
-   * Half of it, at most 10 s, is told by `problem`. Default 60.
+   * Half of it, at most 10 s, is told by `problem`. Default 60. While it loads the model, 60 at
+   * least.
    */
   readonly hungSeconds?: number
   /**
@@ -90,6 +91,8 @@ class LlamaEngine implements InferenceEngine {
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
   readonly #silence: SilenceWatch
+  /** While the model is loaded, which may take minutes: the process says then that it lives. */
+  readonly #loadSilence: SilenceWatch
   #process: LlamaProcess | null = null
   #isLoaded = false
   #closing: Promise<void> | null = null
@@ -102,11 +105,19 @@ class LlamaEngine implements InferenceEngine {
     this.capacity = { admits: 'step', slots: this.#order.sequences }
     if (options.hubToken !== null) registerSecret(options.hubToken)
     this.#started.promise.catch(() => {})
+    const { clock, hungSeconds = 60 } = options
+    const onHung = (silentMs: number): void => this.#onHung(silentMs)
     this.#silence = new SilenceWatch({
-      clock: options.clock,
-      hungMs: (options.hungSeconds ?? 60) * 1000,
+      clock,
+      hungMs: hungSeconds * 1000,
       isBusy: () => this.#isBusy(),
-      onHung: (silentMs) => this.#onHung(silentMs),
+      onHung,
+    })
+    this.#loadSilence = new SilenceWatch({
+      clock,
+      hungMs: Math.max(leastLoadHungMs, hungSeconds * 1000),
+      isBusy: () => !this.#isLoaded,
+      onHung,
     })
   }
 
@@ -120,6 +131,7 @@ class LlamaEngine implements InferenceEngine {
         onExit: (exit) => this.#onExit(exit),
       })
       this.#process.send({ kind: 'load', order: this.#order })
+      this.#loadSilence.sign()
     }
     return this.#started.promise
   }
@@ -210,6 +222,7 @@ class LlamaEngine implements InferenceEngine {
 
   #receive(message: FromLlama): void {
     this.#silence.sign()
+    this.#loadSilence.sign()
     if (message.kind === 'alive') return
     if (message.kind === 'update') {
       this.#recipients.get(message.update.id)?.receive(message.update)
@@ -220,6 +233,7 @@ class LlamaEngine implements InferenceEngine {
       this.#reportProgress(message.progress)
     } else if (message.kind === 'loaded') {
       this.#isLoaded = true
+      this.#loadSilence.stop()
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
       const { threadProblem, libraryProblem, readsThoughts } = message
@@ -282,6 +296,7 @@ class LlamaEngine implements InferenceEngine {
     if (this.#failure !== null) return
     this.#failure = error
     this.#silence.stop()
+    this.#loadSilence.stop()
     this.#started.reject(error)
     for (const recipient of this.#recipients.values()) recipient.lose(error)
     for (const { reject } of this.#asks.values()) reject(error)
@@ -289,6 +304,9 @@ class LlamaEngine implements InferenceEngine {
     this.#asks.clear()
   }
 }
+
+/** Parts of a load keep the process from saying that it lives. */
+const leastLoadHungMs = 60_000
 
 /** The limit of llama.cpp for one context. */
 const mostSequences = 256

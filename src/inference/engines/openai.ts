@@ -30,7 +30,7 @@ import {
   UpstreamLink,
   type UpstreamResponse,
 } from './openai/upstream-link.ts'
-import { toRefusal } from './openai/upstream-refusal.ts'
+import { readRefusal, toRefusal } from './openai/upstream-refusal.ts'
 
 /** The server to attach to, the key to use, and the number of concurrent requests. */
 export interface OpenAiEngineOptions {
@@ -156,7 +156,7 @@ class OpenAiEngine implements AttachedEngine {
       const json = JSON.stringify({ ...fields, model: modelName })
       const response = await this.#link.post(this.#pathOf(path), json, isOver)
       const { status, contentType, bytes, ignored } = response
-      if (status < 200 || status >= 300) throw await forwardedError(response, clock.now())
+      if (status < 200 || status >= 300) throw await forwardedError(response, clock)
       return { status, contentType, bytes: finallyDo(bytes, free), ignored }
     } catch (error) {
       free()
@@ -302,9 +302,9 @@ async function* finallyDo<T>(items: AsyncIterable<T>, act: () => void): AsyncGen
 }
 
 /** A server need not have every path that may be passed on. */
-async function forwardedError(response: UpstreamResponse, now: number): Promise<InferenceError> {
-  const { status, retryAfter } = response
-  const { error } = toRefusal(status, await response.text(), retryAfter, now)
+async function forwardedError(response: UpstreamResponse, clock: Clock): Promise<InferenceError> {
+  const { status } = response
+  const { error } = await readRefusal(response, clock)
   if (status !== 404 && status !== 405) return error
   const message = 'The server behind this one has nothing at this address.'
   return inferenceError('unsupported', 'the server has no such path', {

@@ -11,6 +11,8 @@ import { StepLoop } from './step-loop.ts'
 let loop: StepLoop | null = null
 let model: LlamaRuntime | null = null
 
+const aliveOfLoadMs = 2000
+
 const parent = connectToParent<ToLlama, FromLlama>({
   onMessage: receive,
   // At once: a normal exit would wait for what the library computes in other threads.
@@ -30,6 +32,8 @@ function receive(message: ToLlama): void {
 }
 
 async function load(order: LoadOrder): Promise<void> {
+  // A large model is loaded for minutes, and its progress is told only now and then.
+  const living = setInterval(() => parent.send({ kind: 'alive' }), aliveOfLoadMs)
   try {
     model = await loadRuntime(order, createProgress())
     loop = createLoop(model)
@@ -43,6 +47,8 @@ async function load(order: LoadOrder): Promise<void> {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }
     parent.send({ kind: 'unloadable', failure })
+  } finally {
+    clearInterval(living)
   }
 }
 

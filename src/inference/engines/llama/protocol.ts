@@ -51,7 +51,7 @@ export type FromLlama =
       /** The chat template reads what earlier answers thought. */
       readonly readsThoughts: boolean
     }
-  /** A sign of life: a step is done. */
+  /** A sign of life: a step is done, or the model is still loaded. */
   | { readonly kind: 'alive' }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
   | { readonly kind: 'update'; readonly update: RequestUpdate }

@@ -13,7 +13,7 @@ import type {
 import { inferenceCodeOf, inferenceError } from '../../generation/inference-errors.ts'
 import { ResponseChunks } from './response-chunks.ts'
 import type { UpstreamLink, UpstreamResponse } from './upstream-link.ts'
-import { type Refusal, toRefusal } from './upstream-refusal.ts'
+import { readRefusal, type Refusal } from './upstream-refusal.ts'
 
 /** How a call ended. */
 export type CallOutcome =
@@ -52,12 +52,8 @@ export async function callUpstream(options: UpstreamCallOptions): Promise<CallOu
   try {
     const response = await link.post(path, body(), signal)
     if (response.status === 200) return await reader.read(response)
-    const refusal = toRefusal(
-      response.status,
-      await response.text(),
-      response.retryAfter,
-      options.clock.now(),
-    )
+    const refusal = await readRefusal(response, options.clock)
+    signal.throwIfAborted()
     return { kind: 'refused', ...refusal }
   } catch (error) {
     signal.throwIfAborted()

@@ -3,10 +3,13 @@
  * in what a client is told about a mistake of its own.
  */
 
+import type { Clock } from '../../../foundation/clock.ts'
 import type { InferenceError } from '../../../foundation/errors.ts'
+import { boundedWait } from '../../../foundation/promises.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
 import { parseJson, pick, textOr } from './untrusted-json.ts'
+import type { UpstreamResponse } from './upstream-link.ts'
 
 /** `waitMs` says after what time a retry may succeed; `null` if none will. */
 export interface Refusal {
@@ -20,6 +23,19 @@ const defaultWaitMs = 1000
 const maxWaitMs = 10_000
 /** Of what a client is told: a day. */
 const maxAskedMs = 86_400_000
+
+/** How long a server may take for the words of a refusal; the status is known without them. */
+const bodyMs = 5000
+
+/** From a response with a status other than 200, whose body may have no end. */
+export async function readRefusal(response: UpstreamResponse, clock: Clock): Promise<Refusal> {
+  const { status, retryAfter } = response
+  const body = await boundedWait(clock, bodyMs, response.text()).catch(() => {
+    response.discard()
+    return ''
+  })
+  return toRefusal(status, body, retryAfter, clock.now())
+}
 
 /** From a response with a status other than 200. `nowSeconds` is for a date in `Retry-After`. */
 export function toRefusal(

@@ -1,4 +1,4 @@
-import { fork } from 'node:child_process'
+import { execFileSync, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -39,6 +39,29 @@ describe('the llama engine', () => {
     expect(listener.ends).toEqual([])
     await expect(engine.generate(many, listener)).rejects.toMatchObject({ code: 'engine_lost' })
     await expect(engine.tokenize('a')).rejects.toMatchObject({ code: 'engine_lost' })
+  })
+
+  it('a process that stands still while it loads the model is given up', async () => {
+    const clock = new ManualClock()
+    // Nobody writes to it: the model is never loaded.
+    const path = `${tiny.path}.fifo`
+    execFileSync('mkfifo', [path])
+    const engine = createEngine(path, { clock, hungSeconds: 20 })
+    const started = engine.start()
+    // The process has begun: its beginning is watched no more.
+    await eventually(() => expect(clock.pendingTimers).toBe(1))
+    const [pid = 0] = modelProcesses(process.pid)
+    expect(pid).toBeGreaterThan(0)
+    process.kill(pid, 'SIGSTOP')
+    const outcome = expect(started).rejects.toMatchObject({
+      code: 'engine_lost',
+      message: "the model's process gave no sign of life for 60 s",
+    })
+    await clock.advance(59_000)
+    expect(isRunning(pid)).toBe(true)
+    await clock.advance(1000)
+    await outcome
+    await eventually(() => expect(isRunning(pid)).toBe(false))
   })
 
   it('a process that stands still is told, and given up after its limit', async () => {

@@ -76,6 +76,27 @@ describe('openai engine: a server that refuses', () => {
     expect(server.requests).toHaveLength(2)
   })
 
+  it.each([
+    [400, 'unsupported'],
+    [500, 'upstream_error'],
+  ])('with %i and words without an end fails the request by the status', async (status, code) => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    server.plan((response) => {
+      response.writeHead(status, { 'content-type': 'application/json' })
+      response.write('{"error": {"message": "')
+    })
+    const done = engine.generate([toRequest('x')], listener)
+    await clock.timer(5000)
+    await clock.advance(5000)
+    await done
+    await engine.generate([toRequest('y', {}, { id: 'r2' })], listener)
+    expect(listener.ends).toMatchObject([
+      { id: 'r1', kind: 'failed', error: { code } },
+      { id: 'r2', kind: 'done' },
+    ])
+  })
+
   it('in the middle of a stream fails the request, with its message as the cause', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), { error: { message: 'worker died', code: 500 } }, says('b')))
