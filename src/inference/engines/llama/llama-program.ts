@@ -33,7 +33,7 @@ function receive(message: ToLlama): void {
 
 async function load(order: LoadOrder): Promise<void> {
   // A large model is loaded for minutes, and its progress is told only now and then.
-  const living = setInterval(() => parent.send({ kind: 'alive' }), aliveOfLoadMs)
+  const stopTelling = tellAlive()
   try {
     model = await loadRuntime(order, createProgress())
     loop = createLoop(model)
@@ -48,8 +48,18 @@ async function load(order: LoadOrder): Promise<void> {
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }
     parent.send({ kind: 'unloadable', failure })
   } finally {
-    clearInterval(living)
+    stopTelling()
   }
+}
+
+/** Until the returned function is called. */
+function tellAlive(): () => void {
+  const tell = (): void => {
+    parent.send({ kind: 'alive' })
+    cancel = systemClock.after(aliveOfLoadMs, tell)
+  }
+  let cancel = systemClock.after(aliveOfLoadMs, tell)
+  return () => cancel()
 }
 
 /** The library reports every change; ten messages are enough. */
