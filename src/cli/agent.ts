@@ -108,7 +108,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     const received = await Promise.race([signal.received, agent.left.then(() => null)])
     if (received === null) await agent.close()
     else {
-      say(`${received}: finishes what runs, then leaves; a second one ends it`)
+      say(`${received}: finishing the tasks that run, then leaving; a second signal ends them`)
       agent.drain()
     }
     const undelivered = await agent.left
@@ -117,8 +117,9 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     ])
     if (end.signal !== null) return signalExitCodes[end.signal]
     if (undelivered === 0) return exitCodes.ok
-    const ends = undelivered === 1 ? '1 end of a task was' : `${undelivered} ends of tasks were`
-    say(`${ends} not delivered: ${options.connect} did not take them in time`)
+    const results =
+      undelivered === 1 ? 'the result of 1 task was' : `the results of ${undelivered} tasks were`
+    say(`${results} not delivered: ${options.connect} did not take all in time`)
     return exitCodes.backendFailed
   } finally {
     end.release()

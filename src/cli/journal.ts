@@ -168,7 +168,7 @@ function markKeptValues(
   run: Pass<{ reuse: typeof reuse }>,
 ): string[] {
   const name = basename(resultsPathOf(path))
-  const lost = 'what it had is lost, and those tasks run again after a resume'
+  const lost = 'its results are lost, and a resume runs their tasks again'
   try {
     using results = ResultsReader.open(path, id)
     let found = 0

@@ -77,7 +77,7 @@ class ProcessGuard {
       process.exit(signalExitCodes[signal])
     }
     this.signal = signal
-    this.#parts.output.problem(`${signal}: stopping cleanly; once more ends at once`)
+    this.#parts.output.problem(`${signal}: stopping cleanly; a second signal stops at once`)
     this.#close()
   }
 

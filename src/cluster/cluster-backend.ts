@@ -242,7 +242,7 @@ export class ClusterBackend implements Backend {
     const found = await Promise.all(names.map((name) => this.#directory.locate(name)))
     const missing = names.filter((_, at) => found[at] === null)
     if (missing.length === 0) return
-    throw new BackendError(`agent ${missing.join(', ')} has started and does not answer`)
+    throw new BackendError(`started, but without an answer: agent ${missing.join(', agent ')}`)
   }
 
   async #closeOnce(): Promise<void> {
@@ -360,7 +360,7 @@ async function connectCluster(
   local?.onExit((agent) => directory.noteExit(agent))
   directory.discover()
   removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
-    log.warn('StreamNotRemoved', `those of ended sessions at ${broker.url}: ${messageOf(error)}`)
+    log.warn('StreamNotRemoved', `streams of ended sessions at ${broker.url}: ${messageOf(error)}`)
   })
   return backend
 }

@@ -152,13 +152,13 @@ export function resolveBrokerOptions(
   const tls = options.tls ?? (isTls ? {} : undefined)
   const isOwnAuth = credentials === undefined && user === undefined
   if (passwordFile !== undefined && user === undefined) {
-    throw invalid('passwordFile', 'nothing without `user`', passwordFile)
+    throw invalid('passwordFile', 'left out without `user`', passwordFile)
   }
   if (user !== undefined && passwordFile === undefined) {
     throw new ValueError('passwordFile: is needed with `user`', { field: 'passwordFile' })
   }
   if (!isOwnAuth && credentials !== undefined && user !== undefined) {
-    throw invalid('user', 'nothing beside `credentials`', user)
+    throw invalid('user', 'left out beside `credentials`', user)
   }
   if (options.plaintext === true && servers.some((one) => !isLocal(one))) warnOfPlaintext(log)
   return {
@@ -193,7 +193,7 @@ function warnOfPlaintext(log: Log): void {
 
 function tokenOf({ token, tokenFile }: BrokerOptions): string {
   if (token !== undefined && tokenFile !== undefined) {
-    throw invalid('tokenFile', 'nothing beside `token`', tokenFile)
+    throw invalid('tokenFile', 'left out beside `token`', tokenFile)
   }
   if (tokenFile !== undefined) {
     return readSecretFile('tokenFile', expectString('tokenFile', tokenFile))

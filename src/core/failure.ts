@@ -77,7 +77,7 @@ const poisonLimit = 3
 export const isPoisonous = (workersLost: number): boolean => workersLost >= poisonLimit
 
 export function toPoisonError(workersLost: number, last: unknown): PoisonTaskError {
-  const text = `ran on ${workersLost} workers, all died; last: ${messageOf(last)}`
+  const text = `ran on ${workersLost} workers, which all died; the last one: ${messageOf(last)}`
   return new PoisonTaskError(text, {
     cause: last,
     hint: 'The task itself ends its workers: look at its memory, its native code and its exits.',

@@ -5,6 +5,7 @@ import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
+import { countText } from '../views/readable.ts'
 
 /** While the checkpoint cannot be written, more ends than this are not kept. */
 const mostPending = 100_000
@@ -89,7 +90,7 @@ export class RecordedEnds {
     const error = await this.settle()
     const left = this.#count + this.#dropped
     if (left === 0) return
-    const text = `${left} ended jobs were not reported as recorded to their backends`
+    const text = `backends were not told that the ends of ${countText(left, 'task')} are recorded`
     const lost = this.#lostLines
     const why = lost === 0 ? 'there were too many' : `${lost} lines of the record are lost`
     this.#parts.log.warn('EndsNotRecorded', `${text}: ${error === null ? why : messageOf(error)}`)

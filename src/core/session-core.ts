@@ -140,8 +140,9 @@ export class SessionCore {
   async resume(file: string, options: ResumeOptions): Promise<ResumedRecord> {
     this.#admission.expectOpen()
     if (this.#telemetry !== null || this.#ledger.isUsed) {
-      const text = 'resume() comes before startTelemetry() and the first submission'
-      const hint = 'Resume, or start telemetry in `tutti resume`, right after making the session.'
+      const text = 'resume() must be called before startTelemetry() and the first submission'
+      const hint =
+        'Call it, or with `tutti resume` startTelemetry(), right after creating the session.'
       throw new StateError(text, { code: 'ResumeRefusedError', hint })
     }
     const ownId = this.#isOwnId ? this.#id : null

@@ -170,9 +170,9 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
 }
 
 const selfWaitError = ({ name, uid }: EngineHandle): StateError =>
-  new StateError(`${name} (${uid}) awaits its own handle, which never ends before it`, {
+  new StateError(`${name} (${uid}) awaits its own handle, so that neither could end`, {
     code: 'SelfWaitError',
-    hint: 'Return the value instead; a handle is for those that wait for the task.',
+    hint: 'Return the value; only callers of the task await its handle.',
   })
 
 /** What was called, and where. */

@@ -77,7 +77,10 @@ export class Memo<N> {
     if (this.#hasWarnedOfRead) return
     this.#hasWarnedOfRead = true
     const text = `a stored result cannot be read: ${messageOf(error)}`
-    this.#log.warn('ResultNotRead', `${text}; it counts as absent, and further ones are not named`)
+    this.#log.warn(
+      'ResultNotRead',
+      `${text}; its task runs again, and further such results are not reported`,
+    )
   }
 
   /** The store has answered. All calls may have ended by then. */

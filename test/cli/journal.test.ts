@@ -253,7 +253,7 @@ describe('journal verify', () => {
       expect(await verifyJournal(path, createOutput('json', stream, stream))).toBe(0)
       return (JSON.parse(text) as { notes: unknown }).notes
     }
-    const lost = 'what it had is lost, and those tasks run again after a resume'
+    const lost = 'its results are lost, and a resume runs their tasks again'
     expect(await notesOf()).toEqual([`s-1.1.results is missing: ${lost}`])
     const keep = async (id: string): Promise<void> => {
       await rm(resultsPathOf(path), { force: true })

@@ -14,7 +14,7 @@ const record = {
 
 describe('what a resume says before anything starts', () => {
   it('resume: counts what cannot be skipped, and does not count what --force may run', () => {
-    const reasons = '1 failed, 2 done, but not kept or not known again'
+    const reasons = '1 failed, 2 done, but without a kept result or a uid of their own'
     expect(describeResume({ record, options: {} })).toBe(
       `skipping 17 of 20 recorded tasks; 3 run again: ${reasons}`,
     )

@@ -305,7 +305,7 @@ describe('the broker is reached', () => {
   })
 
   it.each([
-    ['no server of NATS', (client: Socket) => client.write('220 mail'), 'no server of NATS'],
+    ['no server of NATS', (client: Socket) => client.write('220 mail'), 'is not a NATS server'],
     ['ended by the server', (client: Socket) => client.end(greeting), 'ends the connection'],
   ])('or given up at once when it is %s', async (_, greet, why) => {
     const servers = await startGreetingServer(greet)

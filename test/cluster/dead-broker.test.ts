@@ -35,7 +35,7 @@ it.each([
     agent.child.kill('SIGTERM')
     const { code, stdout, stderr } = await agent.ended
     expect(stdout).toContain('agent only has left')
-    expect(stderr).toContain('1 end of a task was not delivered')
+    expect(stderr).toContain('the result of 1 task was not delivered')
     expect(code).toBe(3)
   },
 )
@@ -61,8 +61,8 @@ it('a session is closed without its broker, and says what is left until when', a
   await session.close()
   expect(task.state).toBe('CANCELED')
   expect(warnings).toContain(
-    `SessionNotRemoved: the broker at ${server.url} does not answer, so that session ` +
-      '"left" stays there: agents end its tasks after 30 s, and a later driver ' +
+    `SessionNotRemoved: the broker at ${server.url} does not answer, so session ` +
+      '"left" is not removed: agents end its tasks after 30 s, and a later driver ' +
       'removes its results after 100 s',
   )
 })

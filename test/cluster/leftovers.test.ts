@@ -136,7 +136,7 @@ describe('an agent that is ended by a second signal', () => {
     })
     expect(readdirSync(workDir)).toHaveLength(1)
     agent.child.kill('SIGTERM')
-    await agent.seen('finishes what runs')
+    await agent.seen('finishing the tasks that run')
     agent.child.kill('SIGTERM')
     expect((await agent.ended).code).toBe(143)
     expect(readdirSync(workDir)).toEqual([])

@@ -196,7 +196,7 @@ describe('Connection.recorded', () => {
     backend.complete(three)
     await session.close()
     expect(backend.calls.slice(1)).toEqual(['release', 'close'])
-    const left = '1 ended jobs were not reported as recorded to their backends: disk full'
+    const left = 'backends were not told that the ends of 1 task are recorded: disk full'
     expect(warnings).toEqual([`EndsNotRecorded: ${left}`])
   })
 
@@ -220,7 +220,7 @@ describe('Connection.recorded', () => {
     await session.close()
     expect(backend.calls).toEqual([[`${two.uid}/1`], 'release', 'close'])
     expect(warnings).toEqual([
-      'EndsNotRecorded: 2 ended jobs were not reported as recorded to their backends: ' +
+      'EndsNotRecorded: backends were not told that the ends of 2 tasks are recorded: ' +
         '4 lines of the record are lost',
     ])
   })

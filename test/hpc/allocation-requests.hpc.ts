@@ -15,7 +15,7 @@ describe('requests for allocations', () => {
     const { start } = createLauncher(await slurm())
     const end = await start(...elastic, 'refused').ended
     const [failure] = (JSON.parse(end.stdout) as { readonly ends: readonly string[] }).ends
-    expect(failure).toMatch(/^FAILED .*no further allocation is asked for: 3 failed in a row/)
+    expect(failure).toMatch(/^FAILED .*no further allocation is requested: 3 failed in a row/)
     expect(failure).toContain('Invalid license specification')
     expect(end.stderr.match(/AllocationFailed/g)).toHaveLength(3)
     expect(await (await slurm()).run('squeue', '-h')).toBe('')

@@ -62,7 +62,7 @@ describe('tutti launch --check', () => {
     expect(end.stdout).toMatch(/^problem {2}nats-server .*\/missing\/nats-server/m)
     expect(end.stdout).toMatch(/^problem {2}request .*Invalid partition name specified/m)
     expect(end.stdout).not.toContain('u000a')
-    expect(end.stdout.endsWith('a launch would fail: 2 of these\n')).toBe(true)
+    expect(end.stdout.endsWith('a launch would fail: 2 checks above failed\n')).toBe(true)
     await expect.poll(queue).toBe('')
   })
 

@@ -99,7 +99,7 @@ describe('the jobs of a launch', () => {
     folder.write('log', `${begin}${said}`)
     const told: string[] = []
     const status = (line: string | null): void => {
-      if (line === null || !line.includes('how is not known')) return
+      if (line === null || !line.includes('Slurm does not tell how')) return
       told.push('silent')
       writeFileSync(answers, '')
     }

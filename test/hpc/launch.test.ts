@@ -123,7 +123,7 @@ describe('tutti launch', () => {
       expect(end.stderr).toContain(`${args.at(args[0] === '--' ? 1 : 0)}: no job is submitted`)
     }
     const hosts = await inside.start('--hosts', 'hosts.txt', '--mem', '1G', script).ended
-    expect([hosts.code, hosts.stderr.includes('--mem: there is no job')]).toEqual([2, true])
+    expect([hosts.code, hosts.stderr.includes('--mem: --hosts submits no job')]).toEqual([2, true])
   })
 
   needs(...slurmNeeds)('row 102: bad options are refused before anything is asked', async () => {

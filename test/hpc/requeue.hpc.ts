@@ -65,7 +65,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
     const job = (await run('squeue', '-h', '-t', 'RUNNING', '-o', '%i')).trim()
     writeFileSync(join(folder, 'silent'), '')
     await run('scontrol', 'requeue', job)
-    await launch.seen(`job ${job} has ended, how is not known: `)
+    await launch.seen(`job ${job} has ended, but Slurm does not tell how: `)
     rmSync(join(folder, 'silent'))
     await launch.seen(`job ${job} was put back into the queue, and will go on there`)
     writeFileSync(join(folder, 'go'), '')

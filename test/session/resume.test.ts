@@ -188,8 +188,7 @@ describe('resume of a session', () => {
     expect(newCalls()).toEqual(['v1', 'v2'])
     expect(second.resumed).toMatchObject({ done: 3, notKept: 2 })
     expect(second.warnings).toEqual([
-      'ResultsNotKept: 2 tasks are DONE in the record, but without a kept result: ' +
-        'what has none runs again',
+      'ResultsNotKept: 2 tasks are DONE in the record, but without a kept result; they run again',
     ])
   })
 
@@ -237,7 +236,7 @@ describe('resume of a session', () => {
       onTestFinished(() => session.close())
       return session
     }
-    const comesFirst = 'resume() comes before startTelemetry() and the first submission'
+    const comesFirst = 'resume() must be called before startTelemetry() and the first submission'
     const observed = await create()
     await observed.startTelemetry()
     await expect(observed.resume(record)).rejects.toThrow(comesFirst)

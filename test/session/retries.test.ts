@@ -313,7 +313,7 @@ describe('row 21: a task that kills its workers', () => {
     expect(error).toBeInstanceOf(TaskFailedError)
     expect(error.cause).toBeInstanceOf(PoisonTaskError)
     expect(error.cause).toMatchObject({
-      message: 'ran on 3 workers, all died; last: exit code 3',
+      message: 'ran on 3 workers, which all died; the last one: exit code 3',
       hint: expect.any(String) as string,
     })
     expect(backend.jobs).toHaveLength(3)

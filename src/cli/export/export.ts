@@ -61,9 +61,9 @@ export async function exportRecord(
     })
   }
   if (options.protobuf === true && options.format !== 'otlp') {
-    throw new ValueError(`--protobuf: ${options.format} has one form only`, {
+    throw new ValueError(`--protobuf is for --format otlp, not for ${options.format}`, {
       field: '--protobuf',
-      hint: 'It belongs to --format otlp; perfetto is protobuf anyway.',
+      hint: 'Leave it out; perfetto is always protobuf.',
     })
   }
   const path = await findRecord(what)

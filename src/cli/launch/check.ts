@@ -16,6 +16,7 @@ import { submitBatch } from '../../hpc/launch/submit-batch.ts'
 import { parseFields } from '../../hpc/slurm/job-report.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
+import { countText } from '../../views/readable.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { runScriptChild } from '../script-child.ts'
@@ -221,7 +222,8 @@ function attempt(name: string, find: () => string): LaunchCheck {
 function report(checks: readonly LaunchCheck[], output: Output): number {
   const bad = checks.filter(({ state }) => state !== 'ok')
   const widest = Math.max(...checks.map(({ name }) => name.length))
-  const last = bad.length === 0 ? 'a launch works' : `a launch would fail: ${bad.length} of these`
+  const failed = `a launch would fail: ${countText(bad.length, 'check')} above failed`
+  const last = bad.length === 0 ? 'a launch works' : failed
   output.result({ ok: bad.length === 0, checks }, [
     ...checks.flatMap((check) => linesOf(check, widest)),
     last,

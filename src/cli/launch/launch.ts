@@ -56,10 +56,13 @@ export async function launch(
   const { attach, driver } = options
   if (driver !== undefined && driver !== 'here') throw usage('--driver', 'expected here')
   if (driver !== undefined && options.detach === true) {
-    throw usage('--detach', 'the script would run here: leave out --driver here')
+    throw usage(
+      '--detach',
+      'with --driver here the script runs on this machine: leave one of them out',
+    )
   }
   if (driver !== undefined && options.chain !== undefined) {
-    throw usage('--chain', 'the script would end here with its first job: leave out --driver here')
+    throw usage('--chain', 'with --driver here the script has one job only: leave one of them out')
   }
   if (attach !== undefined) {
     const { attachToJob } = await import('./job.ts')
@@ -121,9 +124,9 @@ function expectNewJob(options: LaunchCommandOptions, more: readonly string[]): v
   const [option] = givenJobOptions(options, more)
   if (option === undefined) return
   if (options.hosts !== undefined) {
-    throw usage(option, 'there is no job with --hosts: leave it out', 'The hosts are used whole.')
+    throw usage(option, '--hosts submits no job: leave it out', 'All of each host is used.')
   }
-  const text = `no job is submitted: this is in Slurm job ${jobId}, whose nodes are used`
+  const text = `no job is submitted: this runs in Slurm job ${jobId} and uses its nodes`
   throw usage(option, text, 'Leave it out, or unset SLURM_JOB_ID to submit a job.')
 }
 

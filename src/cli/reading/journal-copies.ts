@@ -63,7 +63,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
 /** A copy of what is still being written would miss its end. */
 async function expectCopyable(path: string): Promise<string> {
   if (path === standardInput || isPipe(path)) {
-    throw new ValueError(`${path} is no file: a copy needs a place beside it`, { got: path })
+    throw new ValueError(`${path} is not a file: the copy is written beside it`, { got: path })
   }
   await expectRecord(path)
   if (statSync(path).size === 0) {

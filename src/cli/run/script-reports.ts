@@ -50,7 +50,7 @@ export function describeResume({ record, options }: ResumeMessage): string {
     [isKept ? 0 : failed, 'failed'],
     [canceled, 'canceled'],
     [unfinished, 'unfinished'],
-    [notKept, 'done, but not kept or not known again'],
+    [notKept, 'done, but without a kept result or a uid of their own'],
   ] as const
   const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
   // Which tasks have changed is known only when the program has made them.

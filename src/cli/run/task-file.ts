@@ -67,7 +67,7 @@ export async function readTasks(file: string, backend: TaskBackend): Promise<Com
     const task = toTask(node, position, problems)
     if (task === null) continue
     const before = uids.get(task.uid)
-    if (before !== undefined) problems.add(position, `uid: given before, on line ${before}`)
+    if (before !== undefined) problems.add(position, `uid: already used on line ${before}`)
     const refusal = refusalOf(task, backend)
     if (refusal !== null) problems.add(position, withFileKeys(refusal))
     uids.set(task.uid, position.line)

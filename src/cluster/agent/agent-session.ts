@@ -269,7 +269,7 @@ export class AgentSession implements BackendListener {
   /** The broker does not store ends: what runs goes on, and nothing new is begun. */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
-    const reason = `the broker does not store ends: ${messageOf(error)}`
+    const reason = `the broker does not store results: ${messageOf(error)}`
     this.notice(toEventNotice(BackendThrottled, { reason, limit: 0 }))
     this.#options.onProblem(error)
   }

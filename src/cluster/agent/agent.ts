@@ -385,7 +385,7 @@ export class Agent {
   }
 
   #problem(error: unknown): void {
-    const text = `the broker does not store ends: ${messageOf(error)}; they are sent again`
-    this.#options.log.warn('EndsNotStored', text)
+    const text = `the broker does not store results of tasks: ${messageOf(error)}`
+    this.#options.log.warn('EndsNotStored', `${text}; they are sent again`)
   }
 }

@@ -336,7 +336,7 @@ class NatsBroker implements Broker {
     } catch (error) {
       throw toRequestError(error, this.#libraries)
     }
-    throw new TimeoutError('no answer came in time that is signed with the token')
+    throw new TimeoutError('no answer signed with the token came in time')
   }
 
   onConnection(listener: (isConnected: boolean) => void): () => void {

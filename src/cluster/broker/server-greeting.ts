@@ -32,7 +32,7 @@ export async function findRefusal(
   const { text, isClosed } = await readGreeting(address, clock)
   if (text === '') return null
   const info = infoOf(text)
-  if (info === null) return 'what answers there is no server of NATS'
+  if (info === null) return 'the program that answers there is not a NATS server'
   if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
   // For whoever is slow to say who it is, or to begin with TLS: this connection never does.

@@ -39,7 +39,7 @@ export class StoreRefusals {
 
   /** Why the object will not fit, or `null` while it may. */
   refused({ heldBytes, storedBytes, neededBytes, limitBytes }: StoreFullError): string | null {
-    if (limitBytes !== null && this.#bytes > limitBytes) return `takes ${limitBytes} bytes in all`
+    if (limitBytes !== null && this.#bytes > limitBytes) return `is limited to ${limitBytes} bytes`
     const nowMs = this.#clock.monotonicMs()
     const mostBytes = Math.max(heldBytes, this.#heldBefore + storedBytes)
     if (neededBytes <= mostBytes) this.#count = 0
@@ -47,6 +47,6 @@ export class StoreRefusals {
     const forMs = nowMs - this.#fromMs
     if (this.#count < fewestRefusals || !(forMs >= this.#patienceMs())) return null
     const seconds = Math.floor(forMs / 1000)
-    return `has had room for ${mostBytes} bytes in all for ${seconds} s, or others hold the rest`
+    return `has had room for at most ${mostBytes} bytes for the last ${seconds} s`
   }
 }

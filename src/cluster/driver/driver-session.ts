@@ -364,8 +364,8 @@ export class DriverSession implements ClusterConnection {
     const kept = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
     log.warn(
       'SessionNotRemoved',
-      `the broker at ${broker.url} does not answer, so that session ` +
-        `"${this.#options.use.sessionId}" stays there: ${kept} results after ${resultTtlSeconds} s`,
+      `the broker at ${broker.url} does not answer, so session "${this.#options.use.sessionId}" ` +
+        `is not removed: ${kept} results after ${resultTtlSeconds} s`,
     )
   }
 
@@ -387,7 +387,7 @@ export class DriverSession implements ClusterConnection {
     } catch (error) {
       if (signal.aborted) return
       const { use, broker, log } = this.#options
-      const text = `that of session "${use.sessionId}" at ${broker.url}: ${messageOf(error)}`
+      const text = `the stream of session "${use.sessionId}" at ${broker.url}: ${messageOf(error)}`
       log.warn('StreamNotRemoved', text)
     }
   }

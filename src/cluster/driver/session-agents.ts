@@ -318,7 +318,10 @@ export class SessionAgents implements DirectoryListener {
         // The session removes its stream.
         if (this.#isClosed) return
         if (reads === mostReads) {
-          return log.warn('StreamUnreadable', `ends of "${name}": ${messageOf(error)}`)
+          return log.warn(
+            'StreamUnreadable',
+            `results of agent "${name}" cannot be read: ${messageOf(error)}`,
+          )
         }
         await sleep(clock, rereadMs)
       }

@@ -22,10 +22,9 @@ import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
 /** Of a task that was running on a lost node. */
 export function lostReport(one: DriverJob, agent: string, reason: string): EndReport {
   if (one.cancelReason !== null) return { kind: 'cancel', reason: one.cancelReason }
-  const task = one.isStarted
-    ? `while it ran task ${one.uid}`
-    : `with task ${one.uid}, which may have begun there, as on nodes that were lost before`
-  const text = `node ${agent} was lost ${task}: ${reason}`
+  const text = one.isStarted
+    ? `node ${agent} was lost while it ran task ${one.uid}: ${reason}`
+    : `node ${agent} was lost, as others before it, and task ${one.uid} may have begun: ${reason}`
   return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
 }
 

@@ -205,8 +205,8 @@ export class UsedAgents {
         // A later start of the session waits for the agent, and then does without.
         if (count === 0) break
         if (broker.isConnected && ++failed === mostTries) {
-          const text = `attempts that were lost with "${agent.name}": ${messageOf(error)}`
-          log.warn('LossNotNoted', `${text}; a later start of the session repeats them`)
+          const text = `the loss of agent "${agent.name}" could not be stored: ${messageOf(error)}`
+          log.warn('LossNotNoted', `${text}; a later start of the session runs its tasks again`)
           break
         }
       }

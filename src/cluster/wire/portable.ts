@@ -37,7 +37,7 @@ function unportable(
   errorClass: SerializationError,
   cause: unknown,
 ): ArgumentNotSerializableError | ResultNotSerializableError {
-  const why = cause === undefined ? 'it exists in one process alone' : messageOf(cause)
+  const why = cause === undefined ? 'it exists in this process only' : messageOf(cause)
   return new errorClass(`${field} cannot be sent to another machine: ${why}`, {
     field,
     expected: 'a value that can be cloned',

@@ -46,12 +46,12 @@ export class Resumption implements Disposable {
     const notKept = this.summary.notKept - notKnown
     if (notKept > 0) {
       const text = `${countText(notKept, 'task is', 'tasks are')} DONE in the record, but without `
-      log.warn('ResultsNotKept', `${text}a kept result: what has none runs again`)
+      log.warn('ResultsNotKept', `${text}a kept result; they run again`)
     }
     if (notKnown > 0) {
       const text = `${countText(notKnown, 'task is', 'tasks are')} DONE in the record, but cannot `
-      const uid = 'a `uid` makes tasks known, and others run again'
-      log.warn('TasksNotKnown', `${text}be told from others: ${uid}`)
+      const why = 'be told apart from equal ones; give them a `uid`, else they run again'
+      log.warn('TasksNotKnown', `${text}${why}`)
     }
     // Its own tasks are numbered like those of a further file.
     record.tasks.beginFile()

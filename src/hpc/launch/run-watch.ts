@@ -99,7 +99,9 @@ export class RunWatch {
         if (end !== null) return end
       } catch (error) {
         if (signal.aborted) return null
-        this.#view.status(`job ${this.#job.id} has ended, how is not known: ${messageOf(error)}`)
+        this.#view.status(
+          `job ${this.#job.id} has ended, but Slurm does not tell how: ${messageOf(error)}`,
+        )
         if (isSilence(error)) untilMs = clock.monotonicMs() + longestEndMs
       }
       // Slurm has said that it puts the job back; it may be ending for long.

@@ -96,8 +96,8 @@ export class Pilots {
     const at = this.#kinds.findIndex((kind) => roomOf(kind, resources) > 0)
     const why =
       at === -1
-        ? 'no allocation that may be asked for has what the task asks for'
-        : `no further allocation is asked for: ${this.#whyNoMore(at, resources)}`
+        ? 'no allocation that can be requested has what the task needs'
+        : `no further allocation is requested: ${this.#whyNoMore(at, resources)}`
     return new BackendError(why, { code: 'AllocationRefusedError' })
   }
 
@@ -117,11 +117,11 @@ export class Pilots {
     const inVain = countInVain(history, workKey({ resources }))
     if (inVain !== null) {
       const wanted = describeRequest(resources)
-      return `${inVain} came, and none of them could run a task with ${wanted}`
+      return `${inVain} started, and none of them could run a task with ${wanted}`
     }
     return this.#hasStopped(at)
       ? `${history.failures} failed in a row: ${history.reason}`
-      : `${history.submitted} were asked for, which is maxTotal`
+      : `${history.submitted} were requested, which is maxTotal`
   }
 
   /** Gives all back, and resolves when nothing of them is left. */

@@ -23,7 +23,7 @@ export function refuseRanks(
     return { field: 'resources.ranks', message }
   }
   if (ranksPerNode !== undefined && ranks % ranksPerNode !== 0) {
-    const message = `${ranks} ranks cannot be shared out by ${ranksPerNode} a node`
+    const message = `${ranks} ranks cannot be divided into ${ranksPerNode} per node`
     return { field: 'resources.ranksPerNode', message }
   }
   for (const file of Object.values(spec.captureStdio ?? {})) {

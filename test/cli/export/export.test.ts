@@ -147,7 +147,10 @@ describe('tutti export', () => {
 
   it('export: --protobuf is refused for formats that have one form only', async () => {
     const end = await run(record, '--format', 'csv', '--protobuf')
-    expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('--protobuf: csv has one')])
+    expect([end.code, end.stderr]).toEqual([
+      2,
+      expect.stringContaining('--protobuf is for --format otlp, not for csv'),
+    ])
   })
 
   it('export: csv has a header and a row a task, which no spreadsheet takes for code', async () => {

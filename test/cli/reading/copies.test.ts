@@ -101,7 +101,7 @@ describe('copies of a record', () => {
     for (const shell of ['exec "$@" < "$0"', 'cat "$0" | "$@"']) {
       for (const command of ['repair', 'compress']) {
         const { code, stderr } = await from(shell, 'journal', command)
-        expect([shell, code, stderr]).toEqual([shell, 2, expect.stringContaining('is no file')])
+        expect([shell, code, stderr]).toEqual([shell, 2, expect.stringContaining('is not a file')])
       }
     }
     const { code, stdout } = await from('cat "$0" | "$@"', 'journal', 'verify')

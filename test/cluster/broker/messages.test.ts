@@ -20,7 +20,7 @@ it('errors of requests name no subjects', async () => {
   )
   broker.subscribe('subject.forger', (message) => message.respond(nothing))
   await expect(broker.requestAccepted('subject.forger', nothing, 200, () => false)).rejects.toThrow(
-    /^no answer came in time that is signed with the token$/,
+    /^no answer signed with the token came in time$/,
   )
 })
 

@@ -116,7 +116,7 @@ describe('an object that a full store refuses', () => {
     expect((failed as Error).message).toMatch(
       new RegExp(
         '^the test cannot store the value \\(500 bytes\\): the store of the broker at memory ' +
-          'has had room for 310 bytes in all for 6[0-9] s, or others hold the rest$',
+          'has had room for at most 310 bytes for the last 6[0-9] s$',
       ),
     )
   })

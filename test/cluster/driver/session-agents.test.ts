@@ -373,6 +373,8 @@ describe('the agent of a session', () => {
     one.agents.agentLost(one.agent, 'its process is gone')
     one.streamRead.reject(new Error('no answer'))
     for (let step = 0; step < 10; step++) await one.clock.advance(1000)
-    expect(one.warnings).toEqual(['StreamUnreadable ends of "only": no answer'])
+    expect(one.warnings).toEqual([
+      'StreamUnreadable results of agent "only" cannot be read: no answer',
+    ])
   })
 })

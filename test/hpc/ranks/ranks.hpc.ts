@@ -157,7 +157,7 @@ describe('MPI programs on Slurm', () => {
         labeled,
         {},
       ],
-      ['4 ranks cannot be shared out by 3 a node', { ranks: 4, ranksPerNode: 3 }, {}],
+      ['4 ranks cannot be divided into 3 per node', { ranks: 4, ranksPerNode: 3 }, {}],
       ['%r stands for the rank', { ranks: 2 }, { captureStdio: { stdout: 'out.txt' } }],
     ]
     for (const [words, resources, more] of refused) {

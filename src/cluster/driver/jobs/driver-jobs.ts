@@ -361,4 +361,4 @@ export class DriverJobs {
 
 /** Of a member of a group whose node was lost, or gave it back, before it began. */
 const cameBack = ({ uid }: DriverJob): WorkerLostError =>
-  new WorkerLostError(`a node was lost before it began ${uid}`, { code: 'NodeLostError' })
+  new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })
