@@ -18,13 +18,14 @@ const withStartMethod = kinds.flatMap((kind) => [
 ])
 
 /**
- * They run for half a minute and more. Without results of an earlier run vitest starts the largest
+ * They run longest, most of them for half a minute beside others. Without results of an earlier run vitest starts the largest
  * files first, and these are small: everything would wait for them at the end.
  */
 const longest = [
   'test/core/resume/killed-runs.test.ts',
   'test/report/pictures.test.ts',
-  'test/telemetry/crash.test.ts',
+  'test/inference/engines/llama/evaluation/sampling.test.ts',
+  'test/cli/main.test.ts',
   'test/cli/program/examples.test.ts',
 ]
 

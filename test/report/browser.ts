@@ -58,7 +58,8 @@ export async function look(browser: Browser, name: string, html: string): Promis
   ] as const) {
     await page.emulateMedia({ colorScheme })
     await page.setViewportSize({ width, height: 900 })
-    await page.goto(pathToFileURL(file).href)
+    // No script of a page asks for the colors: it need not be loaded again for others.
+    if (kind !== 'dark') await page.goto(pathToFileURL(file).href)
     // A picture of a whole page takes four times the CPU time of one of the window.
     const fullPage = byRun(false, true)
     await page.screenshot({ path: join(pictures, `${name}-${kind}.png`), fullPage })
@@ -76,7 +77,8 @@ export async function look(browser: Browser, name: string, html: string): Promis
 
 /** With `null`: of all rules. */
 async function violationsOf(page: Page, rules: readonly string[] | null): Promise<string[]> {
-  await page.evaluate(axe.source)
+  const isThere = await page.evaluate(() => 'axe' in globalThis)
+  if (!isThere) await page.evaluate(axe.source)
   return await page.evaluate(async (only) => {
     const found = globalThis as unknown as { axe: { run(options: object): Promise<AxeResult> } }
     interface AxeResult {

@@ -8,7 +8,7 @@ import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 import { tempFolder } from './open-telemetry.ts'
 
 const kills = byRun(10, 1000)
-const mostTasks = byRun(8000, 20_000)
+const mostTasks = byRun(4000, 20_000)
 const program = join(import.meta.dirname, 'fixtures', 'emit-until-killed.ts')
 const life = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
 

@@ -84,10 +84,14 @@ async function openWriter() {
   return { write, writeBy }
 }
 
+let opened: ReturnType<typeof openWriter> | undefined
+/** One for all tests: loading the model takes longer than they do. */
+const sharedWriter = (): ReturnType<typeof openWriter> => (opened ??= openWriter())
+
 type Grammatical = Parameters<LlamaRuntime['createGrammar']>[0]
 
 it('an answer does not depend on the answers before it', async () => {
-  const { write } = await openWriter()
+  const { write } = await sharedWriter()
   const random = { temperature: 1.5, seed: 7 }
   const [plain, drawn] = [await write({}), await write(random)]
   expect(await write(random)).toEqual(drawn)
@@ -100,7 +104,7 @@ it('an answer does not depend on the answers before it', async () => {
 })
 
 it('the grammar of an answer does not hold for the next one', async () => {
-  const { write, writeBy } = await openWriter()
+  const { write, writeBy } = await sharedWriter()
   const plain = await write({})
   // The grammar is applied to all tokens: most begin with a letter, and few are one letter.
   const letters: Grammatical = { kind: 'regex', pattern: '^([a-z] ){6}$', field: 'guided_regex' }
