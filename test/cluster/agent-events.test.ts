@@ -4,10 +4,12 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { crash, tell } from './fixtures/telling-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
+
+const sharedServer = sharedTestCluster()
 
 interface SeenEvent {
   readonly event_type: string
@@ -17,7 +19,7 @@ interface SeenEvent {
 }
 
 async function openSession(): Promise<{ session: Session; seen: () => Promise<SeenEvent[]> }> {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   await startAgentHere(cluster, { name: 'first' })
   const session = new Session([await cluster.connect()])
   onTestFinished(() => session.close())
@@ -59,8 +61,8 @@ describe('what agents tell besides the ends of tasks', () => {
   it.each(['ends', 'ends, and its agent leaves'])(
     'what a task told while the driver was not connected comes before its end: the task %s',
     async (how) => {
-      const cluster = await startTestCluster()
-      const agent = await cluster.agent('first', '--cores', '1')
+      const cluster = await sharedServer()
+      const agent = await startAgentHere(cluster, { name: 'first' })
       const proxy = await LinkProxy.start(cluster.server.url)
       const session = new Session([await cluster.connect({ servers: proxy.url })])
       onTestFinished(() => session.close())
@@ -80,8 +82,8 @@ describe('what agents tell besides the ends of tasks', () => {
       if (how === 'ends') proxy.mend()
       writeFileSync(join(folder, 'go'), '')
       if (how !== 'ends') {
-        agent.child.kill('SIGTERM')
-        expect(await agent.ended).toMatchObject({ code: 0 })
+        agent.drain()
+        expect(await agent.left).toBe(0)
         proxy.mend()
       }
       expect(await task).toHaveLength(10)

@@ -8,7 +8,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import type { KeptTask } from './fixtures/kept-tasks.ts'
 import { storedNames } from './stored-names.ts'
@@ -23,6 +23,8 @@ async function deleteStreams({ server }: TestCluster): Promise<void> {
   await connection.close()
 }
 
+const sharedServer = sharedTestCluster()
+
 const lines = (file: string): string[] =>
   existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []
 
@@ -30,7 +32,7 @@ it.each([
   ['in a message', 10],
   ['too large for a message', 500_000],
 ])('a stream that is deleted under a session is created again: ends %s', async (_, length) => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const { folder, server } = cluster
   await startAgentHere(cluster, { name: 'only' })
   const warnings: string[] = []
@@ -53,9 +55,9 @@ it.each([
 })
 
 it('a driver that returns after its stream was deleted begins nothing twice', async () => {
-  const cluster = await startTestCluster()
+  const cluster = await sharedServer()
   const { folder, server } = cluster
-  const agent = await cluster.agent('only', '--cores', '2')
+  await startAgentHere(cluster, { name: 'only', cores: 2 })
   const tasks: readonly KeptTask[] = [
     { uid: 'held', kind: 'held' },
     { uid: 'program', kind: 'program' },
@@ -72,5 +74,5 @@ it('a driver that returns after its stream was deleted begins nothing twice', as
   onTestFinished(() => session.close())
   await endReturned(session, folder, tasks)
   expect(lines(join(folder, 'begun'))).toHaveLength(2)
-  expect(agent.child.exitCode).toBe(null)
+  expect(await cluster.agents()).toMatchObject([{ name: 'only', state: 'ready' }])
 })

@@ -5,8 +5,10 @@ import { sleep, systemClock } from '../../src/foundation/clock.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
-import { startAgentHere, startTestCluster } from './agents.ts'
+import { sharedTestCluster, startAgentHere } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
+
+const sharedServer = sharedTestCluster()
 
 /** Submits tasks of priority 0, so that the driver always has some, until `stop` is called. */
 class Feeder {
@@ -50,7 +52,7 @@ class Feeder {
 
 describe('an agent with long tasks after many short ones', () => {
   it('keeps none that it has not begun from an agent that comes later', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const session = new Session([await cluster.connect()])
     onTestFinished(() => session.close())
@@ -73,7 +75,7 @@ describe('an agent with long tasks after many short ones', () => {
 
 describe('an agent with urgent tasks that turn out to be long', () => {
   it('hands them back although the driver has others for all agents', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const session = new Session([await cluster.connect()])
     onTestFinished(() => session.close())
@@ -102,7 +104,7 @@ describe('an agent with urgent tasks that turn out to be long', () => {
 
 describe('urgent tasks that do not wait at agents', () => {
   it('begin on all agents although the driver has others for all of them', async () => {
-    const cluster = await startTestCluster()
+    const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     await startAgentHere(cluster, { name: 'second' })
     const session = new Session([await cluster.connect()])
