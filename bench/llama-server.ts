@@ -92,26 +92,27 @@ interface Rate {
   readonly perCpuSecond: number
 }
 
+/** The number of tokens that were generated. */
+async function complete(pool: Pool, prompt: string, maxTokens: number): Promise<number> {
+  const fields = { model: 'bench', prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true }
+  const { statusCode, body } = await pool.request({
+    method: 'POST',
+    path: '/v1/completions',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(fields),
+  })
+  if (statusCode !== 200) throw new Error(await body.text())
+  const { usage } = (await body.json()) as { usage: { completion_tokens: number } }
+  return usage.completion_tokens
+}
+
 /** All clients send as many requests, one after the other; no two prompts are the same. */
 async function measure({ pid, pool }: Running, clients: number, round: number): Promise<Rate> {
   const each = Math.ceil(16 / clients)
   const [begun, cpu] = [performance.now(), familyCpu(pid)]
-  const ask = async (client: number, request: number): Promise<number> => {
-    const { statusCode, body } = await pool.request({
-      method: 'POST',
-      path: '/v1/completions',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({
-        model: 'bench',
-        prompt: `${client} of ${round} and ${request}: once upon a time there was a dog`,
-        max_tokens: answerTokens,
-        temperature: 0,
-        ignore_eos: true,
-      }),
-    })
-    if (statusCode !== 200) throw new Error(await body.text())
-    const { usage } = (await body.json()) as { usage: { completion_tokens: number } }
-    return usage.completion_tokens
+  const ask = (client: number, request: number): Promise<number> => {
+    const prompt = `${client} of ${round} and ${request}: once upon a time there was a dog`
+    return complete(pool, prompt, answerTokens)
   }
   const counts = await Promise.all(
     Array.from({ length: clients }, async (_, client) => {
@@ -125,6 +126,18 @@ async function measure({ pid, pool }: Running, clients: number, round: number): 
     perSecond: (tokens * 1000) / (performance.now() - begun),
     perCpuSecond: (tokens * 1e6) / (familyCpu(pid) - cpu),
   }
+}
+
+/** Milliseconds until the first token of a prompt that was sent before. */
+async function measureRepeated({ pool }: Running): Promise<number> {
+  const prompt = 'Once upon a time there was a red ball that was as large as the sun. '.repeat(8)
+  const taken: number[] = []
+  for (let request = 0; request <= 50; request++) {
+    const begun = performance.now()
+    await complete(pool, prompt, 1)
+    if (request > 0) taken.push(performance.now() - begun)
+  }
+  return median(taken)
 }
 
 buildLlamaServer()
@@ -170,3 +183,15 @@ const heads = [
   'ratio',
 ]
 table(['threads', 'clients', 'attention', ...heads, 'wanted'], rows)
+
+const repeatedRows: (string | number)[][] = []
+for (const threads of threadCounts) {
+  const settings = { model, threads, clients: 16 }
+  const [ours, theirs] = [await startOurs(settings, false), await startTheirs(settings)]
+  const [our, their] = [await measureRepeated(ours), await measureRepeated(theirs)]
+  await ours.stop()
+  await theirs.stop()
+  repeatedRows.push([threads, our.toFixed(1), their.toFixed(1), (our / their).toFixed(2)])
+}
+const repeatedHeads = ['threads', 'first token of a repeated prompt (ms)', 'llama-server', 'ratio']
+table(repeatedHeads, repeatedRows)
