@@ -18,8 +18,8 @@ const withStartMethod = kinds.flatMap((kind) => [
 ])
 
 /**
- * They run longest, most of them for half a minute beside others. Without results of an earlier run vitest starts the largest
- * files first, and these are small: everything would wait for them at the end.
+ * They run longest, most of them for half a minute beside others. Without results of an earlier run
+ * vitest starts the largest files first, and these are small: everything would wait for them.
  */
 const longest = [
   'test/core/resume/killed-runs.test.ts',
