@@ -1,6 +1,6 @@
 /** `tutti agent` runs tasks of a cluster on this machine; `tutti agents` lists who does. */
 
-import { availableParallelism } from 'node:os'
+import { usableCores } from '../backends/local/node-capacity.ts'
 import { type AgentList, findAgents } from '../cluster/agent-list.ts'
 import { startAgent } from '../cluster/agent/agent-options.ts'
 import type { BrokerOptions } from '../cluster/cluster-options.ts'
@@ -80,8 +80,8 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
   const log: Log = { warn: (code, message) => say(`${code}: ${message}`) }
-  if (cores !== undefined && cores > availableParallelism()) {
-    say(`--cores ${cores}: this machine has ${availableParallelism()}`)
+  if (cores !== undefined && cores > usableCores()) {
+    say(`--cores ${cores}: more than this process may use, which is ${usableCores()}`)
   }
   const end = new AgentEnd()
   const { onFolder, onSecond } = end

@@ -349,7 +349,7 @@ describe('tutti agent with bad input', () => {
     agent.child.kill('SIGTERM')
     const { code, stderr } = await agent.ended
     const lines = stderr.trimEnd().split('\n')
-    expect(lines[0]).toMatch(/--cores 4000: this machine has \d+/)
+    expect(lines[0]).toMatch(/--cores 4000: more than this process may use, which is \d+/)
     expect(lines.map((line) => Date.parse(line.split(' ')[0] ?? ''))).not.toContain(NaN)
     expect(code).toBe(0)
   })
