@@ -23,7 +23,7 @@ import type { Grammar } from './grammar/gbnf.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
-import { bytesOfSpelling, longestSpelling } from './token-text.ts'
+import { bytesOfSpelling, longestSpelling, slicesOf } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
 
@@ -195,6 +195,7 @@ function createVocabulary(model: LlamaModel): Vocabulary {
     size: model.fileInfo.metadata.tokenizer?.ggml.tokens.length ?? Infinity,
     first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
     longestToken: ggml === undefined ? Infinity : longestSpelling(ggml.model, ggml.tokens),
+    slices: ggml === undefined ? null : slicesOf(ggml.tokens, (text) => model.tokenize(text)),
     tokenize: (text, { special, inner }) =>
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
     textOf: (tokens, before) => model.detokenize(ours(tokens), false, ours(before)),

@@ -7,6 +7,7 @@ import { LoadError, loadRuntime } from './llama-cpp.ts'
 import type { FromLlama, LoadOrder, LoadProgress, ToLlama } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 import { StepLoop } from './step-loop.ts'
+import { slicesIn } from './token-text.ts'
 
 let loop: StepLoop | null = null
 let model: LlamaRuntime | null = null
@@ -27,7 +28,7 @@ function receive(message: ToLlama): void {
   if (message.kind === 'load') void load(message.order)
   else if (message.kind === 'generate') loop?.add(message.requests)
   else if (message.kind === 'cancel') loop?.cancel(message.id)
-  else if (message.kind === 'tokenize') tokenize(message.ask, message.text)
+  else if (message.kind === 'tokenize') void tokenize(message.ask, message.text)
   else loop?.setHeld(message.id, message.kind === 'hold')
 }
 
@@ -96,7 +97,15 @@ function createLoop(runtime: LlamaRuntime): StepLoop {
   })
 }
 
-function tokenize(ask: number, text: string): void {
-  const tokens = model?.vocabulary.tokenize(text, { special: false, inner: false }) ?? []
+/** A long text in slices: the step loop goes on between them. */
+async function tokenize(ask: number, text: string): Promise<void> {
+  const tokens: number[] = []
+  const vocabulary = model?.vocabulary
+  for (const slice of slicesIn(text, vocabulary?.slices ?? null)) {
+    for (const token of vocabulary?.tokenize(slice, whole) ?? []) tokens.push(token)
+    await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
+  }
   parent.send({ kind: 'tokens', ask, tokens })
 }
+
+const whole = { special: false, inner: false }

@@ -33,6 +33,11 @@ export interface Vocabulary {
   readonly longestToken: number
   /** `special`: recognise control tokens. `inner`: the text continues another. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
+  /**
+   * How a text can be tokenised in slices that begin at a space: with it, or without it, because
+   * the vocabulary adds one; `null` if it cannot.
+   */
+  readonly slices: 'with space' | 'without space' | null
   /** Incomplete characters come out as U+FFFD; control tokens as nothing. */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
   /** How a token is shown by itself. */

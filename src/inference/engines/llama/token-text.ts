@@ -170,3 +170,36 @@ function bytesOfLetters(spelling: string): readonly number[] | null {
   const bytes = Array.from(spelling, (letter) => byteOfLetter.get(letter.codePointAt(0) ?? 0))
   return bytes.every((byte) => byte !== undefined) ? bytes : null
 }
+
+type Tokenize = (text: string) => readonly Token[]
+
+/**
+ * Whether texts can be cut before a space that stands between two letters: no token may have both
+ * sides, and the slices must have the tokens that the whole has.
+ */
+export function slicesOf(spellings: readonly string[], tokenize: Tokenize): Vocabulary['slices'] {
+  if (spellings.some((spelling) => /[A-Za-z][ ▁Ġ]/.test(spelling))) return null
+  const [first, second] = ['Once upon', ' a time']
+  const whole = tokenize(first + second).join()
+  const isWhole = (slice: string): boolean =>
+    [...tokenize(first), ...tokenize(slice)].join() === whole
+  if (isWhole(second)) return 'with space'
+  return isWhole(second.slice(1)) ? 'without space' : null
+}
+
+/** Characters. */
+const sliceLength = 8192
+const cut = /(?<=[A-Za-z]) (?=[A-Za-z])/g
+
+/** The slices of a text, each about as long; one where it has no such spaces. */
+export function* slicesIn(text: string, slices: Vocabulary['slices']): Generator<string> {
+  let from = 0
+  while (slices !== null && text.length - from > sliceLength) {
+    cut.lastIndex = from + sliceLength
+    const at = cut.exec(text)?.index
+    if (at === undefined) break
+    yield text.slice(from, at)
+    from = slices === 'with space' ? at : at + 1
+  }
+  yield text.slice(from)
+}

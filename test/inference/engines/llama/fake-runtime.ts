@@ -16,6 +16,7 @@ const letters: Vocabulary = {
   size: 256,
   first: null,
   longestToken: 1,
+  slices: null,
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
   textOf: (tokens) => String.fromCharCode(...tokens),
   nameOf: (token) => String.fromCharCode(token),

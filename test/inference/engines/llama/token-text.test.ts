@@ -4,10 +4,13 @@ import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime
 import {
   bytesOfSpelling,
   longestSpelling,
+  slicesIn,
+  slicesOf,
   StopScanner,
   TokenText,
 } from '../../../../src/inference/engines/llama/token-text.ts'
 import { assertProperty } from '../../../property.ts'
+import { loadStorySlot } from './open-engine.ts'
 
 /** Tokens are pieces of bytes. */
 function vocabularyOf(pieces: readonly Buffer[]): Pick<Vocabulary, 'textOf'> {
@@ -119,4 +122,37 @@ it.each([
   ['t5', ['abc'], Infinity],
 ])('longestSpelling: in the vocabulary %s with %j, it is %d', (tokenizer, spellings, longest) => {
   expect(longestSpelling(tokenizer, spellings)).toBe(longest)
+})
+
+describe('a long text is tokenised in slices', () => {
+  it('that have the tokens of the whole', async () => {
+    const { vocabulary } = await loadStorySlot({ batchSize: 16, contextLength: 64 })
+    const parts = [
+      'Once upon',
+      ' a',
+      ' time,',
+      '\n\n',
+      '  two',
+      ' 3.14 x',
+      'é',
+      ' 😀',
+      '\t',
+      '"Hi"',
+      'x',
+    ]
+    const random = (at: number): number => (at * 7919 + (at >> 3) * 104_729) % parts.length
+    const text = Array.from({ length: 20_000 }, (_, at) => parts[random(at)] ?? '').join('')
+    const slices = [...slicesIn(text, vocabulary.slices)]
+    expect(slices.length).toBeGreaterThan(5)
+    const tokensOf = (one: string): number[] =>
+      vocabulary.tokenize(one, { special: false, inner: false })
+    expect(slices.flatMap(tokensOf)).toEqual(tokensOf(text))
+  })
+
+  it('not where a token has both sides of a space', () => {
+    const byLetter = (text: string): number[] => Array.from(text, (letter) => letter.charCodeAt(0))
+    expect(slicesOf(['a', ' b'], byLetter)).toBe('with space')
+    expect(slicesOf(['a', 'a b'], byLetter)).toBeNull()
+    expect([...slicesIn('a b '.repeat(9000), null)]).toHaveLength(1)
+  })
 })

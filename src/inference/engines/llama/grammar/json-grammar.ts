@@ -27,6 +27,7 @@ import {
   requiredOf,
   typesOf,
   valueOf,
+  expectFewValues,
 } from './schema-parts.ts'
 import { stringGrammar } from './string-grammar.ts'
 
@@ -34,7 +35,7 @@ const maxDepth = 64
 /** All other requests wait while a grammar is compiled. */
 const maxGrammarChars = 262_144
 /** Schemas that hold together are written out, which multiplies them. */
-const maxSteps = 20_000
+const maxSteps = 5_000
 
 /**
  * White space is where programs write it that indent JSON: one space after a colon, a line and its
@@ -107,7 +108,10 @@ class GrammarWriter implements SchemaReader {
     this.#document = schema
     this.#names.clear()
     try {
-      return located('#', () => this.expression(schema, depth))
+      return located('#', () => {
+        expectFewValues(schema)
+        return this.expression(schema, depth)
+      })
     } catch (error) {
       if (!(error instanceof SchemaFault)) throw error
       const { message, isImpossible, isInvalid, path } = error

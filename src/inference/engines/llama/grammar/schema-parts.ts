@@ -6,7 +6,7 @@ import {
   invalidSchema,
   keysOf,
   type Schema,
-  type SchemaFault,
+  SchemaFault,
   unenforceable,
 } from './schema-keywords.ts'
 import { freeFormats } from './string-formats.ts'
@@ -144,4 +144,21 @@ function toBounds(bounds: NumberBounds): NumberBounds {
   const limit = (value: number | null): number | null =>
     value === null || Math.abs(value) >= Number.MAX_SAFE_INTEGER ? null : value
   return { ...bounds, min: limit(bounds.min), max: limit(bounds.max) }
+}
+
+/** Values of a schema, all together: more take longer than other requests should wait. */
+const maxValues = 30_000
+
+/** Throws for a schema that is too large to be looked at. */
+export function expectFewValues(schema: unknown): void {
+  const waiting = [schema]
+  for (let count = 0; waiting.length > 0; count++) {
+    const value = waiting.pop()
+    if (typeof value !== 'object' || value === null) continue
+    const inside = Object.values(value)
+    if (count + waiting.length + inside.length > maxValues) {
+      throw new SchemaFault('the schema has too many parts')
+    }
+    for (const one of inside) waiting.push(one)
+  }
 }

@@ -156,7 +156,7 @@ describe('toJsonGrammar', () => {
   })
 
   it('refuses a schema whose grammar is too long', () => {
-    expect(() => toJsonGrammar(wide(10_000))).toThrow(
+    expect(() => toJsonGrammar(wide(4500))).toThrow(
       'the schema needs a grammar of more than 262144 characters',
     )
     expect(() => toJsonGrammar({ const: 'x'.repeat(300_000) })).toThrow('grammar of more than')
@@ -297,6 +297,13 @@ describe('toJsonGrammar', () => {
     ],
   ])('refuses %j', (schema, message) => {
     expect(() => toJsonGrammar(schema)).toThrow(message)
+  })
+
+  it.each([
+    ['values', { enum: Array.from({ length: 40_000 }, (_, at) => at) }],
+    ['choices', { anyOf: Array.from({ length: 6000 }, (_, at) => ({ const: at })) }],
+  ])('refuses schemas of too many %s before it has looked at all', (_, schema) => {
+    expect(() => toJsonGrammar(schema)).toThrow('the schema has too many parts')
   })
 
   it('refuses schemas that become too large when they are combined', () => {
