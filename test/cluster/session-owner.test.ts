@@ -56,7 +56,8 @@ describe('one session id', () => {
 
   it('is not begun again by a driver that was stopped while a later one ended it', async () => {
     const cluster = await oneAgent()
-    const given = { count: 12, taskMs: 100, backend: { lossSeconds: 1 } }
+    // On a busy machine an agent may be silent for a second, and its tasks would move.
+    const given = { count: 12, taskMs: 100, backend: { lossSeconds: 3 } }
     const first = startDriver(cluster, given)
     const begun = join(cluster.folder, 'begun')
     await eventually(() => expect(lines(begun)).toContain('task-2'))
