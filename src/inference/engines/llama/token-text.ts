@@ -193,13 +193,14 @@ const cut = /(?<=[A-Za-z]) (?=[A-Za-z])/g
 
 /** The slices of a text, each about as long; one where it has no such spaces. */
 export function* slicesIn(text: string, slices: Vocabulary['slices']): Generator<string> {
-  let from = 0
-  while (slices !== null && text.length - from > sliceLength) {
+  let from = slices === null ? text.length : 0
+  if (slices === null) yield text
+  while (text.length - from > sliceLength) {
     cut.lastIndex = from + sliceLength
     const at = cut.exec(text)?.index
     if (at === undefined) break
     yield text.slice(from, at)
     from = slices === 'with space' ? at : at + 1
   }
-  yield text.slice(from)
+  if (from < text.length) yield text.slice(from)
 }

@@ -41,8 +41,8 @@ export interface UpstreamResponse {
   /** A whole body of JSON instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
-  /** The beginning of the body; the rest is discarded. */
-  text(): Promise<string>
+  /** The beginning of the body, of about `mostChars`; the rest is discarded. */
+  text(mostChars?: number): Promise<string>
   discard(): void
 }
 
@@ -104,7 +104,7 @@ export class UpstreamLink {
       ignored: typeof ignored === 'string' ? namesIn(ignored) : [],
       isJson: /^application\/json\b/i.test(contentType),
       bytes: body as AsyncIterable<Uint8Array>,
-      text: () => readText(body as AsyncIterable<Uint8Array>),
+      text: (mostChars = maxTextChars) => readText(body as AsyncIterable<Uint8Array>, mostChars),
       discard: () => void body.destroy(),
     }
   }
@@ -120,12 +120,12 @@ function namesIn(header: string): string[] {
 }
 
 /** Leaving the loop early destroys the body. */
-async function readText(bytes: AsyncIterable<Uint8Array>): Promise<string> {
+async function readText(bytes: AsyncIterable<Uint8Array>, mostChars: number): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
   for await (const chunk of bytes) {
     text += decoder.decode(chunk, { stream: true })
-    if (text.length > maxTextChars) break
+    if (text.length > mostChars) break
   }
   return text
 }

@@ -26,11 +26,13 @@ const maxAskedMs = 86_400_000
 
 /** How long a server may take for the words of a refusal; the status is known without them. */
 const bodyMs = 5000
+/** More is no explanation, and reading it would delay others. */
+const bodyChars = 65_536
 
 /** From a response with a status other than 200, whose body may have no end. */
 export async function readRefusal(response: UpstreamResponse, clock: Clock): Promise<Refusal> {
   const { status, retryAfter } = response
-  const body = await boundedWait(clock, bodyMs, response.text()).catch(() => {
+  const body = await boundedWait(clock, bodyMs, response.text(bodyChars)).catch(() => {
     response.discard()
     return ''
   })

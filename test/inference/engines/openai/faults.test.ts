@@ -97,6 +97,27 @@ describe('openai engine: a server that refuses', () => {
     ])
   })
 
+  it('with many words is not read to the end', async () => {
+    const { engine, server, listener } = await openEngine()
+    let written = 0
+    server.plan((response) => {
+      response.writeHead(400, { 'content-type': 'text/plain' })
+      const piece = 'x'.repeat(1 << 16)
+      const write = (): void => {
+        while (written < 1000 && !response.destroyed) {
+          written++
+          if (!response.write(piece)) return void response.once('drain', write)
+        }
+        response.end()
+      }
+      write()
+    })
+    await engine.generate([toRequest('x')], listener)
+    expect(listener.ends).toMatchObject([{ kind: 'failed', error: { code: 'unsupported' } }])
+    // 16 MB were read, and searched for words and secrets in one turn of the loop.
+    expect(written).toBeLessThan(200)
+  })
+
   it('in the middle of a stream fails the request, with its message as the cause', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), { error: { message: 'worker died', code: 500 } }, says('b')))
