@@ -10,9 +10,13 @@ export function generateUid(): string {
   return uidOfNumber(++generated)
 }
 
+/** No process generates so many: uids with higher numbers are not met. */
+const mostGenerated = 10 ** 13
+
 /** A chosen uid of the generated form advances the numbers: it is never generated again. */
 export function expectOwnUid(given: unknown): string {
   const uid = expectId('uid', given)
-  generated = Math.max(generated, generatedNumber(uid) ?? 0)
+  const number = generatedNumber(uid) ?? 0
+  if (number < mostGenerated) generated = Math.max(generated, number)
   return uid
 }
