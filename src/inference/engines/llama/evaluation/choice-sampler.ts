@@ -64,10 +64,10 @@ export class ChoiceSampler {
   /** Any token: most are allowed in a text. If it is not, another one; `null` if that is not. */
   async #chooseText(index: number, answer: GrammarAnswer): Promise<Token | null> {
     const token = await this.#chooseAny(index)
-    if (answer.isNext(token)) return this.#accept(token, answer)
+    if (answer.accept(token)) return token
     this.#apply(this.#toConfig([], [token]))
     const other = await this.#context.choose(index, this.#sampler)
-    return answer.isNext(other) ? this.#accept(other, answer) : null
+    return answer.accept(other) ? other : null
   }
 
   /** Tokens whose beginning is allowed; `null` if those that were chosen are not. */
@@ -80,7 +80,7 @@ export class ChoiceSampler {
     for (let tries = 0; tries < mostTries && candidates.length > 0; tries++) {
       this.#apply(this.#toConfig(candidates))
       const token = await this.#context.choose(index, this.#sampler)
-      if (answer.isNext(token)) return this.#accept(token, answer)
+      if (answer.accept(token)) return token
       candidates = candidates.filter((one) => one !== token)
     }
     return null
@@ -94,12 +94,7 @@ export class ChoiceSampler {
     this.#apply(isFew ? this.#toConfig(tokens) : this.#toConfig([], banned))
     const token = await this.#context.choose(index, this.#sampler)
     // A bias of the client may ban all that the grammar allows.
-    if (!answer.isNext(token)) throw new GrammarDeadEnd()
-    return this.#accept(token, answer)
-  }
-
-  #accept(token: Token, answer: GrammarAnswer): Token {
-    if (!this.#choice.isEnd(token)) answer.accept(token)
+    if (!answer.accept(token)) throw new GrammarDeadEnd()
     return token
   }
 

@@ -151,12 +151,13 @@ export class GrammarAnswer {
     return this.#follow(token) !== null
   }
 
-  /** One that may be next. */
-  accept(token: Token): void {
+  /** Goes on after the token; `false`, and nothing has changed, if it may not be next. */
+  accept(token: Token): boolean {
     const followed = this.#follow(token)
-    if (followed === null) throw new Error('the grammar does not allow the token')
+    if (followed === null) return false
     this.#next = followed.next.renewed()
     this.#pending = followed.pending
+    return true
   }
 
   #follow(token: Token): Followed | null {

@@ -55,18 +55,18 @@ describe('TokenGroups', () => {
   it('the end is a candidate where the grammar allows it', () => {
     const answer = begin('root ::= "na"?')
     expect(candidatesOf(answer)).toContain(end)
-    answer.accept('n'.charCodeAt(0))
+    expect(answer.accept('n'.charCodeAt(0))).toBe(true)
     expect(candidatesOf(answer)).not.toContain(end)
-    answer.accept('a'.charCodeAt(0))
+    expect(answer.accept('a'.charCodeAt(0))).toBe(true)
     expect([...candidatesOf(answer)]).toEqual([end])
   })
 
   it('after a part of a character, candidates are the bytes that complete an allowed one', () => {
     const answer = begin('root ::= [é-ë]')
     expect([...candidatesOf(answer)]).toEqual([0xc3, idOf('é')])
-    answer.accept(0xc3)
+    expect(answer.accept(0xc3)).toBe(true)
     expect([...candidatesOf(answer)]).toEqual([0xa9, 0xaa, 0xab])
-    answer.accept(0xaa)
+    expect(answer.accept(0xaa)).toBe(true)
     expect([...candidatesOf(answer)]).toEqual([end])
   })
 
@@ -74,13 +74,13 @@ describe('TokenGroups', () => {
     const answer = begin('root ::= .*')
     expect(answer.isNext(0x80)).toBe(false)
     expect(answer.isNext(0xed)).toBe(true)
-    answer.accept(0xed)
+    expect(answer.accept(0xed)).toBe(true)
     // A surrogate.
     expect(answer.isNext(0xa0)).toBe(false)
     expect(answer.isNext(0x22)).toBe(false)
     expect(answer.isNext(0x9f)).toBe(true)
-    answer.accept(0x9f)
-    answer.accept(0xbf)
+    expect(answer.accept(0x9f)).toBe(true)
+    expect(answer.accept(0xbf)).toBe(true)
     expect(answer.isNext(0x22)).toBe(true)
   })
 
@@ -89,18 +89,18 @@ describe('TokenGroups', () => {
     const later = Array.from({ length: 64 }, (_, at) => 0x80 + at)
     const never = [0xc0, 0xc1, ...Array.from({ length: 11 }, (_, at) => 0xf5 + at)]
     expect(groups.allowed(answer).banned).toEqual([0, ...later, ...never])
-    answer.accept(0xc3)
+    expect(answer.accept(0xc3)).toBe(true)
     expect(groups.allowed(answer).tokens).toEqual(later)
   })
 
   it('a token that the grammar names is allowed whatever its characters are', () => {
     const answer = begin(`root ::= "x" <[${idOf('not')}]> !<[${idOf('na')}]> "n" | "xna"`)
-    answer.accept('x'.charCodeAt(0))
+    expect(answer.accept('x'.charCodeAt(0))).toBe(true)
     expect(groups.candidates(answer)).toBeNull()
     expect(groups.allowed(answer).tokens).toEqual(['n'.charCodeAt(0), idOf('not'), idOf('na')])
-    answer.accept(idOf('not'))
+    expect(answer.accept(idOf('not'))).toBe(true)
     expect(answer.isNext(idOf('na'))).toBe(false)
-    answer.accept(idOf(' xy'))
+    expect(answer.accept(idOf(' xy'))).toBe(true)
     expect(groups.allowed(answer).tokens).toEqual(['n'.charCodeAt(0)])
   })
 })
