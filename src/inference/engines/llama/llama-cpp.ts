@@ -15,11 +15,10 @@ import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { libraryProblem, NativeContext } from './evaluation/native-context.ts'
-import { NextCharacters } from './grammar/next-characters.ts'
+import { type AnswerStart, FollowedGrammars } from './grammar/next-characters.ts'
 import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { checkGrammar, KnownGrammars, readGrammar } from './grammar/grammar-check.ts'
-import type { Grammar } from './grammar/gbnf.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
@@ -62,6 +61,7 @@ export async function loadRuntime(
   const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
   // Only the library's own interface lets llama.cpp follow a grammar.
   const grammars = new KnownGrammars(native === null ? checkGrammar : readGrammar)
+  const followed = new FollowedGrammars()
   const isTried = native !== null && llama.gpu === false && threads > 1
   return {
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
@@ -78,11 +78,11 @@ export async function loadRuntime(
       const text = grammarOf(format)
       const read = grammars.read(text)
       // One that cannot even be begun is refused with the request.
-      if (native !== null) NextCharacters.start(read)
+      if (native !== null) followed.begin(read)
       const created: CreatedGrammar =
         native === null
           ? { kind: 'library', grammar: new library.LlamaGrammar(llama, { grammar: text }) }
-          : { kind: 'own', read }
+          : { kind: 'own', begin: () => followed.begin(read) }
       return { ofRuntime: created }
     },
   }
@@ -238,7 +238,7 @@ async function tryThreads(
 /** What is opaque outside of this file. */
 type CreatedGrammar =
   | { readonly kind: 'library'; readonly grammar: LlamaGrammar }
-  | { readonly kind: 'own'; readonly read: Grammar }
+  | { readonly kind: 'own'; readonly begin: () => AnswerStart }
 
 interface LoadedParts {
   readonly model: LlamaModel
@@ -270,7 +270,7 @@ function createSlots(
       const created = createdOf(choice)
       if (created?.kind !== 'own') return null
       groups ??= new TokenGroups(vocabulary)
-      return groups.begin(NextCharacters.start(created.read))
+      return groups.begin(created.begin())
     },
   })
 }

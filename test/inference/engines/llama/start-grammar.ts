@@ -1,7 +1,10 @@
 /** An answer at its beginning, by the text of a grammar. */
 
 import { parseGrammar } from '../../../../src/inference/engines/llama/grammar/gbnf.ts'
-import { NextCharacters } from '../../../../src/inference/engines/llama/grammar/next-characters.ts'
+import {
+  type AnswerStart,
+  FollowedGrammars,
+} from '../../../../src/inference/engines/llama/grammar/next-characters.ts'
 
-export const startGrammar = (text: string): NextCharacters =>
-  NextCharacters.start(parseGrammar(text))
+export const startGrammar = (text: string): AnswerStart =>
+  new FollowedGrammars().begin(parseGrammar(text))

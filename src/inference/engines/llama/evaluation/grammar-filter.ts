@@ -5,7 +5,7 @@
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
-import type { NextCharacters } from '../grammar/next-characters.ts'
+import type { AnswerStart, AnswerSteps, NextCharacters } from '../grammar/next-characters.ts'
 
 const space = 0x20
 const replacement = '\uFFFD'
@@ -31,12 +31,12 @@ export class TokenGroups {
   }
 
   /** An answer that begins. */
-  begin(next: NextCharacters): GrammarAnswer {
-    return new GrammarAnswer(next, this, this.#texts)
+  begin(start: AnswerStart): GrammarAnswer {
+    return new GrammarAnswer(this, this.#texts, start)
   }
 
   /** All tokens that may be next are in these groups; `null` if all of the vocabulary may be. */
-  candidates({ next, pending }: GrammarAnswer): readonly (readonly Token[])[] | null {
+  candidates({ next, steps, pending }: GrammarAnswer): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#ends] : []
     for (const [byte, group] of this.#byFirst) {
@@ -44,7 +44,7 @@ export class TokenGroups {
         pending.length === 0 ? next.allowsFirstByte(byte) : next.allowsBeginning([...pending, byte])
       if (isAllowed) groups.push(group)
     }
-    const spaced = pending.length === 0 ? next.after(space) : null
+    const spaced = pending.length === 0 ? next.after(space, steps) : null
     if (spaced === null) return groups
     groups.push(this.#spaces)
     for (const [byte, group] of this.#spaced) if (spaced.allowsFirstByte(byte)) groups.push(group)
@@ -128,14 +128,16 @@ interface Followed {
 /** What a grammar allows after a part of an answer. All bytes together have to be UTF-8. */
 export class GrammarAnswer {
   readonly groups: TokenGroups
+  readonly steps: AnswerSteps
   readonly #texts: TokenTexts
   #next: NextCharacters
   #pending: readonly number[] = []
 
-  constructor(next: NextCharacters, groups: TokenGroups, texts: TokenTexts) {
-    this.#next = next
+  constructor(groups: TokenGroups, texts: TokenTexts, { next, steps }: AnswerStart) {
     this.groups = groups
     this.#texts = texts
+    this.#next = next
+    this.steps = steps
   }
 
   get next(): NextCharacters {
@@ -155,7 +157,7 @@ export class GrammarAnswer {
   accept(token: Token): boolean {
     const followed = this.#follow(token)
     if (followed === null) return false
-    this.#next = followed.next.renewed()
+    this.#next = followed.next.renewed(this.steps)
     this.#pending = followed.pending
     return true
   }
@@ -165,10 +167,10 @@ export class GrammarAnswer {
     if (this.#texts.isEnd(token)) {
       return next.isComplete && pending.length === 0 ? { next, pending } : null
     }
-    const named = pending.length === 0 ? next.afterToken(token) : null
+    const named = pending.length === 0 ? next.afterToken(token, this.steps) : null
     const spelled = this.#spell(token)
     if (named === null || (spelled !== null && spelled.pending.length > 0)) return spelled
-    if (spelled !== null) return { next: named.or(spelled.next), pending: none }
+    if (spelled !== null) return { next: named.or(spelled.next, this.steps), pending: none }
     return this.#texts.isTextless(token) || this.#isWhole(token)
       ? { next: named, pending: none }
       : null
@@ -179,16 +181,25 @@ export class GrammarAnswer {
     const bytes = this.#texts.bytesOf(token)
     if (bytes.length === 0) return null
     if (this.#pending.length === 0 && this.#texts.isAscii(token)) {
-      const next = afterAll(this.#next, bytes)
+      const next = this.#afterAll(bytes)
       return next === null ? null : { next, pending: none }
     }
     const read = readBytes([...this.#pending, ...bytes])
     if (read === null) return null
     const codes = Array.from(read.text, (character) => character.codePointAt(0) ?? 0)
-    const next = afterAll(this.#next, codes)
+    const next = this.#afterAll(codes)
     if (next === null) return null
     const { pending } = read
     return pending.length === 0 || next.allowsBeginning(pending) ? { next, pending } : null
+  }
+
+  #afterAll(codes: readonly number[]): NextCharacters | null {
+    let next: NextCharacters | null = this.#next
+    for (const code of codes) {
+      next = next.after(code, this.steps)
+      if (next === null) return null
+    }
+    return next
   }
 
   /** Whether its bytes are characters by themselves. */
@@ -198,15 +209,6 @@ export class GrammarAnswer {
 }
 
 const none: readonly number[] = []
-
-function afterAll(first: NextCharacters, codes: readonly number[]): NextCharacters | null {
-  let next: NextCharacters | null = first
-  for (const code of codes) {
-    next = next.after(code)
-    if (next === null) return null
-  }
-  return next
-}
 
 interface ReadBytes {
   readonly text: string

@@ -8,7 +8,7 @@
  */
 
 import { type Grammar, type GrammarElement, type GrammarRules, parseGrammar } from './gbnf.ts'
-import { GrammarStacks, rangesOf, type Stack } from './grammar-stacks.ts'
+import { GrammarStacks, rangesOf, type Stack, type Steps } from './grammar-stacks.ts'
 
 /** Different ways to read one text. */
 const maxStacks = 1024
@@ -179,18 +179,18 @@ function closeComponent(open: number[], isOpen: Uint8Array, node: number): numbe
   return component
 }
 
-class GrammarWalker {
+class GrammarWalker implements Steps {
   readonly #stacks: GrammarStacks
   #steps = 0
 
   constructor(rules: GrammarRules) {
-    this.#stacks = new GrammarStacks(rules, (steps) => this.#spend(steps))
+    this.#stacks = new GrammarStacks(rules)
   }
 
   /** Texts of a rule. */
   follow(rule: number): void {
     let ways = new Map<Stack, number>()
-    for (const stack of this.#stacks.begin(rule)) this.#addWays(ways, stack, 1)
+    for (const stack of this.#stacks.begin(rule, this)) this.#addWays(ways, stack, 1)
     this.#expectFew(ways)
     for (let count = 0; count < followedCharacters && ways.size > 0; count++) {
       ways = this.#after(ways)
@@ -214,7 +214,7 @@ class GrammarWalker {
     const change = (at: number, by: number): void =>
       void changes.set(at, (changes.get(at) ?? 0) + by)
     for (const [stack, count] of ways) {
-      const following = this.#stacks.reach(this.#stacks.next(stack))
+      const following = this.#stacks.reach(this.#stacks.next(stack), this)
       const weight = count * (1 + following.stacks.length)
       for (const [from, to] of rangesOf(stack)) {
         change(from, weight)
@@ -230,19 +230,19 @@ class GrammarWalker {
   }
 
   #addWays(ways: Map<Stack, number>, stack: Stack | null, count: number): void {
-    const { stacks } = this.#stacks.reach(stack)
+    const { stacks } = this.#stacks.reach(stack, this)
     for (const one of stacks) ways.set(one, (ways.get(one) ?? 0) + count)
   }
 
   #expectFew(ways: ReadonlyMap<Stack, number>): void {
-    this.#spend(ways.size)
+    this.spend(ways.size)
     let all = 0
     for (const count of ways.values()) all += count
     if (ways.size > maxStacks || all > maxWays) throw tooManyWays()
   }
 
-  #spend(steps: number): void {
-    this.#steps += steps
+  spend(count: number): void {
+    this.#steps += count
     if (this.#steps > maxSteps) throw new Error('the grammar has too many parts')
   }
 }

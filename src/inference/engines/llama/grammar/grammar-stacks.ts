@@ -27,22 +27,25 @@ export interface Reached {
   readonly isEnd: boolean
 }
 
+/** Limits what is computed. */
+export interface Steps {
+  /** May throw. */
+  spend(count: number): void
+}
+
 /** More than a grammar has places. */
 const keysOfStack = 2 ** 21
 
 export class GrammarStacks {
   readonly #rules: GrammarRules
-  /** Called with the number of steps that were taken; may throw. */
-  readonly #spend: (steps: number) => void
   /** The first of each sequence. */
   readonly #places = new Map<readonly GrammarElement[], RulePosition>()
   readonly #stacks = new Map<number, Stack>()
   #placeCount = 0
   #size = 0
 
-  constructor(rules: GrammarRules, spend: (steps: number) => void) {
+  constructor(rules: GrammarRules) {
     this.#rules = rules
-    this.#spend = spend
   }
 
   /** How much it remembers. */
@@ -51,8 +54,8 @@ export class GrammarStacks {
   }
 
   /** At the beginning of a text of one rule. */
-  begin(rule: number): readonly (Stack | null)[] {
-    return this.#enter(rule, null)
+  begin(rule: number, steps: Steps): readonly (Stack | null)[] {
+    return this.#enter(rule, null, steps)
   }
 
   /** The place after this one; `null` at the end of all. */
@@ -62,7 +65,7 @@ export class GrammarStacks {
   }
 
   /** After all rules that a text may enter or leave there. */
-  reach(stack: Stack | null): Reached {
+  reach(stack: Stack | null, steps: Steps): Reached {
     if (stack === null) return atEnd
     if (stack.reached !== null) return stack.reached
     const [stacks, seen] = [new Set<Stack>(), new Set<Stack | null>()]
@@ -70,11 +73,11 @@ export class GrammarStacks {
     for (let top = waiting.pop(); top !== undefined; top = waiting.pop()) {
       if (seen.has(top)) continue
       seen.add(top)
-      this.#spend(1)
+      steps.spend(1)
       if (top === null) continue
       const element = elementOf(top)
       if (element?.kind !== 'rule') stacks.add(top)
-      else for (const one of this.#enter(element.rule, this.next(top))) waiting.push(one)
+      else for (const one of this.#enter(element.rule, this.next(top), steps)) waiting.push(one)
     }
     const reached = { stacks: [...stacks], isEnd: seen.has(null) }
     this.#size += stacks.size
@@ -83,7 +86,7 @@ export class GrammarStacks {
   }
 
   /** The same stacks as others have, of which nothing else is remembered here. */
-  adopt(stacks: readonly Stack[]): readonly Stack[] {
+  adopt(stacks: readonly Stack[], steps: Steps): readonly Stack[] {
     const adopted = new Map<Stack | null, Stack>()
     return stacks.map((stack) => {
       const chain: Stack[] = []
@@ -91,7 +94,7 @@ export class GrammarStacks {
       for (; one !== null && !adopted.has(one); one = one.below) chain.push(one)
       let below = adopted.get(one) ?? null
       for (const part of chain.toReversed()) {
-        this.#spend(1)
+        steps.spend(1)
         below = this.#stack(this.#place(part.place.sequence, part.place.at), below)
         adopted.set(part, below)
       }
@@ -99,10 +102,10 @@ export class GrammarStacks {
     })
   }
 
-  #enter(rule: number, after: Stack | null): readonly (Stack | null)[] {
+  #enter(rule: number, after: Stack | null, steps: Steps): readonly (Stack | null)[] {
     const sequences = this.#rules[rule] ?? []
     // Each is a step, also one that was seen before.
-    this.#spend(sequences.length)
+    steps.spend(sequences.length)
     return sequences.map((one) =>
       one.length > 0 ? this.#stack(this.#place(one, 0), after) : after,
     )

@@ -5,7 +5,14 @@
  */
 
 import type { CharacterRange, Grammar, GrammarElement } from './gbnf.ts'
-import { elementOf, GrammarStacks, rangesOf, type Reached, type Stack } from './grammar-stacks.ts'
+import {
+  elementOf,
+  GrammarStacks,
+  rangesOf,
+  type Reached,
+  type Stack,
+  type Steps,
+} from './grammar-stacks.ts'
 
 /** Steps at once: some hundredths of a second. */
 const mostSteps = 80_000
@@ -15,6 +22,8 @@ const stepsOfToken = 20_000
 const mostKept = 100_000
 /** Those that are needed. */
 const mostNeeded = 25_000
+/** Grammars of which something is kept, each up to some megabytes. */
+const mostFollowed = 8
 
 /** The answer can be read in so many ways that following it would delay other requests. */
 export class TooManyWaysError extends Error {
@@ -23,40 +32,107 @@ export class TooManyWaysError extends Error {
   }
 }
 
-/** What one answer has in common. */
-class FollowedGrammar {
-  readonly #grammar: Grammar
-  readonly stacks: GrammarStacks
-  readonly #states = new Map<string, NextCharacters>()
-  #stepsLeft: number
-  #size = 0
+/** The steps that one answer may still take. */
+export class AnswerSteps implements Steps {
+  #left = mostSteps
 
-  constructor(grammar: Grammar, steps: number) {
-    this.#grammar = grammar
-    this.#stepsLeft = steps
-    this.stacks = new GrammarStacks(grammar.rules, (count) => this.spend(count))
+  spend(count: number): void {
+    this.#left -= count
+    if (this.#left < 0) throw new TooManyWaysError()
   }
 
-  spend(steps: number): void {
-    this.#stepsLeft -= steps
-    if (this.#stepsLeft < 0) throw new TooManyWaysError()
+  /** When a token was chosen. */
+  add(): void {
+    this.#left = Math.min(mostSteps, this.#left + stepsOfToken)
+  }
+}
+
+/** An answer at its beginning. */
+export interface AnswerStart {
+  readonly next: NextCharacters
+  readonly steps: AnswerSteps
+}
+
+/** The grammars that were begun last: clients send the same ones again. */
+export class FollowedGrammars {
+  readonly #known = new Map<Grammar, FollowedGrammar>()
+
+  /** This and what follows from it may throw `TooManyWaysError`. */
+  begin(grammar: Grammar): AnswerStart {
+    const followed = this.#known.get(grammar) ?? new FollowedGrammar(grammar)
+    this.#known.delete(grammar)
+    this.#known.set(grammar, followed)
+    const [oldest] = this.#known.keys()
+    if (this.#known.size > mostFollowed && oldest !== undefined) this.#known.delete(oldest)
+    const steps = new AnswerSteps()
+    return { next: followed.begin(steps), steps }
+  }
+}
+
+/** What was computed for the answers by one grammar. */
+class FollowedGrammar {
+  readonly #grammar: Grammar
+  #states: KnownStates
+
+  constructor(grammar: Grammar) {
+    this.#grammar = grammar
+    this.#states = new KnownStates(this, grammar)
+  }
+
+  begin(steps: AnswerSteps): NextCharacters {
+    return this.#states.begin(this.#grammar.root, steps)
+  }
+
+  /** An equal state, of which less is remembered if that was too much. */
+  renew(state: NextCharacters): NextCharacters {
+    if (this.#states.size >= mostKept) this.#states = new KnownStates(this, this.#grammar)
+    return this.#states.adopt(state)
+  }
+}
+
+class KnownStates {
+  readonly grammar: FollowedGrammar
+  readonly stacks: GrammarStacks
+  readonly #states = new Map<string, NextCharacters>()
+  #size = 0
+
+  constructor(grammar: FollowedGrammar, { rules }: Grammar) {
+    this.grammar = grammar
+    this.stacks = new GrammarStacks(rules)
+  }
+
+  get size(): number {
+    return this.#size + this.stacks.size
   }
 
   keep(size: number): void {
     this.#size += size
   }
 
+  begin(root: number, steps: AnswerSteps): NextCharacters {
+    return this.reach(this.stacks.begin(root, steps), steps)
+  }
+
   /** Equal ones are the same object. */
-  reach(starts: Iterable<Stack | null>): NextCharacters {
+  reach(starts: Iterable<Stack | null>, steps: AnswerSteps): NextCharacters {
     const stacks = new Set<Stack>()
     let isEnd = false
     for (const start of new Set(starts)) {
-      const reached = this.stacks.reach(start)
-      this.spend(1 + reached.stacks.length)
+      const reached = this.stacks.reach(start, steps)
+      steps.spend(1 + reached.stacks.length)
       for (const stack of reached.stacks) stacks.add(stack)
       isEnd ||= reached.isEnd
     }
     return this.#state({ stacks: [...stacks], isEnd })
+  }
+
+  /** The same state, also where it is one of others. */
+  adopt(state: NextCharacters): NextCharacters {
+    if (state.states === this) return state
+    const before = this.stacks.size
+    const stacks = this.stacks.adopt(state.stacks, new AnswerSteps())
+    if (this.stacks.size - before > mostNeeded) throw new TooManyWaysError()
+    return this.#state({ stacks, isEnd: state.isComplete })
   }
 
   #state({ stacks, isEnd }: Reached): NextCharacters {
@@ -69,23 +145,12 @@ class FollowedGrammar {
     this.keep(1 + stacks.length)
     return state
   }
-
-  /** The same state, with steps for another token; forgets what is not needed if that is much. */
-  renew(state: NextCharacters, { stacks, isEnd }: Reached): NextCharacters {
-    this.#stepsLeft = Math.min(mostSteps, this.#stepsLeft + stepsOfToken)
-    if (this.#size + this.stacks.size < mostKept) return state
-    const next = new FollowedGrammar(this.#grammar, mostSteps)
-    const adopted = next.stacks.adopt(stacks)
-    if (next.stacks.size > mostNeeded) throw new TooManyWaysError()
-    next.#stepsLeft = this.#stepsLeft
-    return next.#state({ stacks: adopted, isEnd })
-  }
 }
 
 /** After a part of an answer. */
 export class NextCharacters {
-  readonly #grammar: FollowedGrammar
-  readonly #stacks: readonly Stack[]
+  readonly states: KnownStates
+  readonly stacks: readonly Stack[]
   readonly #after = new Map<number, NextCharacters | null>()
   /** By the classes that a character is in. */
   readonly #afterClasses = new Map<string, NextCharacters>()
@@ -96,47 +161,43 @@ export class NextCharacters {
   /** Whether the grammar names a token here, whatever its characters are. */
   readonly namesToken: boolean
 
-  constructor(grammar: FollowedGrammar, { stacks, isEnd }: Reached) {
-    this.#grammar = grammar
-    this.#stacks = stacks
+  constructor(states: KnownStates, { stacks, isEnd }: Reached) {
+    this.states = states
+    this.stacks = stacks
     this.isComplete = isEnd
     this.namesToken = stacks.some((stack) => elementOf(stack)?.kind === 'token')
   }
 
-  /** At the beginning of an answer. This and what follows from it may throw `TooManyWaysError`. */
-  static start(grammar: Grammar): NextCharacters {
-    const followed = new FollowedGrammar(grammar, mostSteps)
-    return followed.reach(followed.stacks.begin(grammar.root))
-  }
-
   /** After one more character; `null` if it is not allowed. */
-  after(code: number): NextCharacters | null {
+  after(code: number, steps: AnswerSteps): NextCharacters | null {
     const known = this.#after.get(code)
     if (known !== undefined) return known
-    const next = this.#find(code)
+    const next = this.#find(code, steps)
     this.#after.set(code, next)
-    this.#grammar.keep(1)
+    this.states.keep(1)
     return next
   }
 
   /** After a token that the grammar names; `null` if it names another, or none. */
-  afterToken(token: number): NextCharacters | null {
+  afterToken(token: number, steps: AnswerSteps): NextCharacters | null {
     if (!this.namesToken) return null
-    return this.#reach(this.#stacks.filter((stack) => isNamed(elementOf(stack), token)))
+    return this.#reach(
+      this.stacks.filter((stack) => isNamed(elementOf(stack), token)),
+      steps,
+    )
   }
 
   /** After a text that can be read as both. */
-  or(other: NextCharacters): NextCharacters {
-    return this.#grammar.reach([
-      ...this.#stacks,
-      ...other.#stacks,
-      ...(this.isComplete || other.isComplete ? [null] : []),
-    ])
+  or(other: NextCharacters, steps: AnswerSteps): NextCharacters {
+    const isEnd = this.isComplete || other.isComplete
+    const both = [...this.stacks, ...other.stacks, ...(isEnd ? [null] : [])]
+    return this.states.reach(both, steps)
   }
 
-  /** The same, when a token was chosen. */
-  renewed(): NextCharacters {
-    return this.#grammar.renew(this, { stacks: this.#stacks, isEnd: this.isComplete })
+  /** An equal one, when a token was chosen. */
+  renewed(steps: AnswerSteps): NextCharacters {
+    steps.add()
+    return this.states.grammar.renew(this)
   }
 
   allowsFirstByte(byte: number): boolean {
@@ -152,27 +213,32 @@ export class NextCharacters {
   }
 
   /** Most characters are in the same classes as others. */
-  #find(code: number): NextCharacters | null {
+  #find(code: number, steps: AnswerSteps): NextCharacters | null {
     this.#classes ??= this.#findClasses()
-    this.#grammar.spend(this.#classes.length)
+    steps.spend(this.#classes.length)
     const found = this.#classes.filter(({ ranges }) => hasAny(ranges, code, code))
     if (found.length === 0) return null
     const key = found.map(({ at }) => at).join()
     const known = this.#afterClasses.get(key)
     if (known !== undefined) return known
-    const next = this.#reach(found.flatMap(({ stacks }) => stacks))
+    const read = found.flatMap(({ stacks }) => stacks)
+    const next = this.#reach(read, steps)
     if (next !== null) this.#afterClasses.set(key, next)
     return next
   }
 
-  #reach(read: readonly Stack[]): NextCharacters | null {
-    const { stacks } = this.#grammar
-    this.#grammar.spend(read.length)
-    return read.length === 0 ? null : this.#grammar.reach(read.map((stack) => stacks.next(stack)))
+  #reach(read: readonly Stack[], steps: AnswerSteps): NextCharacters | null {
+    const { stacks } = this.states
+    steps.spend(read.length)
+    if (read.length === 0) return null
+    return this.states.reach(
+      read.map((stack) => stacks.next(stack)),
+      steps,
+    )
   }
 
   #findClasses(): readonly CharacterClass[] {
-    const classes = Map.groupBy(this.#stacks, rangesOf)
+    const classes = Map.groupBy(this.stacks, rangesOf)
     return [...classes].map(([ranges, stacks], at) => ({ at, ranges, stacks }))
   }
 

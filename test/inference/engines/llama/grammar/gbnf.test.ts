@@ -1,12 +1,30 @@
 import { describe, expect, it } from 'vitest'
+import { parseGrammar } from '../../../../../src/inference/engines/llama/grammar/gbnf.ts'
+import {
+  type AnswerStart,
+  FollowedGrammars,
+  type NextCharacters,
+} from '../../../../../src/inference/engines/llama/grammar/next-characters.ts'
 import { startGrammar } from '../start-grammar.ts'
 
 /** `whole`: the text may end there; `part`: it may go on; `no`: it is refused. */
 function resultOf(grammar: string, text: string): 'whole' | 'part' | 'no' {
-  let next: ReturnType<typeof startGrammar> | null = startGrammar(grammar)
-  for (const character of text) next = next?.after(character.codePointAt(0) ?? 0) ?? null
+  const { next: first, steps } = startGrammar(grammar)
+  let next: NextCharacters | null = first
+  for (const character of text) next = next?.after(character.codePointAt(0) ?? 0, steps) ?? null
   if (next === null) return 'no'
   return next.isComplete ? 'whole' : 'part'
+}
+
+/** Token by token, each a character. */
+function follow(start: AnswerStart, text: Iterable<string>): NextCharacters {
+  let { next } = start
+  for (const character of text) {
+    const after = next.after(character.codePointAt(0) ?? 0, start.steps)
+    if (after === null) throw new Error('the grammar does not allow the character')
+    next = after.renewed(start.steps)
+  }
+  return next
 }
 
 describe('a grammar in GBNF', () => {
@@ -44,17 +62,6 @@ describe('a grammar in GBNF', () => {
 })
 
 describe('an answer with many ways to read it', () => {
-  /** Token by token, each a character. */
-  function follow(grammar: string, text: Iterable<string>): ReturnType<typeof startGrammar> {
-    let next = startGrammar(grammar)
-    for (const character of text) {
-      const after = next.after(character.codePointAt(0) ?? 0)
-      if (after === null) throw new Error('the grammar does not allow the character')
-      next = after.renewed()
-    }
-    return next
-  }
-
   // llama.cpp took up to half a minute for a character of each, and all requests waited.
   it.each([
     ['lists of lists', 'root ::= ([a-z ]{1,30}){1,20}'],
@@ -64,7 +71,9 @@ describe('an answer with many ways to read it', () => {
     ['equal choices', `root ::= (${'[a-z ] | '.repeat(500)}"b")*`],
     ['choices that end late', `root ::= ${'[a-z ]+ "!" | '.repeat(300)} [a-z ]*`],
   ])('is followed where equal ways meet again: %s', (_, grammar) => {
-    expect(follow(grammar, 'once upon a time there was a girl '.repeat(4)).isComplete).toBe(true)
+    expect(
+      follow(startGrammar(grammar), 'once upon a time there was a girl '.repeat(4)).isComplete,
+    ).toBe(true)
   })
 
   it.each([
@@ -72,12 +81,60 @@ describe('an answer with many ways to read it', () => {
     ['deep inside', 'root ::= "aaaaaaaa" x\nx ::= "a" x "b" | "a" x "c" | "d"'],
     ['from both sides of two', 'root ::= "a" root root "b" | "a" root "c" | "a"'],
   ])('is refused where the ways double with each character: %s', (_, grammar) => {
-    expect(() => follow(grammar, 'a'.repeat(100))).toThrow('too many ways to read the same text')
+    expect(() => follow(startGrammar(grammar), 'a'.repeat(100))).toThrow(
+      'too many ways to read the same text',
+    )
   })
 
   it('is refused where what has to be remembered grows with each character', () => {
     const grammar = `root ::= "a" root "b" | ${'"c" root "d" | '.repeat(3)} "x"`
-    expect(follow(grammar, 'a'.repeat(2000)).isComplete).toBe(false)
-    expect(() => follow(grammar, 'a'.repeat(40_000))).toThrow('too many ways')
+    expect(follow(startGrammar(grammar), 'a'.repeat(2000)).isComplete).toBe(false)
+    expect(() => follow(startGrammar(grammar), 'a'.repeat(40_000))).toThrow('too many ways')
+  })
+})
+
+describe('answers by the same grammar', () => {
+  const begin = (grammar: string): (() => AnswerStart) => {
+    const [grammars, read] = [new FollowedGrammars(), parseGrammar(grammar)]
+    return () => grammars.begin(read)
+  }
+
+  it('use what was computed for others', () => {
+    const start = begin('root ::= [a-z]+ ("," [a-z]+)*')
+    const first = follow(start(), 'ab,c')
+    expect(follow(start(), 'ab,c')).toBe(first)
+  })
+
+  it('have steps of their own', () => {
+    const start = begin('root ::= deep | "x"*\ndeep ::= "a" deep "b" | "a" deep "c" | "d"')
+    expect(() => follow(start(), 'a'.repeat(100))).toThrow('too many ways')
+    expect(follow(start(), 'x'.repeat(100)).isComplete).toBe(true)
+  })
+
+  it('go on where they are when what was computed has become too much', () => {
+    const start = begin('root ::= "a" root "b" | "x"')
+    const waiting = start()
+    const middle = follow(waiting, 'aaax')
+    const deep = 'a'.repeat(12_000)
+    for (let answers = 0; answers < 3; answers++) {
+      expect(follow(start(), `${deep}x${'b'.repeat(12_000)}`).isComplete).toBe(true)
+    }
+    const renewed = middle.renewed(waiting.steps)
+    expect(renewed).not.toBe(middle)
+    expect(follow({ ...waiting, next: renewed }, 'bb').isComplete).toBe(false)
+    expect(follow({ ...waiting, next: renewed }, 'bbb').isComplete).toBe(true)
+  })
+
+  it('are remembered for the last grammars only', () => {
+    const grammars = new FollowedGrammars()
+    const [first, ...others] = Array.from('abcdefghi', (letter) =>
+      parseGrammar(`root ::= "${letter}"`),
+    )
+    if (first === undefined) throw new Error('there is a first grammar')
+    const { next } = grammars.begin(first)
+    for (const other of others.slice(1)) grammars.begin(other)
+    expect(grammars.begin(first).next).toBe(next)
+    for (const other of others) grammars.begin(other)
+    expect(grammars.begin(first).next).not.toBe(next)
   })
 })
