@@ -59,7 +59,9 @@ function runRound(round: number, files: readonly string[], results: string): voi
   process.stdout.write(
     `\n== ${where}, beside ${busyProcesses} busy processes, TUTTI_SEED=${seed}\n`,
   )
-  const { signal } = spawnSync(process.execPath, [vitest, 'run', ...due], {
+  // With as many files at a time as busy processes, the tests have half of the machine.
+  const workers = `--maxWorkers=${busyProcesses}`
+  const { signal } = spawnSync(process.execPath, [vitest, 'run', workers, ...due], {
     stdio: 'inherit',
     env: { ...process.env, TUTTI_SEED: String(seed), TUTTI_LOADED_RESULTS: results },
   })
