@@ -14,7 +14,7 @@ export interface AutoscalerParts {
 
 const tickMs = 1000
 const maxArrivals = 64
-/** Arrivals within this time before a tick are recent. */
+/** Arrivals no longer than this before a tick count as recent. */
 const recentMs = 3000
 
 export class Autoscaler {
@@ -65,32 +65,32 @@ export type ScaleConfig = Omit<DynamicWorkersConfig, 'isOn'>
 
 /** The load at one tick. */
 export interface ScaleInput {
-  /** Monotonic. */
+  /** The time of the tick, on the monotonic clock. */
   readonly nowMs: number
   /** Requests in an engine. */
   readonly running: number
   /** Requests in the queue. */
   readonly queued: number
-  /** Workers that serve or start; those that are draining do not count. */
+  /** Workers that serve, start or wait for a restart; draining workers do not count. */
   readonly workers: number
-  /** The workers of them that do not serve yet. */
+  /** Those of `workers` that do not serve yet. */
   readonly starting: number
-  /** The time of the oldest request in the queue; 0 if it is empty. */
+  /** How long the oldest queued request has waited; 0 if the queue is empty. */
   readonly oldestWaitMs: number
   /** Prompts that arrived within the last 3 seconds. */
   readonly recentArrivals: number
 }
 
-/** The state from tick to tick. */
+/** The state that is carried from one tick to the next. */
 export interface ScaleState {
-  /** Smoothed; `null` before the first tick. */
+  /** The smoothed number of open requests; `null` before the first tick. */
   readonly load: number | null
   readonly seenMs: number
   /** Since when more workers have been wanted than there are, without interruption. */
   readonly aboveSinceMs: number | null
-  /** Since when fewer have been wanted. */
+  /** Since when fewer workers have been wanted than there are, without interruption. */
   readonly belowSinceMs: number | null
-  /** When workers were last added. */
+  /** When workers were last added, or the number was last moved into its bounds. */
   readonly raisedMs: number
 }
 
@@ -102,15 +102,16 @@ export const initialScale: ScaleState = {
   raisedMs: -Infinity,
 }
 
-/** The time constant of the smoothing: older load counts 1/e. */
+/** The time constant of the smoothing: load from this long ago has the weight 1/e. */
 const smoothingMs = 2000
 const burstArrivals = 5
 
 /**
  * Decides how many workers there should be; pure. The wanted number follows the smoothed load.
- * Workers are added when more have been wanted for `spinUpSeconds`, at once in a burst or when the
- * queue is old, at most doubling their number. One is removed when fewer have been wanted for
- * `spinDownSeconds`. The target is always within the configured bounds.
+ * Workers are added when more have been wanted for `spinUpSeconds`, or at once in a burst or when
+ * the oldest request has waited too long; each time their number at most doubles. One worker is
+ * removed when fewer have been wanted for `spinDownSeconds`. The target is always within the
+ * configured bounds.
  */
 export function decideScale(
   config: ScaleConfig,
@@ -127,14 +128,15 @@ export function decideScale(
   if (target !== workers) return { state: { ...base, raisedMs: nowMs }, target }
 
   const spinUpMs = config.spinUpSeconds * 1000
-  // An old queue means that a worker serves less than assumed; an added one needs time to help.
+  // A long wait means that a worker serves less than assumed. A worker that was added recently must
+  // get time to shorten the queue before another is added.
   const hasHelped = input.starting === 0 && nowMs - state.raisedMs >= Math.max(spinUpMs, 1000)
   const isOld = input.oldestWaitMs > spinUpMs && hasHelped
   const needed = clamp(config, isOld ? Math.max(wanted, workers + 1) : wanted)
   if (needed > workers) {
     const aboveSinceMs = state.aboveSinceMs ?? nowMs
     const isLasting = isBurst || nowMs - aboveSinceMs >= spinUpMs
-    // The smoothed load outlasts a peak, which needs no worker once it is over.
+    // The smoothed load stays high after a peak, but once the peak is over no worker is needed.
     const isLoaded = loadNow > workers * config.targetOngoingRequests
     if (!isOld && !(isLasting && isLoaded)) {
       return { state: { ...base, aboveSinceMs, raisedMs: state.raisedMs }, target }

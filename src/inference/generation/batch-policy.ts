@@ -10,26 +10,28 @@ export interface BatchPolicy {
   readonly type: 'adaptive' | 'fixed'
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
-  /** Off: every request goes alone, as soon as a worker is free. */
+  /** `false`: every request is sent alone, as soon as a worker is free. */
   readonly isOn: boolean
 }
 
-/** What the decision needs to know of the queue. */
+/** What `decideBatch` needs to know about the queue. */
 export interface QueueFacts {
   readonly queued: number
   /** When the oldest request arrived, on the clock of `nowMs`. */
   readonly oldestMs: number
   readonly nowMs: number
-  /** Waiting gains nothing: no more requests will come, or the next one is a retry. */
+  /**
+   * No reason to wait for a fuller batch: no more requests will come, or the next one is a retry.
+   */
   readonly isUrgent: boolean
 }
 
-/** What the decision needs to know of a worker. */
+/** What `decideBatch` needs to know about a worker. */
 export interface WorkerLoad {
   readonly capacity: EngineCapacity
-  /** Requests that it has. */
+  /** Requests that the worker has now. */
   readonly running: number
-  /** It gets no more requests. */
+  /** Whether the worker gets no more requests. */
   readonly isDraining: boolean
 }
 
@@ -39,17 +41,17 @@ export interface BatchWorker {
   readonly capacity: EngineCapacity
   /** As `InferenceEngine.generate`. */
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
-  /** Called when it still has a request long after that request was aborted. */
+  /** Called when the worker still has a request long after that request was aborted. */
   giveUp?(reason: string): void
 }
 
-/** A worker of the batcher and its load. Removed once it is draining and idle. */
+/** A worker of the batcher and its load. Removed from the batcher once it is draining and idle. */
 export class AttachedWorker implements WorkerLoad {
   readonly worker: BatchWorker
   readonly capacity: EngineCapacity
   running = 0
   isDraining = false
-  /** Resolved when it has been removed. */
+  /** Resolves when the batcher has removed the worker. */
   readonly removed = Promise.withResolvers<void>()
 
   constructor(worker: BatchWorker) {
@@ -67,7 +69,7 @@ export type BatchDecision<W extends WorkerLoad> =
 
 const rest = { kind: 'rest' } as const
 
-/** The next step. After a `send`, call it again. */
+/** Decides the next step. After a `send`, call it again. */
 export function decideBatch<W extends WorkerLoad>(
   policy: BatchPolicy,
   queue: QueueFacts,
@@ -80,8 +82,8 @@ export function decideBatch<W extends WorkerLoad>(
   const most = Math.min(policy.maxBatchSize, freeSlots(freest), queue.queued)
   if (policy.type === 'adaptive') {
     const share = Math.ceil((queue.queued + load) / available) - freest.running
-    // Step workers are filled evenly. A batch worker admits nothing more until it is done, so it
-    // takes as many as it can.
+    // Workers that admit at each step are filled evenly. A worker that admits whole batches takes
+    // nothing more until its batch is done, so it gets as many requests as fit.
     const size = freest.capacity.admits === 'step' ? Math.min(most, Math.max(1, share)) : most
     return { kind: 'send', to: freest, size }
   }
@@ -97,7 +99,7 @@ function freeSlots({ capacity, running, isDraining }: WorkerLoad): number {
   return Math.max(0, capacity.slots - running)
 }
 
-/** The worker with the most free slots; how many workers have any, and their load together. */
+/** Finds the worker with most free slots, the number of workers with free slots, and their load. */
 function survey<W extends WorkerLoad>(
   workers: Iterable<W>,
 ): { freest: W | undefined; available: number; load: number } {

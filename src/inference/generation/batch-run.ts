@@ -16,13 +16,16 @@ import type { QueuedRequest } from './request-queue.ts'
 export interface BatchReport {
   readonly workerId: string
   readonly size: number
-  /** How long its oldest request had been queued. */
+  /** How long the oldest request of the batch had been queued. */
   readonly waitMs: number
   readonly durationMs: number
   readonly requestIds: readonly string[]
   /** Wall-clock seconds. */
   readonly startedAt: number
-  /** Why the batch failed as a whole or broke the contract; a request's own failure is not here. */
+  /**
+   * Why the batch failed as a whole or left requests unanswered. A request's own failure is not
+   * here.
+   */
   readonly error: string | null
 }
 
@@ -35,7 +38,7 @@ export interface BatchOwner {
   ended(request: QueuedRequest, run: BatchRun, end: GenerationEnd): void
   /** The engine has finished the batch without ending the request. */
   unanswered(request: QueuedRequest, run: BatchRun, failure: BatchFailure): void
-  /** The engine made a call that its contract forbids; the call was ignored. */
+  /** The engine made a call or reported an end that its contract forbids. */
   breached(): void
   finished(report: BatchReport): void
 }
@@ -105,7 +108,9 @@ export class BatchRun implements GenerationListener {
     if (this.#open.size === 0) this.#report(null)
   }
 
-  /** The end with one of our error codes. Engines of third parties may pass anything. */
+  /**
+   * Ensures that the end has one of the known error codes: third-party engines may pass anything.
+   */
   #checked(end: GenerationEnd | null | undefined): GenerationEnd {
     if (end?.kind === 'done') return end
     if (end?.kind === 'failed') return engineFailed(end.error)

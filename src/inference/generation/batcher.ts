@@ -1,4 +1,6 @@
-/** Collects requests into batches for workers, and alone ends requests. Knows no engine. */
+/**
+ * Collects requests into batches for workers. The only place that ends requests. Knows no engine.
+ */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
@@ -19,9 +21,9 @@ import { type EnqueueOptions, QueuedRequest, RequestQueue } from './request-queu
 export interface BatcherParts {
   readonly clock: Clock
   readonly policy: BatchPolicy
-  /** How many requests may be queued. */
+  /** The maximum number of bounded requests in the queue. */
   readonly queueLimit: number
-  /** Called once for every batch that an engine got, when its last request has ended. */
+  /** Called once for every batch that was sent to an engine, when its last request has ended. */
   readonly onBatch: (report: BatchReport) => void
   /** How long an engine may be silent about a request, above 0; `null` for no limit. */
   readonly engineTimeoutMs: number | null
@@ -29,9 +31,9 @@ export interface BatcherParts {
 
 /**
  * Every accepted request ends exactly once. Requests that arrive in one turn of the event loop are
- * considered together, so that many connections make one batch. When a batch fails as a whole, each
- * of its requests is retried alone. Requests of a lost engine are retried once on another, unless
- * their reader has received text.
+ * considered together, so that requests of many connections share a batch. When a batch fails as a
+ * whole, each of its requests is retried alone. Requests of a lost engine are retried once on
+ * another engine, unless a client has already received text.
  */
 export class Batcher {
   readonly #parts: BatcherParts
@@ -45,9 +47,9 @@ export class Batcher {
   readonly #open = new Map<string, QueuedRequest>()
   readonly #batchOwner: BatchOwner
   #drained: PromiseWithResolvers<void> | null = null
-  /** How all requests end, because no worker comes any more; `null` while one may. */
+  /** How every request ends once no worker can start any more; `null` while a worker may start. */
   #over: GenerationEnd | null = null
-  /** How bounded requests end while no worker starts; `null` otherwise. */
+  /** How bounded requests end while no worker is able to start; `null` otherwise. */
   #outage: GenerationEnd | null = null
   #running = 0
   #arrivals = 0
@@ -74,17 +76,17 @@ export class Batcher {
     }
   }
 
-  /** Requests in the queue, held ones included. */
+  /** Requests in the queue, including held ones. */
   get queued(): number {
     return this.#queue.size + this.#queue.held
   }
 
-  /** Requests in an engine, including those that were aborted but not yet ended by it. */
+  /** Requests in an engine, including aborted ones that the engine has not ended yet. */
   get running(): number {
     return this.#running
   }
 
-  /** How many calls of engines were ignored because their contract forbids them. */
+  /** How many reports of engines broke their contract. */
   get breaches(): number {
     return this.#breaches
   }
@@ -94,15 +96,15 @@ export class Batcher {
     return oldest === undefined ? 0 : this.#clock.monotonicMs() - oldest.sinceMs
   }
 
-  /** A full queue or a closed batcher ends it at once with `queue_full` or `closing`. */
+  /** A full queue or a closed batcher ends the request at once with `queue_full` or `closing`. */
   enqueue(options: EnqueueOptions): void {
     const queued = this.#accept(options)
     if (queued !== null) this.#enqueue(queued)
   }
 
   /**
-   * Accepts a request that no engine may get before `release`: it counts as queued, and its
-   * time-out runs. `null` if it was ended at once, as by `enqueue`.
+   * Accepts a request that no engine may get before `release`. It counts as queued, and its
+   * time-out runs. Returns `null` if the request was ended at once, as by `enqueue`.
    */
   hold(options: EnqueueOptions): QueuedRequest | null {
     const queued = this.#accept(options)
@@ -112,7 +114,7 @@ export class Batcher {
     return queued
   }
 
-  /** Lets engines get a held request; it has no effect on one that has ended. */
+  /** Lets engines get a held request; no effect if the request has ended. */
   release(queued: QueuedRequest, request: GenerationRequest): void {
     if (queued.hasEnded) return
     this.#queue.remove(queued)
@@ -120,7 +122,7 @@ export class Batcher {
     this.#enqueue(queued)
   }
 
-  /** Takes a held request back: its listener gets `canceled` unless it has ended. */
+  /** Removes a held request: its listener gets `canceled` unless the request has ended. */
   withdraw(queued: QueuedRequest): void {
     this.#cancel(queued)
   }
@@ -160,7 +162,7 @@ export class Batcher {
     this.#dispatchSoon()
   }
 
-  /** Sends it no more requests; resolves when it has ended those that it has. */
+  /** Sends the worker no more requests; resolves when the worker has ended those that it has. */
   removeWorker(workerId: string): Promise<void> {
     const worker = this.#workers.get(workerId)
     if (worker === undefined) return Promise.resolve()
@@ -171,7 +173,7 @@ export class Batcher {
 
   /**
    * Rejects new requests, and resolves when all accepted ones have ended. Aborting `signal` cancels
-   * those that are left.
+   * the requests that are left.
    */
   drain(signal: AbortSignal): Promise<void> {
     this.#drained ??= Promise.withResolvers()
@@ -186,8 +188,8 @@ export class Batcher {
   }
 
   /**
-   * No worker starts, though one may later: until then, bounded requests end with `not_ready`,
-   * those in the queue and new ones. Others, such as those of tasks, wait.
+   * No worker is able to start now, but one may later. Until then bounded requests, queued and new
+   * ones, end with `not_ready`. Unbounded requests, such as those of tasks, wait.
    */
   suspend(reason: string): void {
     this.#outage = failed('not_ready', reason)
@@ -197,7 +199,7 @@ export class Batcher {
     }
   }
 
-  /** No worker comes any more: ends all requests with `engine_lost`, and new ones at once. */
+  /** No worker can start any more: all requests, and all later ones, end with `engine_lost`. */
   giveUp(reason: string): void {
     this.#over = failed('engine_lost', reason)
     for (const request of this.#open.values()) this.#stop(request, this.#over)
@@ -209,7 +211,7 @@ export class Batcher {
     this.#dispatchSoon()
   }
 
-  /** At most once a turn, so that the requests of all connections read in it share a batch. */
+  /** At most once per turn of the event loop, so that all requests read in it share a batch. */
   #dispatchSoon(): void {
     if (this.#isDispatchDue) return
     this.#isDispatchDue = true
@@ -238,7 +240,7 @@ export class Batcher {
 
   #send(worker: AttachedWorker, taken: readonly QueuedRequest[]): void {
     for (const request of taken) request.start(worker.worker.workerId)
-    // A listener may cancel its request when told of the start.
+    // A listener may have canceled its request in `started`.
     const requests = taken.filter(({ hasEnded }) => !hasEnded)
     if (requests.length === 0) return
     worker.running += requests.length
@@ -253,7 +255,7 @@ export class Batcher {
     this.#stop(request, canceled)
   }
 
-  /** Ends a request before its engine does, and aborts it there. */
+  /** Ends a request before its engine does, and aborts it in the engine. */
   #stop(request: QueuedRequest, end: GenerationEnd): void {
     this.#queue.remove(request)
     if (this.#queue.size === 0) this.#batchTimer.set(Infinity)

@@ -17,21 +17,21 @@ import { SupervisedWorker } from './supervised-worker.ts'
 
 export interface EnginePoolParts {
   readonly createEngine: CreateEngine
-  /** The initial number. */
+  /** The initial number of workers. */
   readonly workers: number
-  /** Each worker is attached to it while it serves. */
+  /** Each worker is attached to this batcher while it serves. */
   readonly batcher: Batcher
   readonly clock: Clock
   readonly log: Log
-  /** An engine that had served is lost; it will be restarted. */
+  /** Called when an engine that had served is lost, before it is restarted. */
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 /**
  * `start` resolves when the first engine serves, and rejects with the first error if none does. An
- * engine that is lost or does not start later is restarted with exponential back-off; when none of
- * them starts, clients are no longer kept waiting. `stop` closes all engines, also those that are
- * starting.
+ * engine that is lost or does not start later is restarted with exponential back-off. While no
+ * engine is able to start, bounded requests fail instead of waiting. `stop` closes all engines,
+ * including those that are starting.
  */
 export class EnginePool extends Service {
   readonly #parts: EnginePoolParts
@@ -39,11 +39,11 @@ export class EnginePool extends Service {
   #wanted: number
   #forwarded = 0
   #isRunning = false
-  /** Start failures, held back until it is known whether any engine starts; then `null`. */
+  /** Start failures, kept until it is known whether any engine starts; `null` afterwards. */
   #earlyFailures: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
   #stopped: Promise<void> | null = null
-  /** Why it was given up; `null` if it was not. */
+  /** Why the pool was given up; `null` if it was not. */
   #reason: string | null = null
 
   constructor(parts: EnginePoolParts) {
@@ -52,7 +52,7 @@ export class EnginePool extends Service {
     this.#wanted = parts.workers
   }
 
-  /** As reported by the first engine that started. */
+  /** The model as the first started engine reported it. */
   get model(): ModelFacts {
     if (this.#model === null) throw new StateError('no engine has started yet')
     return this.#model
@@ -84,7 +84,7 @@ export class EnginePool extends Service {
     return engine.tokenize(text)
   }
 
-  /** Engines take turns. */
+  /** Calls are distributed over the engines in turn. */
   async forward(call: ForwardedCall): Promise<ForwardedAnswer> {
     const engines = this.#engines()
     const engine = engines[this.#forwarded++ % Math.max(1, engines.length)]
@@ -101,7 +101,7 @@ export class EnginePool extends Service {
     this.#adjust()
   }
 
-  /** Stops, because no engine can start any more. */
+  /** Stops the pool, because no engine can start any more. */
   giveUp(reason: string): Promise<void> {
     this.#reason = reason
     return this.stop()
@@ -122,7 +122,7 @@ export class EnginePool extends Service {
       await Promise.any(starts)
       this.#logEarlyFailures(null)
     } catch (error) {
-      // An engine that failed first may serve by now.
+      // An engine whose first start failed may have been restarted and serve by now.
       if (this.workers > 0) return this.#logEarlyFailures(null)
       this.#isRunning = false
       await this.#closeAll()
@@ -135,11 +135,11 @@ export class EnginePool extends Service {
   #onStartFailed(text: string, error: unknown): void {
     if (this.#earlyFailures === null) this.#parts.log.warn('EngineStartFailed', text)
     else this.#earlyFailures.set(text, error)
-    // One that is restarted for the first time may serve soon, so that requests wait for it.
+    // A worker whose latest start did not fail may serve soon, so requests keep waiting for it.
     if (this.#staying().every(({ isFailing }) => isFailing)) this.#parts.batcher.suspend(text)
   }
 
-  /** Skips failures with the message that the caller of `start` gets anyway. */
+  /** Skips the failures whose message the caller of `start` gets anyway. */
   #logEarlyFailures(reported: string | null): void {
     const early = this.#earlyFailures ?? new Map<string, unknown>()
     this.#earlyFailures = null
@@ -153,7 +153,7 @@ export class EnginePool extends Service {
   #adjust(): void {
     if (!this.#isRunning) return
     const staying = this.#staying()
-    // A draining worker keeps its index, and so its share of the hardware.
+    // A draining worker keeps its index and its share of the hardware, so it counts until closed.
     for (let at = this.#workers.size; at < this.#wanted; at++) this.#add()
     const isShrinking = staying.length < this.#workers.size
     if (staying.length > this.#wanted && !isShrinking) this.#retire(staying)

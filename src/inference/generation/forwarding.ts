@@ -1,4 +1,6 @@
-/** Passes requests for other paths on to an engine, between guardrails and a limit on silence. */
+/**
+ * Passes requests for other paths on to an engine, with guardrails and a limit on engine silence.
+ */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
@@ -19,8 +21,8 @@ export interface ForwarderParts {
 }
 
 /**
- * Rules on prompts judge every text of the body. Rules on answers judge every text of a whole JSON
- * answer; they cannot read streams of a form that is not known, so these are refused.
+ * Prompt rules judge every text of the body. Answer rules judge every text of a whole JSON answer.
+ * They cannot judge streams, whose format is unknown for these paths, so streams are refused.
  */
 export class Forwarder {
   readonly #parts: ForwarderParts
@@ -87,7 +89,9 @@ export class Forwarder {
   }
 }
 
-/** Of answers that rules judge, which have to be held as a whole. */
+/**
+ * The size limit of answers that rules judge, because such an answer is held in memory as a whole.
+ */
 const maxAnswerBytes = 16 << 20
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {

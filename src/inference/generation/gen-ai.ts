@@ -62,7 +62,7 @@ export interface Generation {
   readonly firstTokenAt: number | null
   readonly endedAt: number
   readonly outcome: { readonly result: GenerationResult } | { readonly error: unknown }
-  /** Ids of the guardrail rules that matched; never the matched text. */
+  /** Ids of the guardrail rules that matched; the matched text is never included. */
   readonly rules: readonly string[]
   /** Whether the span contains prompt and generated text. */
   readonly isContentCaptured: boolean
@@ -96,7 +96,9 @@ interface OperationLabels {
   readonly output: Labels
 }
 
-/** Measures the requests of one model, with shared label objects, which are looked up fast. */
+/**
+ * Measures the requests of one model. Label objects are shared, so that they are looked up fast.
+ */
 export class GenerationMeter {
   readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
 
@@ -216,7 +218,7 @@ function resultAttributes(
   return attributes
 }
 
-/** A canceled request is not an error of its span. */
+/** A canceled request does not make its span an error. */
 const isCanceled = (error: unknown): boolean => inferenceCodeOf(error) === 'canceled'
 
 const failureAttributes = (error: unknown): Attributes =>
@@ -246,9 +248,9 @@ export class ServerMetrics {
   readonly #model: string
   readonly #backend: string
   readonly #measured = new Distributions()
-  /** Of the latest request; most requests come from the same session, or from none. */
+  /** The origin of the latest request; most requests come from the same session, or from none. */
   #origin: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
-  /** Ended requests by finish reason or error code. */
+  /** Numbers of ended requests, by finish reason or error code. */
   readonly #ended = new Map<string, number>()
 
   constructor(model: string, backend: string) {
@@ -269,7 +271,7 @@ export class ServerMetrics {
     this.#measured.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  /** Prometheus text. */
+  /** The metrics as Prometheus text. */
   toText({ queued, running, workers }: GeneratorStatus, breaches: number): string {
     const labels = { model: this.#model }
     const gauge = (name: string, description: string, value: number): PlainMetric => ({

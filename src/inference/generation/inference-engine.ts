@@ -2,7 +2,7 @@
 
 import type { FinishReason } from '../../tasks/spec.ts'
 
-/** Fields of the API as a client or a server wrote them, by their names there. */
+/** Fields of the API as a client or a server wrote them, by their names in the API. */
 export type WireFields = Readonly<Record<string, unknown>>
 
 /** A message of a conversation. Text parts are joined into `content`. */
@@ -11,23 +11,24 @@ export interface ChatMessage {
   readonly content: string
   /** The calls that an assistant requested. */
   readonly toolCalls?: readonly ToolCall[]
-  /** The call whose outcome a `tool` message contains. */
+  /** The id of the call whose outcome a `tool` message contains. */
   readonly toolCallId?: string
   readonly name?: string
-  /** What an assistant thought before it answered. */
+  /** The reasoning of an assistant before its answer. */
   readonly reasoning?: string
   /**
-   * The message as the client wrote it, with parts that are not text, for an engine that supports
-   * `all` fields. Of it, `content` and `toolCalls` may have been changed by guardrails and win.
+   * The message as the client wrote it, including parts that are not text, for an engine that
+   * supports `all` fields. `content` and `toolCalls` take precedence, because guardrails may have
+   * changed them.
    */
   readonly wire?: WireFields
 }
 
-/** A function that the model may request to call. It is the client that calls it. */
+/** A function that the model may ask the client to call. */
 export interface ToolDefinition {
   readonly name: string
   readonly description?: string
-  /** A JSON schema of the arguments. */
+  /** The JSON schema of the arguments. */
   readonly parameters?: object
   /** The tool as the client wrote it, for an engine that supports `all` fields. */
   readonly wire?: WireFields
@@ -37,15 +38,15 @@ export interface ToolDefinition {
 export interface ToolCall {
   readonly id: string
   readonly name: string
-  /** JSON text. */
+  /** The arguments as JSON text. */
   readonly arguments: string
   /** The call as the client or the server wrote it. */
   readonly wire?: WireFields
 }
 
 /**
- * A piece of a tool call. The first one of an index has the id and the name; the arguments of all
- * together are those of the call.
+ * A piece of a tool call. The first piece of an index has the id and the name; the `arguments` of
+ * all pieces of an index, joined, are those of the call.
  */
 export interface ToolCallPiece {
   readonly index: number
@@ -56,13 +57,15 @@ export interface ToolCallPiece {
   readonly wire?: WireFields
 }
 
-/** Whether the model may call tools, must not, must call one, or must call the named one. */
+/**
+ * Whether the model may call tools, must not, must call at least one, or must call the named one.
+ */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
 /**
  * What to continue: a conversation, formatted by the model's chat template, or raw text. `fields`
- * has all further fields of the client's body, for an engine that supports `all` of them; what they
- * say about sampling wins.
+ * has all other fields of the client's body, for an engine that supports `all` fields; their values
+ * take precedence over `Sampling`.
  */
 export type GenerationInput =
   | {
@@ -70,11 +73,11 @@ export type GenerationInput =
       readonly messages: readonly ChatMessage[]
       readonly tools?: readonly ToolDefinition[]
       readonly toolChoice?: ToolChoice
-      /** `false`: one call at most. Default `true`. */
+      /** `false` allows one call at most. Default `true`. */
       readonly parallelToolCalls?: boolean
       /** Variables of the model's chat template, such as `enable_thinking`. */
       readonly templateArguments?: WireFields
-      /** How much the model thinks, for templates that know it. */
+      /** How much the model reasons before it answers, for templates that read it. */
       readonly reasoningEffort?: string
       readonly fields?: WireFields
     }
@@ -88,8 +91,8 @@ export type GenerationInput =
 
 /**
  * The required format of the output: any text, a JSON object, JSON that matches a schema, or a text
- * by a regular expression, a list of choices or a grammar of llama.cpp (GBNF). `field` is the field
- * of the request that says so. Engines need not support the last three.
+ * by a regular expression, a list of choices or a grammar of llama.cpp (GBNF). `field` names the
+ * field of the request that requires it. Engines need not support the last three formats.
  */
 export type OutputFormat =
   | { readonly kind: 'text' }
@@ -102,7 +105,7 @@ export type OutputFormat =
 /** How tokens are sampled; defaults have been filled in. */
 export interface Sampling {
   readonly maxTokens: number
-  /** 0 always takes the most likely token. */
+  /** 0 always selects the most likely token. */
   readonly temperature: number
   readonly topP: number
   /** 0 considers all tokens. */
@@ -110,31 +113,34 @@ export interface Sampling {
   readonly minP: number
   /** 1 changes nothing. */
   readonly repetitionPenalty: number
-  /** Taken off a token's logit once if the answer has it. 0 changes nothing. */
+  /** Subtracted once from the logit of a token that the answer contains. 0 changes nothing. */
   readonly presencePenalty: number
-  /** Taken off a token's logit for each time that the answer has it. 0 changes nothing. */
+  /** Subtracted from a token's logit once for each occurrence in the answer. 0 changes nothing. */
   readonly frequencyPenalty: number
-  /** Added to the logits of tokens, by their ids. */
+  /** Numbers that are added to the logits of tokens, by token id. */
   readonly logitBias: Readonly<Record<string, number>>
   readonly seed: number | null
   readonly stop: readonly string[]
   readonly ignoreEos: boolean
-  /** How many likely alternatives to report for each token; `null` for no logprobs. */
+  /** How many of the likeliest alternatives to report for each token; `null` for no logprobs. */
   readonly logprobs: number | null
-  /** Whether the prompt is reported with a delta before the text, with its logprobs if any. */
+  /** Whether a delta before the text reports the prompt, with its logprobs if `logprobs` is set. */
   readonly echo: boolean
   readonly format: OutputFormat
 }
 
 /** One text to generate. */
 export interface GenerationRequest {
-  /** Unique among the requests of an engine. Its calls refer to it; order has no meaning. */
+  /**
+   * Unique among the requests of an engine; the calls of the listener name it. Order has no
+   * meaning.
+   */
   readonly id: string
   readonly input: GenerationInput
   readonly sampling: Sampling
   /**
-   * Aborts it: the engine stops within one token and reports `canceled`, also if the text was
-   * complete by then.
+   * Aborts the request: the engine stops within one token and reports `canceled`, even if the text
+   * was complete by then.
    */
   readonly signal: AbortSignal
 }
@@ -143,11 +149,11 @@ export interface GenerationRequest {
 export interface TokenChance {
   readonly token: string
   readonly logprob: number
-  /** The bytes of a part of a character, which `token` shows as U+FFFD. */
+  /** The bytes of a token that is only a part of a character, which `token` shows as U+FFFD. */
   readonly bytes?: readonly number[]
 }
 
-/** The sampled token, with the most likely alternatives. */
+/** A sampled token with the most likely alternatives. */
 export interface TokenLogprob extends TokenChance {
   readonly top: readonly TokenChance[]
 }
@@ -155,11 +161,16 @@ export interface TokenLogprob extends TokenChance {
 /** The prompt as the model read it. */
 export interface PromptReport {
   readonly text: string
-  /** Of each token, without one that the engine put before the prompt; empty if not asked for. */
+  /**
+   * One for each token, except a token that the engine put before the prompt; empty if not asked
+   * for.
+   */
   readonly logprobs: readonly PromptLogprob[]
 }
 
-/** A token of the prompt; nothing comes before the first one, whose log probability is `null`. */
+/**
+ * A token of the prompt. The first token has the log probability `null`, because none precedes it.
+ */
 export interface PromptLogprob extends Omit<TokenLogprob, 'logprob'> {
   readonly logprob: number | null
 }
@@ -168,37 +179,41 @@ export interface PromptLogprob extends Omit<TokenLogprob, 'logprob'> {
 export interface GenerationDelta {
   readonly text: string
   readonly logprobs?: readonly TokenLogprob[]
-  /** Complete calls; an engine reports calls so, or in pieces. */
+  /** Complete calls. An engine reports calls either complete or in pieces. */
   readonly toolCalls?: readonly ToolCall[]
   readonly toolCallPieces?: readonly ToolCallPiece[]
   readonly fields?: AnswerFields
-  /** With the first delta: fields of the request that the server of an engine says it ignored. */
+  /**
+   * With the first delta: fields of the request that the server behind an engine says it ignored.
+   */
   readonly ignored?: readonly string[]
-  /** Only where `echo` is set, and the engine supports `echo.logprobs`. */
+  /** Only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
-  /** With the first delta, if known by then: the usage of a request that is cut off. */
+  /**
+   * With the first delta, if known by then, so that a canceled or blocked request has a usage too.
+   */
   readonly promptTokens?: number
 }
 
 /**
- * Further fields of an answer, as a server sent them. Texts of `message`, such as
- * `reasoning_content`, come in pieces, as lists do.
+ * Additional fields of an answer, as a server sent them. Texts and lists of `message`, such as
+ * `reasoning_content`, arrive in pieces.
  */
 export interface AnswerFields {
-  /** Of the message, or of its delta. */
+  /** Fields of the message, or of its delta. */
   readonly message?: WireFields
   readonly choice?: WireFields
-  /** Of the whole response. */
+  /** Fields of the whole response. */
   readonly body?: WireFields
 }
 
 export type { FinishReason }
 
-/** The token counts of a request; estimated if the server of an engine does not report them. */
+/** The token counts of a request; estimated if the server behind an engine does not report them. */
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
-  /** Further fields of the usage, such as `prompt_tokens_details`. */
+  /** Additional fields of the usage, such as `prompt_tokens_details`. */
   readonly details?: WireFields
 }
 
@@ -208,7 +223,7 @@ export type GenerationEnd =
       readonly kind: 'done'
       readonly finishReason: FinishReason
       readonly usage: Usage
-      /** What came after the last delta. */
+      /** Fields that arrived after the last delta. */
       readonly fields?: AnswerFields
     }
   | { readonly kind: 'failed'; readonly error: unknown }
@@ -217,21 +232,21 @@ export type GenerationEnd =
 /** Receives everything that an engine reports. No call throws. */
 export interface GenerationListener {
   /**
-   * More text; all deltas together are the output. While a returned promise is pending, because the
-   * reader is slow, the engine must pause this request.
+   * Receives more output; all deltas together are the output. While a returned promise is pending,
+   * because the reader is slow, the engine must pause this request.
    */
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined
-  /** Once for every request, after its last delta. */
+  /** Called once for every request, after its last delta. */
   end(id: string, end: GenerationEnd): void
 }
 
 /** The facts of a model, known once an engine has started. */
 export interface ModelFacts {
   readonly name: string
-  /** In tokens, prompt and output together. */
+  /** The maximum number of tokens of prompt and output together. */
   readonly contextLength: number
   readonly hasChatTemplate: boolean
-  /** Default: none besides those of `Sampling` and `GenerationInput`. */
+  /** Supported fields besides those of `Sampling` and `GenerationInput`. Default: none. */
   readonly fields?: SupportedFields
   /** Paths that `forward` answers. Default none. */
   readonly paths?: readonly string[]
@@ -240,15 +255,15 @@ export interface ModelFacts {
 /**
  * The fields of a request's body that an engine supports besides those of `Sampling` and
  * `GenerationInput`: their names, such as `grammar`, and `messages.NAME` for fields of messages;
- * `prompt.tokens` for prompts of token ids, `echo.logprobs` for log probabilities of prompts.
- * `all` if it sends every field on to a server, which decides. A request with another field that
- * would change the answer does not reach the engine.
+ * `prompt.tokens` for prompts of token ids, `echo.logprobs` for log probabilities of prompts. `all`
+ * if the engine sends every field on to a server, which decides. A request with an unsupported
+ * field that would change the answer does not reach the engine.
  */
 export type SupportedFields = 'all' | readonly string[]
 
 /**
- * How many requests an engine takes at a time. `batch`: one batch, and the next one after all of it
- * has ended. `step`: up to `slots` requests, which may join and leave at any step.
+ * How many requests an engine takes at a time. `batch`: one batch; the next one only after all of
+ * its requests have ended. `step`: up to `slots` requests, which may join and leave at any step.
  */
 export interface EngineCapacity {
   readonly admits: 'batch' | 'step'
@@ -270,25 +285,27 @@ export interface InferenceEngine {
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   /** The ids of the tokens of a text, as the model counts them. */
   tokenize(text: string): Promise<readonly number[]>
-  /** Only of engines whose `ModelFacts` name `paths`: passes a request for one of them on. */
+  /** Passes a request for another path on. Only for engines whose `ModelFacts` name `paths`. */
   forward?(call: ForwardedCall): Promise<ForwardedAnswer>
   /**
    * Resolves with the reason if the engine is lost without having been closed; otherwise never.
    * Called once, after `start`.
    */
   lost(): Promise<string>
-  /** Why it seems not to work, though it is not lost, for `/health`; `null` if it works. */
+  /**
+   * Why the engine seems not to work although it is not lost, for `/health`; `null` if it works.
+   */
   problem?(): string | null
-  /** Ends what it started. Idempotent, and complete when it resolves. */
+  /** Ends everything that the engine started. Idempotent, and complete when it resolves. */
   close(): Promise<void>
 }
 
 /** A request for a path that does not generate text the usual way, such as `/v1/embeddings`. */
 export interface ForwardedCall {
   readonly path: string
-  /** The body as the client wrote it; the engine adds the name of its model. */
+  /** The body as the client wrote it; the engine inserts the name of its model. */
   readonly fields: WireFields
-  /** Ends the call, also while its answer is read. */
+  /** Aborts the call, also while its answer is being read. */
   readonly signal: AbortSignal
 }
 

@@ -19,13 +19,13 @@ export const inferenceStatus = {
   closing: 503,
   /** Prompt and completion do not fit into the model's context. */
   context_length_exceeded: 400,
-  /** A guardrail rule rejected it. */
+  /** A guardrail rule rejected the prompt. */
   content_filter: 400,
   /** The engine does not support what was requested, such as a schema that it cannot enforce. */
   unsupported: 400,
   /** The engine broke its contract. */
   EngineContractError: 500,
-  /** The server behind the engine failed, or refused for a reason that is not the client's. */
+  /** The server behind the engine failed, or refused for a reason that the client did not cause. */
   upstream_error: 502,
   /** The engine failed on this request. */
   engine_error: 500,
@@ -49,7 +49,7 @@ export function inferenceCodeOf(error: unknown): InferenceErrorCode | undefined 
   return error.code as InferenceErrorCode
 }
 
-/** A failed end with one of our codes. */
+/** A failed end with a known code. */
 export function failed(code: InferenceErrorCode, message: string): GenerationEnd {
   return { kind: 'failed', error: inferenceError(code, message) }
 }
@@ -62,7 +62,7 @@ export function contractBroken(what: string): GenerationEnd {
   return failed('EngineContractError', `the engine broke its contract: it ${what}`)
 }
 
-/** Keeps an error that has one of our codes; any other becomes the cause of an `engine_error`. */
+/** Keeps an error that has a known code; any other becomes the cause of an `engine_error`. */
 export function engineFailed(error: unknown): GenerationEnd {
   if (inferenceCodeOf(error) !== undefined) return { kind: 'failed', error }
   const message = `the engine failed: ${messageOf(error)}`

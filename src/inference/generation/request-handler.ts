@@ -45,11 +45,11 @@ export interface RequestHandlerParts {
   readonly guard: Guard
   readonly clock: Clock
   readonly model: string
-  /** The configuration's defaults for what a request leaves out. */
+  /** The configured defaults for sampling options that a request leaves out. */
   readonly sampling: Sampling
   readonly systemPrompt: readonly string[]
   readonly isContentCaptured: boolean
-  /** How long an engine may be silent about a request that is passed on. */
+  /** How long an engine may be silent about a forwarded request. */
   readonly engineTimeoutMs: number
   /** Called for every request, before anything else. */
   readonly onArrived: () => void
@@ -59,7 +59,7 @@ export interface RequestHandlerParts {
 
 /** The telemetry of a request that has ended. */
 export interface RequestReport {
-  /** Builds the span; a function, because without a session nobody needs it. */
+  /** Builds the span; a function, because without a session no span is needed. */
   readonly span: () => WorkSpan
   readonly measurements: readonly Measurement[]
   /** The finish reason, or the code of the error. */
@@ -69,7 +69,7 @@ export interface RequestReport {
 export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
-  /** The last checked input: the choices of one HTTP request share theirs and arrive in a row. */
+  /** The latest check: the choices of one HTTP request share an input and arrive in a row. */
   #check: InputCheck | null = null
   readonly #checks: StepScheduler
   readonly #forwarder: Forwarder
@@ -126,10 +126,10 @@ export class RequestHandler implements TextGenerator {
   }
 }
 
-/** Time per turn of the event loop for checking inputs that arrive, and as much for those begun. */
+/** Time per turn of the event loop for checks of new inputs, and as much again for checks begun. */
 const checkMs = 8
 
-/** The check of one input by the guardrails; given up when all requests that wait for it ended. */
+/** The guardrail check of one input; given up when all requests that wait for it have ended. */
 class InputCheck {
   readonly #input: GenerationInput
   readonly #signal: AbortSignal
@@ -146,11 +146,13 @@ class InputCheck {
     this.#input = input
     this.#signal = signal
     this.guarded = run(this)
-    // Nobody awaits it if the queue is full.
+    // If the queue is full, no request awaits this promise.
     if (this.guarded instanceof Promise) this.guarded.catch(() => {})
   }
 
-  /** Requests share a check only if they are canceled together. */
+  /**
+   * Requests share a check only if they have the same signal, because they are canceled together.
+   */
   isFor(input: GenerationInput, signal: AbortSignal): boolean {
     return this.#input === input && this.#signal === signal && !this.#isGivenUp
   }
@@ -187,7 +189,7 @@ class RequestRun implements QueueListener {
   /** Stops the engine when an output rule blocks; created only if there are such rules. */
   readonly #blocked: AbortController | null
   #request: GenerationRequest
-  /** While its input is checked over several turns. */
+  /** Set while the input is checked over several turns of the event loop. */
   #check: InputCheck | null = null
   #firstTokenAt: number | null = null
   /** Ids of the guardrail rules that the input matched. */
@@ -245,7 +247,7 @@ class RequestRun implements QueueListener {
     if (this.#accepts(guarded)) this.#parts.batcher.enqueue(this.#toEnqueueOptions())
   }
 
-  /** Whether the request may go on, with its input as the guardrails return it. */
+  /** Whether the request may go on; replaces its input by what the guardrails return. */
   #accepts(guarded: GuardedInput): boolean {
     if (this.#hasEnded) return false
     this.#rules = guarded.hits.map(({ rule }) => rule)
@@ -274,7 +276,9 @@ class RequestRun implements QueueListener {
     return this.#listener.delta(released)
   }
 
-  /** A task is not restarted here: its session sees a lost engine as a lost worker and retries. */
+  /**
+   * A task is not restarted here: its session treats a lost engine as a lost worker and retries.
+   */
   restart(): boolean {
     if (this.#hasSentText || this.#prompt.taskId !== null) return false
     this.#builder = new ResultBuilder(this.#parts.guard)
@@ -295,7 +299,7 @@ class RequestRun implements QueueListener {
     else this.#finishBlocked()
   }
 
-  /** A blocked engine reports no usage: each delta counts as one completion token. */
+  /** A blocked engine reports no usage, so each delta counts as one completion token. */
   #finishBlocked(): void {
     const { promptTokens, deltas } = this.#builder
     const finish = (count: number): void =>
@@ -304,7 +308,7 @@ class RequestRun implements QueueListener {
     else finish(promptTokens)
   }
 
-  /** Tokens of the prompt without the chat template; never rejects. */
+  /** Counts the tokens of the prompt without the chat template; never rejects. */
   async #countPrompt(): Promise<number> {
     const { pool, clock } = this.#parts
     const text = promptText(this.#request.input)

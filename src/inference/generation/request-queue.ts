@@ -1,4 +1,6 @@
-/** The queue of requests that no engine has yet, and the state of each request in the batcher. */
+/**
+ * The queue of requests that no engine has taken yet, and the state of each request in the batcher.
+ */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { AbortRegistry } from '../../runtime/abort-registry.ts'
@@ -9,16 +11,16 @@ import type { GenerationDelta, GenerationEnd, GenerationRequest } from './infere
 
 /** A request for the batcher. */
 export interface EnqueueOptions {
-  /** Its signal removes it from the queue at once, or aborts it in the engine. */
+  /** Aborting its signal removes the request from the queue at once, or aborts it in the engine. */
   readonly request: GenerationRequest
-  /** Higher goes first; among equals retries, then first come, first served. */
+  /** Higher is served first. Among equals, retries go first, then the order of arrival counts. */
   readonly priority: number
   readonly isRetry?: boolean
-  /** From now on, time in the queue included; `null` for no limit. */
+  /** Runs from now on and includes the time in the queue; `null` for no limit. */
   readonly timeoutMs: number | null
   /**
-   * Whether a full queue rejects it, and the lack of an engine that starts. Tasks are limited by
-   * their session instead, and wait.
+   * Whether the request is rejected when the queue is full or no engine is able to start. Requests
+   * of tasks wait instead: their session limits them.
    */
   readonly isBounded: boolean
   readonly listener: QueueListener
@@ -31,8 +33,8 @@ export interface QueueListener {
   /** More text. The engine pauses this request until a returned promise settles. */
   delta(delta: GenerationDelta): Promise<void> | undefined
   /**
-   * Asked before a request that has produced text is retried: `true` discards that text. Without
-   * this method, or on `false` because a client has read it, the request fails instead.
+   * Called before a request that has produced text is retried: `true` discards that text. Without
+   * this method, or if it returns `false` because a client has read the text, the request fails.
    */
   restart?(): boolean
   /** Called exactly once, after everything else. */
@@ -42,40 +44,40 @@ export interface QueueListener {
 /** The state of one accepted request. Calls `started` at most once and `end` exactly once. */
 export class QueuedRequest implements HasDeadline {
   readonly options: EnqueueOptions
-  /** What an engine gets; a held request gets its input when it is released. */
+  /** The request as engines get it; a held request gets its checked input when it is released. */
   request: GenerationRequest
   /** The order of arrival. */
   readonly number: number
   readonly sinceMs: number
-  /** When its own time-out expires. */
+  /** When the request's own time-out expires. */
   readonly dueMs: number
   readonly #aborts: AbortRegistry<QueuedRequest>
   hasStarted = false
-  /** The listener has text, so a retry needs its consent. */
+  /** The listener has received text, so a retry needs its consent. */
   hasDelta = false
-  /** The listener was told the end; an engine may still work on the request. */
+  /** The listener has been told of the end; an engine may still work on the request. */
   hasEnded = false
-  /** Its batch failed as a whole; it is retried in a batch of its own. */
+  /** The request's batch failed as a whole, so the request is retried in a batch of its own. */
   isAlone = false
-  /** Its engine was lost once. */
+  /** The engine that had the request was lost once. */
   wasLost = false
-  /** Aborts it in the engine that has it; `null` while no engine has it. */
+  /** Aborts the request in the engine that has it; `null` while no engine has it. */
   inEngine: AbortController | null = null
-  /** The worker that has it, or had it last. */
+  /** The worker that has the request, or had it last. */
   worker: AttachedWorker | null = null
-  /** When the engine was last active for it. */
+  /** When the engine last reported something about the request. */
   activeMs = 0
-  /** Deltas that its reader has not accepted yet. */
+  /** The number of deltas that the reader has not accepted yet. */
   heldBack = 0
-  /** Counts as queued, but no engine may get it yet. */
+  /** The request counts as queued, but no engine may get it yet. */
   isHeld = false
-  /** Its positions in the queue. */
+  /** The entries of the request in the queue. */
   turn: QueueEntry | null = null
   age: QueueEntry | null = null
   deadlineMs = Infinity
   deadlineEntry: QueueEntry | null = null
 
-  /** Watches the request's signal through `aborts` until the end. */
+  /** Listens to the request's signal through `aborts` until the end. */
   constructor(
     options: EnqueueOptions,
     number: number,
@@ -101,14 +103,13 @@ export class QueuedRequest implements HasDeadline {
     this.options.listener.started(workerId)
   }
 
-  /** Assigns it to an engine. */
   assign(worker: AttachedWorker, nowMs: number): void {
     this.worker = worker
     this.inEngine = new AbortController()
     this.activeMs = nowMs
   }
 
-  /** Passes text on. Time in which the reader holds it back does not count as engine silence. */
+  /** Passes output on. Time in which the reader does not accept it is not engine silence. */
   delta(delta: GenerationDelta, clock: Clock): Promise<void> | undefined {
     if (this.hasEnded) return undefined
     this.hasDelta = true
@@ -124,7 +125,7 @@ export class QueuedRequest implements HasDeadline {
     return accepted
   }
 
-  /** Only the first call has an effect. */
+  /** Tells the listener of the end; only the first call has an effect. */
   end(end: GenerationEnd): void {
     if (this.hasEnded) return
     this.hasEnded = true
@@ -137,9 +138,11 @@ export class QueuedRequest implements HasDeadline {
     return this.isAlone || this.wasLost
   }
 
-  /** Whether it may be retried after such a failure; each kind of failure has one retry. */
+  /**
+   * Whether the request may be retried after this failure; each kind of failure allows one retry.
+   */
   claimRetry(isLoss: boolean, batchSize: number): boolean {
-    // In a batch of one it was alone already.
+    // A batch of one was already a run of the request alone.
     if (isLoss ? this.wasLost : this.isAlone || batchSize === 1) return false
     if (this.hasDelta && this.options.listener.restart?.() !== true) return false
     this.hasDelta = false
@@ -165,17 +168,17 @@ export class RequestQueue {
   #bounded = 0
   #held = 0
 
-  /** How many an engine may get. */
+  /** How many requests an engine may get. */
   get size(): number {
     return this.#byTurn.size
   }
 
-  /** How many an engine may not get yet. */
+  /** How many requests are held, so that no engine may get them yet. */
   get held(): number {
     return this.#held
   }
 
-  /** How many of them count against the limit. */
+  /** How many requests, held ones included, count against the limit of the queue. */
   get bounded(): number {
     return this.#bounded
   }
@@ -194,7 +197,7 @@ export class RequestQueue {
     if (request.options.isBounded) this.#bounded++
   }
 
-  /** A retried or released request takes the position of its arrival. */
+  /** A retried or released request gets the position of its arrival. */
   add(request: QueuedRequest): void {
     if (request.options.isBounded) this.#bounded++
     request.turn = this.#byTurn.add(request)
@@ -216,7 +219,7 @@ export class RequestQueue {
     request.age = null
   }
 
-  /** Removes the next ones, at most `size`; one that must go alone is returned alone. */
+  /** Removes and returns at most `size` requests; one that must run alone is returned alone. */
   take(size: number): QueuedRequest[] {
     const taken: QueuedRequest[] = []
     for (let next = this.next(); next !== undefined && taken.length < size; next = this.next()) {

@@ -15,14 +15,16 @@ import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { Release } from '../guardrails/sliding-scan.ts'
 
 /**
- * With output rules, what cannot be judged is not passed on: log probabilities and other further
- * fields of an answer, except texts of its message, and calls before they are complete.
+ * With output rules, output that cannot be judged is not passed on: log probabilities, additional
+ * fields of an answer other than texts of its message, and incomplete tool calls.
  */
 export class ResultBuilder {
   readonly #guard: Guard
-  /** `null` without output rules. */
+  /** `null` if there are no output rules. */
   readonly #output: OutputGuard | null
-  /** For further texts of the message, by their names, such as `reasoning_content`. */
+  /**
+   * One guard for each additional text of the message, such as `reasoning_content`, by field name.
+   */
   readonly #textGuards = new Map<string, OutputGuard>()
   readonly #toolCalls: ToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
@@ -56,12 +58,12 @@ export class ResultBuilder {
     return this.#deltas
   }
 
-  /** As reported with a delta; `null` if the engine has not reported it. */
+  /** The count that a delta reported; `null` if none has. */
   get promptTokens(): number | null {
     return this.#promptTokens
   }
 
-  /** Ids of the rules that matched, also of those that only flag. */
+  /** Ids of the rules that matched, including rules that only flag. */
   get rules(): ReadonlySet<string> {
     return this.#rules
   }
@@ -93,7 +95,7 @@ export class ResultBuilder {
     return { text: '', ...judged, prompt: this.#prompt }
   }
 
-  /** The last delta: the text that was held back, or the refusal that replaces it. */
+  /** The last delta: the text that was held back, or the refusal that replaces blocked text. */
   flush(): GenerationDelta | null {
     if (this.#output === null) return null
     const text = this.#isBlocked ? '' : this.#release(this.#output.finish())
@@ -108,7 +110,7 @@ export class ResultBuilder {
     return this.#tell(toDelta(`${text}${refusal}`, texts, toolCalls))
   }
 
-  /** The whole result; call `flush` first. `last` are the fields that came with the end. */
+  /** The whole result; call `flush` first. `last` has the fields that came with the end. */
   finish(reason: FinishReason, usage: Usage, last?: AnswerFields): GenerationResult {
     const finishReason = this.#isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
@@ -127,14 +129,16 @@ export class ResultBuilder {
     return { ...result, fields, ...(isTold ? {} : { lastFields: last }) }
   }
 
-  /** The first delta that is released tells what was ignored; the client wrote those names. */
+  /**
+   * The first released delta names the ignored fields. Needs no check: the client wrote the names.
+   */
   #tell(delta: GenerationDelta | null): GenerationDelta | null {
     if (delta === null || this.#ignored === null || this.#hasToldIgnored) return delta
     this.#hasToldIgnored = true
     return { ...delta, ignored: this.#ignored }
   }
 
-  /** The client wrote the text; what the model thinks of it may tell more. */
+  /** The client wrote the prompt's text, but its log probabilities come from the model. */
   #reportOf(prompt: PromptReport): PromptReport {
     return this.#output === null ? prompt : { text: prompt.text, logprobs: [] }
   }
@@ -144,7 +148,7 @@ export class ResultBuilder {
     this.#fields.add(fields)
   }
 
-  /** Further texts of the message are judged as the text is, each by itself. */
+  /** Each additional text of the message is judged by its own guard, as the answer's text is. */
   #pushTexts(fields: AnswerFields | undefined): Record<string, string> {
     const texts: Record<string, string> = {}
     for (const [name, value] of Object.entries(fields?.message ?? {})) {
@@ -168,7 +172,7 @@ export class ResultBuilder {
     this.#addFields({ message: { [name]: release.release } })
   }
 
-  /** Output rules apply to the arguments of a tool call, which are never passed on in part. */
+  /** Output rules judge the arguments of a tool call, which are never passed on in part. */
   #checkCalls(calls: readonly ToolCall[]): readonly ToolCall[] {
     const checked: ToolCall[] = []
     for (const call of calls) {
@@ -178,7 +182,7 @@ export class ResultBuilder {
       for (const part of parts) this.#take(part)
       const text = parts.map(({ release }) => release).join('')
       const { wire, ...typed } = call
-      // Of what a server wrote besides, only what the arguments are a part of.
+      // The server's own fields cannot be judged; only a custom call needs them for its arguments.
       const kept = isFields(wire?.['custom']) ? { wire } : {}
       checked.push({ ...typed, arguments: text, ...kept })
     }

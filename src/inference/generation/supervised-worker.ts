@@ -22,14 +22,16 @@ export interface WorkerParts {
   readonly clock: Clock
   readonly log: Log
   readonly onServing: (facts: ModelFacts) => void
-  /** The engine did not start; it is retried after a delay. */
+  /** Called when the engine did not start; the start is retried after a delay. */
   readonly onStartFailed: (text: string, error: unknown) => void
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 const maxDelayMs = 30_000
 
-/** Attached to the batcher while its engine serves. A restarted worker keeps its id. */
+/**
+ * The worker is attached to the batcher while its engine serves. It keeps its id when restarted.
+ */
 export class SupervisedWorker {
   readonly #worker: EngineWorker
   readonly #parts: WorkerParts
@@ -42,7 +44,7 @@ export class SupervisedWorker {
   #isFailing = false
   #servesSinceMs = Infinity
 
-  /** Starts its engine at once. */
+  /** Starts the worker's engine at once. */
   constructor(worker: EngineWorker, parts: WorkerParts) {
     this.#worker = worker
     this.#parts = parts
@@ -64,30 +66,30 @@ export class SupervisedWorker {
     return this.#isRetiring
   }
 
-  /** Why the engine that serves seems not to work, for people; `null` if it works. */
+  /** A text for people about why the serving engine seems not to work; `null` if it works. */
   get engineProblem(): string | null {
     const problem = this.#serving?.engine.problem?.() ?? null
     return problem === null ? null : `${this.#worker.workerId} ${problem}`
   }
 
-  /** Why it does not serve, for people. */
+  /** A text for people about why the worker does not serve. */
   get problem(): string {
     return `${this.#worker.workerId} ${this.#problem}`
   }
 
-  /** Its engine did not start at the last attempt. */
+  /** Whether the last attempt to start the engine failed. */
   get isFailing(): boolean {
     return this.#isFailing
   }
 
-  /** Closes it after its requests have ended; it gets no more. */
+  /** Closes the worker after its requests have ended; it gets no more requests. */
   async retire(): Promise<void> {
     this.#isRetiring = true
     await this.#parts.batcher.removeWorker(this.#worker.workerId)
     await this.close()
   }
 
-  /** Closes its engine at once. Complete when it resolves. */
+  /** Closes the worker's engine at once. Complete when it resolves. */
   close(): Promise<void> {
     this.#closing.abort(inferenceError('closing', 'the engine is being closed'))
     return this.#lifetime
@@ -101,7 +103,7 @@ export class SupervisedWorker {
       const reason = await this.#serveOnce()
       if (this.#isOver) return
       this.#problem = reason
-      // An engine that served for long starts a new row of failures.
+      // After a long time of service the delay starts again from its shortest.
       if (clock.monotonicMs() - this.#servesSinceMs >= maxDelayMs) backOff.reset()
       const delayMs = backOff.fail(clock.monotonicMs())
       await sleep(clock, delayMs, { signal: this.#closing.signal }).catch(() => {})
@@ -166,12 +168,12 @@ export class SupervisedWorker {
   }
 }
 
-/** A started engine for the batcher, until it is lost or closed. */
+/** A started engine as a worker of the batcher, until the engine is lost or closed. */
 class ServingEngine {
   readonly workerId: string
   readonly engine: InferenceEngine
   readonly capacity: InferenceEngine['capacity']
-  /** Resolves with the reason of the loss, or with `null` when the worker closes. */
+  /** Resolves with the reason of the loss, or with `null` when the worker is closed. */
   readonly over: Promise<string | null>
   readonly #over = Promise.withResolvers<string | null>()
   readonly #batches = new Set<(error: Error) => void>()
@@ -184,7 +186,7 @@ class ServingEngine {
     if (closing.aborted) this.#over.resolve(null)
     const close = (): void => this.#over.resolve(null)
     closing.addEventListener('abort', close, { once: true })
-    // The signal exists as long as the worker and must not retain every lost engine.
+    // The signal lives as long as the worker, and its listeners must not retain lost engines.
     void this.over.then(() => closing.removeEventListener('abort', close))
     engine.lost().then(
       (reason) => this.giveUp(reason),
@@ -212,7 +214,7 @@ class ServingEngine {
     this.#over.resolve(reason)
   }
 
-  /** Rejects its batches without waiting for the engine. */
+  /** Rejects the batches of the engine without waiting for the engine. */
   abandon(error: Error): void {
     for (const reject of this.#batches) reject(error)
   }

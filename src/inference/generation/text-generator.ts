@@ -14,21 +14,21 @@ import type {
   Usage,
 } from './inference-engine.ts'
 
-/** A prompt to complete. What `sampling` leaves out comes from the configuration. */
+/** A prompt to complete. Options that `sampling` leaves out come from the configuration. */
 export interface PromptRequest {
   readonly input: GenerationInput
   readonly sampling: Partial<Sampling>
   /** Higher is served earlier. */
   readonly priority: number
-  /** It failed before and goes before new ones of its priority. Default `false`. */
+  /** The prompt failed before and goes before new ones of its priority. Default `false`. */
   readonly isRetry?: boolean
-  /** From arrival to result, time in the queue included; `null` for no limit. */
+  /** The limit from arrival to result, time in the queue included; `null` for no limit. */
   readonly timeoutSeconds: number | null
   /** Cancels the request, in the queue or in the engine. */
   readonly signal: AbortSignal
   /**
-   * Whether a full queue rejects it with `queue_full`, and the lack of an engine that starts with
-   * `not_ready`. A session's tasks are never rejected: they wait.
+   * Whether the request is rejected with `queue_full` when the queue is full, and with `not_ready`
+   * when no engine is able to start. A session's tasks are never rejected: they wait.
    */
   readonly isBounded: boolean
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
@@ -41,13 +41,13 @@ export interface GenerationResult {
   readonly usage: Usage
   readonly toolCalls: readonly ToolCall[]
   readonly logprobs: readonly TokenLogprob[]
-  /** Only where it was asked for, and the engine reports it. */
+  /** Only if `echo` was set and the engine reports the prompt. */
   readonly prompt?: PromptReport
-  /** Further fields of the whole answer. */
+  /** Additional fields of the whole answer. */
   readonly fields?: AnswerFields
-  /** Those of them that no delta contained. */
+  /** Those of `fields` that no delta contained. */
   readonly lastFields?: AnswerFields
-  /** Fields of the request that the server of an engine says it ignored. */
+  /** Fields of the request that the server behind an engine says it ignored. */
   readonly ignored?: readonly string[]
 }
 
@@ -75,7 +75,7 @@ export interface GeneratorStatus {
 export interface TextGenerator {
   generate(prompt: PromptRequest, listener?: ProgressListener): Promise<GenerationResult>
   tokenize(text: string): Promise<readonly number[]>
-  /** Passes a request for another path on to an engine; guardrails hold for it. */
+  /** Passes a request for another path on to an engine; guardrails apply to it. */
   forward(call: ForwardedCall): Promise<ForwardedAnswer>
   status(): GeneratorStatus
 }

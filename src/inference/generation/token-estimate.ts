@@ -12,7 +12,7 @@ export function promptText(input: GenerationInput): string {
     : input.messages.map(({ content }) => content).join('\n')
 }
 
-/** By the length of the text. */
+/** Estimates the number of tokens from the length of the text. */
 export function estimateTokens(text: string): number {
   return Math.ceil(text.length / charactersPerToken)
 }

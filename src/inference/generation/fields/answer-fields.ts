@@ -1,8 +1,13 @@
-/** Joins the further fields of an answer that arrive in pieces, and the details of usages. Pure. */
+/**
+ * Joins the additional fields of an answer that arrive in pieces, and the details of usages. Pure.
+ */
 
 import type { AnswerFields, ToolCall, ToolCallPiece, WireFields } from '../inference-engine.ts'
 
-/** The fields of a whole answer: texts and lists of its message are joined, others replaced. */
+/**
+ * Collects the fields of a whole answer: texts and lists of the message are joined, fields of the
+ * body are replaced.
+ */
 export class AnswerFieldsBuilder {
   #message: WireFields | undefined
   #choice: WireFields | undefined
@@ -14,7 +19,7 @@ export class AnswerFieldsBuilder {
     if (body !== undefined) this.#body = { ...this.#body, ...body }
   }
 
-  /** `undefined` if there are none. */
+  /** `undefined` if no fields were added. */
   get fields(): AnswerFields | undefined {
     const [message, choice, body] = [this.#message, this.#choice, this.#body]
     if (message === undefined && choice === undefined && body === undefined) return undefined
@@ -26,7 +31,9 @@ export class AnswerFieldsBuilder {
   }
 }
 
-/** Lists, such as those of log probabilities, are continued; a text is told again. */
+/**
+ * Lists of a choice, such as log probabilities, are continued; its texts are sent whole each time.
+ */
 function replaceTexts(known: WireFields, more: WireFields): WireFields {
   const texts = Object.entries(more).filter(([, value]) => typeof value === 'string')
   return { ...joinFields(known, more), ...Object.fromEntries(texts) }
@@ -41,7 +48,7 @@ function joinFields(known: WireFields, more: WireFields): WireFields {
   return joined
 }
 
-/** Fields that say what a value is; each piece repeats them. */
+/** Fields that identify a value; each piece repeats them, so they are not joined. */
 const identities: ReadonlySet<string> = new Set(['id', 'index', 'type', 'role', 'format'])
 const isIdentity = (name: string): boolean => identities.has(name)
 
@@ -53,7 +60,7 @@ function joinValues(old: unknown, value: unknown): unknown {
   return value
 }
 
-/** Items with an index continue the item of that index; others come after it. */
+/** An item with an `index` continues the known item of that index; other items are appended. */
 function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly unknown[] {
   const joined = [...old]
   for (const item of more) {
@@ -72,7 +79,7 @@ const isIndex = (item: WireFields): boolean => typeof item['index'] === 'number'
 export const isFields = (value: unknown): value is WireFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Adds the numbers of one usage's details to another's. */
+/** Adds the numbers in the details of one usage to those of another. */
 export function addDetails(known: WireFields, more: WireFields): WireFields {
   const sum: Record<string, unknown> = { ...known }
   for (const [name, value] of Object.entries(more)) {
@@ -99,7 +106,7 @@ export class ToolCallAssembler {
     })
   }
 
-  /** The calls so far; none of them is kept. */
+  /** Returns the calls so far and removes them from the assembler. */
   take(): readonly ToolCall[] {
     const calls = [...this.#calls.values()]
     this.#calls.clear()

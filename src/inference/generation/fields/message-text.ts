@@ -1,15 +1,18 @@
-/** The text in what clients write as content of a message: a text, or a list of parts. Pure. */
+/** Reads and replaces the text of a message's content, which is a text or a list of parts. Pure. */
 
 import { isFields } from './answer-fields.ts'
 
-/** All text parts joined. */
+/** All text parts of a content, joined. */
 export function textOf(content: unknown): string {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) return ''
   return content.map((part) => partText(part) ?? '').join('')
 }
 
-/** The same content with another text: the first text part has all of it, others are left out. */
+/**
+ * The same content with its text replaced: the first text part gets all of it, further text parts
+ * are removed.
+ */
 export function withText(content: unknown, text: string): unknown {
   if (typeof content === 'string') return text
   if (!Array.isArray(content) || textOf(content) === text) return content
@@ -22,14 +25,14 @@ export function withText(content: unknown, text: string): unknown {
   })
 }
 
-/** `undefined` for a part without text. Servers take a bare string for a part as well. */
+/** `undefined` for a part without text. Servers also accept a bare string as a part. */
 function partText(part: unknown): string | undefined {
   if (typeof part === 'string') return part
   const text = isFields(part) ? part['text'] : undefined
   return typeof text === 'string' ? text : undefined
 }
 
-/** Names of the fields that hold pictures, sound, files or vectors: none of it is text. */
+/** Names of fields that hold pictures, sound, files or vectors as encoded data, not text. */
 const dataNames: ReadonlySet<string> = new Set([
   'data',
   'file_data',
@@ -39,13 +42,13 @@ const dataNames: ReadonlySet<string> = new Set([
 ])
 const dataUrl = /^data:[^,]{0,256};base64,/i
 
-/** Whether the value of a field is text, and no data. */
+/** Whether the value of a field is text and not encoded data. */
 export const isText = (value: string, name: string): boolean =>
   !dataNames.has(name) && !dataUrl.test(value)
 
 /**
- * Every text in a value, however deep, without names of fields. Pictures and sound are left out: as
- * text they would mean nothing.
+ * Every text in a value at any depth, without the names of fields. Encoded pictures and sound are
+ * left out, because rules cannot judge them as text.
  */
 export function textsIn(value: unknown, name = ''): string[] {
   if (typeof value === 'string') return isText(value, name) ? [value] : []

@@ -1,23 +1,26 @@
 /**
- * The fields of requests that the public API, vLLM, llama-server, SGLang, TGI and Ollama know, as
- * data: whose they are, who reads them, and which values change nothing. Engines state what they
- * support.
+ * The request fields that the public API, vLLM, llama-server, SGLang, TGI and Ollama know, as data:
+ * which API defines a field, which part reads it, and which of its values change nothing. Engines
+ * state which fields they support.
  */
 
 import { isDeepStrictEqual } from 'node:util'
 
 /** One known field of a request's body. */
 export interface RequestField {
-  /** Where it comes from. */
+  /** The API that defines the field. */
   readonly of: 'openai' | 'vllm' | 'llama-server' | 'sglang' | 'tgi' | 'ollama' | 'tutti'
   /**
-   * `server`: read before the engine, which need not know it. `engine`: supported only if it says
-   * so. `nobody`: does not change the answer, so it may be left unread.
+   * `server`: read by the HTTP server, so that engines need not know it. `engine`: supported only
+   * if the engine says so. `nobody`: does not change the answer, so it may be ignored.
    */
   readonly reader: 'server' | 'engine' | 'nobody'
-  /** Values that change nothing, so that any engine accepts them; empty lists and objects too. */
+  /**
+   * Values that change nothing, so that any engine accepts them; an empty list or object counts
+   * too.
+   */
   readonly neutral?: readonly unknown[]
-  /** An empty list or object means something as well. */
+  /** An empty list or object changes the answer as well. */
   readonly isSetByEmpty?: true
 }
 
@@ -29,7 +32,7 @@ const server = (of: RequestField['of'], ...names: readonly string[]): Fields =>
 const nobody = (of: RequestField['of'], ...names: readonly string[]): Fields =>
   Object.fromEntries(names.map((name) => [name, { of, reader: 'nobody' }]))
 
-/** Fields of an engine, each with the values that change nothing. */
+/** Fields that engines read, each with the values that change nothing. */
 const engine = (
   of: RequestField['of'],
   fields: Readonly<Record<string, readonly unknown[]>>,
@@ -38,14 +41,14 @@ const engine = (
     Object.entries(fields).map(([name, neutral]) => [name, { of, reader: 'engine', neutral }]),
   )
 
-/** Fields of an engine that every value sets, an empty list or object as well. */
+/** Fields that engines read and whose every value has an effect, also an empty list or object. */
 const engineAlways = (of: RequestField['of'], ...names: readonly string[]): Fields =>
   Object.fromEntries(names.map((name) => [name, { of, reader: 'engine', isSetByEmpty: true }]))
 
-/** The header of responses that names the fields of the request that were ignored. */
+/** The response header that names the ignored fields of the request. */
 export const ignoredHeader = 'x-tutti-ignored-fields'
 
-/** The fields at the top of a body, by their names. */
+/** The fields at the top level of a body, by name. */
 export const requestFields: Fields = {
   ...server('openai', 'model', 'messages', 'prompt', 'n', 'stream', 'stream_options'),
   ...server('tutti', 'prompts', 'timeout', 'priority'),
@@ -84,7 +87,8 @@ export const requestFields: Fields = {
     instructions: [''],
     max_output_tokens: [],
     max_tool_calls: [],
-    // The JavaScript client sends it as it is; that of Python takes its fields out.
+    // The JavaScript client sends `extra_body` as a field; the Python client sends its content
+    // instead.
     extra_body: [],
   }),
   ...engineAlways('openai', 'web_search_options'),
@@ -249,7 +253,8 @@ export const requestFields: Fields = {
     raw: [false],
     system: [''],
     context: [],
-    // What does not fit into the context is refused, and an answer ends with the context.
+    // `false` is what happens anyway: too long a prompt is refused, an answer ends with the
+    // context.
     truncate: [false],
     shift: [false],
     num_predict: [],
@@ -260,7 +265,10 @@ export const requestFields: Fields = {
   }),
 }
 
-/** Names of other servers for what is read here by another name; the first that is read counts. */
+/**
+ * Names that other servers use for a field that has another name here; the first one that is read
+ * counts.
+ */
 export const otherNames: Readonly<Record<string, readonly string[]>> = {
   n_predict: ['max_tokens'],
   num_predict: ['max_tokens'],
@@ -283,7 +291,7 @@ export const otherNames: Readonly<Record<string, readonly string[]>> = {
 
 const atTheTop = 'Its fields belong at the top of the body.'
 
-/** What to do about fields that have no other name. */
+/** Hints for fields that have no other name here. */
 export const otherPlaces: Readonly<Record<string, string>> = {
   extra_body: atTheTop,
   options: atTheTop,
@@ -292,16 +300,16 @@ export const otherPlaces: Readonly<Record<string, string>> = {
   num_ctx: "The server's configuration has it: llm.max_model_len.",
 }
 
-/** Fields of a message besides those that every engine reads, by their names. */
+/** Fields of a message besides those that every engine reads, by name. */
 export const messageFields: Fields = {
   ...engine('openai', { refusal: [''], audio: [], function_call: [] }),
   ...nobody('openai', 'annotations'),
-  // Chat templates leave the thoughts of earlier answers out, unless they read them.
+  // Chat templates ignore the reasoning of earlier answers unless they read these fields.
   ...nobody('vllm', 'reasoning_content', 'reasoning'),
   ...engine('ollama', { thinking: [''], images: [] }),
 }
 
-/** Fields of `POST /tokenize`. The tokens of an embedded engine are those of the text alone. */
+/** Fields of `POST /tokenize`. Embedded engines return the tokens of the text alone. */
 export const tokenizeFields: Fields = {
   ...server('openai', 'model', 'prompt'),
   ...server('llama-server', 'content'),
@@ -338,7 +346,7 @@ export const structuredOutputFields: Fields = {
   }),
 }
 
-/** The fields that `Sampling` and `GenerationInput` hold: every engine reads them. */
+/** The fields that `Sampling` and `GenerationInput` hold; every engine reads them. */
 export const basicFields: ReadonlySet<string> = new Set([
   'max_tokens',
   'max_completion_tokens',
@@ -370,7 +378,9 @@ export function isNeutral(field: RequestField, value: unknown): boolean {
   return Object.keys(value).length === 0
 }
 
-/** The same fields, without values that change nothing: a server behind has its own. */
+/**
+ * The same fields without neutral values: the defaults of the server behind the engine may differ.
+ */
 export const withoutNeutral = (fields: Fields): Fields =>
   Object.fromEntries(
     Object.entries(fields).map(([name, { of, reader }]) => [name, { of, reader }] as const),
