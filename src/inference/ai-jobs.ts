@@ -26,7 +26,7 @@ export interface AiJobsParts {
   readonly closedReason: () => string | null
 }
 
-/** The tasks of one session. */
+/** The AI tasks of one session. */
 export class AiJobs implements Connection {
   readonly #parts: AiJobsParts
   readonly #listener: BackendListener
@@ -93,7 +93,7 @@ export class AiJobs implements Connection {
     run.begin(generator)
   }
 
-  /** Once: hundreds of prompts with the same limit are cut alike. */
+  /** Warns once per session, because many prompts with the same limit are cut in the same way. */
   #warnOfCut(uid: string): void {
     if (this.#hasWarnedOfCut) return
     this.#hasWarnedOfCut = true
@@ -103,7 +103,7 @@ export class AiJobs implements Connection {
     this.#parts.log.warn('AnswerCut', text)
   }
 
-  /** The next attempt of the task may have been submitted before this is called. */
+  /** A new attempt of the task may have been submitted by now, which must not be forgotten. */
   #forget(job: Job): void {
     this.#runs.delete(job)
     if (this.#latest.get(job.uid) === job) this.#latest.delete(job.uid)
@@ -113,7 +113,7 @@ export class AiJobs implements Connection {
 interface AiRunParts {
   readonly clock: Clock
   readonly listener: BackendListener
-  /** An answer that was to be JSON reached its limit of tokens. */
+  /** Called when an answer that must be JSON was cut at its limit of tokens. */
   readonly onCut: () => void
 }
 
@@ -164,7 +164,7 @@ class AiRun {
     })
   }
 
-  /** The task ends when all of its prompts have, also if one of them fails. */
+  /** The task ends when all of its prompts have ended, even if one of them fails. */
   async #run(generator: TextGenerator): Promise<void> {
     const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
@@ -207,7 +207,7 @@ class AiRun {
 
 const anyText: ResponseFormat = { type: 'text' }
 
-/** The same prompt is refused again, whatever the model would say. */
+/** Another attempt is pointless, because the same prompt would be refused again. */
 const isRefused = (error: unknown): boolean => refusals.has(inferenceCodeOf(error))
 const refusals = new Set<InferenceErrorCode | undefined>([
   'content_filter',
@@ -215,14 +215,14 @@ const refusals = new Set<InferenceErrorCode | undefined>([
   'unsupported',
 ])
 
-/** A session counts a lost engine as a lost worker. */
+/** A lost engine is reported as a lost worker, so that the session retries the task. */
 function toTaskCause(outcome: PromptOutcome | undefined): unknown {
   const error: unknown = outcome?.status === 'rejected' ? outcome.reason : undefined
   if (inferenceCodeOf(error) !== 'engine_lost') return error
   return new WorkerLostError(messageOf(error), { cause: error })
 }
 
-/** The answers that there are must not be lost with those that failed. */
+/** Keeps the answers of the prompts that succeeded beside the errors of those that failed. */
 function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
   const results = outcomes.map(toResult)
   const failed = results.filter(({ error }) => error !== undefined)

@@ -8,12 +8,12 @@ import { inferenceCodeOf, inferenceError } from './generation/inference-errors.t
 import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
 import { expectTimeout } from './inference-options.ts'
 
-/** What became of one prompt. */
+/** How one prompt ended. */
 export type PromptOutcome = PromiseSettledResult<GenerationResult>
 
 /**
- * A result for each prompt, in their order, all within `timeout` seconds. A prompt that fails, is
- * blocked or takes too long has an error in its place.
+ * Returns a result for each prompt, in their order, all within `timeout` seconds. The result of a
+ * prompt that fails, is blocked or takes too long is an error.
  */
 export async function generateTexts(
   generator: TextGenerator,
@@ -30,7 +30,8 @@ export async function generateTexts(
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
     return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
-  // The time-out of a prompt begins when it is started, and not all are started at once.
+  // One timer for all prompts: the time-out of a prompt begins only when the prompt is started, and
+  // not all prompts are started at once.
   let isOverdue = false
   const stopTimer = clock.after(timeoutSeconds * 1000, () => {
     isOverdue = true
@@ -49,7 +50,7 @@ export async function generateTexts(
 /**
  * Calls `generate` for every prompt, a limited number per turn of the event loop, the first at
  * once. Outcomes are in the order of the prompts. No prompt is started after the signal was
- * aborted; those that were not count as canceled.
+ * aborted; prompts that were not started count as canceled.
  */
 export async function generateEach<Result>(
   prompts: readonly string[],
@@ -65,7 +66,7 @@ export async function generateEach<Result>(
     if (signal.aborted) break
     budget.spend()
     const result = generate(prompt)
-    // Awaited below, after further turns of the loop.
+    // Marks a rejection as handled, because the promise is awaited only after further turns.
     result.catch(() => {})
     started.push(result)
   }

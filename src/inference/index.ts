@@ -1,6 +1,6 @@
 /** `tutti/inference`: the backend, its configuration and its engines. */
 
-// First: dependencies fail on an older Node with errors of their own.
+// Imported first: reports an unsupported Node before dependencies fail on it in other ways.
 import '../foundation/require-node.ts'
 export { InferenceBackend } from './inference-backend.ts'
 export type {

@@ -44,13 +44,13 @@ export class InferenceBackend implements Backend {
   readonly model: string
   readonly #options: ResolvedInferenceOptions
   readonly #connections = new Map<BackendListener, AiJobs>()
-  /** Given by `fromConfig`, so that the file is not read again. */
+  /** Set by `fromConfig`, so that the file is not read again. */
   #config: InferenceConfig | null = null
   #opening: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
   #closing: Promise<void> | null = null
-  /** Why prompts can never be served again; `null` while they may be. */
+  /** Why prompts can never be served again; `null` while they can. */
   #over: string | null = null
 
   /** Creates and initializes a backend: its engines run, and its server listens if it has one. */
@@ -61,8 +61,8 @@ export class InferenceBackend implements Backend {
   }
 
   /**
-   * As `create`, with everything from a configuration: the name of the model, too. Options take
-   * precedence over it.
+   * Like `create`, but everything comes from a configuration, including the name of the model.
+   * Options take precedence over the configuration.
    *
    * @example
    * const llm = await InferenceBackend.fromConfig('model.yaml', { useService: false })
@@ -107,9 +107,9 @@ export class InferenceBackend implements Backend {
   }
 
   /**
-   * A result for each prompt, in order, within `timeout` seconds; a prompt that fails or is blocked
-   * has `{ error: { code, message } }` in its place. Only without a server: clients of a server use
-   * its endpoint.
+   * Returns a result for each prompt, in order, within `timeout` seconds; the result of a prompt
+   * that fails or is blocked is `{ error: { code, message } }`. Only without a server: clients of a
+   * server use its endpoint.
    */
   async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
     if (this.#closing !== null) throw this.#closedError()
@@ -207,14 +207,15 @@ export class InferenceBackend implements Backend {
   async #closeOnce(): Promise<void> {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
-    // Otherwise the initialization below would wait for a model to load, which may take minutes.
+    // Stops a model that is still loading; awaiting the initialization could take minutes
+    // otherwise.
     if (this.#service === null) await this.#opening?.pool.stop()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()
   }
 
-  /** As tasks on the same nodes do, those of sessions end CANCELED with the reason. */
+  /** Tasks of sessions end CANCELED with the reason, as other tasks on the same nodes do. */
   #giveUp(reason: string): void {
     this.#over = reason
     for (const jobs of this.#connections.values()) void jobs.cancelAll(reason)
@@ -227,7 +228,7 @@ export class InferenceBackend implements Backend {
     }
   }
 
-  /** `""` for what no session asked for. */
+  /** `""` for a request that belongs to no session. */
   #sessionOf(taskId: string | null): string {
     if (taskId === null) return ''
     for (const jobs of this.#connections.values()) {

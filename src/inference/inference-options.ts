@@ -27,7 +27,7 @@ import type { CreateEngine } from './generation/inference-engine.ts'
 import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
 
-/** The configuration file, what overrides it, and the address of the server. */
+/** The configuration file, values that override it, and the address of the server. */
 export interface InferenceBackendOptions {
   /** The YAML file with the rest of the configuration. */
   readonly configFile: string
@@ -35,7 +35,7 @@ export interface InferenceBackendOptions {
   readonly modelName: string
   /** Default `inference`. */
   readonly name?: string
-  /** Nodes used for inference; more than 1 with `nodes`, and for an own engine. Default 1. */
+  /** Nodes used for inference. More than 1 needs `nodes` or an engine factory. Default 1. */
   readonly numNodes?: number
   /** GPUs per node. Default 1. */
   readonly numGpus?: number
@@ -49,28 +49,28 @@ export interface InferenceBackendOptions {
   readonly useService?: boolean
   /** Default 1024. */
   readonly maxBatchSize?: number
-  /** Default 500. If given, the window is kept, unless the file's `type` is `adaptive`. */
+  /** Default 500. If given, batches wait for it, unless the file's `type` is `adaptive`. */
   readonly maxBatchWaitMs?: number
   /**
    * The host to listen on; any but loopback requires an `apiKey`. Default: 127.0.0.1, and the
-   * loopback address that this machine's name stands for.
+   * loopback address that this machine's name resolves to.
    */
   readonly host?: string
   readonly apiKey?: string
   /** Overrides the file's `engine`: a kind, a section with its keys, or a factory of engines. */
   readonly engine?: EngineOption | CreateEngine
   /**
-   * Whose nodes the servers of the `process` engine run on: an HPC backend. `offset`, `numNodes`
-   * and `numGpus` are those of its allocation. Default: this machine.
+   * The HPC backend on whose nodes the servers of the `process` engine run. `offset`, `numNodes`
+   * and `numGpus` refer to its allocation. Default: this machine.
    */
   readonly nodes?: NodeServers
   /** Limits of the HTTP server. */
   readonly limits?: Partial<ServerLimits>
   /** Records prompts and generated text in spans. Default `false`. */
   readonly captureContent?: boolean
-  /** How long an engine may be silent about a request before it is aborted. Default 600. */
+  /** How many seconds an engine may be silent about a request before it is aborted. Default 600. */
   readonly engineTimeoutSeconds?: number
-  /** How long running HTTP requests may take to finish on close. Default 5. */
+  /** How many seconds running HTTP requests may take to finish on close. Default 5. */
   readonly drainSeconds?: number
   readonly clock?: Clock
   readonly log?: Log
@@ -80,10 +80,10 @@ export interface InferenceBackendOptions {
   readonly signal?: AbortSignal
 }
 
-/** The path of a YAML file, an object with its sections, or what `loadInferenceConfig` gave. */
+/** The path of a YAML file, an object with its sections, or the result of `loadInferenceConfig`. */
 export type ConfigOption = string | ConfigSections | InferenceConfig
 
-/** Everything that the configuration says may be left out. */
+/** All options are optional, because the configuration has the required values. */
 export type FromConfigOptions = Partial<Omit<InferenceBackendOptions, 'configFile'>>
 
 export interface ResolvedInferenceOptions {
@@ -169,7 +169,7 @@ export function resolveInferenceOptions(
   }
 }
 
-/** The configuration of a backend for which it says everything; options take precedence. */
+/** Loads the configuration of a backend that `fromConfig` creates; options take precedence. */
 export async function loadConfigOption(
   source: ConfigOption,
   options: FromConfigOptions,
@@ -183,7 +183,7 @@ export async function loadConfigOption(
     throw invalid('config', 'the path of a file, or an object with its sections', source)
   }
   if (!('modelName' in source)) return readInferenceConfig(source, overrides, options.log)
-  // Engines of one's own change nothing in the configuration.
+  // An engine factory may be given with a loaded configuration, because it changes nothing in it.
   const { engine, ...others } = overrides
   const changes = typeof engine === 'function' ? others : overrides
   const [field] = Object.keys(changes)
@@ -211,7 +211,7 @@ function overridesOf(options: FromConfigOptions): InferenceOverrides {
   }
 }
 
-/** Only checked here; the server fills in defaults. */
+/** Only validates the limits; the server fills in the defaults. */
 function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
   expectObject('limits', limits)
   resolveServerLimits(limits)

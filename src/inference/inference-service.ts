@@ -31,11 +31,11 @@ export interface ServiceParts {
   readonly config: InferenceConfig
   /** Sends a notice to the session of a task, or to all sessions. */
   readonly notify: (taskId: string | null, notice: Notice) => void
-  /** The session of a task; `""` for what no session asked for. */
+  /** The session of a task; `""` for a request that belongs to no session. */
   readonly sessionOf: (taskId: string | null) => string
   /** Whether any session is connected; spans are created only then. */
   readonly hasSessions: () => boolean
-  /** No engine can start any more. Called once at most, before requests end because of it. */
+  /** No engine can start any more. Called at most once, before requests end for that reason. */
   readonly onOver: (reason: string) => void
 }
 
@@ -47,7 +47,7 @@ export class InferenceService {
   readonly #batcher: Batcher
   readonly #scaler: Autoscaler
   #server: InferenceServer | null = null
-  /** What the servers of the engines have on other nodes. */
+  /** What the servers of the engines hold on other nodes. */
   #reservation: ServerReservation | null = null
   /** Why no engine can start any more; `null` while one can. */
   #over: string | null = null
@@ -100,8 +100,8 @@ export class InferenceService {
   }
 
   /**
-   * Listens, then starts the engines: a port that is taken is found before a model is loaded, which
-   * may take minutes. Until then clients are told that the model is loading.
+   * Listens before it starts the engines, so that a port in use is reported before a model is
+   * loaded, which may take minutes. Until then clients are told that the model is loading.
    */
   async open(): Promise<void> {
     const { options, config } = this.#parts
@@ -131,7 +131,7 @@ export class InferenceService {
     await this.#reservation?.close()
   }
 
-  /** Before anything starts: what is not there is told at once. */
+  /** Called before anything starts, so that missing nodes or GPUs are reported at once. */
   #reserve(): void {
     const { options, config } = this.#parts
     const { engine } = config
@@ -141,7 +141,7 @@ export class InferenceService {
     void this.#reservation.over.then((reason) => this.#giveUp(reason))
   }
 
-  /** Prompts must not wait for servers whose nodes are gone. */
+  /** The nodes of the servers are gone, so prompts must not wait for them. */
   #giveUp(reason: string): void {
     this.#over = reason
     this.#scaler.stop()
@@ -198,7 +198,7 @@ export class InferenceService {
   }
 }
 
-/** An engine of the user's own may know how to reach other nodes. */
+/** Only an engine factory of the user may know how to reach other nodes. */
 function expectNodes(
   { engine, hardware: { numNodes } }: InferenceConfig,
   { nodes, createEngine: own }: ResolvedInferenceOptions,
