@@ -1,4 +1,4 @@
-/** Every panel of a run by its name; what a snapshot holds and readers of a record show. */
+/** All panels of a run by name: their states make a snapshot, and readers of a record show them. */
 
 import { bounds } from './bounds/bounds.ts'
 import { failures } from './panels/failures.ts'
@@ -16,8 +16,8 @@ const panels = { run, names, failures, lanes, resources, inference, graph, bound
 
 /** A pass that feeds all panels. */
 export type RunPass = Pass<typeof panels>
-/** Plain data, which can be cloned and written to a file. */
+/** The states of all panels: plain data, which can be cloned and written to a file. */
 export type RunStates = PassStates<typeof panels>
 
-/** Begins with the states of an earlier pass, if they are given, and takes them over. */
+/** With `states`, the new pass continues an earlier one and owns its states from then on. */
 export const createRunPass = (states?: RunStates): RunPass => new Pass(panels, states)

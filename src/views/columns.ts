@@ -1,6 +1,6 @@
 /**
  * Numbers and texts per task as plain data. Columns are typed arrays in blocks: they grow without
- * being copied and lie outside the heap that the garbage collector scans.
+ * being copied and are outside the garbage-collected heap.
  */
 
 const blockBits = 12
@@ -50,7 +50,7 @@ function createBlock(kind: ColumnKind): Block {
   return kind === 'f32' ? new Float32Array(blockRows) : new Float64Array(blockRows)
 }
 
-/** A block that lies at this byte of a buffer. */
+/** A view of the block at byte `at` of the buffer. */
 export function blockOf(kind: ColumnKind, buffer: ArrayBuffer, at: number): Block {
   if (kind === 'u8') return new Uint8Array(buffer, at, blockRows)
   if (kind === 'u32') return new Uint32Array(buffer, at, blockRows)
@@ -89,7 +89,7 @@ export const createTextIndex = (): TextIndex => ({
   latestRow: -1,
 })
 
-/** The text's number; a text that was not known gets the next one. */
+/** Returns the number of the text; adds a text that is not in the index. */
 export function indexOf(index: TextIndex, text: string): number {
   if (index.latestRow !== -1 && index.latest === text) return index.latestRow
   index.latestRow = search(index, text)
@@ -97,7 +97,7 @@ export function indexOf(index: TextIndex, text: string): number {
   return index.latestRow
 }
 
-/** The row of a text that is in the index; -1 for any other. */
+/** The number of a text that is in the index; -1 for any other. Adds nothing. */
 export function findText(index: TextIndex, text: string): number {
   return search(index, text, () => -1)
 }
@@ -163,7 +163,7 @@ function isTextAt(index: TextIndex, row: number, text: string): boolean {
   const { bytes } = index
   const end = endOf(index, row)
   let at = endOf(index, row - 1)
-  // No unit takes less than one byte.
+  // Each unit takes at least one byte.
   if (end - at < text.length) return false
   for (let unit = 0; unit < text.length; unit++) {
     const code = text.charCodeAt(unit)
@@ -191,7 +191,7 @@ function writeUnit(bytes: Uint8Array, at: number, code: number): number {
 
 const byteAt = (bytes: Uint8Array, at: number): number => bytes[at] ?? 0
 
-/** How many bytes the unit has that begins here. */
+/** The size in bytes of the unit that begins at `at`. */
 function sizeAt(bytes: Uint8Array, at: number): number {
   const first = byteAt(bytes, at)
   if (first < 0x80) return 1

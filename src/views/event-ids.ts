@@ -1,20 +1,20 @@
-/** Finds events that a record holds twice, by their ids, in 4 MB. */
+/** Finds events that a record holds twice, by their ids; uses 4 MB. */
 
 const windowSize = 65_536
-/** Twice the window, so that the next free slot is near. */
+/** Twice the window, so that open addressing finds a free slot after few steps. */
 const slotCount = 2 * windowSize
 
 /**
- * Knows at least the last 65,536 ids, and at most twice as many: two generations, of which the
- * older is dropped as a whole. Of each id it keeps a hash of 64 bits, because keeping the texts
- * takes several times as long. That two ids have the same hash happens in one of a hundred million
- * records of a million events.
+ * Knows at least the last 65,536 ids and at most twice as many: two generations, of which the older
+ * is dropped as a whole. Keeps a 64-bit hash of each id, because keeping the texts takes several
+ * times as long. Two ids of a record of a million events collide in one of a hundred million
+ * records.
  */
 export class EventIds {
   #newer = createGeneration()
   #older = createGeneration()
 
-  /** The line of the latest event with this id, or 0. Then notes the event's line, from 1. */
+  /** Returns the line of the latest event with this id, or 0; then stores `line`, from 1. */
   add(id: string, line: number): number {
     let low = 0x9747b28c
     let high = 0x3c6ef372
@@ -43,7 +43,7 @@ export class EventIds {
 interface Generation {
   readonly lows: Int32Array
   readonly highs: Int32Array
-  /** 0: the slot is free. */
+  /** 0 means that the slot is free. */
   readonly lines: Float64Array
   size: number
 }
@@ -57,7 +57,7 @@ const createGeneration = (): Generation => ({
 
 const lineAt = ({ lines }: Generation, slot: number): number => lines[slot] ?? 0
 
-/** The slot of the hash, or the free one where it belongs. */
+/** The slot that holds this hash, or the free slot for it. */
 function slotOf({ lows, highs, lines }: Generation, low: number, high: number): number {
   let slot = low & (slotCount - 1)
   while (lines[slot] !== 0 && (lows[slot] !== low || highs[slot] !== high)) {

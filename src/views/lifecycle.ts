@@ -30,7 +30,7 @@ export interface TaskTotals {
   queued: number
   /** Started and not ended. */
   running: number
-  /** Of tasks that were RUNNING and reached DONE or FAILED. */
+  /** Counts only tasks that were RUNNING and reached DONE or FAILED. */
   durationCount: number
   durationSum: number
 }
@@ -114,24 +114,24 @@ export function countStage(
 
 /**
  * Which end of a task counts over the sessions of a run, for every reader: that of its last real
- * run. A DONE stays while later sessions only reuse its result or cancel the task before it begins;
- * once a session runs it anew, because somebody asked for that or its value was not kept, what
- * becomes of it there counts. FAILED and CANCELED count until a later session makes the task again:
- * that is what resume is for, and a run whose failures were mended has none. `passed` are the
- * task's stages in the earlier sessions, `stage` and `isReused` are of an event of a later one.
+ * run. A DONE stays while later sessions only reuse its result or cancel the task before it starts.
+ * Once a session runs the task anew, because a user asked for it or its value was not kept, the
+ * result of that session counts. FAILED and CANCELED count until a later session creates the task
+ * again, so that a run whose failures were repaired by a resume has none. `passed` are the task's
+ * stages in the earlier sessions; `stage` and `isReused` are of an event of a later one.
  */
 export const staysEnded = (passed: number, stage: number, isReused: boolean): boolean =>
   (passed & completed) !== 0 &&
   (isReused || (stage & (created | submitted | queued | canceled)) !== 0)
 
-/** The stages before it begins of a task that is run anew: their events changed nothing. */
+/** Counts the creation of a DONE task that runs anew, which `staysEnded` had skipped. */
 export function countCreation(totals: TaskTotals): number {
   return countStage(totals, countStage(totals, 0, created, 0), submitted, 0)
 }
 
 /**
- * Takes back what `countStage` counted for a task that a later session of the run makes again. The
- * duration of one that ran stays in the sums: it did run that long.
+ * Takes back what `countStage` counted for a task that a later session of the run creates again.
+ * Its duration stays in the sums, because it did run that long.
  */
 export function forgetStages(totals: TaskTotals, passed: number): void {
   totals.tasks--
@@ -154,7 +154,7 @@ function endTask(totals: TaskTotals, passed: number, durationSeconds: number | n
 
 export const hasStarted = (passed: number): boolean => (passed & started) !== 0
 
-/** Whether a task that has not ended waits to be started. */
+/** Whether the task is queued and has not started; call only for a task that has not ended. */
 export const isQueued = (passed: number): boolean => (passed & (queued | started)) === queued
 
 export const hasEnded = (passed: number): boolean => (passed & ended) !== 0

@@ -12,9 +12,9 @@ export interface ViewEvent {
   readonly task_id: string | null
   readonly node_id: string | null
   readonly attributes: { readonly [key: string]: unknown }
-  /** Only lines of the file have it. */
+  /** Only lines of a file have it, live events do not. */
   readonly trace_id?: unknown
-  // Fields of single event types; a file may hold anything in them.
+  // Fields that only some event types have; in a file they may hold any value.
   readonly duration_seconds?: unknown
   readonly size?: unknown
   readonly fraction?: unknown
@@ -48,28 +48,28 @@ export interface ViewEvent {
   readonly seconds?: unknown
 }
 
-/** What an event changes for its task. The pass determines it once for all panels. */
+/** What an event changes for its task. Computed once by the pass, for all panels. */
 export interface TaskStep {
   /**
-   * The task's number: 0 for the first task of the pass, then 1, and so on. -1: no task. Of events
-   * outside the lifecycle only those about dependencies, attempts and progress name one.
+   * The task's number: 0 for the first task of the pass, then 1, and so on. -1 for no task. Outside
+   * the lifecycle, only events about dependencies, attempts and progress have a task.
    */
   readonly task: number
-  /** The event's stage, one bit of `stages`; 0 outside the lifecycle, also between attempts. */
+  /** The event's stage, one bit of `stages`; 0 outside the lifecycle, also for attempts. */
   readonly stage: number
   /** The task's stages before the event; 0 when the task was not known. */
   readonly before: number
   /** The task's stages after the event. Equal to `before` for a repeated or late event. */
   readonly after: number
   /**
-   * For the event that makes the stages of an earlier session of the run no longer count: those
-   * stages. That is the first event of a task that was not DONE there, and the start of a DONE one
-   * that runs anew. `before` is 0 then. Else 0.
+   * The task's stages in an earlier session, on the event from which on they no longer count;
+   * `before` is 0 then. That event is the first one of a task that was not DONE, and the start of a
+   * DONE task that runs anew. Otherwise 0.
    */
   readonly earlier: number
   /**
-   * On TaskCreated: the numbers of the tasks that it waits for, as far as they are known. On
-   * TaskFailed: that of the task whose failure is the reason, if it is not this one.
+   * On TaskCreated: the numbers of the known tasks that it waits for. On TaskFailed: the number of
+   * the other task whose failure is the cause, if there is one.
    */
   readonly dependencies: readonly number[]
 }
@@ -87,20 +87,20 @@ export const noStep: TaskStep = Object.freeze({
 })
 
 /**
- * The step of a SessionStarted that goes on with the run of an earlier session: nothing of that
- * session runs any more. Tasks that are DONE stay so, unless they are run anew.
+ * The step of a SessionStarted that resumes a run: nothing of the earlier session runs any more.
+ * Tasks that are DONE stay DONE unless they run anew.
  */
 export const resumption: TaskStep = Object.freeze({ ...noStep })
 
 /**
- * The states of all panels of a pass, by their names. Those that stand before a panel in the pass
- * have taken the event that it takes.
+ * The states of all panels of a pass by name. Panels that precede the current one in the pass have
+ * already taken the current event.
  */
 export type PassedStates = Readonly<Record<string, unknown>>
 
 /**
  * One view of a run. Its state is plain data (objects, arrays, maps, numbers, strings and typed
- * arrays, which can be cloned and written to a file) and is bounded by a constant or by 64 bytes a
+ * arrays), which can be cloned and written to a file, and is bounded by a constant or by 64 bytes a
  * task.
  */
 export interface Panel<State, Query, Shown> {
@@ -113,8 +113,8 @@ export interface Panel<State, Query, Shown> {
 }
 
 /**
- * How much longer the only attempt of a task ran than from its told start to its end. It began
- * before the session was there to tell of it: agents of a cluster go on while nobody is.
+ * How many seconds before its reported start the only attempt of a task began. Positive when it
+ * started while no session was running: agents of a cluster continue without a session.
  */
 export function untoldSeconds(event: ViewEvent, started: number): number {
   if (event.attributes['attempt'] !== 1) return 0
@@ -122,10 +122,10 @@ export function untoldSeconds(event: ViewEvent, started: number): number {
   return untold > leastUntold ? untold : 0
 }
 
-/** Clocks differ by less. */
+/** Smaller differences may come from the clocks of two machines. */
 export const leastUntold = 0.01
 
-/** What people call its task: the name of a workflow's prompt, else what runs. */
+/** The display name of the task: the name of a workflow's prompt, otherwise the executable. */
 export const nameIn = (attributes: ViewEvent['attributes']): string =>
   textOf(attributes['tutti.name']) || textOf(attributes['executable'])
 

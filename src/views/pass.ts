@@ -13,15 +13,15 @@ type StateOf<P> = P extends Panel<infer State, never, unknown> ? State : never
 type AnyPanels = Readonly<Record<string, AnyPanel>>
 type PanelStates<Panels> = { readonly [Name in keyof Panels]: StateOf<Panels[Name]> }
 
-/** All that a pass knows, as plain data: enough to go on with it elsewhere. */
+/** The complete state of a pass as plain data, which another pass can continue from. */
 export interface PassStates<Panels> {
   readonly counts: CountsState
   readonly panels: PanelStates<Panels>
 }
 
 /**
- * The states of the given panels, by their names. `counts` is always among them: it finds the task
- * of each event and what the event changes for it, once for all panels.
+ * The states of the given panels by name. Always includes `counts`, which finds the task of each
+ * event and what the event changes for it, once for all panels.
  *
  * @example
  * const pass = new Pass({ names, failures })
@@ -32,10 +32,10 @@ export class Pass<Panels extends AnyPanels> {
   readonly counts: CountsState
   readonly states: PanelStates<Panels>
   readonly #panels: readonly (readonly [name: string, panel: AnyPanel])[]
-  /** Made with the first event: states of a snapshot are read when somebody asks for them. */
+  /** Created with the first event, because states of a snapshot are read lazily. */
   #runs: readonly { readonly panel: AnyPanel; readonly state: never }[] | null = null
 
-  /** With `states` it goes on where the pass was that they come from; they are updated in place. */
+  /** With `states`, continues the pass that they come from and updates them in place. */
   constructor(panels: Panels, states?: PassStates<Panels>) {
     this.counts = states?.counts ?? counts.create()
     this.#panels = Object.entries<AnyPanel>(panels)
@@ -44,7 +44,7 @@ export class Pass<Panels extends AnyPanels> {
     this.states = states?.panels ?? (created() as PanelStates<Panels>)
   }
 
-  /** Events come in the order of the file, which is the order of their emission. */
+  /** Call in the order of the file, which is the order of emission. */
   take(event: ViewEvent): void {
     const step = counts.take(this.counts, event)
     this.#runs ??= this.#panels.map(([name, panel]) => ({

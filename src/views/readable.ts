@@ -1,6 +1,6 @@
-/** Numbers, times and names as words for people. Pure. */
+/** Formats numbers, times and names for people. Pure functions. */
 
-/** `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for none. */
+/** `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. */
 export function secondsText(seconds: number | null): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
   if (seconds < 0.9995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 2 : 0)} ms`
@@ -11,7 +11,7 @@ export function secondsText(seconds: number | null): string {
   return hours > 0 ? `${hours} h ${two(minutes)} m` : `${minutes} m ${two(whole % 60)} s`
 }
 
-/** The local time of day with milliseconds; the date before it where it is not that of `today`. */
+/** The local time of day with milliseconds; with the date unless it is the day of `today`. */
 export function timeText(seconds: number | null, today?: number): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
   const [date, time] = localTime(seconds)
@@ -32,18 +32,18 @@ function localTime(seconds: number): readonly [date: string, time: string] {
 export const countText = (count: number, one: string, many = `${one}s`): string =>
   `${numberText(count)} ${count === 1 ? one : many}`
 
-/** With a comma between thousands. `toLocaleString` takes 40 ms when it is called first. */
+/** With a comma between thousands. The first call of `toLocaleString` would take 40 ms. */
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
-/** How many a second: `0.25`, `41.3`, `12,300`. */
+/** A rate per second: `0.25`, `41.3`, `12,300`. */
 export function rateText(rate: number): string {
   if (rate === 0) return '0'
   if (rate < 99.95) return rate.toFixed(rate < 9.995 ? 2 : 1)
   return numberText(Math.round(rate))
 }
 
-/** The first line of a message, not longer than `most`. */
+/** The first line of a message, cut to `most` characters. */
 export function firstLine(text: string, most = 100): string {
   const [line = ''] = text.split('\n', 1)
   return line.length > most ? `${line.slice(0, most - 1)}…` : line
@@ -52,36 +52,36 @@ export function firstLine(text: string, most = 100): string {
 /** The last part of a path. */
 export const shortName = (name: string): string => name.split('/').at(-1) || name || '(no name)'
 
-/** The last parts of paths, and the whole of those that would read alike. */
+/** Shortens paths to their last part, except those whose last parts are equal. */
 export function shortNames(names: Iterable<string>): (name: string) => string {
   const byShort = Map.groupBy(new Set(names), shortName)
   return (name) => ((byShort.get(shortName(name)) ?? []).length > 1 ? name : shortName(name))
 }
 
-/** A task's name, and beside it what has run, where that is called otherwise. */
+/** A task's name, with the program in parentheses if it is different. */
 export function nameAndProgram(name: string, program: string): string {
   const [own, other] = [shortName(name), shortName(program)]
   return own === other || program === '' ? own : `${own} (${other})`
 }
 
-/** From the first to the last time; one where they read alike. */
+/** From the first to the last time; a single time if both have the same text. */
 export function spanText(from: number, to: number, today?: number): string {
   const first = timeText(from, today)
   const isOne = timeText(from, from) === timeText(to, from)
   return isOne ? first : `${first} to ${timeText(to, today ?? from)}`
 }
 
-/** One word for a person to paste into a shell. */
+/** Quotes a word for a POSIX shell. */
 export const quoteWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 
-/** A program with its arguments, in one line that is not longer than `most`. */
+/** A program with its arguments in one line of at most `most` characters. */
 export const commandText = (name: string, args: readonly string[], most = 500): string =>
   firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), most)
 
 /**
- * Where functions and closures are called: from there on, a stack is tutti's own. The package is
- * bundled, where such a file is a part of another one.
+ * Frames that call functions and closures: from there on, a stack is inside tutti. In the package
+ * these files are bundled into chunks.
  */
 const callerFrame = new RegExp(
   String.raw`\n\s+at [^\n]*/(?:backends/local/(?:functions/job-runner|closures)\.[jt]s|` +
@@ -89,12 +89,12 @@ const callerFrame = new RegExp(
 )
 
 const frame = /\n\s+at [^\n]*/g
-/** Of tutti as it is installed, of Node.js, or of what has no file. */
+/** Frames of the installed package, of Node.js, and without a file. */
 const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:|\(<anonymous>\)$/
 
 /**
- * The stack of a failed function down to the last frame of the user's, which tutti has called.
- * Where no frame is the user's, as in an error that tutti has made itself, it has none.
+ * The stack of a failed function down to the user's last frame, without tutti's own frames below
+ * it. Without any frame of the user, as in an error that tutti created, all frames are removed.
  */
 export function ownFrames(stack: string): string {
   const { index } = callerFrame.exec(stack) ?? { index: stack.length }

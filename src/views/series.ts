@@ -1,24 +1,24 @@
 /**
- * Readings over time in bounded space: means of equal stretches of time. When the run outgrows
- * them, pairs of stretches become one. Plain data.
+ * Readings over time in bounded space: means of equal intervals. When a run needs more intervals
+ * than the limit, pairs of them are merged. Plain data.
  */
 
-/** As many stretches as a small chart has columns. */
+/** As many intervals as a small chart has columns. */
 const mostStretches = 240
 
 export interface Series {
-  /** How many values a reading has. */
+  /** The number of values of a reading. */
   readonly width: number
-  /** The start of the first stretch; NaN before the first reading. */
+  /** The start of the first interval; NaN before the first reading. */
   start: number
-  /** The length of a stretch. */
+  /** The length of an interval. */
   seconds: number
-  /** For each stretch and value: how many readings, and their sum. */
+  /** For each interval and value: the number of readings, and their sum. */
   counts: Uint32Array
   sums: Float32Array
 }
 
-/** Means over one stretch of time; `null` where nothing was read. */
+/** Means over one interval; `null` for a value without readings. */
 export interface SeriesPoint {
   readonly time: number
   readonly values: readonly (number | null)[]
@@ -32,7 +32,7 @@ export const createSeries = (width: number): Series => ({
   sums: new Float32Array(0),
 })
 
-/** A reading from before the first one counts as of that time. */
+/** A reading that is earlier than the first one counts for the first interval. */
 export function addToSeries(
   series: Series,
   time: number,
@@ -74,7 +74,7 @@ function halve(series: Series): void {
   series.seconds *= 2
 }
 
-/** Stretches without any reading are left out. */
+/** Intervals without any reading are left out. */
 export function showSeries({ width, start, seconds, counts, sums }: Series): SeriesPoint[] {
   const points: SeriesPoint[] = []
   for (let first = 0; first < sums.length; first += width) {

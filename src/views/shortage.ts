@@ -1,4 +1,4 @@
-/** What the nodes of a backend have free at the end of a record, and what a request lacks there. */
+/** The free resources of a backend's nodes at the end of a record, and what a request lacks. */
 
 import type { RunPass } from './all-panels.ts'
 import { type HeldResource, oneCore, type SlotNode, type SlotRequest } from './bounds/slots.ts'
@@ -6,26 +6,26 @@ import type { SlotLimit, SlotResource } from './bounds/slots.ts'
 import { textAt, valueAt } from './columns.ts'
 import { outcomes } from './panels/lanes.ts'
 
-/** What the free slots of the backend have too little of. */
+/** The resource that the free slots of the backend have too little of. */
 export interface Shortage {
-  /** `nodes`: none is there. `backend`: it tells of no nodes, and `total` of its tasks run. */
+  /** `nodes`: there is none. `backend`: it reports no nodes, and runs `total` tasks. */
   readonly resource: SlotResource | 'nodes' | 'backend'
-  /** Of each rank; 0 for labels, nodes and backends. */
+  /** The requested amount per rank; 0 for labels, nodes and backends. */
   readonly asked: number
-  /** On the node that has most of it free, and on the largest one. */
+  /** On the node with the most free, and on the largest node. */
   readonly free: number
   readonly total: number
-  /** How many ranks it has, and how many of those would fit now, over all nodes. */
+  /** The number of ranks of the request, and how many of them would fit now on all nodes. */
   readonly ranks: number
   readonly room: number
-  /** Those that a node must have; empty where all nodes have them. */
+  /** The labels that a node must have; empty if all nodes have them. */
   readonly labels: Readonly<Record<string, string>>
 }
 
 type Amounts = Readonly<Record<HeldResource, number>>
 
 const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
-/** A node that does not tell how much it has of these counts as having enough. */
+/** A node that does not report these resources counts as having enough. */
 const maybeUntold: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
 
 const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
@@ -54,7 +54,7 @@ const askedOf = ({ cores, gpus, memoryMb, limit }: Asking): Amounts => ({
 const isEnough = (there: Amounts, asked: Amounts): boolean =>
   kinds.every((kind) => there[kind] >= asked[kind])
 
-/** How many times as much is there. */
+/** How many times the requested amount is available. */
 function timesOf(there: Amounts, asked: Amounts, kind: HeldResource): number {
   if (asked[kind] === 0) return Infinity
   return Math.max(0, Math.floor(there[kind] / asked[kind]))
@@ -69,10 +69,10 @@ interface NodeNow {
   readonly free: Amounts
 }
 
-/** The nodes of one backend that are there. */
+/** The present nodes of one backend. */
 export class FreeResources {
   readonly #nodes: readonly NodeNow[]
-  /** Whether the backend has told of a node, also one that is gone. */
+  /** Whether the backend has reported any node, including nodes that have left. */
   readonly #hasNodes: boolean
   readonly #running: number
 
@@ -93,18 +93,18 @@ export class FreeResources {
       })
   }
 
-  /** Whether this is one node that tells how many workers and programs it runs: it keeps order. */
+  /** Whether it is a single node that reports its limits: then the queue order is kept. */
   get isOrdered(): boolean {
     const [first] = this.#nodes
     return this.#nodes.length === 1 && Number.isFinite(first?.size.workers)
   }
 
-  /** Whether as many functions, or programs, run as may. */
+  /** Whether the limit of functions, or programs, is reached on all nodes. */
   isFull(limit: SlotLimit | null): boolean {
     return limit !== null && this.#nodes.every(({ free }) => free[limit] < 1)
   }
 
-  /** Whether the only node where it could begin, now or later, is kept free for another one. */
+  /** Whether the only node where `request` could start, now or later, is kept free for `other`. */
   isKeptFrom(request: SlotRequest, other: SlotRequest): boolean {
     const now = this.#fitting(request).filter(({ free }) => isEnough(free, askedOf(request)))
     const nodes = now.length > 0 ? now : this.#couldRun(request)
@@ -112,13 +112,13 @@ export class FreeResources {
     return nodes.length === 1 && only !== undefined && this.#couldRun(other).includes(only)
   }
 
-  /** Whether a node could run either of them. */
+  /** Whether a node could run both requests. */
   hasCommonNode(one: SlotRequest, other: SlotRequest): boolean {
     const nodes = this.#couldRun(other)
     return this.#couldRun(one).some((node) => nodes.includes(node))
   }
 
-  /** `null` where a slot would fit, or where the record does not tell. */
+  /** `null` if a slot would fit, or if the record does not show what is missing. */
   shortageOf(request: SlotRequest): Shortage | null {
     const { ranks } = request
     const none = { asked: 0, free: 0, total: 0, labels: {}, ranks, room: 0 }
@@ -160,7 +160,7 @@ export class FreeResources {
   }
 }
 
-/** The tasks that run, and what they hold, by backend and node. */
+/** The running tasks and the resources that they hold, by backend and node. */
 function usedByNode({
   states: { lanes, bounds },
 }: RunPass): Map<string, { readonly amounts: Amounts; readonly tasks: number }> {

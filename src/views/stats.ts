@@ -1,6 +1,6 @@
 /** Exact statistics of durations. */
 
-/** In seconds. */
+/** All values are in seconds. */
 export interface DurationStats {
   readonly mean: number
   readonly p50: number
@@ -9,11 +9,11 @@ export interface DurationStats {
   readonly max: number
 }
 
-/** Quantiles by the nearest rank; zeros for no data. Does not change its input. */
+/** Quantiles by nearest rank; zeros for no data. Does not change its input. */
 export const durationStats = (values: readonly number[] | Float64Array): DurationStats =>
   statsInPlace(Float64Array.from(values))
 
-/** The same, in linear time, of values whose order may change. */
+/** Like `durationStats`, in linear time; reorders `values`. */
 export function statsInPlace(values: Float64Array): DurationStats {
   if (values.length === 0) return { mean: 0, p50: 0, p95: 0, p99: 0, max: 0 }
   const last = values.length - 1
@@ -22,7 +22,7 @@ export function statsInPlace(values: Float64Array): DurationStats {
     sum += value
     if (value > max) max = value
   }
-  // Each selection leaves everything above its rank behind it: the next one begins there.
+  // A selection leaves all larger values behind its rank, so the next one starts there.
   let from = 0
   const rank = (quantile: number): number => {
     const at = Math.min(last, Math.max(0, Math.ceil(quantile * values.length) - 1))
@@ -33,7 +33,7 @@ export function statsInPlace(values: Float64Array): DurationStats {
   return { mean: sum / values.length, p50: rank(0.5), p95: rank(0.95), p99: rank(0.99), max }
 }
 
-/** Moves the value of this rank to its index, smaller ones before it and larger ones behind. */
+/** Quickselect: moves the value of this rank to its index, with larger values behind it. */
 function select(values: Float64Array, from: number, to: number, rank: number): void {
   let [low, high] = [from, to]
   while (low < high) {

@@ -1,6 +1,6 @@
 /**
- * Summary: a run in a few numbers. Computed from other views, whether they were filled by the live
- * counters of telemetry or by a pass over the file.
+ * Summary: a run in a few numbers. Computed from other views, which the live counters of telemetry
+ * or a pass over the file have filled.
  */
 
 import type { TaskTotals } from './lifecycle.ts'
@@ -19,11 +19,11 @@ export interface TelemetrySummary {
     readonly running: number
   }
   /**
-   * Seconds from the first start to the end, of tasks that were RUNNING and reached DONE or FAILED:
-   * with the waits between attempts, as in their events.
+   * Seconds from the first start to the end of tasks that were RUNNING and reached DONE or FAILED.
+   * Includes the waits between attempts, as their events do.
    */
   readonly duration: DurationStats
-  /** Results that came after the end of their tasks, such as canceled ones, and were dropped. */
+  /** Results dropped because they arrived after the end of their task, such as a canceled one. */
   readonly late_results: number
   /** One entry per backend and node that was polled. */
   readonly resources: readonly NodeSummary[]
@@ -33,7 +33,7 @@ interface SummaryParts {
   readonly sessionId: string
   readonly durationSeconds: number
   readonly totals: Readonly<TaskTotals>
-  /** Of the tasks that `totals.durationCount` counts. */
+  /** Durations of the tasks counted in `totals.durationCount`. */
   readonly durations: readonly number[] | Float64Array
   readonly lateResults: number
   readonly nodes: readonly NodeSummary[]

@@ -1,7 +1,7 @@
 /**
- * Which task an event is about, over all files of a run. A uid that its caller chose is one task in
- * every file. A generated one proves nothing: in a later file it is another task, unless its
- * TaskCreated says which earlier task it goes on with (`origin_uid`, `origin_files_back`).
+ * Which task an event is about, over all files of a run. A uid chosen by the caller is the same
+ * task in every file. A generated uid is a different task in each file, unless its TaskCreated
+ * names the earlier task that it continues (`origin_uid`, `origin_files_back`).
  */
 
 import { generatedNumber, uidOfNumber } from '../foundation/ids.ts'
@@ -11,19 +11,19 @@ import { numberOf, textOf, type ViewEvent } from './panel.ts'
 
 export interface TaskIndex {
   /**
-   * A name for each task, whose number is the task's: its uid. A generated one that appeared in a
-   * later file is followed by the number of that file.
+   * The task's number is the index of its name here. The name is its uid; a generated uid that
+   * appeared in a later file is followed by the number of that file.
    */
   readonly names: TextIndex
-  /** The number of the file that is read, from 1. */
+  /** The number of the current file, from 1. */
   file: number
-  /** In files after the first, by the number of a generated uid: its task in this file, plus 1. */
+  /** In files after the first: the task of each generated uid by the number in it, plus 1. */
   ofNumber: Column
-  /** Of such a task: the number of the latest uid that it had, plus 1. */
+  /** For such a task: the number in its latest uid, plus 1. */
   readonly latest: Column
 }
 
-/** Columns have no gaps: generated uids with higher numbers are new tasks in each file. */
+/** Limits memory, as columns have no gaps. Generated uids above it are new tasks in each file. */
 const mostNumbers = 2 ** 24
 const separator = '\0'
 
@@ -34,13 +34,13 @@ export const createTaskIndex = (): TaskIndex => ({
   latest: createColumn('u32'),
 })
 
-/** The next file of the run begins. */
+/** Call when the next file of the run begins. */
 export function beginFile(index: TaskIndex): void {
   index.file++
   index.ofNumber = createColumn('u32')
 }
 
-/** The number of the event's task, which it gets now if it has none. */
+/** The number of the event's task; adds a task that is not known. */
 export function taskOf(index: TaskIndex, uid: string, event: ViewEvent): number {
   if (index.file === 1) return indexOf(index.names, uid)
   const number = generatedNumber(uid)
@@ -54,7 +54,7 @@ export function taskOf(index: TaskIndex, uid: string, event: ViewEvent): number 
   return task
 }
 
-/** The task with this uid in the file that is read; -1 if there is none. */
+/** The task with this uid in the current file; -1 if there is none. */
 export function findHere(index: TaskIndex, uid: string): number {
   const number = index.file === 1 ? null : generatedNumber(uid)
   if (number === null) return findText(index.names, uid)
@@ -62,7 +62,7 @@ export function findHere(index: TaskIndex, uid: string): number {
   return valueAt(index.ofNumber, number) - 1
 }
 
-/** The task that had this uid last; -1 if there is none. */
+/** The latest task with this uid in any file; -1 if there is none. */
 export function findTask(index: TaskIndex, uid: string): number {
   const here = findHere(index, uid)
   if (here !== -1 || generatedNumber(uid) === null) return here
@@ -73,7 +73,7 @@ export function findTask(index: TaskIndex, uid: string): number {
   return -1
 }
 
-/** The uid that a task had last. */
+/** The latest uid of a task. */
 export function uidOf(index: TaskIndex, task: number): string {
   const latest = valueAt(index.latest, task)
   if (latest > 0) return uidOfNumber(latest - 1)
@@ -85,7 +85,7 @@ export function uidOf(index: TaskIndex, task: number): string {
 const nameOf = (uid: string, file: number): string =>
   file === 1 ? uid : `${uid}${separator}${file}`
 
-/** The name of the task that TaskCreated says it goes on with; its file may be missing. */
+/** The name of the earlier task that TaskCreated continues, even if its file is missing. */
 function originOf({ file }: TaskIndex, { attributes }: ViewEvent): string | null {
   const uid = textOf(attributes['origin_uid'])
   const back = numberOf(attributes['origin_files_back'])

@@ -1,4 +1,4 @@
-/** Single tasks of a pass over all panels: lists by state, name and node, and one task's story. */
+/** Single tasks of a pass over all panels: lists by state, name or node, and one in detail. */
 
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
@@ -18,35 +18,35 @@ import { type BegunBefore, begunBefore, slotFreeBefore } from './turns.ts'
 import { explainWait, retryTimeOf } from './waiting.ts'
 
 export interface TaskView {
-  /** Its number in the pass. */
+  /** The task's number in the pass. */
   readonly task: number
   readonly uid: string
   readonly name: string
   readonly state: TaskState
-  /** Its session ended before it did, and no later one has had it. */
+  /** Whether its session ended first and no later session has created it again. */
   readonly isInterrupted: boolean
-  /** Of its latest attempt; empty before the first. */
+  /** `workerId` and `nodeId` are of its latest attempt; empty before the first. */
   readonly workerId: string
   readonly nodeId: string
   readonly story: TaskStory
-  /** From RUNNING to the end, as its events tell; `null` for a task without both. */
+  /** Seconds from RUNNING to the end, as its events report; `null` if it lacks one of them. */
   readonly seconds: number | null
-  /** Of those, in which it ran: without the waits between its attempts. */
+  /** The part of `seconds` in which it ran, without the waits between attempts. */
   readonly ran: number | null
   /**
-   * From being ready to its start, or to its end without one, so far if it still waits, and without
+   * Seconds from being ready to its start, or to its end if it never started, or until now. Without
    * the time between two files of the run; `null` before it is ready.
    */
   readonly waited: number | null
-  /** Since the start of the attempt that runs; `null` while none does. */
+  /** Seconds since the start of the running attempt; `null` if none runs. */
   readonly runningFor: number | null
-  /** Its number among `failures`; 0 if it did not fail. */
+  /** Its group in the panel `failures`; 0 if it did not fail. */
   readonly failureGroup: number
-  /** Of the error with which it failed; empty without one, or where it is in no group. */
+  /** The type of the error with which it failed; empty if it did not, or has no group. */
   readonly errorType: string
 }
 
-/** By how long tasks ran, so far if they run, or waited. */
+/** By running time, so far for running tasks, or by waiting time. */
 export type TaskOrder = 'ran' | 'waited'
 
 export interface TasksQuery {
@@ -54,53 +54,53 @@ export interface TasksQuery {
   readonly name?: string
   readonly nodeId?: string
   readonly failureGroup?: number
-  /** The longest first. Default: as the tasks appeared. */
+  /** Longest first. Default: in order of first appearance. */
   readonly order?: TaskOrder
-  /** How many to show at most. */
+  /** The most tasks to return. */
   readonly limit: number
-  /** Up to when the times of open tasks go. Default: the latest event. */
+  /** The assumed end of the times of open tasks. Default: the latest event. */
   readonly now?: number
 }
 
 /** A task with all its attempts, and what it waits for. */
 export interface TaskExplanation extends TaskView {
   readonly attempts: readonly AttemptView[]
-  /** Dependencies that have not ended, by their uids. */
+  /** The uids of dependencies that have not ended. */
   readonly waitsFor: readonly string[]
-  /** Tasks that wait as well, and will be started before it. */
+  /** How many other waiting tasks will start before it. */
   readonly ahead: number
-  /** The first of those, by their uids. */
+  /** The uids of the first of those tasks. */
   readonly behind: readonly string[]
-  /** What it waits for a slot with; `null` where one would fit. */
+  /** What it lacks for a slot; `null` if a slot would fit. */
   readonly shortage: Shortage | null
-  /** Of the tasks before it the one that lacks something, and holds up those behind it. */
+  /** The task ahead that lacks resources and therefore delays the tasks behind it. */
   readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
-  /** When its next attempt may begin, while it waits for that; else `null`. */
+  /** When its next attempt may start, while it waits for a retry; otherwise `null`. */
   readonly retryAt: number | null
-  /** When the slot that it got was free; `null` where that is not known. */
+  /** When the slot that it got became free; `null` if unknown. */
   readonly workerFree: number | null
-  /** Seconds in which no process of the run was there, from its creation to its end. */
+  /** Seconds between its creation and end in which no session was running. */
   readonly away: number
-  /** What began in the queue of its backend while it waited there. */
+  /** What started from the queue of its backend while it waited there. */
   readonly begunBefore: BegunBefore
-  /** Why it was canceled; `null` for any other. */
+  /** Why it was canceled; `null` if it was not. */
   readonly cancelReason: string | null
-  /** When its result was taken instead of running it, and from where. */
+  /** When its result was reused, and from which source. */
   readonly reuses: readonly { readonly time: number; readonly source: string }[]
-  /** When it left a node that was lost, before it had begun there; `null` for none. */
+  /** Its move from a lost node before it started there; `null` for none. */
   readonly moved: TaskMove | null
 }
 
 export interface AttemptView extends SegmentView {
-  /** How long it ran, as its events tell: longer than from `start` if it began untold. */
+  /** How long it ran by its events; longer than from `start` if that was reported late. */
   readonly seconds: number
-  /** Why it failed, where another attempt follows; else empty. */
+  /** Why it failed, if another attempt follows; otherwise empty. */
   readonly error: string
-  /** Whether it was made by an earlier session of the run. */
+  /** Whether it ran in an earlier session of the run. */
   readonly isEarlier: boolean
 }
 
-/** `total` counts those beyond `limit`, too. */
+/** `total` also counts the tasks beyond `limit`. */
 export function findTasks(
   pass: RunPass,
   query: TasksQuery,
@@ -132,7 +132,7 @@ function longestFirst(
   return tasks.toSorted((a, b) => (lengths.get(b) ?? 0) - (lengths.get(a) ?? 0))
 }
 
-/** The names of tasks, and the nodes that joined or had an attempt. */
+/** All task names, and the nodes that joined or ran an attempt. */
 export function knownWords({ states: { names, lanes, bounds } }: RunPass): {
   readonly names: readonly string[]
   readonly nodes: readonly string[]
@@ -147,14 +147,14 @@ export function knownWords({ states: { names, lanes, bounds } }: RunPass): {
 
 const mostWords = 10_000
 
-/** All tasks in the order in which they appeared, made one by one. */
+/** All tasks in order of first appearance, created lazily. */
 export function* eachTask(pass: RunPass): Generator<TaskView> {
   for (let task = 0; task < pass.counts.index.names.size; task++) {
     if (stagesOf(pass.counts, task) !== 0) yield viewOf(pass, task)
   }
 }
 
-/** `null` for a uid that the record does not have. `now` as in `TasksQuery`. */
+/** `null` for a uid that is not in the record. `now` as in `TasksQuery`. */
 export function explainTask(
   pass: RunPass,
   uid: string,
@@ -199,7 +199,7 @@ const isCancel = ({ kind }: Remark): boolean => kind === 'canceled'
 
 const running = outcomes.indexOf('running')
 
-/** Cheap checks first: most tasks match nothing. */
+/** Cheap checks come first, because most tasks do not match. */
 function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
   const { counts, states } = pass
   const { state, name, nodeId, failureGroup } = query
@@ -211,7 +211,7 @@ function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
   return name === undefined || isNamed(nameOf(pass, task), name)
 }
 
-/** By the whole name, or as tables show it. */
+/** Matches the full name or the short form shown in tables. */
 const isNamed = (name: string, asked: string): boolean =>
   name === asked || (name.endsWith(asked) && shortName(name) === asked)
 
@@ -244,7 +244,7 @@ function timesOf(
   const { pauses } = bounds
   const between = (from: number, to: number): number =>
     Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
-  // A session that was killed has left it when its last event came.
+  // For a task left by a killed session, the end of its wait is not known.
   const left = isInterrupted(counts, task) ? null : now
   const until = started ?? ended ?? left
   const waited = ready === null || until === null ? null : between(ready, until)
@@ -275,7 +275,7 @@ function stateOf(passed: number): TaskState {
   return (passed & stages.submitted) === 0 ? 'CREATED' : 'SUBMITTED'
 }
 
-/** Attempts that were dropped, because there were too many, have no location. */
+/** Without a location if the attempt was dropped because there were too many. */
 function locationOf(
   { states: { lanes } }: RunPass,
   task: number,
@@ -300,11 +300,11 @@ function attemptsOf(
   for (let segment = lanes.first; segment <= latest; segment++) {
     if (valueAt(taskOfSegment, segment) !== task) continue
     const view = segmentAt(lanes, segment, now)
-    // Ends are kept as durations of 32 bits: the last digits differ.
+    // Ends are computed from 32-bit durations, which differ in the last digits.
     const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
     attempts.push({
       ...view,
-      // Records of other programs may not tell it.
+      // Records of other programs may lack the number of the attempt.
       attempt: Math.max(view.attempt, (attempts.at(-1)?.attempt ?? 0) + 1),
       seconds: view.end - view.start,
       error: view.outcome === 'retried' ? (error?.text ?? '') : '',
@@ -314,7 +314,7 @@ function attemptsOf(
   return attempts
 }
 
-/** What is left of the told duration is that of the last attempt. */
+/** The last attempt gets the rest of the recorded duration, if that is longer. */
 function withToldSeconds(
   attempts: readonly AttemptView[],
   { ran, story }: TaskView,

@@ -1,4 +1,4 @@
-/** What a task waited for in the queue of its backend: what began there before it, and its slot. */
+/** What a task waited for in its backend's queue: tasks that started before it, and its slot. */
 
 import type { RunPass } from './all-panels.ts'
 import { oneCore, type SlotRequest } from './bounds/slots.ts'
@@ -7,7 +7,7 @@ import { textAt, valueAt } from './columns.ts'
 import { outcomes, segmentAt, type SegmentView } from './panels/lanes.ts'
 import { uidOf } from './task-index.ts'
 
-/** What one task holds of a node, or of several. */
+/** The resources that one task holds, on one or several nodes. */
 export interface HeldByTask {
   readonly cores: number
   readonly gpus: number
@@ -15,26 +15,26 @@ export interface HeldByTask {
 }
 
 export interface BegunBefore {
-  /** Attempts of other tasks. */
+  /** The number of attempts of other tasks. */
   readonly count: number
-  /** Of those, how many asked for more than it, and the last one: those behind it had to wait. */
+  /** How many of those asked for more, and the last of them: the tasks behind it had to wait. */
   readonly larger: number
   readonly lastLarger:
     | ({ readonly uid: string; readonly freedBy: MadeRoom | null } & HeldByTask)
     | null
-  /** What it asked for itself, where that is more than a core. */
+  /** What the task itself asked for, if that is more than one core. */
   readonly asked: HeldByTask | null
-  /** The attempt whose end was the last one on its node before it began; `null` without one. */
+  /** The last attempt that ended on its node before it started; `null` without one. */
   readonly freedBy: MadeRoom | null
 }
 
 export interface MadeRoom {
   readonly uid: string
-  /** Whether only an attempt had ended, and the task was tried again later. */
+  /** Whether only an attempt ended, and its task was retried later. */
   readonly isRetried: boolean
 }
 
-/** Backends keep their order, so what fits no free slot holds up what is behind it. */
+/** Backends keep the queue order: a task that fits no free slot delays the tasks behind it. */
 export function begunBefore(
   pass: RunPass,
   task: number,
@@ -86,10 +86,10 @@ export function begunBefore(
   }
 }
 
-/** Ends are kept as durations of 32 bits: the last digits differ. */
+/** Ends are computed from 32-bit durations, which differ in the last digits. */
 const precision = 1e-3
 
-/** Of those that ended on its node after `from` and before it began, the last one; -1 for none. */
+/** The last segment that ended on the same node between `from` and this start; -1 for none. */
 function lastEnded({ states: { lanes } }: RunPass, segment: number, from: number): number {
   const nodeOf = (one: number): number => valueAt(lanes.nodeOfLane, valueAt(lanes.lane, one))
   const [node, until] = [nodeOf(segment), valueAt(lanes.start, segment) + precision]
@@ -117,22 +117,22 @@ function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
 type Lanes = RunPass['states']['lanes']
 
 /**
- * When an attempt could begin: its slot was free, its node had what it asked for, and no larger
- * task before it waited for room. `null` where that is not known.
+ * When an attempt could start: its slot was free, its node had the resources, and no larger task
+ * ahead waited for room. `null` if unknown.
  */
 export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined): number | null {
   if (attempt === undefined) return null
   const larger = lastLargerBefore(pass, attempt)
   const room = larger === null ? null : roomSince(pass, larger)
   const worker = workerFreeBefore(pass, attempt)
-  // One that waited for a worker only holds up none that has another.
+  // A larger task that waited only for a worker does not delay a task that has another worker.
   const isHeldUp = larger !== null && room !== null && room > (worker ?? -Infinity)
   const times = [worker, roomSince(pass, attempt), isHeldUp ? larger.start : null]
   const latest = Math.max(...times.map((time) => time ?? -Infinity))
   return latest === -Infinity ? null : latest
 }
 
-/** Of the tasks that came before it and ask for more, the one that began last. */
+/** Of the tasks ahead that ask for more, the attempt that started last. */
 function lastLargerBefore(
   { states: { lanes, bounds } }: RunPass,
   attempt: SegmentView,
@@ -153,8 +153,8 @@ function lastLargerBefore(
 }
 
 /**
- * Since when its node had the cores, gpus and memory for an attempt: the last end before which what
- * others held there left too little. `null` where there was always room, or its size is not told.
+ * Since when the attempt's node had enough cores, GPUs and memory: the end of the last attempt that
+ * had left too little. `null` if there was always room, or if the size of the node is unknown.
  */
 function roomSince(pass: RunPass, attempt: SegmentView): number | null {
   const { lanes, bounds } = pass.states
@@ -164,7 +164,7 @@ function roomSince(pass: RunPass, attempt: SegmentView): number | null {
   const heldOf = (task: number): HeldByTask =>
     heldByRequest[valueAt(bounds.requestOfTask, task)] ?? heldBy(undefined)
   const asked = heldOf(attempt.task)
-  // The ranks of one that is larger are on several nodes.
+  // A request larger than the node has its ranks on several nodes.
   if (room === null || isMore(asked, room)) return null
   const used = { cores: asked.cores, gpus: asked.gpus, memoryMb: asked.memoryMb }
   const use = (task: number, change: 1 | -1): void => {
@@ -189,7 +189,7 @@ function roomSince(pass: RunPass, attempt: SegmentView): number | null {
     Math.max(startOf(segment), endOf(lanes, segment) - precision)
   starts.sort((a, b) => startOf(a) - startOf(b))
   ends.sort((a, b) => overAt(a) - overAt(b))
-  // From its start back in time; of one moment first what began then, in the place of what ended.
+  // Backwards in time. At equal times starts are undone first: they replaced what ended.
   for (let end = ends.pop(); end !== undefined; end = ends.pop()) {
     for (let start = starts.at(-1); start !== undefined && startOf(start) >= overAt(end);) {
       use(valueAt(lanes.task, start), -1)
@@ -202,7 +202,7 @@ function roomSince(pass: RunPass, attempt: SegmentView): number | null {
   return null
 }
 
-/** What a node had at a time; `null` where that is not told. */
+/** The size of a node at a time; `null` if unknown. */
 function sizeAt({ states }: RunPass, node: number, time: number): HeldByTask | null {
   const [backend, nodeId] = JSON.parse(textAt(states.lanes.nodes, node)) as string[]
   const found = states.bounds.nodes.find((one) => one.backend === backend && one.nodeId === nodeId)
@@ -212,9 +212,9 @@ function sizeAt({ states }: RunPass, node: number, time: number): HeldByTask | n
 }
 
 /**
- * When the slot was free that an attempt got: its worker had ended what it did before. The first
- * attempt of a worker got the slot of another one: the latest that was free before its turn had
- * passed, because a task behind it began. `null` where that is not known.
+ * When the slot of an attempt became free: the end of its worker's previous attempt. A new worker
+ * takes over the slot of another one: the latest that became free before a task behind it started.
+ * `null` if unknown.
  */
 function workerFreeBefore(pass: RunPass, attempt: SegmentView): number | null {
   const { lanes } = pass.states
@@ -244,7 +244,7 @@ function workerFreeBefore(pass: RunPass, attempt: SegmentView): number | null {
   return latest === -Infinity ? null : latest
 }
 
-/** The first that began before the attempt, though its turn is later; -1 for none. */
+/** The first segment that started before the attempt although it was queued behind; or -1. */
 function firstBehind({ states: { lanes, bounds } }: RunPass, attempt: SegmentView): number {
   const { requests, requestOfTask, priorityOfTask } = bounds
   const own = requests[valueAt(requestOfTask, attempt.task)]
@@ -253,7 +253,7 @@ function firstBehind({ states: { lanes, bounds } }: RunPass, attempt: SegmentVie
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
-    // Tasks have their numbers in the order in which they came.
+    // Tasks are numbered in the order in which they were created.
     if (task <= attempt.task || start >= attempt.start) continue
     const other = requests[valueAt(requestOfTask, task)]
     if (other?.backend !== own?.backend || other?.limit !== own?.limit) continue

@@ -1,4 +1,4 @@
-/** Why a task that could run does not: who is before it, and what is short, for it or for those. */
+/** Why a ready task does not run: the tasks ahead of it, and the resources that it or they lack. */
 
 import type { RunPass } from './all-panels.ts'
 import type { SlotLimit, SlotRequest } from './bounds/slots.ts'
@@ -9,15 +9,15 @@ import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { outcomes } from './panels/lanes.ts'
 import { FreeResources, type Shortage } from './shortage.ts'
 
-/** Tasks are known by their numbers in the pass. */
+/** Tasks are given as their numbers in the pass. */
 export interface WaitReason {
-  /** How many tasks that wait as well will begin before it. */
+  /** How many other waiting tasks will start before it. */
   readonly ahead: number
-  /** The first of those to begin. */
+  /** The first of those tasks. */
   readonly behind: readonly number[]
-  /** What it lacks itself; `null` where a slot would fit. */
+  /** What the task itself lacks; `null` if a slot would fit. */
   readonly shortage: Shortage | null
-  /** Of the tasks before it the one that lacks something, and so holds up those behind it. */
+  /** The task ahead that lacks resources and therefore delays the tasks behind it. */
   readonly heldUpBy: { readonly task: number; readonly shortage: Shortage } | null
 }
 
@@ -33,7 +33,7 @@ interface WaitingTask {
 
 const mostNamed = 3
 
-/** As the backends do it: by priority, retries before new tasks, then by arrival. */
+/** Uses the order of the backends: by priority, retries before new tasks, then by arrival. */
 export function explainWait(pass: RunPass, task: number): WaitReason {
   const own = toWaiting(pass, task)
   const { requests, requestOfTask } = pass.states.bounds
@@ -41,7 +41,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   const request = requests[own.request]
   const others = new TasksBefore(own)
   for (let other = 0; other < pass.counts.index.names.size; other++) {
-    // Cheap checks first: most tasks have ended.
+    // Cheap checks come first, because most tasks have ended.
     if (other === task || hasEnded(stagesOf(pass.counts, other))) continue
     if (requests[valueAt(requestOfTask, other)]?.backend !== request?.backend) continue
     const waiting = toWaiting(pass, other)
@@ -64,7 +64,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     const isKept = kept !== undefined && free.isKeptFrom(request, kept)
     const holder = isKept ? first : others.first(isAlike)
     const mayTakeItsPlace = (other: SlotRequest | undefined): boolean =>
-      // Tasks of one core wait at the nodes, and take what is free there before others get it.
+      // Single-core tasks are already assigned to nodes and take free cores before other tasks.
       other === undefined || isPlain(other) || free.hasCommonNode(request, other)
     const isAhead = (number: number): boolean =>
       isAlike(number) ||
@@ -72,7 +72,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
       (!isPlain(request) && mayTakeItsPlace(requests[number]))
     return others.toReason(isAhead, shortage, holdUp(holder))
   }
-  // Functions and programs have a queue each, and a queue whose slots are all in use is passed by.
+  // Functions and programs have separate queues; a queue whose slots are all in use is skipped.
   const isAhead = (number: number): boolean =>
     free.isFull(limitOf(own.request))
       ? limitOf(number) === limitOf(own.request)
@@ -80,7 +80,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   return others.toReason(isAhead, shortage, holdUp(others.first(isAhead)))
 }
 
-/** Tasks of one core wait at the nodes and keep none of them free. */
+/** A single-core task is assigned to a node at once, and no node is kept free for it. */
 const isPlain = (request: SlotRequest | undefined): boolean =>
   request === undefined ||
   (request.cores === 1 &&
@@ -89,7 +89,7 @@ const isPlain = (request: SlotRequest | undefined): boolean =>
     request.ranks === 1 &&
     Object.keys(request.labels).length === 0)
 
-/** Those that begin before one, by what they ask for: how many, and the first. */
+/** The tasks that start before a given one, by request: their number and the first ones. */
 class TasksBefore {
   readonly #own: WaitingTask
   readonly #counts = new Map<number, number>()
@@ -110,7 +110,7 @@ class TasksBefore {
     this.#first.set(request, first)
   }
 
-  /** The first of those with such requests. */
+  /** The first task among the requests that match. */
   first(isMeant: (request: number) => boolean): WaitingTask | null {
     return this.#firstOf(isMeant)[0] ?? null
   }
@@ -159,7 +159,7 @@ function isBefore(a: WaitingTask, b: WaitingTask): boolean {
   return a.ready === b.ready ? a.task < b.task : a.ready < b.ready
 }
 
-/** When the next attempt of a task may begin whose latest one failed; `null` for any other task. */
+/** When a task whose latest attempt failed may be retried; `null` for any other task. */
 export function retryTimeOf({ counts, states: { lanes } }: RunPass, task: number): number | null {
   const segment = valueAt(lanes.latestOfTask, task) - 1
   const isOver = hasEnded(stagesOf(counts, task)) || isInterrupted(counts, task)

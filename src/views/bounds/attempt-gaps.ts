@@ -1,4 +1,4 @@
-/** The time between two attempts of a task: it is no time in which the task ran. */
+/** The time between two attempts of a task, which is not part of the task's running time. */
 
 import { valueAt } from '../columns.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
@@ -6,18 +6,18 @@ import { type LanesState, outcomes } from '../panels/lanes.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 import { storyOf } from './task-times.ts'
 
-/** Seconds by task. */
+/** Seconds of gaps, indexed by task number. */
 export interface AttemptGaps {
   /** From the end of an attempt to the start of the next one. */
   readonly all: Float32Array
-  /** Of those, until the next one was allowed to begin: `delaySeconds`. */
+  /** The part of `all` in which the retry delay (`delaySeconds`) had not passed yet. */
   readonly delays: Float32Array
 }
 
 interface Gap {
   readonly from: number
   readonly delay: number
-  /** Whether another attempt follows; one that was canceled may be the last. */
+  /** Whether another attempt is certain to follow; a canceled attempt may be the last one. */
   readonly isOpen: boolean
 }
 
@@ -25,21 +25,21 @@ const [retried, lost, canceled] = (['retried', 'lost', 'canceled'] as const).map
   outcomes.indexOf(outcome),
 )
 
-/** Whether another attempt may follow: of what a session has left, a later one makes it. */
+/** Whether another attempt may follow: a resumed run may retry a task that was canceled. */
 export const mayBeFollowed = (outcome: number, { isResumed }: LanesState): boolean =>
   outcome === retried || outcome === lost || (isResumed && outcome === canceled)
 
 export const gapOf = (gaps: AttemptGaps | null, task: number): number => gaps?.all[task] ?? 0
 export const delayOf = (gaps: AttemptGaps | null, task: number): number => gaps?.delays[task] ?? 0
 
-/** `null` when no attempt was followed by another; `to` ends what has no end yet. */
+/** `null` when no attempt was followed by another. Gaps that are still open end at `to`. */
 export function findAttemptGaps(
   { times }: BoundsState,
   { counts, lanes }: BoundsQuery,
   to: number,
 ): AttemptGaps | null {
   let gaps: AttemptGaps | null = null
-  /** For each task the gap in which it is. */
+  /** The open gap of each task that is between two attempts. */
   const open = new Map<number, Gap>()
   const add = (task: number, { from, delay }: Gap, until: number): void => {
     const tasks = counts.index.names.size
@@ -54,7 +54,7 @@ export function findAttemptGaps(
     if (!isFollowed && open.size === 0) continue
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
-    // An attempt of an earlier session, before the task began anew.
+    // An attempt of an earlier session, from before the task was created again.
     if (start < valueAt(times.created, task)) continue
     const gap = open.get(task)
     if (gap !== undefined) {

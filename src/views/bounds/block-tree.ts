@@ -1,6 +1,6 @@
 /**
- * Which block made which task, and in what order tasks ended: the body of a block goes on when a
- * task that it made has ended. In runs with blocks 24 bytes a task.
+ * Which block created which task, and the order in which tasks ended: the body of a block continues
+ * when a task that it created has ended. In runs with blocks this takes 24 bytes a task.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'
@@ -11,16 +11,16 @@ import { numberOf, type TaskStep, type ViewEvent } from '../panel.ts'
 export interface BlockTree {
   /** The blocks that have not ended, by their uids in the file that is read. */
   readonly open: Map<string, number>
-  /** Columns with one row for each task; tasks are their numbers plus 1, and 0 is none. */
+  /** The columns have one row per task. They hold task numbers plus 1; 0 means no task. */
   readonly blockOfTask: Column
-  /** The task of the same block that ended last before this one was made. */
+  /** The task of the same block that was the last to end before this one was created. */
   readonly siblingOfTask: Column
-  /** The delays between attempts of its block until then. */
+  /** The sum of the block's retry delays when this task was created. */
   readonly delayOfTask: Column
-  /** Of a block: all its delays, and the task of it that ended last. */
+  /** Rows of blocks: the sum of the block's retry delays, and its task that was the last to end. */
   readonly delayOfBlock: Column
   readonly latestOfBlock: Column
-  /** Tasks in the order in which they ended, from the first block on. */
+  /** Tasks in the order in which they ended; filled from the first block on. */
   readonly ended: Column
   endedCount: number
 }
@@ -36,10 +36,10 @@ export const createBlockTree = (): BlockTree => ({
   endedCount: 0,
 })
 
-/** Whether the record tells of tasks that a block made. */
+/** Whether the record has tasks that were created by a block. */
 export const hasChildren = ({ blockOfTask }: BlockTree): boolean => blockOfTask.blocks.length > 0
 
-/** Call for the lifecycle events that change their task. */
+/** Call for each lifecycle event that changes the stages of its task. */
 export function followBlocks(tree: BlockTree, event: ViewEvent, step: TaskStep): void {
   const { task, stage, after } = step
   const uid = event.task_id ?? ''
@@ -48,7 +48,7 @@ export function followBlocks(tree: BlockTree, event: ViewEvent, step: TaskStep):
   else if (hasEnded(after) && (tree.open.size > 0 || tree.endedCount > 0)) endTask(tree, uid, task)
 }
 
-/** The latest attempt at a task has failed, and another one follows. */
+/** Call when an attempt of a task has failed and a retry follows. */
 export function followBlockAttempt(tree: BlockTree, event: ViewEvent, task: number): void {
   if (!tree.open.has(event.task_id ?? '')) return
   const delay = (numberOf(event.retry_at) ?? 0) - event.event_time

@@ -1,4 +1,4 @@
-/** What bounds keep of a run: the times of its tasks, what they ask for, and the nodes. */
+/** The state of the bounds panel: the times of tasks, the resources they ask for, and the nodes. */
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
@@ -16,26 +16,26 @@ import { setRun, storyOf, type TaskTimes } from './task-times.ts'
 
 export interface BoundsState {
   readonly times: TaskTimes
-  /** For each task what it asks for, an index into `requests`. */
+  /** The resources that each task asks for, as an index into `requests`. */
   readonly requestOfTask: Column
-  /** Of those that have another than 0. */
+  /** Has rows only for tasks whose priority is not 0. */
   readonly priorityOfTask: Column
   readonly requests: SlotRequest[]
-  /** By what was told of them; several that are alike may share a number. */
+  /** Numbers of requests by the text of their attributes; equal requests may share a number. */
   readonly requestNumbers: Map<string, number>
   readonly nodes: SlotNode[]
-  /** By backend and node. */
+  /** Indexes into `nodes` by backend and node id. */
   readonly nodeNumbers: Map<string, number>
-  /** Times between two files of the run, in which no process of it was there. */
+  /** Times between two files of the run in which no session was running. */
   readonly pauses: Pause[]
-  /** Those in which tasks ran nevertheless, on agents of a cluster. */
+  /** Pauses in which tasks continued to run on agents of a cluster. */
   readonly attended: Pause[]
-  /** Tasks that ran when the session before was killed: when this one was told that they began. */
+  /** Tasks that ran when the previous session was killed: when this session saw them start. */
   readonly begunAgain: Map<number, number>
   readonly blocks: BlockTree
-  /** Tasks that were canceled because their session was closed, such as by Ctrl-C. */
+  /** The number of tasks canceled because their session was closed, for example by Ctrl-C. */
   stopped: number
-  /** How many sessions of the run are over, and when the next one began. */
+  /** How many sessions of the run have ended, and when the current one began. */
   session: number
   sessionStart: number
   firstTime: number
@@ -45,31 +45,31 @@ export interface BoundsState {
 export interface Pause {
   readonly from: number
   readonly to: number
-  /** How many tasks waited for a slot all the time, and what one of them asks for. */
+  /** How many tasks waited for a slot during the whole pause, and the request of one of them. */
   waiting: number
   request: number
 }
 
-/** The other states of the same pass. */
+/** The states of other panels of the same pass, which bounds are computed from. */
 export interface BoundsQuery {
   readonly counts: CountsState
   readonly lanes: LanesState
   readonly graph: GraphState
   readonly names: NamesState
-  /** Until when the run lasts so far, in wall-clock seconds. Default: to its latest event. */
+  /** The end of the run so far, in wall-clock seconds. Default: the time of its latest event. */
   readonly now?: number
 }
 
-/** Further ones are told apart by their memory only as far as it is twice as much. */
+/** From this many on, memory is rounded down to a power of 2, so that requests become equal. */
 const mostExactRequests = 255
-/** Tasks of further ones have this number and count as one core each. */
+/** Tasks with further requests get this number and count as one core each. */
 const mostRequests = 512
 const mostRequestTexts = 4096
 const mostPauses = 1000
 const mostNodes = 10_000
-/** A node that comes and goes more often counts as being there. */
+/** A node that joins and leaves more often counts as away from then on. */
 const mostChanges = 1000
-/** One that changes its size more often has its last one from then on. */
+/** A node that changes its size more often keeps its last size from then on. */
 const mostSizes = 100
 
 export const createBounds = (): BoundsState => ({
@@ -99,7 +99,7 @@ export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep)
   else followTask(state, event, step)
 }
 
-/** The nodes of a session leave with it: what does not join the next one is no slot of that. */
+/** All nodes leave with their session: only nodes that join the next one add slots to it. */
 function endSession(state: BoundsState, next: number): void {
   const { nodes, pauses, lastTime, blocks } = state
   blocks.open.clear()
@@ -114,7 +114,7 @@ function endSession(state: BoundsState, next: number): void {
   pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
 }
 
-/** The time without the pauses before it. */
+/** `time` minus the lengths of the pauses before it. */
 export function activeTime(pauses: readonly Pause[], time: number): number {
   let active = time
   for (const { from, to } of pauses) if (time > from) active -= Math.min(time, to) - from
@@ -146,7 +146,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   }
 }
 
-/** Between its lifecycle events: its dependencies have ended, or an attempt has failed. */
+/** Follows events between lifecycle events: dependencies have ended, or an attempt has failed. */
 function followBetween(state: BoundsState, event: ViewEvent, { task, after }: TaskStep): void {
   if (event.event_type === 'tutti.TaskAttempt') followBlockAttempt(state.blocks, event, task)
   if (event.event_type === 'tutti.TaskResolved' && !hasEnded(after)) {
@@ -154,7 +154,7 @@ function followBetween(state: BoundsState, event: ViewEvent, { task, after }: Ta
   }
 }
 
-/** A task that an earlier session has left: it waited in the pause. */
+/** Counts a task that an earlier session left waiting for a slot as waiting during the pause. */
 function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: TaskStep): void {
   const hasWaited = (earlier & stages.submitted) !== 0 && !hasStarted(earlier)
   const pause = pauses.at(-1)
@@ -163,7 +163,7 @@ function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: T
   pause.request = valueAt(requestOfTask, task)
 }
 
-/** The end of a task that may have begun while no session was there. */
+/** Corrects the start of an ended task that may have started while no session was running. */
 function followUntold(state: BoundsState, event: ViewEvent, task: number): void {
   const again = state.begunAgain.get(task)
   state.begunAgain.delete(task)
@@ -176,7 +176,7 @@ function followUntold(state: BoundsState, event: ViewEvent, task: number): void 
   for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
 }
 
-/** The nodes of the backend were there in the pause. */
+/** Moves the pause to `attended`: the nodes of this backend were present during it. */
 function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backend }: ViewEvent) {
   pauses.splice(pauses.indexOf(pause), 1)
   attended.push(pause)
@@ -186,7 +186,7 @@ function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backen
   }
 }
 
-/** The same request for a task that needs no worker. */
+/** The number of the same request without its limit, for a closure: it needs no worker. */
 function requestWithoutLimit(state: BoundsState, number: number): number {
   const text = `closure ${number}`
   const known = state.requestNumbers.get(text)
@@ -197,7 +197,7 @@ function requestWithoutLimit(state: BoundsState, number: number): number {
   return found
 }
 
-/** Programs are told by their type. Functions and closures differ by where they run only. */
+/** A program is known by its task type. A closure has the type of a function, see `isClosure`. */
 function limitOf({ attributes }: ViewEvent): SlotLimit | null {
   if (attributes['task_type'] === 'compute') return 'processes'
   return attributes['task_type'] === 'function' ? 'workers' : null
@@ -237,7 +237,7 @@ const toRequest = (
 
 function numberOfRequest({ requests, requestNumbers }: BoundsState, exact: SlotRequest): number {
   const isExact = requests.length < mostExactRequests
-  // Less than they ask for: what is computed as the least time that they need stays true.
+  // Rounded down, so that the computed least time that these tasks need stays a lower bound.
   const memoryMb = exact.memoryMb < 1 ? 0 : 2 ** Math.floor(Math.log2(exact.memoryMb))
   const request = isExact ? exact : { ...exact, memoryMb }
   const key = JSON.stringify(request)
@@ -263,7 +263,7 @@ function followNodes(state: BoundsState, event: ViewEvent): void {
   }
 }
 
-/** The name of a node in `nodeNumbers`, and of the node of a lane. */
+/** The key of a node in `nodeNumbers`, also used for the nodes of lanes. */
 const nodeKey = (backend: string, nodeId: string | null): string =>
   JSON.stringify([backend, nodeId ?? ''])
 
@@ -279,7 +279,7 @@ function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode |
   return state.nodes.at(-1)
 }
 
-/** Its size counts from here on, and in this session also before it joins for the first time. */
+/** The size applies from now on; for the node's first join of this session, also before it. */
 function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent): void {
   if (node === undefined) return
   const { session, sessionStart } = state
@@ -309,7 +309,7 @@ function resize(node: SlotNode, size: NodeSize, time: number): void {
   const { cores, gpus, memoryMb, workers, processes, labels, earlier } = node
   const before = { cores, gpus, memoryMb, workers, processes, labels }
   if (isSameSize(before, size)) return
-  // Times may go back where the clock was changed.
+  // Event times may go back when the system clock was changed.
   const until = Math.max(time, earlier.at(-1)?.until ?? -Infinity)
   if (earlier.length < mostSizes) earlier.push({ ...before, until })
   Object.assign(node, size)

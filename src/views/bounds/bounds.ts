@@ -1,6 +1,6 @@
 /**
- * Bounds: what bounded the run. What the slots did, the critical path, and the tasks that took much
- * longer than others of their name. 32 bytes a task, 36 where tasks have priorities.
+ * Bounds: what limited the speed of the run. Shows what the slots did, the critical path, and the
+ * tasks that took much longer than others of their name. 32 bytes a task, 36 with priorities.
  */
 
 import type { Panel } from '../panel.ts'
@@ -17,29 +17,29 @@ export interface BoundsView {
   /** Wall-clock seconds. */
   readonly from: number
   readonly to: number
-  /** From one to the other, without the pauses. */
+  /** From `from` to `to`, without the pauses. */
   readonly seconds: number
-  /** Between two files of the run nobody was there: it belongs to no slot. */
+  /** Times between two files in which no session was running; they count for no slot. */
   readonly pauses: readonly Pause[]
-  /** Between two files nobody was there, but agents of a cluster went on. */
+  /** Times between two files in which agents of a cluster continued without a session. */
   readonly attended: readonly Pause[]
-  /** Whether the run began before `from`: its oldest attempts are known by coarse lanes only. */
+  /** Whether the run began before `from`: of its oldest attempts only coarse lanes were kept. */
   readonly isPartial: boolean
   /** Tasks that were canceled when the run was stopped. */
   readonly stopped: number
-  /** Of all nodes, also while they are away. Without told nodes: the workers. */
+  /** Cores of all nodes, including times when a node is away. Without known nodes: the workers. */
   readonly slots: number
-  /** Less than `slots` where nodes, or a resumed run, had other sizes for a part of the time. */
+  /** Less than `slots` if the sizes of nodes changed during the run or between its sessions. */
   readonly fewestSlots: number
-  /** Of as many slots as there were each time, by what they did. */
+  /** Core-seconds by class, over the slots that existed at each time. */
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
-  /** Those that no slots are known of. */
+  /** Backends whose number of slots is not known. */
   readonly unsized: readonly UnsizedUse[]
-  /** Of attempts that failed, were retried or lost; in seconds of slots. */
+  /** Slot-seconds of attempts that failed, were retried or lost. */
   readonly failedSeconds: number
   readonly criticalPath: CriticalPath
-  /** At most ten, the worst first. */
+  /** At most ten, those with the most extra seconds first. */
   readonly stragglers: readonly Straggler[]
 }
 

@@ -1,7 +1,7 @@
 /**
- * How long the longest chain is that ends with each task. Without blocks a task waits for its
- * dependencies only. One that a block made waits for those of the block as well, and for what had
- * ended in the block when it was made; a block takes as long as the tasks that it made.
+ * The length of the longest chain that ends with each task. Without blocks a task waits only for
+ * its dependencies. A task that a block created also waits for the dependencies of the block and
+ * for what had ended in the block at its creation; a block takes as long as the tasks it created.
  */
 
 import { valueAt } from '../columns.ts'
@@ -9,17 +9,17 @@ import { dependenciesOf, type GraphState } from '../panels/graph.ts'
 import type { BlockTree } from './block-tree.ts'
 
 export interface ChainTable {
-  /** By the last task; NaN for one that did not run. */
+  /** Length of the chain by its last task; NaN for a task that did not run. */
   readonly seconds: Float64Array
-  /** The chain that this task waited for longest. */
+  /** The longest chain that this task waited for. */
   before(task: number): ChainEnd
 }
 
-/** A chain by its last task, -1 for none. */
+/** A chain, known by its last task; -1 for no chain. */
 export interface ChainEnd {
   readonly seconds: number
   readonly last: number
-  /** Delays between attempts of blocks, after the last task; a part of the seconds. */
+  /** The part of `seconds` that are retry delays of blocks after the last task. */
   readonly delay: number
 }
 
@@ -37,7 +37,7 @@ export class DependencyChains implements ChainTable {
   readonly seconds: Float64Array
   readonly #parts: ChainParts
 
-  /** A task is created after those that it waits for, so their chains are known by then. */
+  /** Tasks are created after their dependencies, whose chains are therefore computed first. */
   constructor(parts: ChainParts) {
     this.#parts = parts
     const { count, graph, secondsOf } = parts
@@ -62,7 +62,7 @@ export class DependencyChains implements ChainTable {
   #longestBefore(task: number): number {
     let longest = 0
     for (const one of dependenciesOf(this.#parts.graph, task)) {
-      // A task that did not run has no chain.
+      // `|| 0` skips the NaN of a task that did not run.
       longest = Math.max(longest, this.seconds[one] || 0)
     }
     return longest
@@ -75,7 +75,7 @@ export class DependencyChains implements ChainTable {
 
 export interface BlockParts {
   readonly blocks: BlockTree
-  /** Whether the delays between attempts of blocks count. */
+  /** Whether the retry delays of blocks count. */
   readonly hasDelays: boolean
   readonly hasEnded: (task: number) => boolean
 }
@@ -85,12 +85,12 @@ export class BlockChains implements ChainTable {
   readonly #parts: ChainParts
   readonly #blocks: BlockTree
   readonly #hasDelays: boolean
-  /** By task: the last one of its chain, which for a block is a task that it made. */
+  /** By task: the last task of its chain; for a block, a task that it created. */
   readonly #last: Int32Array
   readonly #delay: Float64Array
-  /** By block: the longest chain of a task that it made, less the delays of the block before. */
+  /** By block: the longest chain of a task it created, without the block's delays before. */
   readonly #within: (ChainEnd | undefined)[] = []
-  /** By block: the chain that it waited for. */
+  /** By block: the longest chain that it waited for. */
   readonly #before: (ChainEnd | undefined)[] = []
 
   constructor(parts: ChainParts, { blocks, hasDelays, hasEnded }: BlockParts) {
@@ -132,7 +132,7 @@ export class BlockChains implements ChainTable {
     this.#within[block] = longer(this.#within[block] ?? noChain, added)
   }
 
-  /** `before`, computed once for a block, from the outermost one inwards. */
+  /** `before` of a block, cached; computes that of the enclosing blocks first. */
   #beforeBlock(task: number): ChainEnd {
     const unknown: number[] = []
     for (let one = task; one !== -1 && this.#before[one] === undefined;) {
@@ -170,7 +170,7 @@ const longer = (a: ChainEnd, b: ChainEnd): ChainEnd => (b.seconds > a.seconds ? 
 const later = ({ seconds, last, delay }: ChainEnd, more: number): ChainEnd =>
   more === 0 ? { seconds, last, delay } : { seconds: seconds + more, last, delay: delay + more }
 
-/** A task comes after what it waited for; what ended before the first block comes first. */
+/** Sorts each task after what it waited for. Tasks that ended before the first block come first. */
 function inOrderOfEnds(
   { ended, endedCount }: BlockTree,
   count: number,

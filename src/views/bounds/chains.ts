@@ -1,4 +1,4 @@
-/** The chains of tasks that waited for each other, as they were and as they could have been. */
+/** Chains of tasks that waited for each other, in the actual run and in hypothetical ones. */
 
 import { blockBackend } from '../../foundation/ids.ts'
 import { valueAt } from '../columns.ts'
@@ -11,19 +11,19 @@ import { BlockChains, type ChainEnd, type ChainTable, DependencyChains } from '.
 export interface TaskRun {
   readonly start: number
   readonly end: number
-  /** Of all its attempts, without the time between them. */
+  /** Seconds of all its attempts, without the time between them. */
   readonly seconds: number
-  /** For which it was not tried again after a failed attempt. */
+  /** Seconds of retry delays after failed attempts. */
   readonly delay: number
 }
 
 /** `null` for a task that did not run and has no end. */
 type RunOf = (task: number) => TaskRun | null
 
-/** What is different in a run that is imagined. */
+/** What differs in a hypothetical run. */
 interface ChainChange {
   readonly secondsOf: (task: number, own: number) => number
-  /** Whether blocks are tried again at once. Default `false`. */
+  /** Whether blocks are retried without delay. Default `false`. */
   readonly isWithoutDelays?: boolean
 }
 
@@ -34,7 +34,7 @@ export class Chains {
   readonly #state: BoundsState
   readonly #query: BoundsQuery
   readonly #runOf: RunOf
-  /** Seconds of each task with its delays; NaN for one that did not run. */
+  /** Seconds of each task including its retry delays; NaN for a task that did not run. */
   readonly #owns: Float64Array
   readonly #table: ChainTable
 
@@ -50,13 +50,13 @@ export class Chains {
     this.#table = this.#tableWith({ secondsOf: (_, own) => own })
   }
 
-  /** The last task of the longest chain, or -1; of equal ones the one that ended last. */
+  /** The last task of the longest chain, or -1; of equal chains the one that ended last. */
   get last(): number {
     const { seconds: chains } = this.#table
     let [last, best, end] = [-1, 0, -Infinity]
     for (let task = 0; task < chains.length; task++) {
       const seconds = chains[task] ?? 0
-      // Also not for NaN.
+      // Written as a negation so that NaN is skipped as well.
       if (!(seconds >= best && (this.#owns[task] ?? 0) > 0)) continue
       if (!this.#canEnd(task)) continue
       const own = this.#runOf(task)?.end ?? 0
@@ -66,12 +66,12 @@ export class Chains {
     return last
   }
 
-  /** The chain that this task waited for longest. */
+  /** The longest chain that this task waited for. */
   before(task: number): ChainEnd {
     return this.#table.before(task)
   }
 
-  /** The seconds of the longest chain, if tasks took other times. */
+  /** The seconds of the longest chain in the hypothetical run. */
   longestWith(change: ChainChange): number {
     const { seconds: chains } = this.#tableWith(change)
     let longest = 0
@@ -98,8 +98,8 @@ export class Chains {
   }
 
   /**
-   * Whether a path may end with it. A block takes as long as what it waits for, which is not told
-   * to be its dependency; whoever cancels a task decides how long it takes.
+   * Whether a path may end with this task. Not a block: its duration is that of the tasks it waits
+   * for. Not a canceled task: its duration depends on who canceled it.
    */
   #canEnd(task: number): boolean {
     if (isBlock(this.#state, task)) return false

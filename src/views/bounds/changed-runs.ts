@@ -1,4 +1,4 @@
-/** Runs that are imagined, each with one thing changed: what their tasks need at least. */
+/** Hypothetical runs, each with one change: the least time that their tasks would need. */
 
 import { valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
@@ -10,13 +10,13 @@ import { type Chains, isBlock, type TaskRun } from './chains.ts'
 import { type HeldResource, oneCore } from './slots.ts'
 
 export interface ChangedRun {
-  /** Seconds of its longest chain. */
+  /** Seconds of the longest chain of the changed run. */
   readonly path: number
-  /** What the tasks of a backend hold less: units times seconds. */
+  /** By backend, how much less its tasks hold: units times seconds. */
   readonly freed: Readonly<Record<string, Readonly<Record<HeldResource, number>>>>
   /**
-   * Nothing differs before the first change, so what ran by then ends as it did: the seconds from
-   * the start of the run to the last of those ends.
+   * A lower bound: nothing differs before the first change, so the tasks that ran by then end as
+   * they did. Seconds from the start of the run to the last of those ends.
    */
   readonly earliestEnd: number
 }
@@ -28,11 +28,11 @@ export interface ChangeParts {
   readonly chains: Chains
   readonly gaps: AttemptGaps | null
   readonly runOf: (task: number) => TaskRun | null
-  /** Of the run, without pauses. */
+  /** Start of the run, without pauses. */
   readonly from: number
 }
 
-/** A task that would be shorter. */
+/** A task that takes `median` instead of `seconds` in the changed run. */
 interface Shorter {
   readonly task: number
   readonly seconds: number
@@ -40,7 +40,7 @@ interface Shorter {
   readonly isRetried: boolean
 }
 
-/** Those tasks take as long as the median of their name. */
+/** The run in which the tasks of `late` take as long as the median of their name. */
 export function withoutStragglers(parts: ChangeParts, late: readonly Shorter[]): ChangedRun {
   const { chains, runOf } = parts
   const excess = new Map(late.map(({ task, seconds, median }) => [task, seconds - median]))
@@ -63,7 +63,7 @@ export function withoutDelays({ chains, gaps }: ChangeParts): ChangedRun {
   return { path, freed: {}, earliestEnd: 0 }
 }
 
-/** All these tasks take half as long. */
+/** The run in which the named tasks take half as long. */
 export function withHalved(parts: ChangeParts, isNamed: (task: number) => boolean): ChangedRun {
   const { state, query, chains, gaps, runOf } = parts
   const { lanes, counts } = query
@@ -88,12 +88,12 @@ export function withHalved(parts: ChangeParts, isNamed: (task: number) => boolea
   }
 }
 
-/** No attempt fails or is lost; `null` if none was. */
+/** The run in which no attempt fails or is lost; `null` if none did. */
 export function withoutFailures(parts: ChangeParts): ChangedRun | null {
   const { state, query, chains, gaps } = parts
   const { lanes } = query
   const freed = new Freed(state)
-  /** By task the seconds of its failed attempts, as far as its own seconds include them. */
+  /** Seconds of failed attempts by task, as far as the task's own seconds include them. */
   const failed = new Map<number, number>()
   let first = Infinity
   for (let segment = lanes.first; segment < lanes.size; segment++) {
@@ -102,7 +102,7 @@ export function withoutFailures(parts: ChangeParts): ChangedRun | null {
     if (isBlock(state, task)) continue
     const [start, seconds] = [valueAt(lanes.start, segment), valueAt(lanes.seconds, segment)]
     freed.add(task, seconds)
-    // A task that a later session began anew has only the seconds since then.
+    // A task that a later session created again has only the seconds since then.
     const isOwn = start >= valueAt(state.times.created, task)
     failed.set(task, (failed.get(task) ?? 0) + (isOwn ? seconds : 0))
     first = Math.min(first, start)
@@ -124,7 +124,10 @@ const failedOutcomes = new Set(
   (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
 )
 
-/** Whoever cancels a task, or waits in a block, decides how long it takes. */
+/**
+ * The latest end of unchanged tasks that started before `first`. Not of canceled tasks and blocks,
+ * whose durations depend on the caller or on other tasks.
+ */
 function endOfOthers(
   { state, query: { counts }, runOf, from }: ChangeParts,
   first: number,

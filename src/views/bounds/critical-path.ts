@@ -1,4 +1,4 @@
-/** The chain of dependent tasks that took longest, and the tasks that took too long. */
+/** The chain of dependent tasks that took longest, and the stragglers. */
 
 import { valueAt } from '../columns.ts'
 import { statsInPlace } from '../stats.ts'
@@ -11,28 +11,28 @@ import { type ChangedRun, withHalved, withoutDelays } from './changed-runs.ts'
 import { withoutFailures, withoutStragglers } from './changed-runs.ts'
 import { storyOf } from './task-times.ts'
 
-/** A task of the path, with when it ran; a task is known by its number in the pass. */
+/** A task of the critical path; `task` is its number in the pass. */
 export interface PathTask {
   readonly task: number
   readonly start: number
-  /** Of all its attempts, without the time between them. */
+  /** Seconds of all its attempts, without the time between them. */
   readonly seconds: number
-  /** For which it, or a block that made it, was not tried again after a failed attempt. */
+  /** Seconds of retry delays of the task, or of a block that created it. */
   readonly delay: number
 }
 
 /**
- * Of all chains of tasks that waited for each other the one that took longest, in the order of
- * time. Whatever slots there are, the run takes no less.
+ * The longest of all chains of tasks that waited for each other, in order of time. With any number
+ * of slots, the run takes no less.
  */
 export interface CriticalPath {
-  /** The last ones, where there are many. */
+  /** Only the last tasks if the path is very long. */
   readonly tasks: readonly PathTask[]
   readonly length: number
-  /** In which tasks of the path ran or had to wait for a retry; its share in the run's length. */
+  /** Seconds in which tasks of the path ran or waited for a retry; `share` of the run's length. */
   readonly seconds: number
   readonly share: number
-  /** Of the seconds, those of delays before a retry. */
+  /** The part of `seconds` that are retry delays. */
   readonly delaySeconds: number
   /** `null` where no straggler is on the path, it has no delay, or no attempt has failed. */
   readonly withoutStragglers: ChangedRun | null
@@ -41,35 +41,35 @@ export interface CriticalPath {
   readonly largestName: LargestName
 }
 
-/** The name that takes most of the path. */
+/** The task name that takes most of the path. */
 export interface LargestName {
   /** One of the tasks with this name; -1 for a path without tasks. */
   readonly task: number
-  /** On the path. */
+  /** Seconds of this name on the path. */
   readonly seconds: number
-  /** All tasks of this name take half as long. */
+  /** The run in which all tasks of this name take half as long. */
   readonly halved: ChangedRun
 }
 
 export interface Straggler {
   readonly task: number
-  /** Of all its attempts, without the time between them. */
+  /** Seconds of all its attempts, without the time between them. */
   readonly seconds: number
-  /** Of the tasks with the same name. */
+  /** The median duration of tasks with the same name. */
   readonly median: number
-  /** Whether it had several attempts: those are what took so long. */
+  /** Whether it had several attempts, which explain its long duration. */
   readonly isRetried: boolean
 }
 
 const mostPathTasks = 1000
 const mostStragglers = 10
-/** The median of fewer tasks says nothing about what is usual. */
+/** The median of fewer tasks does not show what is usual. */
 const fewestOfName = 4
 
 type Gaps = AttemptGaps | null
 
 interface PathRange {
-  /** Without pauses. */
+  /** Both times are without pauses. */
   readonly from: number
   readonly to: number
   readonly seconds: number
@@ -144,7 +144,7 @@ function largestNameOf(
   return { ...largest[1], isNamed: (task) => valueAt(nameOfTask, task) === largest[0] }
 }
 
-/** Those that exceed the median of their name by most seconds, and take more than twice as long. */
+/** Tasks that took over twice the median of their name, those with most extra seconds first. */
 export function findStragglers(state: BoundsState, { names }: BoundsQuery): Straggler[] {
   const medians = durationsByName(names).map((durations) =>
     durations.length < fewestOfName ? Infinity : statsInPlace(durations).p50,

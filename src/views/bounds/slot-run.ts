@@ -1,4 +1,4 @@
-/** Brings the states of a pass into the form in which the seconds of slots are classified. */
+/** Converts the states of a pass into the input of `classifySlots`. */
 
 import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
@@ -29,13 +29,13 @@ interface SlotsView {
   readonly fewestSlots: number
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
-  /** Backends of which no node tells how many tasks they run at a time, as those of models. */
+  /** Backends without a node that reports how many tasks it runs at a time, such as models. */
   readonly unsized: readonly UnsizedUse[]
-  /** Of attempts that failed, were retried or lost; in seconds of slots. */
+  /** Slot-seconds of attempts that failed, were retried or lost. */
   readonly failedSeconds: number
 }
 
-/** In times without the pauses of the run, as is `range`. */
+/** All times, also those of `range`, are without the pauses of the run. */
 export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: TimeRange): SlotsView {
   const hasNodes = state.nodes.some(hasCores)
   const workers = nodesOfLanes(query, range.from)
@@ -78,7 +78,7 @@ export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Tim
   return { slots, fewestSlots, slotSeconds, backends: uses, unsized, failedSeconds }
 }
 
-/** At any time. */
+/** Whether the node had cores at any time. */
 const hasCores = ({ cores, earlier }: SlotNode): boolean =>
   cores > 0 || earlier.some((size) => size.cores > 0)
 
@@ -90,7 +90,7 @@ const withoutPauses =
     earlier: node.earlier.map((size) => ({ ...size, until: activeTime(pauses, size.until) })),
   })
 
-/** In a record without told nodes every worker is a slot, but for those of models. */
+/** The nodes of a record without known nodes: every worker is a slot, except those of models. */
 function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
   const nodes = new Map<number, SlotNode>()
   for (let lane = 0; lane < lanes.lanes.size; lane++) {
@@ -135,8 +135,8 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
 }
 
 /**
- * The times in which tasks of these requests could run and did not: from being ready to the first
- * start, and from the end of a retry's delay to the next one.
+ * The times in which tasks of these requests were ready but did not run: from being ready to the
+ * first start, and from the end of a retry delay to the next start.
  */
 function waitsOf(
   state: BoundsState,
@@ -183,7 +183,7 @@ function wideTasksOf(state: BoundsState, { counts }: BoundsQuery, backend: strin
   return { count, most }
 }
 
-/** More than the slots of a run. */
+/** A limit on the waits kept for a pause; no run has more slots. */
 const mostWaiting = 10_000
 
 const waitingIn = (pauses: readonly Pause[]): number =>
@@ -213,7 +213,7 @@ function addRetryWaits(
   { counts, lanes }: Pick<BoundsQuery, 'counts' | 'lanes'>,
   add: (task: number, from: number, to: number) => void,
 ): void {
-  /** For each task when it may be tried again. */
+  /** For each task that may be retried, the end of its retry delay. */
   const retryAt = new Map<number, { readonly time: number; readonly isOpen: boolean }>()
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)

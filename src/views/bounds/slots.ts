@@ -1,13 +1,13 @@
-/** What the slots of a run are: nodes, what tasks ask of them, and their seconds by class. */
+/** The types for slots: nodes, what tasks request of them, and core-seconds by class. */
 
-/** What a task asks for; tasks that ask for the same share one. */
+/** What a task asks for; equal requests are stored once. */
 export interface SlotRequest {
   readonly backend: string
-  /** Whether a model answers it: how many it takes at a time is told by no node. */
+  /** Whether a model runs it: no node reports how many prompts a model takes at a time. */
   readonly isPrompt: boolean
-  /** Which limit of a node counts for it, beside its resources; `null` for a closure or prompt. */
+  /** The limit of a node that applies in addition to resources; `null` for a closure or prompt. */
   readonly limit: SlotLimit | null
-  /** Of each rank. */
+  /** `cores`, `gpus` and `memoryMb` are per rank. */
   readonly cores: number
   readonly gpus: number
   readonly memoryMb: number
@@ -15,31 +15,31 @@ export interface SlotRequest {
   readonly labels: Readonly<Record<string, string>>
 }
 
-/** What a node has. */
+/** The resources of a node. */
 export interface NodeSize {
   cores: number
   gpus: number
-  /** 0 when it is not known. */
+  /** 0 if not known. */
   memoryMb: number
-  /** How many functions, and how many programs, run there at a time; 0 when it is not known. */
+  /** How many functions (`workers`) and programs (`processes`) run at a time; 0 if not known. */
   workers: number
   processes: number
   labels: Readonly<Record<string, string>>
 }
 
-/** With the size that it has in the end. */
+/** A node, with the size that it has at the end of the record. */
 export interface SlotNode extends NodeSize {
   readonly backend: string
   readonly nodeId: string
-  /** The sizes that it had before, in their order; 0 cores in sessions that it did not join. */
+  /** Its earlier sizes, oldest first; 0 cores for sessions that it did not join. */
   readonly earlier: (NodeSize & { readonly until: number })[]
-  /** The number of the session that it has joined last. */
+  /** The number of the last session that it joined. */
   session: number
-  /** When it joined, left, joined again, and so on. */
+  /** The times at which it joined, left, joined again, and so on. */
   readonly changes: number[]
 }
 
-/** Intervals with what they are about; an end may be Infinity. */
+/** Time intervals of requests; an end may be Infinity. */
 export interface Intervals {
   readonly from: Float64Array
   readonly to: Float64Array
@@ -49,14 +49,14 @@ export interface Intervals {
 
 /** Functions run in workers, programs in processes. */
 export type SlotLimit = 'workers' | 'processes'
-/** What tasks hold while they run. */
+/** The resources that tasks hold while they run. */
 export type HeldResource = 'cores' | 'gpus' | 'memory' | SlotLimit
 export type SlotResource = HeldResource | 'labels'
 
 /** Why a slot is idle. */
 export type IdleReason = 'noTaskReady' | 'heldBack' | 'nodeAway' | SlotResource
 
-/** Core-seconds by class; together they are those of all cores, as many as there were each time. */
+/** Core-seconds by class. Their sum is that of all cores that existed at each time. */
 export interface SlotSeconds {
   ran: number
   /** No task was ready for a free slot. */
@@ -65,17 +65,17 @@ export interface SlotSeconds {
   readonly noSlotFitted: Record<SlotResource, number>
   /** A ready task fitted a free slot and did not run there yet. */
   heldBack: number
-  /** Of nodes that had not joined or had left. */
+  /** The node of the slot had not joined yet or had left. */
   nodeAway: number
 }
 
-/** All of one backend: a slot of another one is no slot for its tasks. */
+/** The attempts and waits of one backend: its tasks cannot use slots of other backends. */
 export interface SlotRun {
   readonly nodes: readonly SlotNode[]
   readonly requests: readonly SlotRequest[]
-  /** Attempts. */
+  /** The attempts. */
   readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
-  /** Tasks that could run and did not. */
+  /** Times in which tasks were ready but did not run. */
   readonly waits: Intervals
   /** When the last task became ready; -Infinity for none. */
   readonly lastReady: number
@@ -83,29 +83,29 @@ export interface SlotRun {
   readonly to: number
 }
 
-/** A part of a run in which the sizes of all nodes together did not change. */
+/** A part of a run in which the total size of all nodes did not change. */
 export interface SizeSpan {
   readonly seconds: number
-  /** Of all nodes; 0 where it is not known, or without a limit. */
+  /** Totals of all nodes; 0 if not known or unlimited. */
   readonly capacity: Readonly<Record<HeldResource, number>>
 }
 
 /** What the tasks of one backend held of its nodes. */
 export interface SlotUse {
-  /** In the order of their times; most runs have one. */
+  /** In order of time; most runs have a single one. */
   readonly sizes: readonly SizeSpan[]
-  /** Units times seconds. */
+  /** By resource: units times seconds. */
   readonly held: Readonly<Record<HeldResource, number>>
-  /** In which a task was ready, and all slots that it fits were in use. */
+  /** Seconds in which a task was ready and all slots that it fits were in use. */
   readonly fullSeconds: number
-  /** Of those: in which it was not behind a task that lacks something while a core is free. */
+  /** The part of `fullSeconds` without a blocked task ahead that leaves cores free. */
   readonly noneFreeSeconds: number
   /**
-   * By class: how long at least one slot was idle for that reason; of what slots lacked, only while
-   * no task was held back.
+   * By reason: how long at least one slot was idle for it. Lacking resources count only while no
+   * task was held back.
    */
   readonly idleSeconds: Readonly<Record<IdleReason, number>>
-  /** Slot seconds without a ready task, up to when the last task became ready. */
+  /** Slot-seconds without a ready task, until the last task became ready. */
   readonly notYetReady: number
 }
 
@@ -117,7 +117,7 @@ export const createSlotSeconds = (): SlotSeconds => ({
   nodeAway: 0,
 })
 
-/** The request of a task of which nothing is known. */
+/** The request of a task whose resources are not known. */
 export const oneCore = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, limit: null } as const
 
 export const noSize: Readonly<NodeSize> = {
@@ -129,7 +129,7 @@ export const noSize: Readonly<NodeSize> = {
   labels: {},
 }
 
-/** The smallest and the largest size of all nodes together. */
+/** The smallest and the largest total size of all nodes. */
 export function sizeRange(
   sizes: readonly SizeSpan[],
   resource: HeldResource,

@@ -1,6 +1,6 @@
 /**
- * When each task reached its stages, as the waits between them. 28 bytes a task: the first time in
- * full, the waits as numbers of 32 bits, which are exact to a ten-millionth part.
+ * When each task reached its stages, stored as the waits between them. 28 bytes a task: the first
+ * time has 64 bits, the waits have 32, which is exact to one ten-millionth.
  */
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
@@ -10,21 +10,21 @@ import type { TaskStep, ViewEvent } from '../panel.ts'
 export interface TaskTimes {
   /** The time of the task's first event. */
   readonly created: Column
-  /** Until its last dependency had ended; NaN while that is not known. */
+  /** Seconds until its last dependency had ended; NaN while that is not known. */
   readonly dependencies: Column
-  /** From then until a backend was assigned. */
+  /** Seconds from being ready until a backend was assigned. */
   readonly routing: Column
-  /** From then until it was handed to the backend's queue. */
+  /** Seconds from then until it was passed to the backend's queue. */
   readonly handover: Column
-  /** From then until it began. */
+  /** Seconds from being queued until it started. */
   readonly queue: Column
-  /** From then, or from the last stage that it passed, until its end; all attempts included. */
+  /** Seconds from its start, or its last stage, until its end, including all attempts. */
   readonly run: Column
-  /** The stages that a task had passed when a session left it unfinished: their times stay. */
+  /** The stages passed when a session left the task unfinished; their times are kept. */
   readonly left: Column
 }
 
-/** The story of one task, in wall-clock seconds; `null` for what has not happened. */
+/** The times of one task in wall-clock seconds; `null` for a stage that it has not reached. */
 export interface TaskStory {
   readonly created: number
   readonly ready: number | null
@@ -44,7 +44,7 @@ export const createTaskTimes = (): TaskTimes => ({
   left: createColumn('u8'),
 })
 
-/** Call for the lifecycle events that change their task. */
+/** Call for each lifecycle event that changes the stages of its task. */
 export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep): void {
   const { task, stage, before, after, earlier } = step
   const { event_time: time, attributes } = event
@@ -58,7 +58,7 @@ export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep):
   setValue(column, task, Math.max(0, time - latestOf(times, task)))
 }
 
-/** Also one that its session canceled when it ended: it waits for the next one. */
+/** Includes a task that was canceled when its session ended: it waits for the next session. */
 const isLeft = (passed: number): boolean =>
   (passed & stages.submitted) !== 0 && (passed & (stages.completed | stages.failed)) === 0
 
@@ -75,24 +75,24 @@ function begin(times: TaskTimes, task: number, time: number, dependencies: unkno
   if (isWaiting) setValue(times.dependencies, task, Number.NaN)
 }
 
-/** The stages that it had passed when an earlier session left it unfinished; 0 for none. */
+/** The stages passed when an earlier session left the task unfinished; 0 for none. */
 export const leftAt = ({ left }: TaskTimes, task: number): number => valueAt(left, task)
 
-/** It ran on for so long in all, on an agent, after its session was killed. */
+/** Sets the running time of a task that continued on an agent after its session was killed. */
 export const setRun = (times: TaskTimes, task: number, seconds: number): void =>
   setValue(times.run, task, seconds)
 
-/** It began so much earlier than was told when it began. */
+/** Moves the start of a task back: it started `seconds` before its start was reported. */
 export function moveStart(times: TaskTimes, task: number, seconds: number): void {
   const queue = valueAt(times.queue, task)
   const waited = leftAt(times, task) === 0 ? 0 : Math.min(queue, seconds)
   setValue(times.queue, task, queue - waited)
-  // Of a task whose earlier file is missing nothing is known before.
+  // If the earlier file is missing, nothing is known before the start: move the creation too.
   setValue(times.created, task, valueAt(times.created, task) - (seconds - waited))
   setValue(times.run, task, valueAt(times.run, task) + seconds)
 }
 
-/** Its dependencies have ended. */
+/** Records that the dependencies of the task have ended. */
 export function recordReady(times: TaskTimes, task: number, time: number): void {
   if (!Number.isNaN(valueAt(times.dependencies, task))) return
   setValue(times.dependencies, task, Math.max(0, time - valueAt(times.created, task)))
@@ -119,7 +119,7 @@ function latestOf(times: TaskTimes, task: number): number {
   return time
 }
 
-/** `passed`: the stages that the task has passed, as `counts` knows them. */
+/** `passed` are the stages that the task has passed, from the state of `counts`. */
 export function storyOf(times: TaskTimes, task: number, passed: number): TaskStory {
   const created = valueAt(times.created, task)
   const ready = created + valueAt(times.dependencies, task)

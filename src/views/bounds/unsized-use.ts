@@ -1,7 +1,6 @@
 /**
- * What a backend did of which no node tells how many tasks it runs at a time: a model server takes
- * as many prompts as its engine has room for. So there are no slots, but times in which it was busy
- * and tasks waited for it.
+ * How a backend was used whose nodes do not report how many tasks they run at a time, such as a
+ * model server. It has no slots, only times in which it was busy and in which tasks waited.
  */
 
 import { earliestOf, TimeStream } from './classes/time-streams.ts'
@@ -13,14 +12,14 @@ export interface TimeRange {
 }
 
 interface TimesOfUse {
-  /** In which at least one of its tasks ran. */
+  /** Seconds in which at least one of its tasks ran. */
   readonly busySeconds: number
-  /** In which one ran and another one was ready. */
+  /** Seconds in which a task ran and another one was ready. */
   readonly waitedSeconds: number
   readonly mostAtOnce: number
-  /** Of all its attempts together. */
+  /** Seconds of all its attempts together. */
   readonly workSeconds: number
-  /** From being ready to the start, of those that had to wait. */
+  /** Mean time from being ready to the start, over the tasks that had to wait. */
   readonly meanWait: number
 }
 

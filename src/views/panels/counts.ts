@@ -19,14 +19,14 @@ export interface CountsState {
   readonly passed: Column
 }
 
-/** The totals of a run, as far as its events go. */
+/** The totals of a run over the events taken so far. */
 export interface CountsView extends Readonly<TaskTotals> {
   readonly events: number
   /** Tasks that have not ended. */
   readonly open: number
 }
 
-/** Not quite a panel: its `take` also returns the step that the event makes. */
+/** Not a `Panel`: its `take` also returns the step that the event makes. */
 export const counts = {
   create: (): CountsState => ({
     events: 0,
@@ -55,7 +55,7 @@ export const counts = {
   },
 }
 
-/** A task is created after those that it waits for; what the record does not have is left out. */
+/** Only known tasks: the record may lack dependencies, although they were created earlier. */
 function dependenciesOf(
   { index }: CountsState,
   { attributes }: ViewEvent,
@@ -74,10 +74,10 @@ function dependenciesOf(
 const knownTasks = (index: TaskIndex, uids: readonly unknown[]): readonly number[] =>
   uids.map((uid) => findHere(index, textOf(uid))).filter((task) => task !== -1)
 
-/** Beside the stages of a task that an earlier session of the run had, until it runs again. */
+/** Flag beside the stages: they are of an earlier session, and the task has not run again. */
 const ofEarlier = 128
 
-/** An event of a task that an earlier session had. */
+/** The step of an event whose task has stages from an earlier session. */
 function stepAgain(
   { totals, passed }: CountsState,
   { duration_seconds, attributes }: ViewEvent,
@@ -95,7 +95,7 @@ function stepAgain(
   return { ...at, before: 0, after, earlier }
 }
 
-/** What has started was submitted, also if the line that told it is damaged. */
+/** A started task was submitted, even if the line of its submission is damaged. */
 export const submittedIn = ({ submitted, started }: Readonly<TaskTotals>): number =>
   Math.max(submitted, started)
 
@@ -103,7 +103,7 @@ export const submittedIn = ({ submitted, started }: Readonly<TaskTotals>): numbe
 export const stagesOf = ({ passed }: CountsState, task: number): number =>
   valueAt(passed, task) & ~ofEarlier
 
-/** Tasks that have neither ended nor a backend; looks at each task if the totals differ. */
+/** Tasks that have neither ended nor a backend. Loops over all tasks only if the totals differ. */
 export function countUnsubmitted({ totals, index, passed }: CountsState): number {
   if (totals.tasks <= totals.submitted) return 0
   let count = 0
@@ -114,14 +114,14 @@ export function countUnsubmitted({ totals, index, passed }: CountsState): number
   return count
 }
 
-/** Whether it is of an earlier session of the run, was not completed, and did not come again. */
+/** Whether an earlier session left the task uncompleted and no later one has created it again. */
 export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
   valueAt(passed, task) >= ofEarlier && (valueAt(passed, task) & stages.completed) === 0
 
 function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): TaskStep {
   if (event.event_type !== 'SessionStarted' || !isResumed(event)) return noStep
   beginFile(state.index)
-  // Its forerunner is missing.
+  // The first event of the record: the file of the earlier session is missing.
   if (isFirst) return noStep
   state.totals.running = 0
   state.totals.queued = 0
@@ -135,7 +135,7 @@ function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): Ta
 const isResumed = ({ attributes }: ViewEvent): boolean =>
   typeof attributes['resumed_from'] === 'string'
 
-/** What the library reports about a task between its lifecycle events. */
+/** Event types about a task that are outside its lifecycle. */
 const withinTask = new Set([
   'tutti.TaskResolved',
   'tutti.TaskAttempt',
@@ -143,7 +143,7 @@ const withinTask = new Set([
   'tutti.TaskProgress',
 ])
 
-/** Names the task, and changes nothing. */
+/** The step of an event outside the lifecycle: has the task, and changes no stage. */
 function stepWithin({ index, passed }: CountsState, eventType: string, uid: string): TaskStep {
   const task = withinTask.has(eventType) ? findHere(index, uid) : -1
   if (task === -1) return noStep

@@ -1,6 +1,6 @@
 /**
- * Failures: failed tasks grouped by name and cause. Numbers, ids and paths of a message do not
- * count, so that "seed 17" and "seed 18" are one cause. 12 bytes a task as soon as one has failed.
+ * Failures: failed tasks grouped by name and cause. Numbers, ids and paths in a message are
+ * ignored, so that "seed 17" and "seed 18" have one cause. 12 bytes a task once a task has failed.
  */
 
 import { type Column, createColumn, setValue, textAt, valueAt } from '../columns.ts'
@@ -13,33 +13,33 @@ interface GroupState {
   readonly errorType: string
   readonly pattern: string
   readonly name: string
-  /** What the example says of the cause. */
+  /** The cause in the message of the example, see `causeIn`. */
   told: string
-  /** Whether its tasks never ran, because one that they need had failed. */
+  /** Whether its tasks never ran because a dependency had failed. */
   readonly isConsequence: boolean
   example: FailureExample
-  /** Whether the task of the example runs again: the next failure takes its place. */
+  /** Whether the task of the example runs again: the next failure replaces the example. */
   isExampleOver: boolean
   /** Whether all messages were equal. */
   isUniform: boolean
   count: number
   firstTime: number
   lastTime: number
-  /** Whether a task that runs again had one of the two times. */
+  /** Whether `firstTime` or `lastTime` is of a task that runs again. */
   isStale: boolean
 }
 
 /** The first failure of a group, in full. */
 export interface FailureExample {
   readonly task: string
-  /** What ran: the program, function or model; a step of a workflow may have another name. */
+  /** What ran: the program, function or model. A workflow step may have a different name. */
   readonly program: string
   readonly message: string
-  /** Empty where unknown. */
+  /** Empty if unknown. */
   readonly stack: string
-  /** What a person can do about it. */
+  /** What a user can do about it. */
   readonly hint: string
-  /** Of programs. */
+  /** The arguments, for programs only. */
   readonly arguments: readonly string[]
   readonly stdoutTail: string
   readonly stderrTail: string
@@ -47,53 +47,53 @@ export interface FailureExample {
   readonly nodeId: string
   readonly workerId: string
   readonly exitCode: number | null
-  /** The errors within it: its `cause`, and the `errors` of an AggregateError. */
+  /** The errors inside it: its `cause`, and the `errors` of an AggregateError. */
   readonly causes: readonly FailureCause[]
-  /** Whether tutti itself made the error: the stack shows where, which helps nobody. */
+  /** Whether tutti created the error: its stack is inside tutti and of no use to the user. */
   readonly isNoticed: boolean
 }
 
-/** An error within another one. */
+/** An error inside another one. */
 export interface FailureCause {
-  /** The way to it: `cause`, `errors[0]`, `errors[0].cause`. */
+  /** Its property path: `cause`, `errors[0]`, `errors[0].cause`. */
   readonly path: string
   readonly errorType: string
   readonly message: string
-  /** Empty where unknown. */
+  /** Empty if unknown. */
   readonly stack: string
 }
 
 /** Failures with the same cause. */
 export interface FailureGroup {
   readonly errorType: string
-  /** As it was, or with `<n>`, `<id>` and `<path>` where the messages differ. */
+  /** The message, with `<n>`, `<id>` and `<path>` in place of the parts that differ. */
   readonly message: string
-  /** Of the tasks, as `names` has it. */
+  /** The name of the tasks, as in the panel `names`. */
   readonly name: string
-  /** The first task that failed so. */
+  /** The first task that failed for this cause. */
   readonly firstTask: string
   readonly count: number
   /** Wall-clock seconds. */
   readonly firstTime: number
   readonly lastTime: number
   readonly example: FailureExample
-  /** Whether its tasks never ran, because one that they need had failed. */
+  /** Whether its tasks never ran because a dependency had failed. */
   readonly isConsequence: boolean
-  /** What `groupOfTask` of the state has for the group's tasks. */
+  /** The value of `groupOfTask` for the group's tasks. */
   readonly number: number
 }
 
 export interface FailuresState {
   readonly groups: GroupState[]
-  /** By name, error type, pattern, end of the program, and the group of what failed first. */
+  /** Group numbers by name, error type, pattern, exit code, signal and group of the root task. */
   readonly byCause: Map<string, number>
-  /** Failures that found no group because there were too many. */
+  /** Failures without a group, because there were too many groups. */
   ungrouped: number
-  /** Of each task that failed: the number of its group, from 1. */
+  /** For each failed task the number of its group, from 1. */
   readonly groupOfTask: Column
-  /** When it did, in wall-clock seconds. */
+  /** When the task failed, in wall-clock seconds. */
   readonly timeOfTask: Column
-  /** How many rows these columns have. */
+  /** How many rows `groupOfTask` and `timeOfTask` have. */
   tasks: number
 }
 
@@ -111,7 +111,7 @@ export interface FailuresView {
 
 const mostGroups = 1000
 const noGroup = mostGroups + 1
-/** Longer texts are cut, and failures that differ only beyond it are one group. */
+/** Longer texts are cut; failures that differ only in the cut part are in one group. */
 const longestText = 2000
 const mostArguments = 2000
 const mostCauses = 10
@@ -154,7 +154,7 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
 
 const rankOf = ({ isConsequence }: FailureGroup): number => (isConsequence ? 1 : 0)
 
-/** The task runs again in a later session of the run. */
+/** Removes the failure of a task that runs again in a later session of the run. */
 function forget(state: FailuresState, event: ViewEvent, { task }: TaskStep): void {
   const number = valueAt(state.groupOfTask, task)
   const group = state.groups[number - 1]
@@ -188,7 +188,7 @@ function timesByGroup({ groupOfTask, timeOfTask, tasks }: FailuresState) {
   return times
 }
 
-/** That of the task, where the pass has names: of a workflow's step it is not what has run. */
+/** The task's name if the pass has names; for a workflow step it differs from the executable. */
 function nameOf(event: ViewEvent, { task }: TaskStep, passed: PassedStates = {}): string {
   const known = passed['names'] as NamesState | undefined
   const name = known === undefined ? '' : textAt(known.names, valueAt(known.nameOfTask, task))
@@ -197,7 +197,7 @@ function nameOf(event: ViewEvent, { task }: TaskStep, passed: PassedStates = {})
 
 interface FailureOrigin {
   readonly name: string
-  /** The group of the task whose failure is the reason; 0 for none. */
+  /** The group of the task whose failure is the root cause; 0 for none. */
   readonly rootGroup: number
 }
 
@@ -206,7 +206,7 @@ function addFailure(
   event: ViewEvent,
   { name, rootGroup }: FailureOrigin,
 ): number {
-  // The field is the specification's; the attribute is there for readers of attributes alone.
+  // The specification defines the field; some writers have only the attribute.
   const errorType = cut(event.error_type) || cut(event.attributes['error_type'])
   const message = cut(event.attributes['error_message'])
   const example = toExample(event, message)
@@ -214,7 +214,7 @@ function addFailure(
   const told = causeIn(message, textOf(event.attributes['tutti.root_task']))
   const { exitCode, signal } = example
   const pattern = withCode(toPattern(told), exitCode)
-  // An id may consist of digits alone, as a number does.
+  // An id may consist of digits only and then looks like a number.
   const plain = pattern.replaceAll('<id>', '<n>')
   const key = JSON.stringify([name, errorType, plain, exitCode, signal, rootGroup])
   const known = state.byCause.get(key)
@@ -239,22 +239,22 @@ function addFailure(
   return state.groups.length
 }
 
-/** Older records do not name the task that failed first. */
+/** By error type as well, because older records do not name the root task. */
 const isDependent = (event: ViewEvent): boolean =>
   textOf(event.attributes['tutti.root_task']) !== '' ||
   (event.error_type ?? event.attributes['error_type']) === 'DependencyFailedError'
 
-/** Of a task that never ran: without its own uid and the way to it, which differ for each. */
+/** For a task that never ran: the message without its own uid and path, which differ per task. */
 function causeIn(message: string, root: string): string {
   const at = root === '' ? -1 : message.indexOf(`${root} failed: `)
   return at === -1 ? message : message.slice(at)
 }
 
-/** The exit code is what tells the causes of a program apart. */
+/** Keeps the exit code in the pattern, because it distinguishes the causes of a program. */
 const withCode = (pattern: string, exitCode: number | null): string =>
   exitCode === null ? pattern : pattern.replace('code <n>', `code ${exitCode}`)
 
-/** What the event of a failed task says of it. */
+/** The details of the failure that this event reports. */
 export const failureOf = (event: ViewEvent): FailureExample =>
   toExample(event, cut(event.attributes['error_message']))
 
@@ -275,7 +275,7 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   isNoticed: event.attributes['task_type'] === 'compute' || isDependent(event),
 })
 
-/** How a program ended; empty for what is none. */
+/** How a program ended; empty for tasks that are not programs. */
 export function endText({ exitCode, signal }: FailureExample): string {
   if (signal !== '') return `ended by ${signal}`
   return exitCode === null ? '' : `exit code ${exitCode}`
@@ -305,15 +305,15 @@ function toView(group: GroupState, number: number): FailureGroup {
   return { ...told, count, firstTime, lastTime, number }
 }
 
-/** Of an output the end counts. */
+/** Keeps the end of an output, where the error message is. */
 const endOf = (value: unknown): string => textOf(value).slice(-longestText)
 
 const cut = (value: unknown): string => textOf(value).slice(0, longestText)
 
-/** Within quotes a path may have spaces. */
+/** A quoted path may contain spaces. */
 const quotedPath = /(["'`])(?:[A-Za-z]:|[.~]{0,2})[/\\][^"'`\n]*\1/g
 const path = /(?<![\w.~/\\-])(?:[A-Za-z]:|\.{0,2}|~)(?:[/\\][\w.@+~-]+)+[/\\]?/g
-/** One without a slash in front is a path if its last part looks like the name of a file. */
+/** A path without a leading slash, only if its last part looks like a file name. */
 const relativePath =
   /(?<![\w.~/\\-])[\w@+~-][\w.@+~-]*(?:[/\\][\w.@+~-]+)*[/\\][\w@+~-]+\.[A-Za-z]\w*/g
 const uuid = /\b[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}\b/gi
@@ -323,7 +323,7 @@ const hexWord = /^(?:0x[\da-f]+|[\da-f]{4,})$/i
 /** Long enough that words made of a to f, such as `facade`, are not taken for ids. */
 const hexLetters = /^[a-f]{8,}$/i
 
-/** The message without what differs between failures of one cause, in linear time. */
+/** Replaces the parts of a message that differ between failures of one cause, in linear time. */
 function toPattern(message: string): string {
   return message
     .replaceAll(quotedPath, '$1<path>$1')

@@ -1,5 +1,5 @@
 /**
- * Graph: which task waited for which. In runs that have dependencies 4 bytes a task and 4 bytes for
+ * Graph: the dependencies between tasks. In runs with dependencies 4 bytes a task and 4 bytes for
  * each dependency, up to a limit.
  */
 
@@ -9,18 +9,18 @@ import type { Panel } from '../panel.ts'
 import type { NamesState } from './names.ts'
 
 export interface GraphState {
-  /** For each task where its entry in `edges` begins, plus 1: their number, then the tasks. */
+  /** Where the task's entry in `edges` begins, plus 1. An entry is a count, then task numbers. */
   readonly entryOfTask: Column
   readonly edges: Column
   size: number
   tasks: number
-  /** Dependencies that were not kept, because there were too many. */
+  /** Dependencies not kept, because there were too many. */
   dropped: number
 }
 
 export interface GraphQuery {
   readonly names: NamesState
-  /** How many names and how many pairs of names to show at most, those of most tasks first. */
+  /** The most names and the most pairs of names to show, those with most tasks first. */
   readonly limit: number
 }
 
@@ -44,9 +44,9 @@ export interface GraphView {
   readonly nodes: readonly GraphNode[]
   readonly edges: readonly GraphEdge[]
   readonly otherNodes: number
-  /** Between the names that are shown. */
+  /** Edges that are not shown, between the shown names. */
   readonly otherEdges: number
-  /** Dependencies between tasks that are not in `edges`, because there were too many. */
+  /** Dependencies between tasks that are not counted in `edges`, because there were too many. */
   readonly dropped: number
 }
 
@@ -88,7 +88,7 @@ export const graph: Panel<GraphState, GraphQuery, GraphView> = {
   },
 }
 
-/** The tasks that this one waited for, by their numbers. */
+/** The numbers of the tasks that this one waited for. */
 export function dependenciesOf({ entryOfTask, edges }: GraphState, task: number): number[] {
   const entry = valueAt(entryOfTask, task) - 1
   if (entry === -1) return []
@@ -102,7 +102,7 @@ function namesByTotal({ names, total }: NamesState): number[] {
     .toSorted((a, b) => valueAt(total, b) - valueAt(total, a))
 }
 
-/** Between the names that have a rank, and by their ranks. */
+/** Counts edges between names that have a rank; edges refer to ranks. */
 function edgesByName(
   state: GraphState,
   names: NamesState,

@@ -1,11 +1,11 @@
 /**
- * Health: what went wrong beside the tasks, and how far the record can be trusted. Constant size.
+ * Health: problems other than failed tasks, and how far the record can be trusted. Constant size.
  */
 
 import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
 import { countText } from '../readable.ts'
 
-/** A time in which nothing was told although the session polls its nodes: it stood still. */
+/** A time without any event although the session polls its nodes: its process did not run. */
 export interface Gap {
   readonly from: number
   readonly to: number
@@ -14,21 +14,21 @@ export interface Gap {
 export interface Warning {
   readonly time: number
   readonly type: string
-  /** What it is about: a node, a worker, a subscriber; empty where that is not known. */
+  /** What it is about: a node, a worker or a subscriber; empty if unknown. */
   readonly subject: string
   readonly text: string
 }
 
 export interface HealthState {
-  /** The first ones. */
+  /** The first gaps, up to a limit. */
   readonly gaps: Gap[]
   gapCount: number
   gapSeconds: number
-  /** The latest ones, the oldest first. */
+  /** The latest warnings, oldest first. */
   readonly warnings: Warning[]
-  /** By event type. */
+  /** Numbers of warnings by event type. */
   readonly warningCounts: Map<string, number>
-  /** Lines that the disk did not take, as the recorder counted them. */
+  /** Lines that could not be written to disk, as counted by the recorder. */
   lostLines: number
   isDegraded: boolean
   nodesLost: number
@@ -39,24 +39,24 @@ export interface HealthState {
   staleResults: number
   throttled: number
   subscriberErrors: number
-  /** The longest time between an event and its emission. */
+  /** The longest time between an event and its emission, in seconds. */
   longestDelay: number
-  /** By how many seconds the clock was changed, the largest change that is known; 0 without one. */
+  /** The largest known change of the system clock in seconds; 0 for none. */
   clockStep: number
   readonly clock: ClockState
   readonly silence: SilenceState
 }
 
-/** What finding a change of the clock needs: the latest times of the session that is under way. */
+/** The input for finding clock changes: the latest times of the current session. */
 interface ClockState {
   sessionStart: number | null
   emitted: number | null
 }
 
-/** What finding gaps needs. */
+/** The input for finding gaps. */
 interface SilenceState {
   lastTime: number
-  /** The shortest time between two polls of one node, the first that was polled; 0 before. */
+  /** The shortest time between two polls of `polledNode`, the first polled node; 0 before that. */
   pollSeconds: number
   polledNode: string | null
   lastPoll: number | null
@@ -69,7 +69,7 @@ export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence' 
 const mostWarnings = 200
 const mostGaps = 100
 const longestText = 300
-/** Nothing for this long, and for several polls, is a gap. */
+/** A gap is at least this long, and at least `pollsPerGap` polls. */
 const shortestGap = 30
 const pollsPerGap = 4
 const smallestClockStep = 1
@@ -104,7 +104,7 @@ export const health: Panel<HealthState, void, HealthView> = {
       state.longestDelay = emitted - event.event_time
     }
     findClockStep(state, event, emitted)
-    // Nobody was there between two sessions of a run.
+    // Between two sessions of a run no process was there: that is not a gap.
     if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
     else findGap(state, event, emitted)
     const warn = warnings[event.event_type]
@@ -117,7 +117,7 @@ export const health: Panel<HealthState, void, HealthView> = {
   },
 }
 
-/** Emitted with the time of the session's process; others may happen elsewhere. */
+/** Events timed by the session's own process; others may have the time of another machine. */
 const ownTimes: ReadonlySet<string> = new Set([
   'SessionStarted',
   'TaskCreated',
@@ -128,7 +128,7 @@ const ownTimes: ReadonlySet<string> = new Set([
 
 /**
  * Events are emitted one after the other, so an earlier time means that the clock was set back. The
- * length of a session is measured with a clock that nobody sets.
+ * duration of a session comes from a monotonic clock, so a difference to it is a change too.
  */
 function findClockStep(state: HealthState, event: ViewEvent, emitted: number): void {
   if (!ownTimes.has(event.event_type)) return
@@ -143,7 +143,7 @@ function findClockStep(state: HealthState, event: ViewEvent, emitted: number): v
   const seconds = numberOf(event.duration_seconds)
   if (event.event_type !== 'SessionEnded' || seconds === null || clock.sessionStart === null) return
   const step = Math.abs(event.event_time - clock.sessionStart - seconds)
-  // Both clocks may run a little faster or slower than the other.
+  // The two clocks may drift apart slightly.
   if (step > Math.max(smallestClockStep, slowestDrift * seconds)) {
     state.clockStep = Math.max(state.clockStep, step)
   }
@@ -174,7 +174,7 @@ function recordPoll(silence: SilenceState, nodeId: string | null, time: number):
 
 type Told = readonly [subject: unknown, text: unknown]
 
-/** What each type changes, and what is said about it. */
+/** By event type: updates the counters and returns the subject and text of the warning. */
 const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => Told>> = {
   'tutti.SubscriberError'(state, { subscriber, message, count }) {
     state.subscriberErrors += numberOf(count) ?? 1

@@ -1,6 +1,6 @@
 /**
- * Inference: batches of the engines by model server, and the prompts that tasks ask. Constant size.
- * Times to the first token are measurements, which no event tells.
+ * Inference: batches of the engines by model server, and the prompts of tasks. Constant size. Times
+ * to the first token are metrics and not part of any event.
  */
 
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
@@ -24,9 +24,9 @@ export interface InferenceState {
   /** Batches by size: 1, 2, 3 and 4, 5 to 8, and so on. */
   readonly sizes: number[]
   largestBatch: number
-  /** Over time: requests in batches, how long the oldest waited, and how long the batch took. */
+  /** Over time: requests per batch, the wait of its oldest request, and its duration. */
   readonly series: Series
-  /** Tasks of type `ai`. */
+  /** Counts of tasks of type `ai`. */
   queued: number
   running: number
   completed: number
@@ -38,12 +38,12 @@ export interface InferenceView {
   readonly engines: readonly Readonly<EngineState>[]
   readonly batches: number
   readonly requests: number
-  /** `upTo` is the largest size of the bar. */
+  /** The bars of a histogram; `upTo` is the largest batch size of a bar. */
   readonly sizes: readonly { readonly upTo: number; readonly batches: number }[]
   readonly largestBatch: number
   readonly waitSeconds: number
   readonly computeSeconds: number
-  /** Means of each stretch of time: size, wait and duration of its batches. */
+  /** Means per time interval: size, wait and duration of its batches. */
   readonly series: readonly SeriesPoint[]
   readonly tasks: Readonly<
     Record<'queued' | 'running' | 'completed' | 'failed' | 'canceled', number>
@@ -129,7 +129,7 @@ function addBatch(state: InferenceState, event: ViewEvent): void {
   if (textOf(event.error_message) !== '') engine.failed++
 }
 
-/** `null` when there are too many. */
+/** `null` for a new engine when there are too many. */
 function engineOf(state: InferenceState, event: ViewEvent): EngineState | null {
   const { backend } = event
   const workerId = textOf(event.worker_id)

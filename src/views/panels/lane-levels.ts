@@ -15,9 +15,9 @@ import {
 
 export interface LaneLevel {
   size: number
-  /** The first cell that is kept; earlier ones are in coarser levels only. */
+  /** The first cell that is kept; earlier ones exist only in coarser levels. */
   first: number
-  /** How many segments fill a cell. */
+  /** How many segments a full cell sums. */
   readonly capacity: number
   readonly lane: Column
   readonly start: Column
@@ -25,11 +25,11 @@ export interface LaneLevel {
   readonly busy: Column
   readonly segments: Column
   readonly failed: Column
-  /** For each lane the cell that is not full, plus 1. */
+  /** For each lane its cell that is not full yet, plus 1. */
   readonly open: Column
 }
 
-/** Segments of one lane that are drawn as one block. */
+/** Segments of one lane that are drawn together. */
 export interface LaneCell {
   readonly lane: number
   readonly start: number
@@ -49,7 +49,7 @@ export interface EndedSegment {
 
 const perCell = 16
 const levelCount = 6
-/** Of one level; further ones push the oldest out. */
+/** The limit per level; the oldest cells are dropped. */
 const mostCells = 1_000_000
 
 export const createLevels = (): LaneLevel[] =>
@@ -74,7 +74,7 @@ export function addToLevels(levels: readonly LaneLevel[], segment: EndedSegment)
 function addToLevel(level: LaneLevel, segment: EndedSegment): void {
   const { lane, start, end, isFailed } = segment
   const open = valueAt(level.open, lane) - 1
-  // The cell of a lane that was idle for long may have been dropped.
+  // The open cell of a lane that was idle for long may have been dropped.
   const isNew = open < level.first
   const cell = isNew ? addCell(level, lane) : open
   setValue(level.start, cell, isNew ? start : Math.min(start, valueAt(level.start, cell)))
@@ -99,7 +99,7 @@ function dropOldest(level: LaneLevel): void {
   for (const column of [lane, start, end, busy, segments, failed]) dropRows(column, level.first)
 }
 
-/** The cells of a level that touch the range, or `null` when they are more than `limit`. */
+/** The cells of a level that overlap the range; `null` if there are more than `limit`. */
 export function cellsIn(
   level: LaneLevel,
   from: number,

@@ -1,7 +1,7 @@
 /**
- * Lanes: what each worker did when. A segment is one attempt of a task; it takes 25 bytes, the
- * task's latest segment 4, and coarser levels 2 a segment. Where attempts after the first are told,
- * their numbers take 4 more a segment.
+ * Lanes: what each worker ran when. A segment is one attempt of a task and takes 25 bytes; in
+ * addition, the task's latest segment takes 4 and coarser levels take 2 a segment. The numbers of
+ * attempts after the first, where recorded, take 4 more a segment.
  */
 
 import {
@@ -19,8 +19,8 @@ import { untoldSeconds, type ViewEvent } from '../panel.ts'
 import { addToLevels, type LaneCell, type LaneLevel, cellsIn, createLevels } from './lane-levels.ts'
 
 /**
- * How an attempt ended; `retried` failed and was followed by another, `lost` has no end event, and
- * `repeated` is another attempt, told again by a later session, which nobody shows.
+ * How an attempt ended. `retried`: it failed and another one followed. `lost`: it has no end event.
+ * `repeated`: a later session reported the same attempt again; not shown.
  */
 export const outcomes = [
   'running',
@@ -36,28 +36,30 @@ const [running, completed, failed, canceled, retried, lost, repeated] = [0, 1, 2
 
 export interface LanesState {
   readonly lanes: TextIndex
-  /** Backends and nodes as JSON pairs. */
+  /** Backend and node of each number, as a JSON pair. */
   readonly nodes: TextIndex
-  /** Columns with one row for each lane. */
+  /** The following columns have one row per lane. */
   readonly nodeOfLane: Column
   readonly segmentsOfLane: Column
   readonly failedOfLane: Column
   readonly busyOfLane: Column
-  /** Segments in the order in which their starts were told. Rows before `first` were dropped. */
+  /**
+   * Segments in the order in which their starts were recorded; rows before `first` were dropped.
+   */
   size: number
   first: number
-  /** Beyond it the oldest are dropped, and known by coarser levels only. */
+  /** Beyond this many, the oldest segments are dropped and exist only in coarser levels. */
   readonly mostSegments: number
   dropped: number
-  /** The latest end of those. */
+  /** The latest end of a dropped segment. */
   droppedUntil: number
   readonly task: Column
   readonly start: Column
-  /** Until the end; meaningless while it runs. */
+  /** Seconds until the end; not set while the attempt runs. */
   readonly seconds: Column
   /** From the end of a retried attempt until the next one may begin. */
   readonly retryDelay: Column
-  /** The attempt's number, as it was told; 0 for the first. */
+  /** The recorded number of the attempt; 0 for the first. */
   readonly attempt: Column
   readonly lane: Column
   readonly outcome: Column
@@ -69,7 +71,7 @@ export interface LanesState {
   lastTime: number
   /** Whether the run has had an earlier session. */
   isResumed: boolean
-  /** The segments of tasks that ran when it was killed. */
+  /** For each task that ran when the previous session was killed, the lost segment. */
   readonly lostOfTask: Map<number, number>
 }
 
@@ -77,22 +79,22 @@ export interface LaneView {
   readonly id: string
   readonly backend: string
   readonly nodeId: string
-  /** Attempts, with those that run. */
+  /** The number of attempts, including running ones. */
   readonly segments: number
   readonly failed: number
-  /** Of attempts that have ended. */
+  /** Seconds of attempts that have ended. */
   readonly busySeconds: number
 }
 
 export interface SegmentView {
-  /** Indexes into `lanes`, and the task's number in the pass. */
+  /** `lane` is an index into `lanes`; `task` is the task's number in the pass. */
   readonly lane: number
   readonly task: number
   readonly start: number
-  /** Of one that runs: the latest time of any event, or the time that was asked for. */
+  /** For a running attempt: `now` of the query, or the latest time of any event. */
   readonly end: number
   readonly outcome: Outcome
-  /** As it was told: a resumed session may count on. */
+  /** As recorded: a resumed session may continue the count. */
   readonly attempt: number
 }
 
@@ -102,23 +104,23 @@ export interface LanesQuery {
   readonly to?: number
   /** How many segments or cells to show at most. */
   readonly limit: number
-  /** Where attempts end that still run. Default: the latest time of any event. */
+  /** The assumed end of running attempts. Default: the latest time of any event. */
   readonly now?: number
 }
 
 export interface LanesView {
   readonly lanes: readonly LaneView[]
-  /** 0: `segments` has each attempt. Above: `cells` sums 16 to the power of `level` of them. */
+  /** 0: `segments` has single attempts. Above: a cell of `cells` sums 16 ** `level` of them. */
   readonly level: number
   readonly segments: readonly SegmentView[]
   readonly cells: readonly LaneCell[]
-  /** How many attempts are known only by coarser levels, because there were too many. */
+  /** Attempts that exist only in coarser levels, because there were too many. */
   readonly onlyCoarse: number
   /** Whether even the coarsest level has more cells than `limit`. */
   readonly isCut: boolean
 }
 
-/** Further workers share one lane. */
+/** Workers beyond this number share one lane. */
 const mostLanes = 20_000
 const otherLanes = 'other workers'
 
@@ -193,7 +195,7 @@ function moveStart(state: LanesState, event: ViewEvent, task: number): void {
   else state.lostOfTask.delete(task)
 }
 
-/** The attempt that ran when the session was killed went on, and has ended meanwhile. */
+/** Joins two reports of one attempt, which continued after its session was killed. */
 function joinLost(state: LanesState, task: number): void {
   const lostSegment = state.lostOfTask.get(task) ?? -1
   state.lostOfTask.delete(task)
@@ -202,7 +204,7 @@ function joinLost(state: LanesState, task: number): void {
   setValue(state.seconds, lostSegment, valueAt(state.seconds, segment))
   setValue(state.outcome, lostSegment, valueAt(state.outcome, segment))
   setValue(state.latestOfTask, task, lostSegment + 1)
-  // What was told of it again counts for nothing.
+  // The second report of the attempt counts for nothing.
   setValue(state.seconds, segment, 0)
   setValue(state.outcome, segment, repeated)
   addToValue(state.segmentsOfLane, valueAt(state.lane, segment), -1)
@@ -225,7 +227,7 @@ function followAttempts(state: LanesState, event: ViewEvent, { task, after }: Ta
   setValue(state.retryDelay, segment, Math.max(0, retryAt - event.event_time))
 }
 
-/** An attempt after the first is told twice when the first never began; it is one segment. */
+/** A retry is reported twice if the first attempt never began; both reports are one segment. */
 function begin(state: LanesState, event: ViewEvent, task: number, workerId: unknown): void {
   if (runningSegment(state, task) !== -1) return
   const lane = laneOf(state, event, workerId)
@@ -265,13 +267,13 @@ function end(state: LanesState, time: number, task: number, outcome: number): vo
   addToLevels(state.levels, { lane, start, end: ended, isFailed })
 }
 
-/** The segment of the task that runs, or -1. */
+/** The running segment of the task, or -1. */
 function runningSegment(state: LanesState, task: number): number {
   const segment = valueAt(state.latestOfTask, task) - 1
   return segment >= state.first && valueAt(state.outcome, segment) === running ? segment : -1
 }
 
-/** What ran when its session ended without telling has the time of the last event as its end. */
+/** Attempts that were running when their session was killed end at the time of the last event. */
 function loseRunning(state: LanesState): void {
   state.lostOfTask.clear()
   for (let task = 0; task < state.tasks; task++) {
@@ -282,7 +284,7 @@ function loseRunning(state: LanesState): void {
   }
 }
 
-/** Frees a block of rows. Attempts that still run move to the end. */
+/** Frees a block of rows. Attempts that still run are copied to the end. */
 function dropOldest(state: LanesState): void {
   const first = state.first + blockRows
   for (let segment = state.first; segment < first; segment++) {
@@ -328,7 +330,7 @@ function laneViews(state: LanesState): LaneView[] {
   })
 }
 
-/** The segments that touch the range; `null` when they are more than `limit` or were dropped. */
+/** The segments that overlap the range; `null` if they exceed `limit` or some were dropped. */
 function segmentsIn(
   state: LanesState,
   { from = -Infinity, to = Infinity, limit, now }: LanesQuery,
@@ -344,7 +346,7 @@ function segmentsIn(
   return found
 }
 
-/** One attempt by its row, from `first` on; one that runs has `now` as its end. */
+/** The attempt in a row from `first` on. A running attempt ends at `now`. */
 export function segmentAt(state: LanesState, segment: number, now = state.lastTime): SegmentView {
   const start = valueAt(state.start, segment)
   const outcome = valueAt(state.outcome, segment)

@@ -1,6 +1,6 @@
 /**
- * Names: the tasks of each name, with counts, progress and durations. 14 bytes a task, 18
- * where tasks are retried, one more where results are reused, and 37 bytes a name beside its texts.
+ * Names: the tasks of each name, with counts, progress and durations. 14 bytes a task, 18 where
+ * tasks are retried, one more where results are reused, and 37 bytes a name beside its texts.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
@@ -13,64 +13,64 @@ import { type DurationStats, statsInPlace } from '../stats.ts'
 export interface NamesState {
   readonly names: TextIndex
   readonly taskTypes: TextIndex
-  /** Columns with one row for each name. */
+  /** The following columns have one row per name. */
   readonly typeOfName: Column
   readonly total: Column
   readonly running: Column
-  /** Of those, tasks between two attempts. */
+  /** The running tasks that are between two attempts. */
   readonly waiting: Column
-  /** Tasks that report their progress, and the sum of their percents. */
+  /** Running tasks that report progress, and the sum of their percentages. */
   readonly reporting: Column
   readonly percents: Column
   readonly completed: Column
-  /** Of those, tasks that did not run: their result is that of an earlier or equal task. */
+  /** The completed tasks that did not run, because an earlier or equal task had the result. */
   readonly reused: Column
   readonly failed: Column
   readonly canceled: Column
-  /** 1 for tasks whose end is a reused result; a later session may run them. */
+  /** 1 for tasks whose result was reused; a later session may run them. */
   readonly isReused: Column
-  /** The latest text of a task's progress, by name. */
+  /** The latest progress text of any task, by name. */
   readonly texts: Map<number, string>
-  /** Columns with one row for each task. */
+  /** The following columns have one row per task. */
   readonly nameOfTask: Column
   readonly isWaiting: Column
-  /** 0 for a task without progress, else its percent + 1. */
+  /** 0 for a task without progress, otherwise its percentage + 1. */
   readonly percentOfTask: Column
-  /** In which it ran, without waits between attempts; NaN for a task without a duration. */
+  /** Seconds in which the task ran, without waits between attempts; NaN without a duration. */
   readonly durations: Column
-  /** The same of tasks that were canceled after their start; 0 for any other. */
+  /** Seconds in which a canceled task ran; 0 for any other. */
   readonly canceledAfter: Column
-  /** Seconds between its attempts. */
+  /** Seconds between the attempts of a task. */
   readonly waits: Column
-  /** Since when tasks wait for their next attempt. */
+  /** For each task between two attempts, the start of that wait. */
   readonly waitsSince: Map<number, number>
   tasks: number
 }
 
-/** The tasks with one name: of a workflow's prompt its own, of any other the executable. */
+/** The tasks with one name: for a prompt of a workflow its own name, otherwise the executable. */
 export interface NameView {
   readonly name: string
   readonly taskType: string
   readonly total: number
   readonly running: number
-  /** Of the running ones, those that wait for their next attempt. */
+  /** Running tasks that wait for their next attempt. */
   readonly waiting: number
-  /** Of running tasks that report it; `null` when none does. */
+  /** Progress of the running tasks that report it; `null` if none does. */
   readonly progress: NameProgress | null
   readonly completed: number
-  /** Of the completed ones, those that did not run: an earlier run or the cache had the result. */
+  /** Completed tasks that did not run: an earlier run or the cache had the result. */
   readonly reused: number
   readonly failed: number
   readonly canceled: number
-  /** Only when the query asked for it; `null` when no task ran to its end. */
+  /** Only if the query asked for it; `null` if no task ran to its end. */
   readonly duration?: DurationStats | null
 }
 
-/** What running tasks say about themselves, as fractions from 0 to 1. */
+/** What running tasks report about their progress, as fractions from 0 to 1. */
 export interface NameProgress {
   readonly mean: number
   readonly sum: number
-  /** The latest one; `""` if tasks give none. */
+  /** The latest progress text; `""` if there is none. */
   readonly text: string
 }
 
@@ -79,9 +79,9 @@ export interface NamesQuery {
   readonly durations: boolean
 }
 
-/** The number of the empty text, which tasks have as their name until an event names them. */
+/** The number of the empty text, which is the name of a task until an event names it. */
 const unnamed = 0
-/** There are three; what a damaged file has beyond this many counts as none. */
+/** There are three task types; further ones of a damaged file count as none. */
 const mostTypes = 200
 const longestText = 200
 
@@ -126,7 +126,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     if (hasEnded(step.after)) recordDuration(state, event, step)
   },
 
-  /** In the order in which the names appeared. */
+  /** In order of first appearance. */
   show(state, query) {
     const durations = query.durations ? durationsByName(state) : null
     const shown: NameView[] = []
@@ -139,14 +139,14 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   },
 }
 
-/** As the event tells it: tasks may end on an agent while no session is there to see it. */
+/** The duration is that of the event: tasks may end on an agent while no session is running. */
 function recordDuration(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
   const ran = Math.max(0, validSeconds(event.duration_seconds) - valueAt(state.waits, task))
   if (hasDuration(after)) setValue(state.durations, task, ran)
   else if (hasStarted(after) && ran > 0) setValue(state.canceledAfter, task, ran)
 }
 
-/** Of tasks that ran when their session ended, none runs any more. */
+/** No task of an ended session runs any more. */
 function endRunning(state: NamesState): void {
   for (const column of [state.running, state.waiting, state.reporting, state.percents]) {
     for (let name = 0; name < state.names.size; name++) setValue(column, name, 0)
@@ -158,7 +158,7 @@ function endRunning(state: NamesState): void {
   }
 }
 
-/** Of a task that an earlier session had, and that runs again. */
+/** Takes back what an earlier session counted for a task that runs again. */
 function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   const name = valueAt(state.nameOfTask, task)
   if ((earlier & stages.completed) !== 0) addToValue(state.completed, name, -1)
@@ -173,7 +173,7 @@ function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   if (valueAt(state.canceledAfter, task) !== 0) setValue(state.canceledAfter, task, 0)
 }
 
-/** Between its lifecycle events: an attempt failed or began, or it reports its progress. */
+/** Follows events outside the lifecycle: an attempt failed or started, or progress was reported. */
 function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
   if (hasEnded(after) || event.event_type === 'tutti.TaskResolved') return
   const name = valueAt(state.nameOfTask, task)
@@ -222,7 +222,7 @@ function createWithEmptyText(): TextIndex {
   return index
 }
 
-/** The durations of all tasks that have one, in the order of the tasks' appearance. */
+/** The durations of all tasks that have one, in order of the tasks' first appearance. */
 export function allDurations({ durations, tasks }: NamesState): Float64Array {
   const found = new Float64Array(tasks)
   let length = 0
@@ -233,7 +233,7 @@ export function allDurations({ durations, tasks }: NamesState): Float64Array {
   return found.subarray(0, length)
 }
 
-/** Tasks that are done and did not run: an earlier or equal one had their results. */
+/** The number of completed tasks whose result came from an earlier or equal task. */
 export function allReused({ names: { size }, reused }: NamesState): number {
   let sum = 0
   for (let name = 0; name < size; name++) sum += valueAt(reused, name)
@@ -249,7 +249,7 @@ function addTask(state: NamesState, event: ViewEvent, { task }: TaskStep): numbe
   return name
 }
 
-/** A task without a name takes the first one that a later event has: routing may choose a model. */
+/** An unnamed task takes the first name that a later event has: routing may choose a model. */
 function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep): number {
   const name = valueAt(state.nameOfTask, task)
   if (name !== unnamed || nameIn(event.attributes) === '') return name
@@ -311,7 +311,7 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
 const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
   durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
-/** The durations of the tasks of each name, by the name's number. */
+/** The durations of tasks, indexed by the number of their name. */
 export function durationsByName(state: NamesState): Float64Array[] {
   const { nameOfTask, tasks, total } = state
   const { size } = state.names

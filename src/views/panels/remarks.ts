@@ -1,7 +1,7 @@
 /**
- * Remarks: what the record says of single tasks beside their times: why an attempt failed, why a
- * task was canceled, that its result was reused, and that it moved from a lost node. 21 bytes for
- * each of them, up to a limit, and 4 a task where there are any.
+ * Remarks: facts about single tasks other than their times: why an attempt failed, why a task was
+ * canceled, that its result was reused, and that it moved from a lost node. 21 bytes a remark, up
+ * to a limit, and 4 bytes a task if there are any.
  */
 
 import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
@@ -9,7 +9,7 @@ import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
 
-/** `attempt`: an attempt failed, and another one follows. */
+/** `attempt`: an attempt failed and another one follows. */
 const kinds = ['attempt', 'canceled', 'reused'] as const
 type RemarkKind = (typeof kinds)[number]
 
@@ -17,13 +17,13 @@ export interface Remark {
   readonly kind: RemarkKind
   readonly time: number
   /**
-   * Of an attempt its error, of a canceled task the reason, of a reused result where it came from:
-   * `stored`, `shared` or `record`, empty if that is not told.
+   * The error of an attempt; the reason of a cancellation; or the source of a reused result:
+   * `stored`, `shared` or `record`, empty if unknown.
    */
   readonly text: string
 }
 
-/** A task left a node that was lost. */
+/** A task that was moved from a lost node. */
 export interface TaskMove {
   readonly time: number
   readonly nodeId: string
@@ -31,18 +31,18 @@ export interface TaskMove {
 
 export interface RemarksState {
   readonly texts: TextIndex
-  /** Columns with one row for each remark. */
+  /** The following columns have one row per remark. */
   readonly kind: Column
   readonly time: Column
   readonly text: Column
-  /** The one before it of the same task, plus 1. */
+  /** The previous remark about the same task, plus 1. */
   readonly earlier: Column
   size: number
   /** For each task its latest remark, plus 1. */
   readonly latestOfTask: Column
-  /** By the uids of this session. */
+  /** By the task's uid in the current session. */
   readonly moves: Map<string, TaskMove>
-  /** The uid of the task whose reused result was told last, and where that comes from. */
+  /** The uid and result source of the latest ResultReused. */
   reusedTask: string
   source: string
 }
@@ -53,14 +53,14 @@ export interface RemarksQuery {
 }
 
 export interface RemarksView {
-  /** In the order of time. */
+  /** In order of time. */
   readonly remarks: readonly Remark[]
   readonly move: TaskMove | null
 }
 
 const mostRemarks = 1_000_000
 const mostMoves = 10_000
-/** Further texts are known by what they begin with: the type of the error. */
+/** Beyond this number, only the beginning of a text is kept: the type of the error. */
 const mostTexts = 10_000
 const longestText = 300
 
@@ -80,7 +80,7 @@ export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
 
   take(state, event, step) {
     const { stage, task, before, after } = step
-    // Most events are of stages that need no remark.
+    // Most events are of early stages, which have no remarks.
     if (stage !== 0 && stage < stages.completed) return
     if (stage === 0) {
       if (task !== -1) followAttempt(state, event, task)
@@ -116,7 +116,7 @@ function followAttempt(state: RemarksState, event: ViewEvent, task: number): voi
   add(state, task, 'attempt', event, `${type}: ${message}`)
 }
 
-/** It comes right before the end of its task. */
+/** ResultReused comes right before the end of its task. */
 function followReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
   state.reusedTask = task_id ?? ''
   state.source = textOf(source).slice(0, longestText)

@@ -1,11 +1,9 @@
-/**
- * Resources: the utilization of each node, last, mean, highest and over time. Constant size.
- */
+/** Resources: the utilization of each node: last, mean, highest, and over time. Constant size. */
 
 import { numberOf, type Panel, textOf, type ViewEvent } from '../panel.ts'
 import { addToSeries, createSeries, type Series, type SeriesPoint, showSeries } from '../series.ts'
 
-/** One reading of a node over time. */
+/** The summary of one kind of reading of a node. */
 interface Gauge {
   last: number | null
   max: number | null
@@ -19,11 +17,11 @@ export interface NodeUsage {
   readonly cpu: Gauge
   readonly memory: Gauge
   readonly gpu: Gauge
-  /** Its last readings are no longer current. */
+  /** Whether the node has left: its last readings are no longer current. */
   hasLeft: boolean
-  /** CPU, memory and GPU over time; `null` for nodes beyond the first ones. */
+  /** CPU, memory and GPU over time; `null` beyond the limit of series. */
   readonly series: Series | null
-  /** The same for each GPU, by its number. */
+  /** The utilization over time of each GPU, by its number. */
   readonly gpus: Map<number, Series>
 }
 
@@ -34,18 +32,18 @@ export interface ResourcesState {
   ownHost: NodeUsage | null
   /** The node of the latest reading. */
   latest: NodeUsage | null
-  /** How many readings over time are kept, of nodes and GPUs. */
+  /** How many series are kept, of nodes and GPUs. */
   seriesCount: number
 }
 
-/** `null` when nothing was read. */
+/** Utilization in percent; `null` without a reading. */
 export interface UtilizationSummary {
   readonly last: number | null
   readonly mean: number | null
   readonly max: number | null
 }
 
-/** How busy a node was. */
+/** The utilization of a node. */
 export interface NodeSummary {
   readonly backend: string
   readonly node_id: string
@@ -63,9 +61,9 @@ export interface NodeSeries {
   readonly gpus: readonly { readonly gpu_id: number; readonly points: readonly SeriesPoint[] }[]
 }
 
-/** Further nodes and GPUs have no readings over time: each takes up to 6 KB. */
+/** Nodes and GPUs beyond this number have no series: each takes up to 6 KB. */
 const mostSeries = 2000
-/** Further nodes are ignored. */
+/** Nodes beyond this number are ignored. */
 const mostNodes = 100_000
 
 export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
@@ -77,7 +75,7 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
       leave(state, state.nodes.get(keyOf(event)))
     }
     if (event.event_type !== 'ResourceUpdate') return
-    // The readings of a single GPU are not those of its node.
+    // Events of a single GPU are not readings of its node.
     if (event.resource_scope !== 'per_node') return recordGpu(state, event)
     const node = nodeOf(state, event)
     if (node === null) return
@@ -104,11 +102,11 @@ const toSummary = ({ backend, nodeId, cpu, memory, gpu }: NodeUsage): NodeSummar
   gpu_percent: toUtilization(gpu),
 })
 
-/** A session reads its own host as well, and backends may share one. */
+/** Grouped by node: a session samples its own host as well, and backends may share a node. */
 const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
   Map.groupBy(nodes.values(), ({ nodeId }) => nodeId).values()
 
-/** One entry per node, with what all backends have read of it; the backend is that of the last. */
+/** One entry per node with the readings of all backends; `backend` is that of the last. */
 export const showNodes = (state: ResourcesState): NodeSummary[] =>
   Array.from(usageByNode(state), (all) => {
     const last = all.at(-1) as NodeUsage
@@ -128,7 +126,7 @@ const joinGauges = (a: Gauge, b: Gauge): Gauge => ({
   count: a.count + b.count,
 })
 
-/** One entry per node, in the order of their first reading: of several backends the longest. */
+/** One entry per node, in order of first readings; of several backends the longest series. */
 export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
   Array.from(usageByNode(state), (all) => {
     const shown = all.map(({ backend, nodeId, series, gpus }) => ({
@@ -142,7 +140,7 @@ export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
     )
   })
 
-/** A GPU comes after its node, in the same poll. */
+/** The event of a GPU follows that of its node in the same poll. */
 function recordGpu(state: ResourcesState, event: ViewEvent): void {
   const node = state.nodes.get(keyOf(event))
   const id = numberOf(event.gpu_id)
@@ -159,7 +157,7 @@ function newSeries(state: ResourcesState, width: number): Series | null {
   return createSeries(width)
 }
 
-/** Whether an event of this type changes anything here. */
+/** Whether this panel uses events of this type. */
 export const concernsNodes = (eventType: string): boolean => nodeEvents.has(eventType)
 
 const nodeEvents = new Set([
@@ -178,7 +176,7 @@ function leave(state: ResourcesState, node: NodeUsage | undefined): void {
   if (state.latest === node) state.latest = null
 }
 
-/** A session samples its own host only while no backend has a node. */
+/** The session samples its own host only while no backend has a node. */
 function endOwnHost(state: ResourcesState): void {
   if (state.ownHost !== null) leave(state, state.ownHost)
   state.ownHost = null
@@ -207,7 +205,7 @@ function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
   return node
 }
 
-/** An unknown reading keeps the last known one. */
+/** An unknown reading does not replace the last known one. */
 function record(gauge: Gauge, reading: unknown): void {
   const value = numberOf(reading)
   if (value === null) return

@@ -1,7 +1,7 @@
 /**
- * Reuse: whether a resumed run kept to what was done. After a task is DONE in one session with a
- * value that was kept, later sessions may only reuse it, unless the task has become another one: it
- * was changed, or its generated uid went to another task. 10 bytes a task.
+ * Reuse: whether a resumed run reused what was done. After a task is DONE in one session with a
+ * stored value, later sessions may only reuse it, unless the task is a different one: its
+ * definition was changed, or its generated uid went to another task. 10 bytes a task.
  */
 
 import { crc32 } from 'node:zlib'
@@ -11,14 +11,14 @@ import { stages } from '../lifecycle.ts'
 import { type Panel, resumption, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 
 export interface ReuseState {
-  /** For each task: `done` when it is DONE in this session, then whether its value was kept. */
+  /** For each task a value of `done`: the session in which it is DONE, and whether it was kept. */
   readonly done: Column
-  /** A digest of its definition in this session, and of the one that was DONE; 0 without one. */
+  /** A hash of its definition in this session, and of the definition that was DONE; 0 for none. */
   readonly definition: Column
   readonly doneDefinition: Column
-  /** 1 for tasks whose end in this session is a reused one. */
+  /** 1 for tasks whose end in this session is a reused result. */
   readonly reused: Column
-  /** Digests of the code of functions that were not told apart; see `definition-hash.ts`. */
+  /** Hashes of the code of functions that cannot be distinguished; see `definition-hash.ts`. */
   readonly ambiguous: Set<number>
   tasks: number
   readonly problems: string[]
@@ -26,7 +26,7 @@ export interface ReuseState {
 }
 
 export interface ReuseView {
-  /** What is wrong, in words; at most 100 of them. */
+  /** Descriptions of the problems; at most 100. */
   readonly problems: readonly string[]
   readonly problemCount: number
 }
@@ -56,7 +56,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
     if (stage === stages.created) create(state, event, step)
     const isReuse = stage === stages.completed && event.attributes['reused'] === true
     if (isReuse) setValue(state.reused, task, 1)
-    // One that is canceled before it begins stays as it was.
+    // A task that is canceled before it starts keeps its earlier state.
     const isWork = (stage & (stages.started | stages.completed | stages.failed)) !== 0 && !isReuse
     if (isWork && isDoneEarlier(state, task)) {
       state.problemCount++
@@ -66,7 +66,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
         state.problems.push(problem.slice(0, longestProblem))
       }
     } else if (isWork) {
-      // Whatever it was before: it is run anew.
+      // The task runs anew, which replaces any earlier result.
       setValue(state.done, task, stage === stages.completed ? done.here : 0)
       setValue(state.doneDefinition, task, valueAt(state.definition, task))
     }
@@ -75,7 +75,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
   show: ({ problems, problemCount }) => ({ problems: [...problems], problemCount }),
 }
 
-/** What depends on a task that runs again runs again; so does what cannot be told from others. */
+/** A task may run again if a dependency does, or if its code is not distinguishable. */
 function create(state: ReuseState, event: ViewEvent, { task, dependencies }: TaskStep): void {
   const hash = textOf(event.attributes['definition_hash'])
   setValue(state.definition, task, hash === '' ? 0 : crc32(unmarked(hash)))
@@ -86,12 +86,12 @@ function create(state: ReuseState, event: ViewEvent, { task, dependencies }: Tas
   if (mayRun) setValue(state.done, task, 0)
 }
 
-/** The value of a task that is DONE in this session is beside its file. */
+/** Call when the value of a task that is DONE in this session was found beside its file. */
 export function markKept(state: ReuseState, task: number): void {
   if (valueAt(state.done, task) === done.here) setValue(state.done, task, done.keptHere)
 }
 
-/** Without a definition on either side the uid alone decides. */
+/** Compares the definitions; if one is missing, the uid alone decides. */
 function isDoneEarlier(state: ReuseState, task: number): boolean {
   if (valueAt(state.done, task) !== done.keptEarlier) return false
   const [before, now] = [valueAt(state.doneDefinition, task), valueAt(state.definition, task)]

@@ -1,4 +1,4 @@
-/** Run: when the session began and ended, and what happened beside its tasks. Constant size. */
+/** Run: when the session began and ended, and events other than those of tasks. Constant size. */
 
 import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
@@ -7,13 +7,13 @@ export interface RunState {
   startTime: number | null
   endTime: number | null
   /**
-   * As SessionEnded says, measured with a monotonic clock; of a resumed run the sum over its
-   * sessions, for one without that event from its first to its last event.
+   * From SessionEnded, measured with a monotonic clock. For a resumed run the sum over its
+   * sessions; a session without that event counts from its first to its last event.
    */
   durationSeconds: number | null
-  /** How many sessions the run has had: one more each time it was resumed. */
+  /** The number of sessions of the run: one more for each resume. */
   sessions: number
-  /** Of the session that is under way. */
+  /** The start of the current session. */
   sessionStart: number
   earlierSeconds: number
   /** The latest time of any event. */
@@ -75,7 +75,7 @@ function beginSession(state: RunState, event: ViewEvent): void {
   state.sessions++
 }
 
-/** The session before has ended, whether it could say so or not. */
+/** Ends the previous session, which may lack a SessionEnded. */
 function endEarlier(state: RunState): void {
   const untold = state.earlierSeconds + Math.max(0, state.lastTime - state.sessionStart)
   state.earlierSeconds = state.endTime === null ? untold : (state.durationSeconds ?? untold)

@@ -1,6 +1,6 @@
 /**
- * Verify: whether a record is sound. Events of a task in order, one end for each task, one trace,
- * and counters that agree with the events. 8 bytes a task.
+ * Verify: whether a record is valid. Events of a task are in order, each task has one end, there is
+ * one trace, and the counters agree with the events. 8 bytes a task.
  */
 
 import { countText } from '../readable.ts'
@@ -10,7 +10,7 @@ import { hasEnded, stages } from '../lifecycle.ts'
 import { type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 
 export interface VerifyState {
-  /** The first problems, in words. */
+  /** Descriptions of the first problems. */
   readonly problems: string[]
   problemCount: number
   hasBegun: boolean
@@ -18,11 +18,11 @@ export interface VerifyState {
   traceId: unknown
   sessionId: string | null
   isResumed: boolean
-  /** Where the results of tasks that do not run come from, by uid, until their ends. */
+  /** The sources of reused results by uid, until the end of the task. */
   readonly reused: Map<string, string>
   /** The time of each open task's last event; NaN after its end. */
   readonly lastTimes: Column
-  /** Of all events, whatever the clock did. */
+  /** The earliest and latest time of any event, even if the clock was changed. */
   firstTime: number
   lastTime: number
   /** The longest duration of a task, and its uid. */
@@ -31,7 +31,7 @@ export interface VerifyState {
 }
 
 export interface VerifyQuery {
-  /** What `counts` of the same pass shows. */
+  /** The view of `counts` of the same pass. */
   readonly counts: CountsView
   /** The last metric line of the record, if it has one. */
   readonly metrics: { readonly [name: string]: unknown } | null
@@ -40,20 +40,20 @@ export interface VerifyQuery {
 export interface Verdict {
   readonly tasks: number
   readonly events: number
-  /** Tasks without a terminal event; a problem only when the session has ended. */
+  /** Tasks without a terminal event; a problem only if the session has ended. */
   readonly unfinished: number
   readonly hasEnded: boolean
   /** `null` without any event. */
   readonly sessionId: string | null
-  /** What is wrong, in words; at most 100 of them. */
+  /** Descriptions of the problems; at most 100. */
   readonly problems: readonly string[]
   readonly problemCount: number
 }
 
 const mostProblems = 100
-/** Uids and event types of a damaged file may have any length. */
+/** Uids and event types in a damaged file may have any length. */
 const longestProblem = 1000
-/** By stage. */
+/** Event types by stage, the latest stage first. */
 const typesBeforeEnd: readonly (readonly [stage: number, type: string])[] = [
   [stages.started, 'TaskStarted'],
   [stages.queued, 'TaskQueued'],
@@ -122,10 +122,10 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
   },
 }
 
-/** Events of the application may be in a trace of the application. */
+/** Events of the application may belong to a trace of the application. */
 const isOfApplication = (type: string): boolean => type.includes('.') && !type.startsWith('tutti.')
 
-/** Stages may be missing, but none may come twice or after a later one. */
+/** Stages may be missing, but none may be repeated or follow a later one. */
 function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
   const { event_type: type, event_time: time, task_id: uid } = event
   const { task, stage, before } = step
@@ -138,7 +138,7 @@ function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
   setValue(state.lastTimes, task, hasEnded(stage) ? Number.NaN : time)
 }
 
-/** Only a file that continues another has results of a record. */
+/** Only a file that continues another one can reuse results of a record. */
 function noteReuse(state: VerifyState, { task_id: uid, source }: ViewEvent): void {
   if (uid === null) return
   if (source === 'record' && !state.isResumed) {
@@ -166,8 +166,8 @@ const latestType = (passed: number): string =>
   typesBeforeEnd.find(([stage]) => (passed & stage) !== 0)?.[1] ?? ''
 
 /**
- * What a clock that is set by a little can do is no problem. In a file that continues another one,
- * a task may have begun before it.
+ * Reports only what a small change of the clock cannot explain. In a file that continues another
+ * one, a task may have started before the file.
  */
 function problemsOfTime(state: VerifyState): string[] {
   const { firstTime, lastTime, longestSeconds, longestUid } = state
@@ -179,7 +179,7 @@ function problemsOfTime(state: VerifyState): string[] {
 
 const toleratedSeconds = 60
 
-/** Counters and ends can be judged only when the session has ended. */
+/** Counters and unfinished tasks can be checked only after the session has ended. */
 function problemsAtEnd(
   state: VerifyState,
   counts: CountsView,
@@ -193,7 +193,7 @@ function problemsAtEnd(
     problems.push(`${have} no terminal event although the session has ended`)
   }
   if (metrics === null) return [...problems, 'there is no metric line']
-  // Repeated events are in neither number: `checkStep` has reported each of them.
+  // Repeated events are in neither number; `checkStep` has reported each of them.
   for (const [counter, total, type] of counters) {
     const events = counts[total]
     if (metrics[counter] === events) continue

@@ -1,13 +1,13 @@
-/** What a node has free, and what all nodes have together. */
+/** The free resources of a node, and the total size of all nodes. */
 
 import type { HeldResource, NodeSize, SlotNode, SlotRequest } from '../slots.ts'
 
 export interface FreeNode {
   readonly backend: string
   size: Readonly<NodeSize>
-  /** The requests that may run here, by their indexes. */
+  /** Indexes of the requests that may run on this node. */
   requests: readonly number[]
-  /** Those of its backend that may not: it lacks their labels. */
+  /** Indexes of the backend's requests that may not run here: the node lacks their labels. */
   unlabelled: readonly number[]
   isHere: boolean
   cores: number
@@ -17,7 +17,7 @@ export interface FreeNode {
   processes: number
 }
 
-/** When a node has another size than before. */
+/** A change of the size of a node. */
 export interface SizeChange {
   readonly time: number
   readonly node: number
@@ -29,12 +29,12 @@ export const sizeChangesOf = (nodes: readonly SlotNode[]): SizeChange[] =>
     one.earlier.map(({ until }, at) => ({ time: until, node, size: one.earlier[at + 1] ?? one })),
   )
 
-/** More than any node has, but finite: what tasks hold of it can be added and taken back. */
+/** An unknown size: larger than any node, but finite, so that sums can be subtracted again. */
 const untold = 2 ** 45
 
 const orUntold = (size: number): number => (size === 0 ? untold : size)
 
-/** Free at the start, of a node that is not there yet. */
+/** A node before it joins, with all its resources free. */
 export function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode {
   const size = node.earlier[0] ?? node
   return {
@@ -50,7 +50,7 @@ export function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): Fr
   }
 }
 
-/** What its tasks hold stays with them. */
+/** Changes the size; what running tasks hold stays held. */
 export function resizeNode(free: FreeNode, size: NodeSize, requests: readonly SlotRequest[]): void {
   const before = free.size
   free.size = size
@@ -84,7 +84,7 @@ export const createHeld = (): Record<HeldResource, number> => ({
 /** The sizes of all nodes together. */
 export class TotalSize {
   readonly #sums = createHeld()
-  /** How many nodes do not tell it: without a limit on one node there is none. */
+  /** How many nodes have an unknown size: then the total of that resource has no limit. */
   readonly #untold = createHeld()
 
   add(size: NodeSize, sign = 1): void {

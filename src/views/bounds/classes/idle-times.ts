@@ -1,6 +1,6 @@
 /**
- * Why slots were idle: how many of them, and for how long at least one. Call for those that are
- * held back first.
+ * Why slots were idle: slot-seconds by reason, and how long at least one slot was idle for it. In
+ * each time span, add `heldBack` before the resources that tasks lack.
  */
 
 import type { IdleReason, SlotSeconds } from '../slots.ts'
@@ -8,7 +8,7 @@ import type { IdleReason, SlotSeconds } from '../slots.ts'
 export class IdleTimes {
   readonly seconds = createReasons()
   readonly #sums: SlotSeconds
-  /** By reason: the last time span in which it was given. */
+  /** By reason: the number of the last time span in which it was added. */
   readonly #spans = createReasons()
   #span = 0
   #length = 0
@@ -17,7 +17,7 @@ export class IdleTimes {
     this.#sums = sums
   }
 
-  /** What is added from now on is about the next time span. */
+  /** Begins the next time span, which the following calls of `add` are about. */
   begin(seconds: number): void {
     this.#span++
     this.#length = seconds
@@ -30,10 +30,10 @@ export class IdleTimes {
       this.#sums[reason] += slotSeconds
     } else {
       this.#sums.noSlotFitted[reason] += slotSeconds
-      // While tasks that fit are held back, more of what others lack would not help.
+      // While tasks that fit are held back, more of the lacking resource would not help.
       if (this.#spans.heldBack === this.#span) return
     }
-    // Several requests may give the same reason for the same time.
+    // Several requests may add the same reason in one span: count the span once.
     if (this.#spans[reason] === this.#span) return
     this.#spans[reason] = this.#span
     this.seconds[reason] += this.#length

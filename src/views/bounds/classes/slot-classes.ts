@@ -1,6 +1,6 @@
 /**
  * What the slots of a run did: each second of each core is in exactly one class. Computed from the
- * attempts and waits of a run sorted by time, so that the order in which events were told does not
+ * attempts and waits of a run sorted by time, so that the order of events in the file does not
  * matter.
  */
 
@@ -64,7 +64,7 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
   return slots.toUse()
 }
 
-/** How many more of one request would fit, over all nodes: altogether and by each resource. */
+/** How many more ranks of one request would fit on all nodes: in total and by each resource. */
 interface Room {
   ready: number
   nodes: number
@@ -74,7 +74,7 @@ interface Room {
   memory: number
   /** By the request's own limit: workers or processes. */
   limit: number
-  /** On nodes of its backend that lack its labels: altogether. */
+  /** Ranks that would fit on nodes of the backend that lack the request's labels. */
   elsewhere: number
 }
 
@@ -89,7 +89,7 @@ const noRoom: Room = {
   elsewhere: 0,
 }
 
-/** Texts that were read from a file are slow as keys, those of the program are not. */
+/** Replaces strings parsed from a file by literals, which are faster as property keys. */
 function withOwnLimit(request: SlotRequest): SlotRequest {
   const { limit } = request
   return {
@@ -98,7 +98,7 @@ function withOwnLimit(request: SlotRequest): SlotRequest {
   }
 }
 
-/** The state of all slots at one moment, and the sums up to it. */
+/** The state of all slots at the current time, and the sums up to it. */
 class Slots {
   readonly #requests: readonly SlotRequest[]
   readonly #rooms: readonly Room[]
@@ -112,7 +112,7 @@ class Slots {
   readonly #idle: IdleTimes
   readonly #lastReady: number
   #capacity: Readonly<Record<HeldResource, number>>
-  /** When the nodes have got that size. */
+  /** Since when the nodes have had the size `#capacity`. */
   #sizedAt: number
   #notYetReady = 0
   #coresHere = 0
@@ -147,7 +147,7 @@ class Slots {
     }
   }
 
-  /** Counts the time until then with the state of now. */
+  /** Counts the time until `time` with the current state. */
   advance(time: number): void {
     if (time <= this.#now) return
     this.#count(time - this.#now)
@@ -192,7 +192,7 @@ class Slots {
     })
   }
 
-  /** It may be away meanwhile: then this is what is missing. */
+  /** The node may be away: its new size then counts as missing. */
   resize(node: number, size: NodeSize): void {
     const found = this.#nodes[node]
     if (found === undefined) return
@@ -259,8 +259,8 @@ class Slots {
   }
 
   /**
-   * More is held than there is while a task that ran in-process gave its slot to another. Written
-   * out: this is called four times for each task.
+   * Limited to the capacity: more is held when an in-process task has passed its slot on. Not a
+   * loop over the resources, because this is called four times a task.
    */
   #countHeld(seconds: number): void {
     const [held, busy, all] = [this.#held, this.#busy, this.#capacity]
@@ -271,7 +271,7 @@ class Slots {
     held.processes += Math.min(busy.processes, all.processes) * seconds
   }
 
-  /** Whether more slots alone would let a task begin: of all, or of those before another one. */
+  /** Whether a ready task waits only for slots in use; with `before`, only tasks ahead of it. */
   #isFull(before: Blocker | null): boolean {
     for (let at = 0; at < this.#rooms.length; at++) {
       const room = this.#rooms[at] ?? noRoom
@@ -283,7 +283,7 @@ class Slots {
     return false
   }
 
-  /** First those of tasks that fit, then of those that do not; each in the order of the queue. */
+  /** Counts slots for tasks that fit first, then for those that do not, each in queue order. */
   #countIdle(idle: number, seconds: number, blocker: Blocker | null): void {
     let [rest, behind] = [idle, 0]
     const ahead: Lack[] = []
@@ -317,14 +317,14 @@ class Slots {
     if (this.#now < this.#lastReady) this.#notYetReady += rest * seconds
   }
 
-  /** Where all lack the same their order does not matter, and there may be very many. */
+  /** Sorts only if the lacked resources differ; there may be very many entries. */
   #inOrder(lacks: Lack[]): readonly Lack[] {
     const first = lacks[0]?.resource
     if (lacks.every(({ resource }) => resource === first)) return lacks
     return lacks.toSorted((a, b) => (this.#queues.isBefore(a.request, b.request) ? -1 : 1))
   }
 
-  /** Backends keep the order of tasks: the first that fits nowhere holds up those behind it. */
+  /** The first task that fits nowhere: backends keep the order, so it delays those behind it. */
   #findBlocker(): Blocker | null {
     let first: Blocker | null = null
     for (let request = 0; request < this.#rooms.length; request++) {
@@ -341,21 +341,21 @@ class Slots {
   }
 }
 
-/** A request of which the first waiting task fits nowhere, and what it lacks. */
+/** A request whose first waiting task fits nowhere, and the resource that it lacks. */
 interface Blocker {
   readonly request: number
   readonly resource: SlotResource
 }
 
-/** What the tasks of a request lack that fit nowhere, and how many cores they want. */
+/** The cores that the waiting tasks of a blocked request ask for. */
 interface Lack extends Blocker {
   readonly cores: number
 }
 
-/** Tasks that lack a worker, or a label, hold up none that need something else. */
+/** Lack of these delays every task behind; lack of a worker or label only similar tasks. */
 const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 
-/** More than any machine has, but finite: sums of it can be taken back. */
+/** More than any machine has, but finite, so that sums can be subtracted again. */
 const unlimited = 1_000_000
 
 const fitting = (free: number, asked: number): number =>
@@ -369,7 +369,7 @@ const fittingIn = (free: FreeNode, { cores, gpus, memoryMb, limit }: SlotRequest
     limit === null ? unlimited : fitting(free[limit], 1),
   )
 
-/** Labels, where it would fit into free slots but for those. */
+/** `labels` if no node has the labels, or if the request would fit on a node without them. */
 function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
   const { nodes, cores, gpus, memory, elsewhere } = room
   if (nodes === 0 || elsewhere > 0) return 'labels'
@@ -379,5 +379,5 @@ function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
   return cores === least || limit === null ? 'cores' : limit
 }
 
-/** Those of which a slot is made. */
+/** The resources that a slot consists of. */
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])

@@ -1,6 +1,6 @@
-/** Changes of several kinds, taken in the order of their times. */
+/** Merges streams of changes of several kinds in order of time. */
 
-/** At equal times the first of them comes first. */
+/** Of streams with equal times, the first in the array is returned. */
 export function earliestOf(streams: readonly TimeStream[]): TimeStream | null {
   let earliest: TimeStream | null = null
   let time = Infinity
@@ -12,9 +12,9 @@ export function earliestOf(streams: readonly TimeStream[]): TimeStream | null {
   return earliest
 }
 
-/** Changes of one kind in the order of their times. */
+/** Changes of one kind in order of time. */
 export class TimeStream {
-  /** Of the next change; Infinity after the last one. */
+  /** The time of the next change; Infinity after the last one. */
   time = Infinity
   readonly #times: Float64Array
   readonly #order: Uint32Array
@@ -39,7 +39,7 @@ export class TimeStream {
   }
 }
 
-/** The indexes in ascending order of their values; most often they are in order already. */
+/** The indexes in ascending order of their values; the values are mostly sorted already. */
 function orderOf(values: Float64Array): Uint32Array {
   const order = new Uint32Array(values.length)
   let isSorted = true

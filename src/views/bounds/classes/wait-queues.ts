@@ -1,14 +1,14 @@
-/** The tasks that wait for slots, in the order of their requests. Five bytes a wait. */
+/** The tasks that wait for slots, in one queue per request. Five bytes a wait. */
 
 import type { Intervals } from '../slots.ts'
 
-/** Which task of each request has waited longest. */
+/** Finds the task of each request that has waited longest. */
 export class WaitQueues {
   readonly #waits: Intervals
-  /** By request; -1 where none waits. */
+  /** By request: the first wait in its queue; -1 if none. */
   readonly #first: Int32Array
   readonly #last: Int32Array
-  /** By wait: the next one of its request. */
+  /** By wait: the next wait of the same request. */
   readonly #next: Int32Array
   readonly #hasEnded: Uint8Array
 
@@ -20,7 +20,7 @@ export class WaitQueues {
     this.#hasEnded = new Uint8Array(waits.from.length)
   }
 
-  /** In the order of their times. Returns the request. */
+  /** Call in order of time. Returns the request of the wait. */
   add(at: number): number {
     const request = this.#waits.request[at] ?? 0
     const last = this.#last[request] ?? -1
@@ -39,7 +39,7 @@ export class WaitQueues {
     return request
   }
 
-  /** Whether the first task of one request has waited longer than that of another. */
+  /** Whether the first task of `request` has waited longer than that of `other`. */
   isBefore(request: number, other: number): boolean {
     const [a, b] = [this.#first[request] ?? -1, this.#first[other] ?? -1]
     if (a === -1 || b === -1) return false
