@@ -13,15 +13,15 @@ import {
 } from '../generation/inference-errors.ts'
 
 export interface HttpErrorDetails {
-  /** `null` only if a server behind the engine gave none. */
+  /** `null` only if the server behind the engine sent an error without a code. */
   readonly code: string | null
   /** The path of the wrong field, such as `messages[0].role`. */
   readonly param?: string | null
-  /** More headers, names and values in turn. */
+  /** Additional headers, as alternating names and values. */
   readonly headers?: readonly string[]
 }
 
-/** An error whose message may be shown to the client. It is never thrown out of the server. */
+/** An error whose message may be shown to the client. Never leaves the server. */
 export class HttpError extends Error {
   readonly code: string | null
   readonly status: number
@@ -37,7 +37,7 @@ export class HttpError extends Error {
   }
 }
 
-/** `{ error: { message, type, param, code } }` as the chat-completions API has it. */
+/** The body `{ error: { message, type, param, code } }` of the chat-completions API. */
 export function errorBody(error: HttpError): object {
   const { message, param, code } = error
   return { error: { message, type: typeOfStatus(error.status), param, code } }
@@ -62,10 +62,10 @@ const shown: ReadonlySet<InferenceErrorCode> = new Set([
   'closing',
 ])
 
-/** Shown too, but not complete: the cause is logged. */
+/** Codes whose message is shown without its cause, which is logged. */
 const shownInPart: ReadonlySet<InferenceErrorCode> = new Set(['upstream_error'])
 
-/** Sent instead of engine messages, which may hold paths, tokens or addresses. */
+/** Sent instead of engine messages, which may contain paths, tokens or addresses. */
 const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'The engine did not answer in time.',
   engine_lost: 'The engine was lost while it worked on this request. Try again.',
@@ -73,15 +73,15 @@ const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   canceled: 'The server is closing.',
 }
 
-/** The field that holds the text to answer, by the path of the request. */
+/** The body field that holds the prompt, by the path of the request. */
 const inputFields: Readonly<Record<string, string>> = {
   '/v1/chat/completions': 'messages',
   '/v1/completions': 'prompt',
 }
 
 /**
- * The error that the client gets for anything that was thrown. Instead of an engine's message it
- * gets a fixed sentence and the request id, with which the log can be searched.
+ * The error that the client gets for anything that was thrown. A message of an engine is replaced
+ * by a fixed sentence and the request id, by which the log can be searched.
  */
 export function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
@@ -92,7 +92,7 @@ export function toHttpError(thrown: unknown, requestId: string, path: string): H
     return new HttpError(refusal.status, refusal.message, { ...refusal, headers })
   }
   const code = inferenceCodeOf(thrown) ?? 'engine_error'
-  // The client is still connected, so the server canceled the request.
+  // The client is still connected, so it was the server that canceled the request.
   const status = code === 'canceled' ? 503 : inferenceStatus[code]
   const headers = status === 429 ? ['retry-after', '1'] : status === 503 ? ['retry-after', '5'] : []
   if (code === 'unsupported') {
@@ -107,7 +107,7 @@ export function toHttpError(thrown: unknown, requestId: string, path: string): H
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }
 
-/** Whether the client does not get the original message, so that it has to be logged. */
+/** Whether the client does not get the whole original message, so that it has to be logged. */
 export function isHidden(thrown: unknown): boolean {
   if (thrown instanceof HttpError || refusalOf(thrown) !== undefined) return false
   const code = inferenceCodeOf(thrown)

@@ -11,13 +11,15 @@ import { inferenceError } from '../generation/inference-errors.ts'
 import { waitsForContinue } from './requests/body.ts'
 import { errorBody, type HttpError, isHidden, toHttpError } from './http-error.ts'
 
-/** The rest of a smaller body is read after an error, so that the connection can be reused. */
+/**
+ * After an error, the rest of a body up to this size is read, so that the connection can be reused.
+ */
 const smallBodyBytes = 65_536
-/** How long and how much a client may go on sending after an error, so that it can read it. */
+/** How long and how much a client may go on sending after an error before the response is ended. */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
 
-/** Bodies are written in pieces of this size: each piece written shows that the client reads. */
+/** Bodies are written in pieces of this size; each written piece proves that the client reads. */
 const pieceBytes = 65_536
 
 /** Headers of every response. */
@@ -33,13 +35,13 @@ export const safeHeaders: readonly string[] = [
 export interface HttpExchangeParts {
   readonly clock: Clock
   readonly log: Log
-  /** Whether connections are to be closed after the response. */
+  /** Whether connections are closed after their response. */
   readonly isClosing: () => boolean
   /** How long a client may read nothing before its connection is cut. */
   readonly slowReaderSeconds: number
 }
 
-/** Exists until the response is sent, or until the client disconnects, which aborts `signal`. */
+/** Exists until the response is sent or the client disconnects, which aborts `signal`. */
 export class HttpExchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
@@ -48,7 +50,7 @@ export class HttpExchange {
   readonly path: string
   readonly #controller = new AbortController()
   readonly #parts: HttpExchangeParts
-  /** Of every response of this exchange, whatever its outcome; names and values in turn. */
+  /** Headers of the response, whatever its outcome; alternating names and values. */
   #headers: readonly string[] = safeHeaders
 
   constructor(request: IncomingMessage, response: ServerResponse, parts: HttpExchangeParts) {
@@ -94,14 +96,14 @@ export class HttpExchange {
     else this.end(text)
   }
 
-  /** A response without a body: status 204. */
+  /** Sends a response without a body: status 204. */
   sendNothing(headers: readonly string[]): void {
     if (this.isGone || this.response.headersSent) return
     this.writeHead(204, headers, this.#isClientSending())
     this.end()
   }
 
-  /** The error for the client; details that it must not see are logged instead. */
+  /** The error as the client may see it; details that the client must not see are logged. */
   explain(thrown: unknown): HttpError {
     const error = toHttpError(thrown, this.requestId, this.path)
     if (isHidden(thrown)) {
@@ -112,12 +114,12 @@ export class HttpExchange {
     return error
   }
 
-  /** Sends an error in the format of the API. */
+  /** Sends an error in the format of the chat-completions API. */
   refuse(error: HttpError): void {
     this.sendJson(error.status, errorBody(error), error.headers)
   }
 
-  /** Writes the head only. */
+  /** Writes the head of the response, without a body. */
   writeHead(status: number, headers: readonly string[], isLast = false): void {
     const all = ['x-request-id', this.requestId, ...this.#headers, ...headers]
     if (isLast || this.#parts.isClosing()) all.push('connection', 'close')
@@ -133,7 +135,8 @@ export class HttpExchange {
 
   /**
    * Cuts the connection if the client reads nothing for `slowReaderSeconds`; the returned function
-   * ends the watch. A response behind others on its connection is watched when its turn comes.
+   * ends the watch. A response that is queued behind others on its connection is watched only once
+   * the connection is free for it.
    */
   watchReader(): () => void {
     const { response } = this
@@ -152,12 +155,12 @@ export class HttpExchange {
     }
   }
 
-  /** Destroys the connection, also for other responses on it. */
+  /** Destroys the connection, including other responses on it. */
   cut(): void {
     this.request.socket.destroy()
   }
 
-  /** Writes the next piece when the last one is out, so that progress can be seen. */
+  /** Writes each piece only after the previous one was written, so that progress is visible. */
   #sendPieces(bytes: Buffer): void {
     if (bytes.length <= pieceBytes) {
       this.response.end(bytes)
@@ -168,7 +171,7 @@ export class HttpExchange {
     })
   }
 
-  /** Whether more of the body is still to come than is worth reading to keep the connection. */
+  /** Whether the rest of the body is too large to be read only to keep the connection. */
   #isClientSending(): boolean {
     const { request } = this
     if (request.complete) return false
@@ -178,8 +181,9 @@ export class HttpExchange {
   }
 
   /**
-   * Closing a connection while the client still sends makes TCP discard the response on its side.
-   * So the response is written, the rest of the body is discarded for a while, and then it ends.
+   * Closing a connection while the client still sends makes TCP discard the response on the
+   * client's side. So the response is written, the rest of the body is discarded for a while, and
+   * then the response is ended.
    */
   #endAfterBody(text: string): void {
     const { request, response } = this
@@ -201,10 +205,10 @@ export class HttpExchange {
 
 const printable = /^[\x21-\x7e]{1,128}$/
 
-/** Bytes that the kernel has accepted for this connection. */
+/** How many bytes the kernel has accepted for this connection. */
 const takenBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength
 
-/** The message with that of the cause, where engines keep the details. */
+/** The message together with that of the cause, which holds the details of engines. */
 function fullMessage(thrown: unknown): string {
   const cause = thrown instanceof Error ? thrown.cause : undefined
   return cause === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${messageOf(cause)})`

@@ -16,8 +16,8 @@ import { errorBody, HttpError } from './http-error.ts'
 import type { ServerLimits } from './server-limits.ts'
 
 /**
- * Does not listen yet and has no request handler. `isAnswering` says whether a response is being
- * sent on a connection; no error may be written there.
+ * The server does not listen yet and has no request handler. `isAnswering` tells whether a response
+ * is being sent on a connection, where no error may be written any more.
  */
 export function createLimitedServer(
   limits: ServerLimits,
@@ -30,12 +30,13 @@ export function createLimitedServer(
     connectionsCheckingInterval: limits.connectionsCheckMs,
     keepAliveTimeout: limits.keepAliveMs,
     maxHeaderSize: limits.headerBytes,
-    // Node would reply without a body; the request guard explains the error.
+    // Node would reply without a body; the request guard sends an error with an explanation.
     requireHostHeader: false,
   })
   limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than allowed, so that the request guard sees the excess; Node drops it silently.
+  // One more than allowed: Node drops further headers silently, and the request guard must see that
+  // there are too many.
   server.maxHeadersCount = limits.headerCount + 1
   server.on('clientError', (error, socket) => {
     const errno = errnoOf(error)
@@ -60,7 +61,7 @@ const refusals: Readonly<Record<string, HttpError>> = {
   }),
 }
 
-/** May be called several times for one socket, while its client goes on sending. */
+/** May be called several times for one socket, if its client goes on sending. */
 function sendAndClose(socket: Duplex, error: HttpError, clock: Clock): void {
   if (socket.writableEnded) return
   const body = JSON.stringify(errorBody(error))
@@ -77,15 +78,15 @@ function sendAndClose(socket: Duplex, error: HttpError, clock: Clock): void {
 }
 
 /**
- * At the limit, the least useful connection is closed for a new one. (Node would reject the new
- * one, so that a client with idle connections could lock out all others.) The new one is rejected
- * only if every connection has a complete request in progress.
+ * At the limit, the least useful connection is closed in favour of a new one. (Node would reject
+ * the new one, so that a client with idle connections could lock out all others.) The new one is
+ * rejected only if every connection has a complete request in progress.
  */
 function limitConnections(server: Server, limit: number): void {
-  /** The requests in progress of every connection; the longest idle one comes first. */
+  /** The requests in progress on each connection; the connection that was idle longest is first. */
   const open = new Map<Duplex, Set<IncomingMessage>>()
   server.on('connection', (socket) => {
-    // Deleted here and not only on `close`, which is emitted later: others may connect until then.
+    // Removed here and not only on `close`, which is emitted later: clients may connect until then.
     const spare = open.size < limit ? undefined : (leastUseful(open) ?? socket)
     if (spare !== undefined) open.delete(spare)
     if (spare !== socket) open.set(socket, new Set())
@@ -99,7 +100,7 @@ function limitConnections(server: Server, limit: number): void {
     requests.add(request)
     response.once('close', () => {
       requests.delete(request)
-      // Just used: it moves to the end of the order.
+      // Moves the connection to the end of the order, because it was just used.
       if (open.delete(socket)) open.set(socket, requests)
     })
   }
@@ -108,7 +109,7 @@ function limitConnections(server: Server, limit: number): void {
   server.on('checkExpectation', track)
 }
 
-/** A connection without any request, otherwise one without a complete request. */
+/** A connection without requests, or else one whose requests are all incomplete. */
 function leastUseful(open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>): Duplex | undefined {
   let unfinished: Duplex | undefined
   for (const [socket, requests] of open) {

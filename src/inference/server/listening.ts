@@ -1,4 +1,4 @@
-/** The server's address: checks it, listens on it, and explains why that failed. */
+/** The server's address: validates it, listens on it, and explains failures to listen. */
 
 import { lookup } from 'node:dns/promises'
 import type { Server as HttpServer } from 'node:http'
@@ -9,7 +9,7 @@ import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation
 import { expectInteger, expectString, isLoopbackHost } from '../../foundation/options.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 
-/** The host name of this machine, as responses and addresses carry it. */
+/** The host name of this machine, as it appears in responses and addresses. */
 export const machineName = hostname()
 
 const wildcards = new Set(['0.0.0.0', '::', '[::]'])
@@ -37,10 +37,12 @@ export function expectReachable(address: {
   }
 }
 
-/** What is asked of this machine; tests give answers of their own. */
+/** Queries about this machine; tests replace them. */
 export interface Machine {
   readonly interfaces: typeof networkInterfaces
-  /** The addresses that this machine's name stands for; rejects or takes long without any. */
+  /**
+   * The addresses that this machine's name resolves to; rejects or takes long if there are none.
+   */
   readonly addresses: () => Promise<readonly string[]>
 }
 
@@ -55,10 +57,13 @@ const loopback = '127.0.0.1'
 
 /** A server that listens. */
 export interface Listening {
-  /** The URL for clients: with this machine's name where that leads here, else with an address. */
+  /**
+   * The URL for clients: with this machine's name if that reaches this server, else with an
+   * address.
+   */
   readonly endpoint: string
   readonly port: number
-  /** The `Host` headers that it accepts, without port. */
+  /** The `Host` headers that the server accepts, without port. */
   readonly hosts: readonly string[]
   /** Resolves when no connection is left. */
   close(): Promise<void>
@@ -66,7 +71,7 @@ export interface Listening {
 
 /**
  * Listens on `host`; without one on loopback, and on the loopback address that this machine's name
- * stands for. Rejects with an error that says what to do.
+ * resolves to. Rejects with an error that says what to do.
  */
 export async function openListening(
   server: HttpServer,
@@ -84,7 +89,7 @@ export async function openListening(
   const bound = [(server.address() as AddressInfo).address]
   for (const other of host === null ? named : []) {
     if (!isLoopbackHost(other) || bound.includes(other)) continue
-    // Node allows connections of another server to be given to an HTTP server.
+    // An HTTP server accepts connections of another server by its `connection` event.
     const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       server.emit('connection', socket)
     })
@@ -93,7 +98,8 @@ export async function openListening(
       servers.push(second)
       bound.push(other)
     } catch (error) {
-      // The name of this machine is a convenience, unless the port was asked for.
+      // Listening on the machine's name is optional, except that a port that was asked for must be
+      // free.
       if (address.port === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
@@ -118,7 +124,9 @@ function listen(server: Server, host: string, port: number): Promise<number> {
   })
 }
 
-/** Whether a client that connects to an address on this machine reaches what is bound. */
+/**
+ * Whether a client on this machine that connects to an address reaches one of the bound addresses.
+ */
 function reachedBy(bound: readonly string[], interfaces: typeof networkInterfaces) {
   const own = new Set(addressesOf(interfaces).map(bare))
   const isOwn = (address: string): boolean => isLoopbackHost(address) || own.has(address)
@@ -129,7 +137,10 @@ function reachedBy(bound: readonly string[], interfaces: typeof networkInterface
   }
 }
 
-/** The address of a client's URL; of a server on all interfaces, the first that others reach. */
+/**
+ * The address in a client's URL. For a server on all interfaces: the first address that other
+ * machines can reach.
+ */
 function addressFor(host: string, interfaces: typeof networkInterfaces): string {
   if (!wildcards.has(host)) return bracketed(host)
   const others = addressesOf(interfaces).filter((address) => !isLoopbackHost(address))
@@ -137,15 +148,15 @@ function addressFor(host: string, interfaces: typeof networkInterfaces): string 
 }
 
 /**
- * The `Host` headers that the server accepts. Addresses are as safe as its own name: a web page
- * that attacks by DNS rebinding sends the name of its own host.
+ * The `Host` headers that the server accepts. Addresses are as safe as the machine's name: a web
+ * page that attacks by DNS rebinding sends the name of its own host.
  */
 export function knownHosts(host: string, interfaces = networkInterfaces): readonly string[] {
   const own = ['localhost', '127.0.0.1', '[::1]', machineName, bracketed(host)]
   return wildcards.has(host) ? [...own, ...addressesOf(interfaces)] : own
 }
 
-/** Empty where the system does not reveal them; the names are accepted all the same. */
+/** Empty if the system does not reveal its addresses; host names are accepted all the same. */
 function addressesOf(interfaces: typeof networkInterfaces): readonly string[] {
   try {
     const all = Object.values(interfaces()).flatMap((addresses) => addresses ?? [])

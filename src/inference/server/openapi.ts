@@ -1,4 +1,4 @@
-/** The OpenAPI document of a server, made from its routes and the schemas of their bodies. */
+/** The OpenAPI document of a server, generated from its routes and the schemas of their bodies. */
 
 import { version } from '../../foundation/version.ts'
 import { toJsonSchema } from '../../schema/json-schema.ts'
@@ -8,9 +8,9 @@ import type { RequestSchemas } from './requests/request-schema.ts'
 /** A route as the document describes it. */
 export interface DocumentedRoute {
   readonly method: 'GET' | 'POST'
-  /** As the routing library spells it: `/v1/models/:rest{.+}`. */
+  /** The path in the syntax of the routing library, such as `/v1/models/:rest{.+}`. */
   readonly path: string
-  /** Needs no API key. Default `false`. */
+  /** Whether the route needs no API key. Default `false`. */
   readonly isOpen?: boolean
   readonly document: RouteDocument
 }
@@ -20,9 +20,9 @@ export interface RouteDocument {
   readonly summary: string
   /** The schema of the request's body. */
   readonly body?: keyof RequestSchemas
-  /** The schema of a successful response; without one, it is not described. */
+  /** The schema of a successful response; without it, the response is not described. */
   readonly ok?: ResponseName
-  /** Default `Error`. */
+  /** The schema of an error. Default `Error`. */
   readonly failure?: ResponseName
   /** The response is plain text instead of JSON. */
   readonly isText?: boolean
@@ -135,7 +135,7 @@ const error = z.object({
   code: z.string().nullable().describe('A stable name, for a program.'),
 })
 
-/** By the names that they have in the document. */
+/** The schemas of responses, by their names in the document. */
 const responseSchemas = {
   Error: z.object({ error }).describe('Every error but those of `POST /generate`.'),
   GenerateError: z.object({

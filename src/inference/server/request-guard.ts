@@ -1,4 +1,4 @@
-/** Decides by a request's head alone whether it is served: before its body is read. */
+/** Decides from a request's head alone, before its body is read, whether the request is served. */
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -10,7 +10,7 @@ export interface RequestGuardOptions {
   /** Allowed names in the `Host` header, without port; an IPv6 address in brackets. */
   readonly hosts: readonly string[]
   readonly port: number
-  /** The address that the error for another `Host` recommends. */
+  /** The address that the error for a `Host` that is not allowed recommends. */
   readonly endpoint: string
   readonly origins: readonly string[]
   readonly urlLength: number
@@ -20,8 +20,9 @@ export interface RequestGuardOptions {
 type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHeaders'>
 
 /**
- * Checks the address, `Host`, `Origin`, the key and `Expect`, in this order. Known origins are
- * those of the server's own hosts, every port of loopback, and the allowed ones, compared exactly.
+ * Checks the URL, the number of headers, `Host`, `Origin`, the key and `Expect`, in this order.
+ * Known origins are those of the server's own hosts, every port of loopback, and the allowed ones,
+ * compared exactly.
  */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
@@ -41,7 +42,7 @@ export class RequestGuard {
     this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
   }
 
-  /** Throws `HttpError`. `isOpen` says that the route needs no key. */
+  /** Throws `HttpError`. `isOpen` means that the route needs no key. */
   check(request: RequestHead, isOpen: boolean): void {
     const { url = '', headers, rawHeaders } = request
     if (url.length > this.#options.urlLength) {
@@ -56,7 +57,7 @@ export class RequestGuard {
     if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
       throw originNotAllowed()
     }
-    // A browser asks without the key whether the page may send it.
+    // A browser sends the preflight without the key.
     if (isPreflight(request)) return
     if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
     if (headers.expect !== undefined && !waitsForContinue(request)) {
@@ -82,7 +83,8 @@ export class RequestGuard {
     }
     const { authorization } = headers
     if (authorization === undefined) throw unauthorized('No API key was given. Send ')
-    // Node reads headers as Latin-1. Hashes have one length, so the time tells nothing of the key.
+    // Node decodes headers as Latin-1. Hashes have equal length, so the time reveals nothing of the
+    // key.
     const given = Buffer.from(bearer.exec(authorization)?.[1] ?? '', 'latin1')
     if (!timingSafeEqual(hash('sha256', given, 'buffer'), expected)) {
       throw unauthorized('The API key is wrong. Send ')
@@ -90,7 +92,7 @@ export class RequestGuard {
   }
 }
 
-/** Whether a browser asks if it may send a request to which a page added headers. */
+/** Whether the request is a CORS preflight of a browser. */
 export const isPreflight = ({
   method,
   headers,
@@ -99,7 +101,7 @@ export const isPreflight = ({
   headers.origin !== undefined &&
   headers['access-control-request-method'] !== undefined
 
-/** The answer to a preflight: clients of the API add headers of their own, so any may be sent. */
+/** The answer to a preflight: clients of the API add custom headers, so any header is allowed. */
 export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): readonly string[] {
   const wanted = headers['access-control-request-headers']
   const isPrivate = headers['access-control-request-private-network'] === 'true'

@@ -5,10 +5,12 @@ import type { HttpExchange } from './http-exchange.ts'
 import { HttpError } from './http-error.ts'
 import type { DocumentedRoute } from './openapi.ts'
 
-/** One path of the server. A body is read only for routes that limit its size. */
+/**
+ * One path of the server. A body is read only if the route has `bodyBytes`, the limit of its size.
+ */
 export interface Route extends DocumentedRoute {
   readonly bodyBytes?: number
-  /** Takes the place of an own route of the same path. */
+  /** Whether the route replaces the server's own route of the same path. */
   readonly isForwarded?: boolean
   /** `body` is the parsed JSON, `rest` the text that matched `:rest` in the path. */
   answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
@@ -19,7 +21,7 @@ export interface RouteMatch {
   readonly rest: string
 }
 
-/** Matches paths as they are spelled: nothing is decoded, merged or resolved. */
+/** Matches paths literally: nothing is decoded, merged or resolved. */
 export class Router {
   readonly #router = new RegExpRouter<Route>()
 
@@ -36,8 +38,8 @@ export class Router {
 }
 
 /**
- * The match, or an error with status 404 or 405. A route for GET also answers HEAD. `advice` is for
- * a client that asks for a path that is not there.
+ * The match, or an error with status 404 or 405. A route for GET also answers HEAD. `advice` is
+ * part of the 404 message.
  */
 export function expectMatch(
   match: RouteMatch | undefined,

@@ -23,7 +23,7 @@ import type { RequestReader, TextRequest } from './requests/request-reader.ts'
 import type { Route } from './router.ts'
 import type { ServerLimits } from './server-limits.ts'
 
-/** What the health routes work with, also while the model loads. */
+/** What the health routes need, also while the model loads. */
 export interface HealthContext {
   readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
@@ -33,10 +33,10 @@ export interface HealthContext {
   readonly unready: () => string | null
 }
 
-/** What the routes work with. */
+/** What all routes need. */
 export interface RouteContext extends GenerationContext, HealthContext {
   readonly metrics: () => Promise<string> | string
-  /** Passed on to the server behind the engine. */
+  /** Paths whose requests are passed on to the server behind the engine. */
   readonly paths: readonly string[]
   /** Whether routes that are not open need an API key. */
   readonly needsKey: boolean
@@ -56,7 +56,7 @@ export function createRoutes(context: RouteContext): readonly Route[] {
   return routes
 }
 
-/** The document is made at the first request: most servers are never asked for it. */
+/** The document is created at the first request for it, because most servers never get one. */
 function createOpenApiRoute(context: RouteContext, routes: readonly Route[]): Route {
   const { endpoint, needsKey, requests } = context
   let document: object | undefined
@@ -118,7 +118,9 @@ export function createHealthRoutes(context: HealthContext): readonly Route[] {
   ]
 }
 
-/** The reason without the engine's message: no key is needed, and it may hold paths. */
+/**
+ * The reason without the engine's message: the route needs no key, and the message may hold paths.
+ */
 function reasonOf({ generator, unready }: HealthContext): string | null {
   const reason = unready() ?? generator.status().unready
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
@@ -171,7 +173,7 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Rou
   }
 }
 
-/** Bodies are checked only for the model: the server behind the engine knows the rest. */
+/** Only the model of a body is checked: the server behind the engine checks the rest. */
 function createForwardingRoutes(context: RouteContext): readonly (Route & { isForwarded: true })[] {
   const { generator, limits, requests, paths } = context
   return paths.map((path) => ({
@@ -200,7 +202,7 @@ function createMetricsRoute({ metrics }: RouteContext): Route {
   }
 }
 
-/** What the routes that generate text work with. */
+/** What the routes that generate text need. */
 interface GenerationContext {
   readonly generator: TextGenerator
   readonly clock: Clock
@@ -316,7 +318,7 @@ async function answerPrompts(
   exchange.sendJson(200, response, ignoredHeaders(request, ignored))
 }
 
-/** Sends an error in the shape of `POST /generate`, which contains that of the other routes. */
+/** Sends an error in the format of `POST /generate`, which includes that of the other routes. */
 export function refuseGenerate(exchange: HttpExchange, error: HttpError): void {
   const head = { status: 'error', message: error.message, hostname: machineName }
   exchange.sendJson(error.status, { ...head, ...errorBody(error) }, error.headers)
@@ -329,7 +331,9 @@ function resultOf(
   return outcome.status === 'fulfilled' ? outcome.value.text : exchange.explain(outcome.reason)
 }
 
-/** The error of the whole request, when all prompts failed alike and not because of their text. */
+/**
+ * The error of the whole request if all prompts failed alike, for a reason other than their text.
+ */
 function commonFailure(results: readonly (string | HttpError)[]): HttpError | undefined {
   const [first] = results
   if (first === undefined || typeof first === 'string' || first.status < 429) return undefined

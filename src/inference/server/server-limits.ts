@@ -1,4 +1,4 @@
-/** What clients of the server may use at most; the defaults suit one machine. */
+/** The limits for clients of the server; the defaults suit one machine. */
 
 import {
   expectBoolean,
@@ -11,43 +11,45 @@ import {
 
 /** The limits of an inference server. */
 export interface ServerLimits {
-  /** Bytes of a request's body. Default 1 MiB. */
+  /** The maximum size of a request's body in bytes. Default 1 MiB. */
   readonly bodyBytes: number
-  /** Bytes of a chat request's body. Default 4 MiB. */
+  /** The maximum size of a chat request's body in bytes. Default 4 MiB. */
   readonly chatBodyBytes: number
-  /** Nested arrays and objects in a body. Default 64. */
+  /** The maximum depth of nested arrays and objects in a body. Default 64. */
   readonly depth: number
-  /** Characters of a request's URL. Default 2048. */
+  /** The maximum length of a request's URL in characters. Default 2048. */
   readonly urlLength: number
-  /** Bytes of all headers. Default 16 KiB. */
+  /** The maximum size of all headers in bytes. Default 16 KiB. */
   readonly headerBytes: number
-  /** Headers of a request. Default 100. */
+  /** The maximum number of headers of a request. Default 100. */
   readonly headerCount: number
-  /** Longest time until all headers are received. Default 10 s. */
+  /** The maximum time until all headers are received. Default 10 s. */
   readonly headersTimeoutMs: number
-  /** Longest time until the whole request is received. Default 30 s. */
+  /** The maximum time until the whole request is received. Default 30 s. */
   readonly requestTimeoutMs: number
   /** How often the two time limits above are checked. Default 2 s. */
   readonly connectionsCheckMs: number
   /** How long an idle connection is kept. Default 5 s. */
   readonly keepAliveMs: number
-  /** Connections at a time; one more closes an idle one. Default 1024. */
+  /**
+   * The maximum number of connections; at the limit, a new one closes an idle one. Default 1024.
+   */
   readonly maxConnections: number
-  /** Requests of one connection. Default 1000. */
+  /** The maximum number of requests on one connection. Default 1000. */
   readonly maxRequestsPerSocket: number
-  /** Unread bytes of a stream at which its generation is paused. Default 256 KiB. */
+  /** The number of unread bytes of a stream at which its generation is paused. Default 256 KiB. */
   readonly streamBufferBytes: number
-  /** How long a client may read nothing before its connection is closed. Default 30. */
+  /** How many seconds a client may read nothing before its connection is closed. Default 30. */
   readonly slowReaderSeconds: number
-  /** How long stopping waits for the requests in flight. Default 30. */
+  /** How many seconds stopping waits for the requests in flight. Default 30. */
   readonly drainSeconds: number
-  /** Prompts of one request. Default 1024. */
+  /** The maximum number of prompts in one request. Default 1024. */
   readonly maxPrompts: number
-  /** Names besides the known ones that a `Host` header may have. Default none. */
+  /** Names that a `Host` header may have besides those of this server. Default none. */
   readonly allowedHosts: readonly string[]
-  /** Origins of web pages besides the known ones, such as `https://app.example`. Default none. */
+  /** Allowed origins of web pages besides loopback, such as `https://app.example`. Default none. */
   readonly allowedOrigins: readonly string[]
-  /** Refuses fields that nobody reads instead of ignoring them. Default `false`. */
+  /** Refuses request fields that have no effect instead of ignoring them. Default `false`. */
   readonly isStrict: boolean
 }
 

@@ -32,27 +32,27 @@ import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 export interface InferenceServerOptions {
   /** Generates the texts. */
   readonly generator: TextGenerator
-  /** The names of the served model, the first for requests that name none. */
+  /** The names of the served model; requests that name no model get the first. */
   readonly models: readonly string[]
-  /** Names that are understood, but not shown: a path, for one. */
+  /** Names that are accepted but not listed, such as a path. */
   readonly hiddenModels?: readonly string[]
-  /** Tokens of prompt and answer together; `null` until `modelLoaded` tells it. */
+  /** The maximum of prompt and answer tokens together; `null` until `modelLoaded` sets it. */
   readonly contextLength: number | null
-  /** What the engine supports besides the basic fields; `modelLoaded` tells it too. */
+  /** The fields that the engine supports besides the basic ones; `modelLoaded` replaces them. */
   readonly fields?: SupportedFields
-  /** `null`: loopback, and the loopback address that this machine's name stands for. */
+  /** `null`: loopback, and the loopback address that this machine's name resolves to. */
   readonly host: string | null
   /** 0 chooses a free port. */
   readonly port: number
-  /** Every route but `/health` needs it; required for a host other than loopback. */
+  /** Required on every route except `/health`, and for listening on a host other than loopback. */
   readonly apiKey: string | null
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
-  /** How many prompts may be queued: a request with more could never be accepted. */
+  /** The limit of the queue: a request with more prompts could never be accepted. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
   /** The body of `/metrics`. */
   readonly metrics: () => Promise<string> | string
-  /** Used where a request does not say it. */
+  /** Used for values that a request leaves out. */
   readonly defaults: { readonly maxTokens: number }
   readonly clock: Clock
   readonly log: Log
@@ -79,7 +79,7 @@ export class InferenceServer extends Service {
   #router: Router | null = null
   #isLoading: boolean
   #isDraining = false
-  /** For clients that ask for a path that is not there. */
+  /** Advice in the error for an unknown path. */
   #pathAdvice = ownPaths
   #onIdle: (() => void) | undefined
 
@@ -109,12 +109,14 @@ export class InferenceServer extends Service {
     if (options.apiKey !== null) registerSecret(options.apiKey)
   }
 
-  /** `http://host:port`; empty before it has started. */
+  /** `http://host:port`; empty before the server has started. */
   get endpoint(): string {
     return this.#listening?.endpoint ?? ''
   }
 
-  /** From now on requests are served; until then `/health` answers, and all others get 503. */
+  /**
+   * Requests are served from now on. Before, `/health` is answered, and all other requests get 503.
+   */
   modelLoaded(model: LoadedModel): void {
     this.#isLoading = false
     const passing = model.fields === 'all' ? addPath : passingEngines
@@ -122,7 +124,7 @@ export class InferenceServer extends Service {
     this.#router = new Router(createRoutes(this.#routeContext(model)))
   }
 
-  /** From now on new requests get 503; those in flight continue. */
+  /** New requests get 503 from now on; requests in flight continue. */
   beginDraining(): void {
     this.#isDraining = true
     this.#server.closeIdleConnections()
@@ -191,7 +193,10 @@ export class InferenceServer extends Service {
     return route.answer(exchange, parseJson(bytes, this.#limits.depth), rest)
   }
 
-  /** The client disconnected. Older versions of Node do not close queued pipelined responses. */
+  /**
+   * Called when the client disconnects: older Node versions do not close queued pipelined
+   * responses.
+   */
   #abandon(socket: Socket): void {
     for (const exchange of this.#inFlight) {
       if (exchange.request.socket !== socket) continue
@@ -214,7 +219,7 @@ export class InferenceServer extends Service {
     if (this.#inFlight.size === 0) this.#onIdle?.()
   }
 
-  /** Resolves when nothing is in flight, or after `ms`. */
+  /** Resolves when no request is in flight, or after `ms`. */
   async #idleWithin(ms: number): Promise<void> {
     if (this.#inFlight.size === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()

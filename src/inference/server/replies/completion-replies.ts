@@ -15,7 +15,7 @@ import type {
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
-/** The format of one chat response. Counts the tool calls of each choice, which have an index. */
+/** The format of one chat response. Counts the tool calls of each choice to number them. */
 export class ChatReply implements ReplyShape {
   readonly #head: ReplyHead
   readonly #hasLogprobs: boolean
@@ -58,7 +58,7 @@ export class ChatReply implements ReplyShape {
   delta(index: number, delta: GenerationDelta): string {
     const { text, logprobs, fields } = delta
     const calls = this.#callsOf(index, delta)
-    // Most deltas are text alone, and there are very many.
+    // A fast path: most deltas are text alone, and there are very many.
     if (calls === undefined && fields === undefined) {
       return this.#chunk(index, { content: text }, logprobs)
     }
@@ -132,13 +132,13 @@ function messageOf(result: GenerationResult): object {
   }
 }
 
-/** Further fields of the responses that several choices were taken from. */
+/** Additional fields of the upstream responses that the choices come from. */
 function bodyFields(results: readonly GenerationResult[]): object {
   const all = results.flatMap(({ fields }) => fields?.body ?? [])
   return all.length === 0 ? {} : Object.assign({}, ...all)
 }
 
-/** A complete call; streamed ones have an index. */
+/** A complete call; calls in a stream have an index. */
 function callOf({ id, name, arguments: given, wire = {} }: ToolCall, index?: number): object {
   const head = index === undefined ? { ...wire, id } : { index, ...wire, id }
   const custom = wire['custom']
@@ -168,17 +168,20 @@ const tokenFields = ({ token, logprob, bytes }: TokenChance): object => ({
   bytes: bytes ?? bytesOf(token),
 })
 
-/** `null` for a part of a character, which comes as U+FFFD or as half of a surrogate pair. */
+/** `null` for a part of a character, which arrives as U+FFFD or as half of a surrogate pair. */
 const bytesOf = (token: string): number[] | null =>
   token.includes('\uFFFD') || !token.isWellFormed() ? null : [...Buffer.from(token)]
 
-/** Tokens that are no text by themselves are named by their bytes, as the public API does. */
+/** A token that is not valid text is named by its bytes, as in the public API. */
 const nameOf = ({ token, bytes }: Omit<TokenChance, 'logprob'>): string =>
   bytes === undefined ? token : `bytes:${bytes.map(toEscape).join('')}`
 
 const toEscape = (byte: number): string => `\\x${byte.toString(16).padStart(2, '0')}`
 
-/** By name. Of tokens with the same text, all but the first are named by their bytes. */
+/**
+ * Logprobs by the name of the token. Of tokens with the same text, all but the first are named by
+ * their bytes.
+ */
 function topFields(top: readonly TokenChance[]): Record<string, number> {
   const fields: Record<string, number> = {}
   for (const chance of top) {
@@ -192,7 +195,7 @@ function topFields(top: readonly TokenChance[]): Record<string, number> {
 
 export interface CompletionReplyOptions {
   readonly hasLogprobs: boolean
-  /** The prompt of a choice if it is to be repeated before the text; otherwise empty. */
+  /** The prompt of a choice if the answer must begin with it; otherwise empty. */
   readonly echoOf: (index: number) => string
 }
 
@@ -201,7 +204,7 @@ export class CompletionReply implements ReplyShape {
   readonly #head: ReplyHead
   readonly #options: CompletionReplyOptions
   #writer: ChunkWriter | undefined
-  /** Characters sent for each choice: logprobs contain the offsets of their tokens. */
+  /** The number of characters sent for each choice, for the text offsets of its logprobs. */
   readonly #lengths: number[] = []
 
   constructor(head: ReplyHead, options: CompletionReplyOptions) {
@@ -233,7 +236,7 @@ export class CompletionReply implements ReplyShape {
   }
 
   opening(index: number, first?: GenerationDelta): string | undefined {
-    // The engine reports the prompt itself.
+    // The first delta contains the prompt as the engine reports it.
     if (first?.prompt !== undefined) return undefined
     const text = this.#options.echoOf(index)
     return text === '' ? undefined : this.delta(index, { text })

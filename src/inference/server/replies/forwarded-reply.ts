@@ -1,10 +1,10 @@
-/** Sends the answer of a server behind the engine byte by byte, as fast as the client reads. */
+/** Sends the answer of the server behind the engine chunk by chunk, as fast as the client reads. */
 
 import type { ForwardedAnswer } from '../../generation/inference-engine.ts'
 import type { HttpExchange } from '../http-exchange.ts'
 import { ignoredHeaders } from './replies.ts'
 
-/** If the answer breaks off, so does the response: its head has been sent by then. */
+/** If the answer breaks off after the head was sent, the connection is cut. */
 export async function sendForwarded(
   exchange: HttpExchange,
   { status, contentType, bytes, ignored = [] }: ForwardedAnswer,
@@ -28,7 +28,9 @@ export async function sendForwarded(
   exchange.end()
 }
 
-/** Resolves when the client has caught up or disconnected; one that reads nothing is cut off. */
+/**
+ * Resolves when the client has caught up or disconnected; a client that reads nothing is cut off.
+ */
 async function untilRead(exchange: HttpExchange): Promise<void> {
   const { response } = exchange
   const endWatch = exchange.watchReader()

@@ -16,7 +16,7 @@ import type { HttpExchange } from '../http-exchange.ts'
 import type { TextRequest } from '../requests/request-reader.ts'
 import type { ReplyShape } from './reply-shape.ts'
 
-/** One prompt request for each choice of the response. A seed is incremented for each choice. */
+/** One prompt request for each choice of the response; each further choice has the next seed. */
 export function toPromptRequests(
   request: TextRequest,
   signal: AbortSignal,
@@ -50,8 +50,8 @@ export async function sendWholeReply(
 }
 
 /**
- * Replies with a stream. Its head is sent with the first text: a failure before that rejects, so
- * that it gets a status of its own, and a later one is an event of the stream.
+ * Replies with a stream. The head is sent with the first text: a failure before that rejects, so
+ * that it gets its own status; a later failure becomes an event of the stream.
  */
 export async function sendStreamedReply(
   generator: TextGenerator,
@@ -86,7 +86,7 @@ class StreamedChoice implements ProgressListener {
   #isOpen = false
   #hasText = false
   #toolCalls = 0
-  /** All calls come in pieces then. */
+  /** Whether calls arrive in pieces; then no complete calls have to be sent at the end. */
   #hasPieces = false
 
   constructor(writer: SseWriter, shape: ReplyShape, index: number) {
@@ -103,7 +103,7 @@ class StreamedChoice implements ProgressListener {
     return this.#writer.send(this.#shape.delta(this.#index, delta), delta.ignored)
   }
 
-  /** Sends what no delta contained, such as a refusal in place of the result, and the end. */
+  /** Sends output that no delta contained, such as a refusal instead of the result, and the end. */
   finish(result: GenerationResult): void {
     const text = this.#hasText ? '' : result.text
     const toolCalls = this.#hasPieces ? [] : result.toolCalls.slice(this.#toolCalls)
@@ -136,7 +136,7 @@ async function generateAll(
   }
 }
 
-/** Choices for the same prompt count its tokens once. */
+/** Several choices for one prompt count the prompt's tokens once. */
 function totalUsage(results: readonly GenerationResult[], n: number): Usage {
   const [first] = results
   if (results.length === 1 && first !== undefined) return first.usage
@@ -155,8 +155,8 @@ function totalUsage(results: readonly GenerationResult[], n: number): Usage {
 }
 
 /**
- * `x-tutti-ignored-fields`, encoded so that no field name can break the header. `more` are those
- * that a server behind the engine ignored.
+ * The header `x-tutti-ignored-fields`, encoded so that no field name can break it. `more` has the
+ * fields that the server behind the engine ignored.
  */
 export function ignoredHeaders(
   { ignored }: Pick<TextRequest, 'ignored'>,
@@ -173,11 +173,10 @@ export function ignoredHeaders(
 
 interface SseWriterOptions {
   readonly clock: Clock
-  /** How much may be buffered before `send` holds its caller back. */
+  /** How many bytes may be buffered before `send` returns a promise that delays its caller. */
   readonly bufferBytes: number
   /**
-   * Headers of the response besides those of an event stream, for the fields of the request that a
-   * server behind the engine ignored.
+   * Additional headers of the response, given the fields that the server behind the engine ignored.
    */
   readonly headers: (ignored: readonly string[]) => readonly string[]
 }
@@ -190,7 +189,9 @@ const eventStreamHeaders: readonly string[] = [
   'no',
 ]
 
-/** Writes once per turn of the event loop; the head of the response goes out with the first. */
+/**
+ * Writes at most once per turn of the event loop; the first event also sends the response's head.
+ */
 class SseWriter {
   readonly #exchange: HttpExchange
   readonly #response: ServerResponse
@@ -205,13 +206,14 @@ class SseWriter {
     this.#response = exchange.response
     this.#options = options
     this.#response.once('close', () => this.#hold?.release())
-    // Older Node versions do not close queued responses when a pipelining client disconnects.
+    // Older Node versions do not close the queued responses of a pipelining client that
+    // disconnects.
     exchange.signal.addEventListener('abort', () => this.#hold?.release(), { once: true })
   }
 
   /**
    * Adds an event. A returned promise settles when the client has caught up or disconnected. Has no
-   * effect after `end`: a choice may go on for a moment after another one has failed.
+   * effect after `end`: a choice may continue for a moment after another one has failed.
    */
   send(data: string, ignored: readonly string[] = []): Promise<void> | undefined {
     if (this.#exchange.isGone || this.#response.writableEnded) return undefined

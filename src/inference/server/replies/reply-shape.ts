@@ -9,14 +9,14 @@ import type {
 } from '../../generation/inference-engine.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 
-/** The format of one response. `index` is that of a choice. */
+/** The format of one response. `index` is the index of a choice. */
 export interface ReplyShape {
   /** The body of a response that is not streamed. */
   whole(results: readonly GenerationResult[], usage: Usage): object
-  /** The first event of a choice, before its first delta, if any; `undefined` for none. */
+  /** The first event of a choice, before that of its first delta; `undefined` for none. */
   opening(index: number, first?: GenerationDelta): string | undefined
   delta(index: number, delta: GenerationDelta): string
-  /** `fields` are those that no delta contained. */
+  /** `fields` has the fields that no delta contained. */
   closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string
   usage(usage: Usage): string
 }
@@ -26,7 +26,7 @@ export interface ReplyHead {
   readonly id: string
   readonly created: number
   readonly model: string
-  /** A stream that ends with its usage has `usage: null` in every chunk before. */
+  /** Whether the stream ends with its usage; every chunk before then has `usage: null`. */
   readonly includesUsage: boolean
 }
 
@@ -53,7 +53,7 @@ export class ChunkWriter {
     this.#suffix = head.includesUsage ? '],"usage":null}' : ']}'
   }
 
-  /** `body` are further fields of the chunk. */
+  /** `body` has additional fields of the chunk. */
   choice(choice: object, body?: WireFields): string {
     const json = JSON.stringify(choice)
     if (body === undefined) return `${this.#prefix}${json}${this.#suffix}`

@@ -4,7 +4,7 @@ import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { HttpError } from '../http-error.ts'
 
-/** Refuses by the headers alone a body that is too large or not plain JSON. */
+/** Refuses a body that is too large or not plain JSON, from the headers alone. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
   const { headers } = request
   const encoding = headers['content-encoding']
@@ -22,8 +22,9 @@ export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>):
   continueExpectation.test(headers.expect ?? '')
 
 /**
- * The whole body. Rejects with 413 at the first byte beyond the limit, with the request's error
- * when the client disconnects, and with the signal's reason when it is aborted before the end.
+ * Resolves with the whole body. Rejects with 413 at the first byte beyond the limit, with the
+ * request's error when the client disconnects, and with the signal's reason when the signal is
+ * aborted before the end of the body.
  */
 export function readBody(
   request: IncomingMessage,
@@ -60,7 +61,7 @@ export function readBody(
   })
 }
 
-/** The same expression as in Node. */
+/** The same expression as in Node's HTTP server. */
 const continueExpectation = /(?:^|\W)100-continue(?:$|\W)/i
 const jsonType = /^application\/json[ \t]*(?:;[ \t]*charset="?utf-?8"?[ \t]*)?$/i
 
@@ -74,8 +75,8 @@ const tooLarge = (limitBytes: number): HttpError =>
   })
 
 /**
- * The parsed body, or an error with status 400. Its message has a position and no text of the
- * body. Depth is checked before anything is built: parsing a deep body blocks for seconds.
+ * The parsed body, or an error with status 400, whose message has a position but no text of the
+ * body. The depth is checked before `JSON.parse`, which blocks for seconds on a deeply nested body.
  */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   if (bytes.length === 0) {
@@ -90,7 +91,7 @@ export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   return JSON.parse(text)
 }
 
-/** Keys that can change an object's prototype when it is copied. */
+/** Keys that can change the prototype of an object into which the body is copied. */
 const forbiddenKeys: ReadonlySet<string> = new Set(['__proto__', 'constructor'])
 
 const numberPattern = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
@@ -98,13 +99,13 @@ const escapePattern = /["\\/bfnrt]|u[0-9a-fA-F]{4}/y
 const literals: Readonly<Record<string, string>> = { t: 'true', f: 'false', n: 'null' }
 
 /**
- * Checks the grammar, and what the grammar allows: depth, repeated keys, forbidden keys and numbers
- * beyond a double. Iterative; stops at the first error.
+ * Checks the JSON grammar, and limits what the grammar allows: depth, repeated keys, forbidden keys
+ * and numbers beyond a double. Iterative; stops at the first error.
  */
 class Scanner {
   readonly #text: string
   readonly #maxDepth: number
-  /** Open objects and arrays: the keys of an object, or `null` for an array. */
+  /** The open objects and arrays: a set of keys for an object, `null` for an array. */
   readonly #open: (Set<string> | null)[] = []
   #at = 0
 
@@ -122,7 +123,9 @@ class Scanner {
     if (this.#at < this.#text.length) this.#fail()
   }
 
-  /** Reads a scalar, an empty list or object, or an opening bracket: then returns `false`. */
+  /**
+   * Reads a complete scalar, empty list or empty object; returns `false` after an opening bracket.
+   */
   #value(): boolean {
     const code = this.#skipSpace()
     if (code === quote) {
@@ -150,7 +153,7 @@ class Scanner {
     this.#at++
     if (this.#skipSpace() === (isObject ? 0x7d : 0x5d)) {
       this.#at++
-      // Empty, so it is complete and was never pushed.
+      // An empty object or array is complete and was not pushed.
       return true
     }
     this.#open.push(isObject ? new Set() : null)
@@ -158,7 +161,7 @@ class Scanner {
     return false
   }
 
-  /** Closes objects and arrays that end here, up to the comma before the next value. */
+  /** Closes objects and arrays that end here, and reads the comma and key before the next value. */
   #afterValue(): void {
     while (this.#open.length > 0) {
       const isObject = this.#open.at(-1) !== null
@@ -237,7 +240,9 @@ function malformed(what: string, position: number): HttpError {
   })
 }
 
-/** The first byte that decodes to U+FFFD without being one itself. */
+/**
+ * The position of the first byte that decodes to U+FFFD without being part of an encoded U+FFFD.
+ */
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')
   const replacement = Buffer.from('\ufffd')

@@ -1,4 +1,4 @@
-/** The conversation of a chat request, with its tools and what its template is told. Pure. */
+/** Converts a chat request to its conversation, tools and template arguments. Pure. */
 
 import type {
   ChatMessage,
@@ -25,13 +25,14 @@ export function toChatInput(body: ChatBody): ChatInput {
   }
 }
 
-/** Whether the answer is a call, and nothing else. */
+/** Whether the answer must be a tool call and nothing else. */
 export const isForced = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
 /**
- * Whether `response_format` asks for the form, which a forced call leaves unused as in the public
- * API. The other fields are about the whole answer, so that both cannot be done.
+ * Whether `response_format` asks for the format, which a forced call leaves unused, as in the
+ * public API. The other fields that ask for a format apply to the whole answer, so that a forced
+ * call contradicts them.
  */
 export function isOfResponse(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined

@@ -20,24 +20,24 @@ import { type Limit, unknownField, unreadField, unsupportedField } from './refus
 export interface FieldCheckOptions {
   /** The fields that the schema of the body describes. */
   readonly described: Iterable<string>
-  /** The fields at the top of the body. Default: those of requests for text. */
+  /** The known fields at the top level of the body. Default: those of requests for text. */
   readonly known?: Fields
-  /** What the engine supports besides the basic fields. */
+  /** The fields that the engine supports besides the basic ones. */
   readonly supported: SupportedFields
-  /** Refuses fields that nobody reads instead of ignoring them. */
+  /** Refuses unread fields instead of ignoring them. */
   readonly isStrict: boolean
-  /** What helps where a field is not supported. Default: the engines that pass it on. */
+  /** Advice for a field that is not supported. Default: names the engines that pass it on. */
   readonly advice?: string
-  /** The paths whose bodies have a field. Default: none. */
+  /** The paths whose bodies may have a field. Default: none. */
   readonly pathsWith?: (name: string) => readonly string[]
 }
 
 type Fields = Readonly<Record<string, RequestField>>
 
 /**
- * No field is ignored silently. Throws `HttpError` for one that would change the answer and is not
- * supported; names those that nobody reads. Where all fields are passed on, only those of
- * `stream_options` are left: this server writes the stream.
+ * Ensures that no field is ignored silently. Throws `HttpError` for a field that would change the
+ * answer and is not supported; returns the names of unread fields. If all fields are passed on,
+ * only those of `stream_options` are checked, because this server writes the stream.
  */
 export class FieldCheck {
   readonly #known: Fields
@@ -59,7 +59,7 @@ export class FieldCheck {
     this.#read = new Set([...described].filter((name) => this.#isRead(name)))
   }
 
-  /** The paths of the fields that nobody reads. The body fits its schema. */
+  /** Returns the paths of unread fields. The body must match its schema. */
   ignoredIn(body: object): readonly string[] {
     const ignored: string[] = []
     const fields = body as Readonly<Record<string, unknown>>
@@ -80,7 +80,9 @@ export class FieldCheck {
     return ignored
   }
 
-  /** Throws for a top-level field that is not supported, also of a body that is wrong otherwise. */
+  /**
+   * Throws for a top-level field that is not supported, even if the body does not match its schema.
+   */
   expectSupported(body: unknown): void {
     if (this.#passesAll || !isFields(body)) return
     for (const [name, value] of Object.entries(body)) {
@@ -89,7 +91,7 @@ export class FieldCheck {
     }
   }
 
-  /** Whether a body may have the field, read or not. */
+  /** Whether a body may have the field, whether or not it is read. */
   takes(name: string): boolean {
     return this.#read.has(name) || (!this.#isStrict && this.#known[name]?.reader === 'nobody')
   }
@@ -137,7 +139,7 @@ export class FieldCheck {
     }
   }
 
-  /** A call, or the choice of one: an object with a function. */
+  /** Checks a tool call or a tool choice; both are objects with a `function`. */
   #checkCall(
     call: object,
     { outer, inner }: { outer: ReadonlySet<string>; inner: ReadonlySet<string> },
@@ -148,7 +150,7 @@ export class FieldCheck {
     this.#checkNames((call as ToolBody).function, inner, `${prefix}function.`, ignored)
   }
 
-  /** A schema where its type does not read one would be lost. */
+  /** Refuses a schema that the given type does not read, because it would have no effect. */
   #checkFormat(format: FormatBody, ignored: string[]): void {
     const { type, json_schema: wrapper } = format
     const read = formatNames[type] ?? new Set()
@@ -162,7 +164,7 @@ export class FieldCheck {
     this.#checkNames(wrapper, schemaNames, 'response_format.json_schema.', ignored)
   }
 
-  /** The fields of an object that is a field itself. */
+  /** Checks the fields of an object that is itself a field of the body. */
   #checkWithin(
     parent: string,
     known: Fields,
@@ -202,7 +204,7 @@ export class FieldCheck {
     else ignored.push(path)
   }
 
-  /** Where the engine supports the field on another path or by another name, it says so. */
+  /** The advice names another path or another field name if the engine supports the field there. */
   #unsupported(path: string, limit: Limit = this.#limit): HttpError {
     const paths = this.#isOfEngine(path) ? this.#pathsWith(path) : []
     if (paths.length > 0) {
@@ -221,12 +223,12 @@ export class FieldCheck {
   }
 }
 
-/** Where a field stands: which are known there, and which of them are read. */
+/** A group of fields: the known names, their common prefix, and which of them are read. */
 interface FieldGroup {
   readonly known: Fields
   readonly prefix: string
   readonly read: ReadonlySet<string>
-  /** Default: that of the engine. */
+  /** Default: the limit of the engine. */
   readonly limit?: Limit
 }
 
@@ -235,7 +237,7 @@ const namesReadIn = (known: Fields): ReadonlySet<string> =>
 
 const guides = namesReadIn(structuredOutputFields)
 
-/** Who asks for structured output by a name that nobody knows would get any text instead. */
+/** Refuses an unknown kind of structured output, because the client would get unstructured text. */
 function expectGuide(structured: unknown): void {
   if (!isFields(structured)) return
   const given = Object.keys(structured).filter((name) => structured[name] !== null)
@@ -279,13 +281,13 @@ const formatNames: Readonly<Record<string, ReadonlySet<string>>> = {
   json_object: new Set(['type', 'schema']),
   json_schema: new Set(['type', 'json_schema']),
 }
-/** Answers always fit their schema, so that `strict` is done either way. */
+/** Includes `strict`, which needs no handling: answers always match their schema. */
 const schemaNames: ReadonlySet<string> = new Set(['name', 'schema', 'strict'])
 
 const otherEngines =
   "The engines 'process' and 'openai' pass it on to a server that may support it."
 
-/** The stream is written here, whatever the engine. */
+/** The limit of `stream_options`: this server writes the stream, whatever the engine. */
 const ownStream: Limit = {
   by: 'this server',
   advice: "With 'include_usage', a stream has its usage in the last chunk.",

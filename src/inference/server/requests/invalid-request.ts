@@ -1,4 +1,4 @@
-/** Words what is wrong with a request's body in the vocabulary of the chat-completions API. */
+/** Words the errors for invalid bodies as the chat-completions API does. */
 
 import type { Bound, Problem } from '../../../schema/problems.ts'
 import { type Path, valueAt } from '../../../schema/schema.ts'
@@ -72,7 +72,7 @@ export function outOfRange(
   )
 }
 
-/** The error for a model that is not served; it names those that are. */
+/** The error for a model that is not served; it names the served models. */
 export function unknownModel(asked: string, served: readonly string[]): HttpError {
   const name = asked.length > 128 ? `${asked.slice(0, 125)}...` : asked
   return new HttpError(

@@ -1,4 +1,4 @@
-/** The fields of a body that say what an answer must look like. */
+/** Reads the fields of a body that require a format of the answer. */
 
 import type { OutputFormat } from '../../generation/inference-engine.ts'
 import { wrongValue } from './invalid-request.ts'
@@ -10,7 +10,7 @@ interface Guide {
   readonly toFormat: (value: unknown, field: string) => OutputFormat
 }
 
-/** Only the first of these ways to ask may be used. */
+/** The given fields that require a format, besides `response_format`. Only one may be given. */
 function guidesOf(body: ChatBody | CompletionBody): Guide[] {
   const structured = body.structured_outputs
   const guides: Guide[] = [
@@ -33,7 +33,7 @@ function guidesOf(body: ChatBody | CompletionBody): Guide[] {
   return guides.filter(({ value }) => isAsked(value))
 }
 
-/** `undefined` for any text; more than one field that says so is an `HttpError`. */
+/** `undefined` for any text. Throws `HttpError` if more than one field requires a format. */
 export function outputFormatOf(body: ChatBody | CompletionBody): OutputFormat | undefined {
   const format = toFormat(body.response_format)
   const [first, second] = guidesOf(body)
@@ -74,7 +74,7 @@ function toFormat(format: ChatBody['response_format']): OutputFormat | undefined
     : { kind: 'json_schema', schema: format.schema }
 }
 
-/** vLLM takes a schema as an object, or as JSON text. */
+/** vLLM accepts a schema as an object or as JSON text. */
 function schemaFormat(value: unknown, field: string): OutputFormat {
   if (typeof value === 'object' && value !== null)
     return { kind: 'json_schema', schema: value, field }

@@ -1,6 +1,6 @@
 /**
- * Bodies for an engine that passes them on: only what this server itself reads is checked; the rest
- * goes to the server behind the engine as the client wrote it, and that server decides.
+ * Bodies for an engine that passes requests on: only the fields that this server itself reads are
+ * checked. The rest goes unchanged to the server behind the engine, which checks it.
  */
 
 import { annotate, z } from '../../../schema/schema.ts'
@@ -16,7 +16,9 @@ import type {
 import { textOf } from '../../generation/fields/message-text.ts'
 import type { RequestBounds } from './request-schema.ts'
 
-/** What a body for such an engine must have; all other fields are free. */
+/**
+ * The schemas of bodies for an engine that passes requests on; fields that are not named are free.
+ */
 export function createPassedSchemas({ maxPrompts }: RequestBounds) {
   const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish().describe('Number of answers.')
   const tokens = z.array(z.int()).min(1)
@@ -77,7 +79,7 @@ export function toPassedChat({ messages, tools, ...body }: PassedChatBody): Gene
   }
 }
 
-/** One input for each prompt. */
+/** Converts each prompt to one input. */
 export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): GenerationInput[] {
   const fields = passedFields(body)
   return promptsOf(prompt).map((one): GenerationInput => {
@@ -86,7 +88,7 @@ export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): Gene
   })
 }
 
-/** Each prompt as if a user had asked it. */
+/** Converts each prompt to a chat with one user message. */
 export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): GenerationInput[] {
   const fields = passedFields(body)
   const ask = (asked: string): GenerationInput => ({
@@ -97,7 +99,7 @@ export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): Gen
   return prompts.map(ask)
 }
 
-/** Texts, or token ids. */
+/** The prompts as a list; each one is a text or a list of token ids. */
 export function promptsOf(prompt: PassedCompletionBody['prompt']): readonly (string | number[])[] {
   if (typeof prompt === 'string') return [prompt]
   const isTokens = typeof prompt[0] === 'number'
@@ -106,7 +108,7 @@ export function promptsOf(prompt: PassedCompletionBody['prompt']): readonly (str
 
 const readNames: ReadonlySet<string> = new Set([...Object.keys(ownFields), 'n'])
 
-/** `stream` is left where it is true: some fields are answered only without a stream. */
+/** Keeps `stream: true`: without it, the engine may ask its server for a whole answer. */
 function passedFields(body: WireFields): WireFields {
   const given = Object.entries(body).filter(
     ([name, value]) => value !== null && (!readNames.has(name) || (name === 'stream' && value)),
@@ -117,7 +119,7 @@ function passedFields(body: WireFields): WireFields {
 function toPassedMessage(wire: PassedChatBody['messages'][number]): ChatMessage {
   const { role, tool_calls: calls } = wire
   return {
-    // A role that is not known here matters only to the server behind the engine.
+    // A role that is unknown here matters only to the server behind the engine.
     role: role === 'developer' ? 'system' : (role as ChatMessage['role']),
     content: textOf(wire.content),
     ...(Array.isArray(calls) ? { toolCalls: calls.filter(isFields).map(toPassedCall) } : {}),
@@ -140,7 +142,7 @@ function toPassedTool(wire: WireFields): ToolDefinition {
 
 const stringOr = (value: unknown): string => (typeof value === 'string' ? value : '')
 
-/** What telemetry and the shape of the answer need to know of the fields that are passed on. */
+/** The sampling that telemetry and the format of the answer need, read from the passed fields. */
 export function passedSampling(body: WireFields, isChat: boolean): Partial<Sampling> {
   const longest = body['max_completion_tokens'] ?? body['max_tokens']
   const { temperature, top_p: topP, top_k: topK, seed, logprobs, top_logprobs: top } = body

@@ -1,9 +1,9 @@
-/** Words why a field of a request is refused, and what to use instead. */
+/** Words the errors for refused fields, with advice on what to use instead. */
 
 import { nearest } from '../../../foundation/options.ts'
 import { HttpError } from '../http-error.ts'
 
-/** Who does not support a field, and what helps. */
+/** The part that does not support a field, and advice for the client. */
 export interface Limit {
   readonly by: string
   readonly advice: string
@@ -16,13 +16,13 @@ export function unsupportedField(path: string, { by, advice }: Limit): HttpError
   return new HttpError(400, message, { code: 'unsupported_parameter', param: name })
 }
 
-/** The error of a strict server for a field that nobody reads; `read` has those beside it. */
+/** The error of a strict server for an unread field; `read` has the fields that are read there. */
 export function unreadField(path: string, read: Iterable<string> = []): HttpError {
   const reason = 'It has no effect, and the server refuses such fields (server.strict).'
   return unknownField(path, read, reason)
 }
 
-/** The error for a field that cannot be ignored. */
+/** The error for an unknown field that must not be ignored. */
 export function unknownField(path: string, read: Iterable<string>, reason: string): HttpError {
   const near = nearest(path.slice(path.lastIndexOf('.') + 1), [...read])
   const hint = near === undefined ? '' : ` Did you mean '${near}'?`

@@ -46,13 +46,13 @@ import {
 /** One function for each kind of body; all of them throw `HttpError`. */
 export interface RequestReader {
   readonly rules: RequestRules
-  /** What bodies may have, for documents. */
+  /** The schemas of the bodies, for the OpenAPI document. */
   readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodObject>>
   readonly readChat: (body: unknown) => TextRequest
   readonly readCompletion: (body: unknown) => CompletionRequest
   readonly readGenerate: (body: unknown) => TextRequest
   readonly readTokenize: (body: unknown) => TokenizeRequest
-  /** The fields of a body that is passed on to another path, without the model. */
+  /** The fields of a body for a forwarded path, without the model. */
   readonly readForwarded: (body: unknown) => WireFields
 }
 
@@ -84,7 +84,7 @@ export function createRequestReader(rules: RequestRules): RequestReader {
   }
 }
 
-/** Without the fields that the engine or a strict server refuses. */
+/** The schema without the fields that the engine or a strict server refuses. */
 function takenBy(schema: z.ZodObject, { fields: supported, isStrict }: RequestRules): z.ZodObject {
   const described = Object.keys(schema.shape)
   const check = new FieldCheck({ described, supported, isStrict })
@@ -92,7 +92,7 @@ function takenBy(schema: z.ZodObject, { fields: supported, isStrict }: RequestRu
   return z.object(Object.fromEntries(taken))
 }
 
-/** For an engine that passes requests on. */
+/** The reader for an engine that passes requests on. */
 function createPassedReader(
   rules: RequestRules,
   TokenizeRequest: RequestSchemas['TokenizeRequest'],
@@ -107,7 +107,7 @@ function createPassedReader(
     readCompletion: readerOf(schemas.CompletionRequest, rules, (body, _, ignored) => {
       const inputs = toPassedPrompts(body)
       expectAnswers(body.n ?? 1, inputs.length, rules)
-      // The server behind the engine repeats the prompt, with its log probabilities.
+      // The server behind the engine repeats the prompt itself, with its log probabilities.
       return {
         ...toPassedRequest(body, inputs, rules, ignored),
         prompts: inputs.map(() => ''),
@@ -178,7 +178,7 @@ function readerOf<S extends z.ZodObject, Request>(
 
 const passedPath = "It is passed on where '/tokenize' is among the paths that are passed on."
 
-/** Engines are given the text alone, those that pass requests on as well. */
+/** Engines tokenize the text alone, even engines that pass requests on. */
 function tokenizeReaderOf(
   schema: RequestSchemas['TokenizeRequest'],
   rules: RequestRules,
@@ -201,10 +201,10 @@ function toTokenizeRequest(
   throw text === undefined ? missingField('prompt') : wrongType('prompt', 'a string', text)
 }
 
-/** The text whose tokens are asked for. */
+/** A text to tokenize. */
 interface TokenizeRequest {
   readonly text: string
-  /** Paths of fields that nobody reads. */
+  /** Paths of unread fields. */
   readonly ignored: readonly string[]
 }
 
@@ -213,31 +213,31 @@ export interface TextRequest {
   /** The served name that the client used. */
   readonly model: string
   readonly inputs: readonly GenerationInput[]
-  /** Answers for each input. */
+  /** The number of answers for each input. */
   readonly n: number
   readonly sampling: Partial<Sampling>
   readonly priority: number
   readonly timeoutSeconds: number | null
   readonly isStream: boolean
   readonly includesUsage: boolean
-  /** Paths of fields that nobody reads. */
+  /** Paths of unread fields. */
   readonly ignored: readonly string[]
 }
 
-/** What a request is checked against. */
+/** The limits and names that requests are checked against. */
 interface RequestRules extends RequestBounds {
   /** The served names; the first is the default. */
   readonly models: readonly string[]
-  /** Names that are understood, but not shown. */
+  /** Names that are accepted but not listed. */
   readonly hiddenModels: readonly string[]
   readonly defaultMaxTokens: number
-  /** What the engine supports besides the basic fields. */
+  /** The fields that the engine supports besides the basic ones. */
   readonly fields: SupportedFields
-  /** Refuses fields that nobody reads instead of ignoring them. */
+  /** Refuses unread fields instead of ignoring them. */
   readonly isStrict: boolean
 }
 
-/** The served model that is asked for, or an error with status 404. */
+/** The served model that the client asks for, or an error with status 404. */
 function servedModel(asked: string | null | undefined, rules: RequestRules): string {
   if (asked === undefined || asked === null) return rules.models[0] ?? ''
   if (rules.models.includes(asked) || rules.hiddenModels.includes(asked)) return asked
@@ -258,7 +258,7 @@ function streamingOf(
   return { isStream, includesUsage: body.stream_options?.include_usage ?? false }
 }
 
-/** The request; fields that do not fit together are an `HttpError` that names one of them. */
+/** Converts a chat body; throws `HttpError` that names a field if fields contradict each other. */
 function toChatRequest(
   body: ChatBody,
   rules: RequestRules,
@@ -290,7 +290,7 @@ interface CompletionRequest extends TextRequest {
   readonly isEcho: boolean
 }
 
-/** The request; more answers than `maxPrompts` for all prompts together are an `HttpError`. */
+/** Converts a completion body; throws `HttpError` for more than `maxPrompts` answers in total. */
 function toCompletionRequest(
   body: CompletionBody,
   rules: RequestRules,
@@ -331,7 +331,7 @@ function expectAnswers(n: number, prompts: number, { maxPrompts }: RequestRules)
   throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
 }
 
-/** One answer to each prompt, as if a user had asked it; never a stream. */
+/** Converts each prompt to a chat with one user message and one answer; never a stream. */
 function toGenerateRequest(
   body: GenerateBody,
   rules: RequestRules,

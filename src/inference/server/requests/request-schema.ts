@@ -1,14 +1,14 @@
-/** The bodies that clients may send, as schemas: checks, types and the OpenAPI document follow. */
+/** The request bodies as schemas, from which types, checks and the OpenAPI document are derived. */
 
 import { annotate, z } from '../../../schema/schema.ts'
 
-/** What depends on the served model and the server's limits. */
+/** The limits of the served model and the server that the schemas depend on. */
 export interface RequestBounds {
-  /** Tokens of prompt and answer together. */
+  /** The maximum number of tokens of prompt and answer together. */
   readonly contextLength: number
-  /** Prompts of one request, and answers to it. */
+  /** The maximum number of prompts in a request, and of answers to it. */
   readonly maxPrompts: number
-  /** Whether the engine takes prompts of token ids. */
+  /** Whether the engine accepts prompts of token ids. */
   readonly takesTokens: boolean
 }
 
@@ -122,7 +122,7 @@ const toolCall = z.object({
   id: shortText,
 })
 
-/** An assistant that only called tools need not have said anything. */
+/** An assistant message with tool calls may have no content. */
 const assistantMessage = z
   .object({
     role: z.literal('assistant'),
@@ -151,7 +151,7 @@ const message = z.discriminatedUnion('role', [
   z.object({ role: z.literal('tool'), content, name, tool_call_id: shortText }),
 ])
 
-/** Of a tool, or of a schema. */
+/** The name of a tool, or of a schema. */
 const toolName = annotate(
   z
     .string()
@@ -161,7 +161,6 @@ const toolName = annotate(
     expected: '1 to 64 letters, digits, underscores and dashes',
   },
 )
-/** Its type is a string: the note above words the format only. */
 const jsonSchema = z.looseObject({}).describe('A JSON schema.')
 
 const tool = z.object({
@@ -181,7 +180,7 @@ const toolChoice = annotate(
   { expected: "one of 'none', 'auto', 'required' or an object" },
 ).describe('Whether the model calls a tool, or which one. Needs `tools`, except for `none`.')
 
-/** What the model's chat template and its format of calls are told. */
+/** Fields that the chat template and the tool-call format of the model read. */
 const templateFields = {
   parallel_tool_calls: z
     .boolean()
@@ -215,7 +214,7 @@ const expression = z.string().max(1024).nullish()
 const choices = z.array(z.string().max(1024)).min(1).max(256).nullish()
 const grammarText = z.string().max(65_536).nullish()
 
-/** What an answer must look like, also by the names of vLLM and llama-server. */
+/** Fields that require a format of the answer, including the names of vLLM and llama-server. */
 const guideFields = {
   response_format: responseFormat.nullish(),
   guided_json: jsonSchemaOrText.nullish().describe('JSON that fits a schema.'),
@@ -244,8 +243,8 @@ const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
 })
 
 /**
- * Fields that say how tokens are chosen, and how urgent the request is. Only text completions may
- * ask for no token at all, for what `echo` tells about the prompt.
+ * Fields for sampling, priority and time-out. Only text completions may ask for 0 tokens, to get
+ * the prompt by `echo`.
  */
 function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
   const tokens = z.int().min(leastTokens).max(contextLength).nullish()

@@ -1,4 +1,4 @@
-/** The fields of a body that say how tokens are chosen. */
+/** Converts the sampling fields of a body. */
 
 import type { Sampling } from '../../generation/inference-engine.ts'
 import { wrongValue } from './invalid-request.ts'
@@ -8,7 +8,7 @@ import type { ChatBody, CompletionBody, GenerateBody } from './request-schema.ts
 export const isGiven = <T>(value: T | null | undefined): value is T =>
   value !== undefined && value !== null
 
-/** How tokens are chosen; what the request leaves out is left to the configuration. */
+/** The sampling of a request; values that the request leaves out come from the configuration. */
 export function samplingOf(
   body: ChatBody | CompletionBody | GenerateBody,
   defaultMaxTokens: number,
@@ -30,7 +30,7 @@ export function samplingOf(
   return sampling
 }
 
-/** By the name of vLLM, or by that of llama-server and Ollama. */
+/** Read by its name in vLLM, or by its name in llama-server and Ollama. */
 function repetitionPenaltyOf(
   body: ChatBody | CompletionBody | GenerateBody,
 ): number | null | undefined {
@@ -42,7 +42,7 @@ function repetitionPenaltyOf(
   )
 }
 
-/** How many alternatives a chat asks for; `null` for no log probabilities. */
+/** How many alternatives per token a chat request asks for; `null` for no log probabilities. */
 export function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
   if (logprobs === true) return top ?? 0
   if (!isGiven(top) || top === 0) return null
