@@ -1,4 +1,4 @@
-/** What stands for a value in the command of a server. Pure. */
+/** The placeholders in the command of a server. Pure. */
 
 import { didYouMean } from '../../foundation/options.ts'
 
@@ -16,16 +16,16 @@ const names = [
 
 export type PlaceholderName = (typeof names)[number]
 
-/** Finds them in an argument; the first group is the name, known or not. */
+/** Finds placeholders in an argument; the first group is the name, known or not. */
 export const placeholderForm: RegExp = /\{([A-Za-z_]\w*)\}/g
 
-/** As they are written in a command. */
+/** The placeholders as they are written in a command. */
 export const placeholders: readonly string[] = names.map((one) => `{${one}}`)
 
 export const isPlaceholderName = (name: string): name is PlaceholderName =>
   (names as readonly string[]).includes(name)
 
-/** `undefined` where an argument has known placeholders only. */
+/** `undefined` if all placeholders of an argument are known. */
 export function findUnknownPlaceholder(
   argument: string,
 ): { readonly message: string; readonly got: string } | undefined {

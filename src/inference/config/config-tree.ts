@@ -14,7 +14,7 @@ export interface SourcePosition {
 export interface ScalarNode {
   readonly kind: 'scalar'
   readonly value: string | number | boolean | null
-  /** As it is written, so that `0x10` differs from `16`. */
+  /** The text in the file, which tells `0x10` from `16`. */
   readonly source: string
   readonly position: SourcePosition
 }
@@ -25,7 +25,7 @@ export interface ListNode {
   readonly position: SourcePosition
 }
 
-/** An entry's key occurs once in its map. */
+/** A map in which every key occurs once. */
 export interface MapNode {
   readonly kind: 'map'
   readonly entries: readonly ConfigEntry[]
@@ -34,7 +34,7 @@ export interface MapNode {
 
 export interface ConfigEntry {
   readonly key: string
-  /** Of the key. */
+  /** The position of the key. */
   readonly position: SourcePosition
   readonly value: ConfigNode
 }
@@ -58,7 +58,7 @@ export function positionsIn(text: string): (offset: number) => SourcePosition {
   }
 }
 
-/** `key:` and `key: null` leave the default as it is. */
+/** `key:` and `key: null` mean that the default applies. */
 export function isEmptyNode(node: ConfigNode): boolean {
   return node.kind === 'scalar' && node.value === null
 }
@@ -71,7 +71,7 @@ export function valueOf(node: ConfigNode): unknown {
   return Object.fromEntries(given.map(({ key, value }) => [key, valueOf(value)]))
 }
 
-/** The tree of a plain value, as if it were written in a file; `undefined` is left out. */
+/** Converts a plain value to a tree as if it were written in a file; `undefined` is left out. */
 export function treeOf(value: unknown): ConfigNode {
   const position = startOfFile
   if (Array.isArray(value)) return { kind: 'list', items: value.map(treeOf), position }
@@ -85,13 +85,13 @@ export function treeOf(value: unknown): ConfigNode {
   return { kind: 'scalar', value: plain, source: String(value), position }
 }
 
-/** A node and the position of its key; without a key, its own. */
+/** A node and the position of its key, or its own position if it has no key. */
 export interface Located {
   readonly node: ConfigNode
   readonly keyPosition: SourcePosition
 }
 
-/** What is written at a path, if anything is. */
+/** The node at a path; `undefined` if nothing is written there. */
 function locate(root: ConfigNode, path: Path): Located | undefined {
   let found: Located | undefined = { node: root, keyPosition: root.position }
   for (const step of path) {
@@ -120,12 +120,12 @@ export function* scalarsIn(node: ConfigNode, path: Path = []): Generator<[Path, 
   }
 }
 
-/** With more lines, nobody would see the first ones. */
+/** The maximum number of problems in one report; with more, the first would scroll out of view. */
 const mostShown = 50
 
 /**
- * Where values come from: a file by its name, an option of a constructor, whose problems have no
- * position and whose keys are in camelCase, or an object with the sections of a file.
+ * The source of the values: a file with its name; an option of a constructor, whose problems have
+ * no position and whose keys are in camelCase; or an object with the sections of a file.
  */
 export type ConfigSource =
   | { readonly kind: 'file'; readonly name: string }
@@ -147,7 +147,7 @@ export class ConfigProblems {
     this.#found.push({ position, text })
   }
 
-  /** Adds a problem of the schema; `explain` may word an unknown key better. */
+  /** Adds a problem that the schema found; `explain` may give a better text for an unknown key. */
   addProblem(
     root: ConfigNode,
     problem: Problem,
@@ -181,7 +181,7 @@ export class ConfigProblems {
     const inOrder = this.#found.toSorted(
       (a, b) => a.position.line - b.position.line || a.position.column - b.position.column,
     )
-    // A value that an alias repeats is checked more than once.
+    // A set, because a value that an alias repeats is checked more than once.
     const lines = new Set(inOrder.map((problem) => this.#toLine(problem)))
     const shown = [...lines].slice(0, mostShown)
     const left = lines.size - shown.length
@@ -192,7 +192,7 @@ export class ConfigProblems {
     })
   }
 
-  /** A file has a line and a column for an unknown key; without them the path says where it is. */
+  /** In a file, line and column locate an unknown key; elsewhere its whole path is needed. */
   #nameOf(parent: Path, key: string): string {
     return this.#source.kind === 'file' ? showKey(key) : pathText([...parent, showKey(key)])
   }
@@ -211,7 +211,7 @@ export class ConfigProblems {
   }
 }
 
-/** What is written in a file, for checks of values that have to fit together. */
+/** The values that a file contains, for checks that involve several of them. */
 export class WrittenFile {
   readonly #tree: ConfigNode
   readonly #problems: ConfigProblems
@@ -221,18 +221,18 @@ export class WrittenFile {
     this.#problems = problems
   }
 
-  /** Whether there is a value, right or wrong. */
+  /** Whether the file has a value at the path, valid or not. */
   has(...path: Path): boolean {
     const found = locate(this.#tree, path)
     return found !== undefined && !isEmptyNode(found.node)
   }
 
-  /** The plain value of a key, right or wrong; `undefined` if there is none. */
+  /** The plain value at a path, valid or not; `undefined` if there is none. */
   valueAt(...path: Path): unknown {
     return this.has(...path) ? valueOf(locate(this.#tree, path)?.node ?? this.#tree) : undefined
   }
 
-  /** Adds a problem at a value, or at its section where the value is not written. */
+  /** Adds a problem at the value, or at its section if the file does not contain the value. */
   refuse(path: Path, problem: string, at: 'value' | 'key' = 'value'): void {
     const found = this.has(...path) ? locate(this.#tree, path) : undefined
     const section = locate(this.#tree, path.slice(0, 1))?.keyPosition ?? startOfFile
@@ -241,18 +241,18 @@ export class WrittenFile {
   }
 }
 
-/** `llm.stop[1]`. */
+/** Formats a path, such as `llm.stop[1]`. */
 export function pathText(path: Path): string {
   const text = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
   return text.startsWith('.') ? text.slice(1) : text
 }
 
-/** A long key is hardly a typing error, but may be a token in the wrong place. */
+/** Hides a long key: it is hardly a typing error, but may be a token in the wrong place. */
 export function showKey(key: string): string {
   return key.length > 32 ? `a key of ${key.length} characters` : key
 }
 
-/** An item of a list has no name, so its message says what it lacks. */
+/** A list item has no name, so the message names its index and what is missing in it. */
 function missingText(parent: Path, key: string): string {
   if (typeof parent.at(-1) !== 'number') return `${pathText([...parent, key])}: missing`
   return `${pathText(parent)}: expected ${/^[aeiou]/.test(key) ? 'an' : 'a'} ${key}`

@@ -36,7 +36,10 @@ import type { Environment } from './schema/field-schemas.ts'
 import { Secret } from './secret.ts'
 import { parseYamlTree } from './yaml-tree.ts'
 
-/** Reads, checks and completes a file. Overrides take precedence over it, and it over defaults. */
+/**
+ * Reads, validates and completes a file. Overrides take precedence over the file, and the file over
+ * defaults.
+ */
 export async function loadInferenceConfig(
   path: string,
   overrides: InferenceOverrides = {},
@@ -58,7 +61,7 @@ export async function loadInferenceConfig(
   return config
 }
 
-/** Checks and completes an object. Relative paths begin at the working folder. */
+/** Validates and completes an object. Relative paths start from the working directory. */
 export function readInferenceConfig(
   sections: ConfigSections,
   overrides: InferenceOverrides = {},
@@ -75,14 +78,14 @@ export function readInferenceConfig(
 export interface ParseOptions {
   /** The file's name, for messages. */
   readonly file: string
-  /** For `${env:NAME}`. */
+  /** The variables for `${env:NAME}`. */
   readonly env: Environment
   readonly overrides?: InferenceOverrides
-  /** Default: no file exists. */
+  /** Default: treats all files as missing. */
   readonly files?: ConfigFiles
 }
 
-/** Checks and completes a text. One `ValueError` lists all problems, with line and column. */
+/** Validates and completes a text. One `ValueError` lists all problems, with line and column. */
 export function parseInferenceConfig(text: string, options: ParseOptions): InferenceConfig {
   const { file, env, files = noFiles, overrides = {} } = options
   const problems = new ConfigProblems({ kind: 'file', name: file })
@@ -105,7 +108,7 @@ export interface ResolveContext {
   readonly files: ConfigFiles
 }
 
-/** The settings, frozen deeply; or one error with all problems. */
+/** The settings, deeply frozen; or one error with all problems. */
 function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
   const { problems, env, overrides } = context
   if (root.kind !== 'map' && !isEmptyNode(root)) {
@@ -137,7 +140,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   return freezeDeeply(config)
 }
 
-/** A hub model needs a token only where we download it: with our llama engine. */
+/** A token is needed only for a hub model that the built-in llama engine downloads. */
 function resolveRequired(
   section: FileConfig['required'],
   written: WrittenFile,
@@ -163,7 +166,7 @@ function resolveRequired(
   const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(localPath)
   const isLoaded = engine.kind === 'llama' || engine.kind === 'process'
   const modelPath = isLoaded && !isHub && !isRemote(modelName) ? localPath : modelName
-  // Of a misspelt kind it is not known whether its engine downloads.
+  // For a misspelt kind it is unknown whether the engine would download the model.
   const kind = overrides.engine === undefined ? written.valueAt('engine', 'kind') : undefined
   const isKindKnown = kind === undefined || kind === engine.kind
   const isOurs = engine.kind === 'llama' && typeof overrides.engine !== 'function'
@@ -186,16 +189,16 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
   }
 }
 
-/** Clients are never shown a path. */
+/** The default name for clients, which must never be a path. */
 const servedNameOf = (name: string): string =>
   looksLocal(name) && !isRemote(name) ? basename(name).replace(/\.gguf$/i, '') || name : name
 
 const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
 
-/** A model that the engine downloads, also one whose name ends as a local file's does. */
+/** Whether the engine downloads the model, even if its name ends like that of a local file. */
 const isRemote = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
 
-/** The engine of a file, whose relative paths begin at that file. */
+/** Resolves the relative paths of an engine, which start from the folder of the file. */
 function withPaths(engine: EngineConfig, files: ConfigFiles): EngineConfig {
   if (engine.kind === 'llama' && engine.cacheDir !== null) {
     return { ...engine, cacheDir: files.resolve(engine.cacheDir) }
@@ -206,7 +209,7 @@ function withPaths(engine: EngineConfig, files: ConfigFiles): EngineConfig {
   return isPath ? { ...engine, command: [files.resolve(program), ...rest] } : engine
 }
 
-/** Checked once all secrets are known: every user of a machine can read a process's arguments. */
+/** Called once all secrets are known. Every user of a machine can read a process's arguments. */
 function refuseSecretsIn(engine: EngineConfig, written: WrittenFile): void {
   if (engine.kind !== 'process') return
   if (engine.command.every((word) => maskSecrets(word) === word)) return
@@ -230,7 +233,7 @@ function resolveHardware(
   }
 }
 
-/** A window that somebody asks for is kept, unless the type says otherwise. */
+/** If a waiting time is given, the type is `fixed`, unless the file names the type. */
 function resolveBatching(
   section: FileConfig['input_batching'],
   written: WrittenFile,
@@ -251,7 +254,7 @@ function resolveLlm(
   written: WrittenFile,
   { kind }: EngineConfig,
 ): LlmConfig {
-  // Not every server knows these fields: without effect they are not sent.
+  // Not every server knows these fields, so they are sent only if the file contains them.
   const isUpstream = kind === 'openai' || kind === 'process'
   const isLeftOut = (key: string): boolean => isUpstream && !written.has('llm', key)
   const maxModelLen = section.max_model_len
@@ -276,7 +279,7 @@ function resolveLlm(
   }
 }
 
-/** `slots` is the number of requests that one worker works on at a time. */
+/** `slots` is the number of requests that one worker handles at a time. */
 function resolveDynamicWorkers(
   section: FileConfig['dynamic_workers'],
   written: WrittenFile,
@@ -314,7 +317,10 @@ function freezeDeeply<T extends object>(value: T): T {
 type Section = FileConfig['guardrails']
 type FileRule = NonNullable<Section['rules']>[number]
 
-/** Without `rules`, prompt injection alone; `max_prompt_chars` is a rule of its own, the first. */
+/**
+ * Without `rules`, only `injection` applies. `max_prompt_chars` alone adds the rule `limits`, as
+ * the first.
+ */
 function resolveGuardrails(section: Section, written: WrittenFile): GuardrailConfig {
   const { action, max_prompt_chars: maxPromptChars = null } = section
   const own = section.rules ?? (written.has('guardrails', 'rules') ? [] : ['injection' as const])

@@ -1,4 +1,4 @@
-/** Reads the configuration file and token files, and warns when others can read them. */
+/** Reads the configuration file and token files, and warns if other users can read them. */
 
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
@@ -7,17 +7,17 @@ import { join, resolve } from 'node:path'
 import { errnoOf, type ErrorDetails, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 
-/** What a configuration needs from the disk. */
+/** The file operations that loading a configuration needs. */
 export interface ConfigFiles {
   exists(path: string): boolean
-  /** An absolute path of one that the configuration has; relative ones begin at its folder. */
+  /** Makes a path of the configuration absolute; relative paths start from its folder. */
   resolve(path: string): string
   /** The content of a token file, trimmed; throws when it cannot be read. */
   readToken(path: string): string
 }
 
 export const maxConfigBytes = 2 ** 20
-/** A token is one line: a larger file is a mistake. */
+/** A token is one line, so a larger file is a mistake. */
 const maxTokenBytes = 65_536
 
 /** The text and the permissions of a configuration file; throws `ValueError` with the reason. */
@@ -47,7 +47,7 @@ export async function readConfigFile(
   }
 }
 
-/** The files that a configuration in this folder may name. */
+/** Access to files that a configuration in this folder names. */
 export function filesBeside(folder: string, log: Log): ConfigFiles {
   const resolvePath = (path: string): string =>
     path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
@@ -65,7 +65,7 @@ export function filesBeside(folder: string, log: Log): ConfigFiles {
   }
 }
 
-/** Warns when any of `readers`, the permission bits of others, is set. */
+/** Warns if any bit of `readers`, the read permissions of other users, is set. */
 export function warnOfReaders(log: Log, file: string, readers: number): void {
   if (readers === 0) return
   log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)

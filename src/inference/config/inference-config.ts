@@ -13,8 +13,8 @@ export interface InferenceOverrides {
   readonly maxBatchSize?: number
   readonly maxBatchWaitMs?: number
   /**
-   * A kind alone keeps the keys of a file that has the same kind. A function creates engines of its
-   * own, which load what they like.
+   * A kind alone keeps the file's keys if the file has the same kind. A function creates the
+   * engines in place of the `engine` section.
    */
   readonly engine?: EngineOption | ((...args: never[]) => unknown)
 }
@@ -35,13 +35,13 @@ export interface ConfigSections {
 export interface InferenceConfig {
   /** A hub name or a local path. */
   readonly modelName: string
-  /** What an engine loads: the absolute path of a local model, else its name. */
+  /** What an engine loads: the absolute path of a local model, otherwise its name. */
   readonly modelPath: string
-  /** The names by which clients know the model. Default: its name, without folder and `.gguf`. */
+  /** The names of the model for clients. Default: the model's name, without folder and `.gguf`. */
   readonly servedNames: readonly string[]
-  /** Passed only to the downloader of hub models. */
+  /** Passed only to the program that downloads the model. */
   readonly hubToken: Secret | null
-  /** GPUs that share one model. Default 1. */
+  /** The number of GPUs that share one model. Default 1. */
   readonly tpSize: number
   readonly hardware: HardwareConfig
   readonly llm: LlmConfig
@@ -54,27 +54,27 @@ export interface InferenceConfig {
 
 /** The section `server`. */
 export interface ServerConfig {
-  /** Refuses fields of a request that nobody reads. Default `false`. */
+  /** Refuses request fields that have no effect. Default `false`. */
   readonly isStrict: boolean
 }
 
 /** The section `hardware`. */
 export interface HardwareConfig {
   readonly numNodes: number
-  /** Per node; 0 for CPU only. */
+  /** GPUs per node; 0 for CPU only. */
   readonly numGpus: number
   /** The first node that this backend uses. */
   readonly nodeOffset: number
   /** Default: numNodes × floor(numGpus ÷ tpSize), at least 1. */
   readonly numInfWorkers: number
-  /** Requests that may wait; one more is refused. Default 10,000. */
+  /** How many requests may be queued; further ones are refused. Default 10,000. */
   readonly queueLimit: number
 }
 
 /** The section `llm`. */
 export interface LlmConfig {
   readonly dtype: string
-  /** Default 100, or `maxModelLen` where that is less. */
+  /** Default 100, or `maxModelLen` if that is less. */
   readonly maxTokens: number
   readonly maxModelLen: number
   readonly temperature: number
@@ -94,7 +94,7 @@ export interface BatchingConfig {
   readonly isOn: boolean
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
-  /** Default: `fixed` where the file or an option gives `maxBatchWaitMs`, else `adaptive`. */
+  /** Default: `fixed` if the file or an option gives `maxBatchWaitMs`, otherwise `adaptive`. */
   readonly type: 'adaptive' | 'fixed'
 }
 
@@ -105,8 +105,8 @@ export interface DynamicWorkersConfig {
   /** Default: `numInfWorkers`, at least `minWorkers`. */
   readonly maxWorkers: number
   /**
-   * Requests, running and waiting, that one worker is wanted for. Default: what one worker takes at
-   * a time, which is the engine's sequences or concurrency, at most a batch.
+   * The number of requests, running and queued, per wanted worker. Default: what one worker handles
+   * at a time, which is the engine's sequences or concurrency, at most a batch.
    */
   readonly targetOngoingRequests: number
   readonly spinUpSeconds: number
@@ -120,7 +120,7 @@ export type EngineConfig =
   | ProcessEngineConfig
   | EchoEngineConfig
 
-/** An engine as an option: its kind, or its keys as the file has them, in camelCase. */
+/** An engine as an option: its kind, or the keys of its section in camelCase. */
 export type EngineOption =
   | EngineConfig['kind']
   | ({ readonly kind: 'llama' } & Partial<Omit<LlamaEngineConfig, 'kind'>>)
@@ -133,30 +133,30 @@ export type EngineOption =
 /** The engine that runs llama.cpp. */
 export interface LlamaEngineConfig {
   readonly kind: 'llama'
-  /** `null`: the engine's choice. */
+  /** `null`: chosen by the engine. */
   readonly threads: number | null
   readonly gpu: 'auto' | false
-  /** `auto`: the engine's choice. */
+  /** `auto`: chosen by the engine. */
   readonly flashAttention: 'auto' | boolean
-  /** Requests at a time. Default 16. */
+  /** The number of requests at a time. Default 16. */
   readonly sequences: number
-  /** Tokens of a prompt that are read in one step. Default 512. */
+  /** The number of prompt tokens that are evaluated in one step. Default 512. */
   readonly batchSize: number
-  /** Seconds without a sign of life while it works, until it is replaced. Default 60. */
+  /** Seconds of silence from a working process after which it is replaced. Default 60. */
   readonly hungSeconds: number
-  /** Folder of downloaded models; `null`: the engine's choice. */
+  /** The folder of downloaded models; `null`: the user's cache folder. */
   readonly cacheDir: string | null
 }
 
-/** The engine in front of a server that runs already. */
+/** The engine for a server that is already running. */
 export interface OpenAiEngineConfig {
   readonly kind: 'openai'
-  /** Without a `/` at its end. */
+  /** The address of the server, without a trailing `/`. */
   readonly baseUrl: string
   readonly apiKey: Secret | null
-  /** Requests at a time. Default 64. */
+  /** The number of requests at a time. Default 64. */
   readonly maxConcurrency: number
-  /** Passed on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  /** Paths that are passed on. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
   readonly paths: readonly string[]
 }
 
@@ -164,26 +164,26 @@ export interface OpenAiEngineConfig {
 export interface ProcessEngineConfig {
   readonly kind: 'process'
   /**
-   * Program and arguments, seen by no shell. {model}, {port}, {worker} and the like stand for what
-   * each worker gets.
+   * The program and its arguments, run without a shell. Placeholders such as {model}, {port} and
+   * {worker} are replaced by the values of each worker.
    */
   readonly command: readonly string[]
-  /** Added to the server's environment. Printing it shows names alone. */
+  /** Variables that are added to the server's environment. Printing the record masks the values. */
   readonly env: Readonly<Record<string, string>>
   readonly startTimeoutSeconds: number
   readonly healthPath: string
-  /** Requests at a time. Default 64. */
+  /** The number of requests at a time. Default 64. */
   readonly maxConcurrency: number
-  /** Cores that each server has on a node of an allocation. Default 1. */
+  /** The number of cores of each server on a node of an allocation. Default 1. */
   readonly cores: number
-  /** Passed on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  /** Paths that are passed on. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
   readonly paths: readonly string[]
 }
 
 /** The engine for tests. */
 export interface EchoEngineConfig {
   readonly kind: 'echo'
-  /** Per batch. */
+  /** The simulated time of a batch. */
   readonly latencyMs: number
   readonly latencyPerPromptMs: number
 }

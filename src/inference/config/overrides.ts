@@ -1,4 +1,4 @@
-/** Options of the backend that take precedence over the file, checked as the file is. */
+/** Backend options that take precedence over the file; they pass the same checks as the file. */
 
 import {
   expectInteger,
@@ -20,7 +20,7 @@ type Counted = keyof typeof sharedRanges
 const counted = Object.keys(sharedRanges) as Counted[]
 
 /**
- * The same options, checked and without `undefined`; a `ValueError` names the wrong one. Keys of
+ * Returns the options without `undefined`; throws a `ValueError` that names a wrong one. Keys of
  * the engine are not checked here: see `expectEngineOption`.
  */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
@@ -38,7 +38,9 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
   return resolved
 }
 
-/** The engine that the option asks for; without one, or of the same kind alone, the file's. */
+/**
+ * The engine of the option; the file's engine if there is no option, or only the kind of the file.
+ */
 export function readEngineOption(
   option: InferenceOverrides['engine'],
   written: EngineConfig,
@@ -49,7 +51,10 @@ export function readEngineOption(
   return readOption(option, env)
 }
 
-/** Checks the option before the file is read; the keys of a kind alone may be in the file. */
+/**
+ * Checks the option before the file is read. A kind alone is not complete: the file may have its
+ * keys.
+ */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds)
   else readOption(option, env)

@@ -1,4 +1,4 @@
-/** Reads a tree by a schema. What is wrong is collected, so that one report has all of it. */
+/** Reads a tree by a schema. Problems are collected, so that one report has all of them. */
 
 import { nearest } from '../../foundation/options.ts'
 import { type Problem, problemsOf } from '../../schema/problems.ts'
@@ -25,8 +25,8 @@ import {
 import { engineKeys, engineKinds } from './schema/engine-schema.ts'
 
 /**
- * The values of a tree with defaults. A key whose value is wrong counts as left out, so that the
- * caller can check how the others fit together before it throws.
+ * The values of a tree with defaults. A key with an invalid value counts as left out, so that the
+ * caller can check relations between the other values before it throws.
  */
 export function readTree<S extends z.ZodType>(
   schema: S,
@@ -44,7 +44,7 @@ export function readTree<S extends z.ZodType>(
   ]
   const kept = wrong.reduce(withoutKey, value)
   const sections = wrong.map((path) => path.slice(0, 2)).reduce(withoutKey, value) as object
-  // An engine without its required keys is replaced until the report is thrown.
+  // The engine is replaced if required keys are missing; the caller throws the problems afterwards.
   for (const candidate of [kept, sections, { ...sections, engine: { kind: 'echo' } }]) {
     const result = schema.safeParse(candidate)
     if (result.success) return result.data
@@ -57,8 +57,8 @@ const plainDigits = /^[-+]?\d+$/
 const decimal = /^[-+]?[\d.]+(?:e[-+]?\d+)?$/i
 
 /**
- * Adds what only the text shows: numbers that are written as `0x10`, or as `1e3` for an integer,
- * and names without a value in a map that has no defaults. Gives their paths.
+ * Adds problems that only the text reveals: numbers that are written as `0x10`, or as `1e3` for an
+ * integer, and names without a value in a map that has no defaults. Returns their paths.
  */
 function miswrittenValues(
   schema: Schema,
@@ -95,7 +95,7 @@ function expectedWriting(
   return plainDigits.test(source) ? undefined : `${expectationOf(field)} in plain decimal digits`
 }
 
-/** A copy without the key that holds what is at a path; an item of a list counts for its list. */
+/** A copy without the key at a path; for an item of a list, without the key of the list. */
 function withoutKey(value: unknown, path: Path): unknown {
   const inList = path.findIndex((step) => typeof step === 'number')
   const keys = inList < 0 ? path : path.slice(0, inList)
@@ -107,7 +107,7 @@ function withoutKey(value: unknown, path: Path): unknown {
     : { ...others, [key]: withoutKey(inner, rest) }
 }
 
-/** Says whose key it is, when it is one of another engine. */
+/** The text for a key that belongs to another engine; `undefined` for other keys. */
 function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefined {
   if (section !== 'engine') return undefined
   const keys = engineKeys()
@@ -117,7 +117,7 @@ function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefi
   return `a key of the ${owner} engine, the kind is ${String(kind)}`
 }
 
-/** Names the section of a key that stands outside of all of them. */
+/** The text for a top-level key that resembles a key of a section; `undefined` for other keys. */
 function keyOfSection(path: Path, schema: Schema): string | undefined {
   const [key] = path
   if (path.length !== 1 || typeof key !== 'string') return undefined

@@ -5,7 +5,7 @@ import { registerSecret } from '../../foundation/secrets.ts'
 
 const mask = '[masked]'
 
-/** A secret; `maskSecrets` masks it from its construction on. */
+/** A secret; `maskSecrets` masks it as soon as it is constructed. */
 export class Secret {
   readonly #value: string
 
@@ -19,23 +19,23 @@ export class Secret {
     return this.#value
   }
 
-  /** A mask. */
+  /** Returns a mask. */
   toString(): string {
     return mask
   }
 
-  /** A mask. */
+  /** Returns a mask. */
   toJSON(): string {
     return mask
   }
 
-  /** A mask, for `console.log`. */
+  /** Returns a mask, for `console.log`. */
   [inspect.custom](): string {
     return mask
   }
 }
 
-/** The same record, frozen; printing and serialising it shows names and masks values. */
+/** The same record, frozen; printing or serialising it shows the names but masks the values. */
 export function withMaskedValues(
   record: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> {

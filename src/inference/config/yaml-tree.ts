@@ -22,7 +22,7 @@ import {
 } from './config-tree.ts'
 import { maxConfigBytes } from './files.ts'
 
-/** The parser's time grows with the tokens, and its stack with the depth. */
+/** The parser's time grows with the number of tokens, and its stack with the depth. */
 const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
 const maxDepth = 100
 const maxAliases = 32
@@ -40,7 +40,7 @@ export function parseYamlTree(
     version: '1.2',
     schema: 'core',
     merge: false,
-    // Its own check compares every key with every other one; `toTree` uses a map.
+    // The parser's check compares every key with every other one; `toTree` uses a map instead.
     uniqueKeys: false,
     logLevel: 'error',
   })
@@ -99,7 +99,7 @@ function refuseCostlyText(
   }
 }
 
-/** Control tokens of the lexer, which stand for no character of the text. */
+/** Control tokens of the lexer, which represent no character of the text. */
 const isControl = (first: string): boolean =>
   first === '\u0002' || first === '\u0018' || first === '\u001F'
 
@@ -188,7 +188,7 @@ const syntaxProblems: Readonly<Record<string, string>> = {
   UNEXPECTED_TOKEN: 'not expected here',
 }
 
-/** Words the parser's codes: its own messages may quote a secret of the file. */
+/** Gives own texts for the parser's codes, because its messages may quote a secret of the file. */
 function syntaxProblem(code: string): string {
   return `not valid YAML: ${syntaxProblems[code] ?? 'cannot be read'}`
 }

@@ -1,4 +1,6 @@
-/** The configuration file as a schema: types, checks and `docs/config.schema.json` follow. */
+/**
+ * The configuration file as a schema: types, checks and `docs/config.schema.json` derive from it.
+ */
 
 import { type JsonSchema, toJsonSchema } from '../../../schema/json-schema.ts'
 import { annotate, z } from '../../../schema/schema.ts'
@@ -20,7 +22,7 @@ import {
   toggle,
 } from './field-schemas.ts'
 
-/** The schema of a file; `env` has the variables that `${env:NAME}` in its texts may name. */
+/** The schema of a file; `env` has the variables for `${env:NAME}` in its texts. */
 export function createConfigSchema(env: Environment) {
   return section({
     required: requiredSection(env).prefault({}),
@@ -34,7 +36,7 @@ export function createConfigSchema(env: Environment) {
   })
 }
 
-/** A file as its schema reads it, with defaults. */
+/** A file as the schema parses it, with defaults. */
 export type FileConfig = z.output<ReturnType<typeof createConfigSchema>>
 
 const servedNames = 'a name without blanks, or a list of them'
@@ -205,7 +207,7 @@ function ruleSchema(env: Environment) {
 
 const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
 
-/** Checks which keys are there, so that it can run beside problems of their values. */
+/** Checks only which keys exist, so that it can run even if their values are invalid. */
 function checkRule(rule: object, context: z.core.$RefinementCtx): void {
   const id = 'id' in rule ? rule.id : undefined
   const stage = 'stage' in rule ? rule.stage : 'input'
@@ -233,7 +235,7 @@ export function configJsonSchema(): JsonSchema {
   return { ...(withNulls(schema) as JsonSchema), title }
 }
 
-/** The same schema, in which every key that may be left out may also have no value. */
+/** The same schema, but every optional key may also be null, as in `key:`. */
 function withNulls(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(withNulls)
   if (typeof schema !== 'object' || schema === null) return schema

@@ -1,4 +1,4 @@
-/** The `engine` section as a schema: which engine, and that engine's own keys. */
+/** The `engine` section as a schema: the kind of engine and the keys of that kind. */
 
 import { registerSecret } from '../../../foundation/secrets.ts'
 import { annotate, z } from '../../../schema/schema.ts'
@@ -31,7 +31,7 @@ export function engineSection(env: Environment) {
   ).describe('The engine that generates text, and its own keys.')
 }
 
-/** The keys of each engine, for messages about a key of another one. */
+/** The keys of each engine, for messages about a key of the wrong engine. */
 export function engineKeys(): Readonly<Record<EngineKind, readonly string[]>> {
   const [llama, openai, process, echo] = engineSection({}).def.options
   const keysOf = (engine: { readonly shape: object }): string[] => Object.keys(engine.shape)
@@ -79,7 +79,7 @@ function openAiEngine(env: Environment) {
   }).describe('A server that runs already.')
 }
 
-/** Paths of the server behind the engine; those that generate text are not among them. */
+/** Paths that are passed on to the server behind the engine; paths of this server are refused. */
 function paths(env: Environment) {
   const about = { pattern: /^(?:\/[\w-][\w.-]*)+$/, expected: 'a path such as /v1/embeddings' }
   const path = createTextSchema(env)({ ...about, maxLength: 256 }).transform((text, context) => {
@@ -91,14 +91,14 @@ function paths(env: Environment) {
     .describe(`Paths that are passed on to the server. Default: ${defaultPaths.join(', ')}.`)
 }
 
-/** Passed on where a configuration does not say it. */
+/** Paths that are passed on by default. */
 export const defaultPaths = ['/v1/embeddings', '/v1/responses', '/v1/rerank'] as const
 
-/** Of this server itself. `/tokenize` is not among them: it may be passed on instead. */
+/** Paths of this server, except `/tokenize`, which may be passed on instead. */
 const servedPaths =
   /^\/(?:v1\/(?:chat\/)?completions|(?:v1\/models|health)(?:\/.*)?|generate|metrics|openapi\.json)$/
 
-/** A web address without credentials; a `/` at its end is removed. */
+/** A web address without credentials; a trailing `/` is removed. */
 function baseUrl(env: Environment) {
   const address = createTextSchema(env)({ isPrivate: true, expected: 'an http(s) address' })
   return address.transform((text, context) => {
@@ -142,7 +142,7 @@ function processEngine(env: Environment) {
   }).describe('Servers that are started and supervised.')
 }
 
-/** Blanks divide a string before variables are expanded, so that a variable stays one word. */
+/** A string is split at blanks before variables are expanded, so that a value stays one word. */
 function command(env: Environment) {
   const argument = createTextSchema(env)({ isPrivate: true, expected: 'a program or argument' })
   const list = z.array(argument).max(1000)
@@ -159,7 +159,7 @@ function command(env: Environment) {
   })
 }
 
-/** A server is reached by the port that it is told, so that it must be told one. */
+/** Requires `{port}`, because the server must be told the port on which it is reached. */
 function checkPlaceholders(words: readonly string[], context: z.core.$RefinementCtx): void {
   const unknown = words.map(findUnknownPlaceholder).find((problem) => problem !== undefined)
   if (unknown !== undefined) addRule(context, unknown.message)
@@ -168,13 +168,13 @@ function checkPlaceholders(words: readonly string[], context: z.core.$Refinement
   }
 }
 
-/** Variables that hold paths and names; masking their values would blank every message. */
+/** Variables that hold paths and names; masking their values would make messages unreadable. */
 const publicName =
   /^(?:USER|LOGNAME|HOSTNAME|LANG|SHELL|PWD|HOME|TMPDIR|\w*(?:PATH|_DIR|_HOME|_ROOT))$/
 
 /**
- * A variable of the server's environment. Whatever comes from our own environment instead of the
- * file is most likely a secret, alone and as a part of the value: a server may print it.
+ * A variable of the server's environment. A value from this process's environment is probably a
+ * secret, and the server may print it; so it is masked, alone and as a part of the whole value.
  */
 function variable(env: Environment) {
   const written = z.string().transform((text) => {

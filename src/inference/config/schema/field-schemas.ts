@@ -2,10 +2,10 @@
 
 import { annotate, z } from '../../../schema/schema.ts'
 
-/** The variables that `${env:NAME}` may name. */
+/** The variables for `${env:NAME}`. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Ranges of values that both the file and the options may set. */
+/** Ranges of values that both the file and the options can set. */
 export const sharedRanges = {
   numNodes: { min: 1, max: 65_536 },
   numGpus: { min: 0, max: 1024 },
@@ -29,21 +29,21 @@ export const toggle = () => annotate(z.boolean(), { expected: 'true or false' })
 export const oneOf = <const T extends string>(...allowed: readonly T[]) =>
   annotate(z.enum(allowed), { expected: `one of ${allowed.join(', ')}` })
 
-/** A map of known keys; others are problems that name the nearest known one. */
+/** A map of known keys; the problem of an unknown key names the nearest known one. */
 export const section = <S extends z.core.$ZodLooseShape>(shape: S) =>
   annotate(z.strictObject(shape), { expected: 'keys and values', isPrivate: true })
 
 export interface TextOptions {
-  /** Never quoted in a message. */
+  /** Whether messages must not quote the value. */
   readonly isPrivate?: boolean
-  /** Default 65,536 characters. */
+  /** The maximum number of characters. Default 65,536. */
   readonly maxLength?: number
   readonly pattern?: RegExp
-  /** What `pattern` asks for, in words. */
+  /** A description of what `pattern` requires. */
   readonly expected?: string
 }
 
-/** Creates schemas of texts, in which `${env:NAME}` is replaced. */
+/** Creates schemas of texts in which `${env:NAME}` is replaced. */
 export function createTextSchema(env: Environment) {
   return (options: TextOptions = {}) => {
     const { isPrivate = false, maxLength = 65_536, pattern = /^/ } = options
@@ -71,22 +71,22 @@ export const listOf = <S extends z.ZodType>(
     about,
   )
 
-/** What a transformation of the schema library works with. */
+/** The context of a transformation in the schema library. */
 type Context = z.core.$RefinementCtx
 
-/** Adds a problem that is worded completely. */
+/** Adds a problem with a complete message. */
 export function addRule(context: Context, message: string): void {
   context.issues.push({ code: 'custom', message, input: context.value })
 }
 
-/** Adds the problem that a text has not the form that its schema describes. */
+/** Adds the problem that a text does not have the format that its schema describes. */
 export function addFormatIssue(context: Context, input: string): void {
   context.issues.push({ code: 'invalid_format', format: 'text', input })
 }
 
 const reference = /\$\{env:([^}]*)\}/g
 
-/** Replaces `${env:NAME}`; a variable that is not set is a problem. */
+/** Replaces `${env:NAME}`; adds a problem for a variable that is not set. */
 function expandVariables(text: string, env: Environment, context: Context): string {
   return text.replaceAll(reference, (_, name: string) => {
     const isKnown = /^[A-Za-z_]\w*$/.test(name) && Object.hasOwn(env, name)
