@@ -1,4 +1,4 @@
-/** Values as bytes, such that they arrive as a structured clone between threads would give them. */
+/** Encodes values as bytes, so that they arrive as `structuredClone` would deliver them. */
 
 import { DefaultDeserializer, DefaultSerializer } from 'node:v8'
 
@@ -15,7 +15,7 @@ export function decode(data: Uint8Array): unknown {
   return deserializer.readValue()
 }
 
-/** What V8 calls for typed arrays. Documented, but not in the types. */
+/** The methods that V8 calls for typed arrays. Node documents them, but its types omit them. */
 const writeMethod = '_writeHostObject'
 const readMethod = '_readHostObject'
 const writeView = Reflect.get(DefaultSerializer.prototype, writeMethod) as (
@@ -26,13 +26,13 @@ const readView = Reflect.get(DefaultDeserializer.prototype, readMethod) as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
-/** What follows in place of an object that V8 leaves to its caller. */
+/** Tags before an object that V8 leaves to its caller: which kind of object follows. */
 const viewFollows = 0
 const exceptionFollows = 1
 
 /**
- * Stands for a DOMException in a value that is sent: V8 would write an ordinary `Error`. It arrives
- * as a DOMException. A view, because V8 leaves views to its caller.
+ * Stands for a DOMException in a value that is sent, because V8 would write an ordinary `Error`. It
+ * arrives as a DOMException. It extends a typed array, because V8 leaves these to its caller.
  */
 export class SentException extends Uint8Array {
   static standingFor({ name, message, stack }: DOMException): SentException {
@@ -41,7 +41,7 @@ export class SentException extends Uint8Array {
 }
 
 class PortableSerializer extends DefaultSerializer {
-  /** A Buffer arrives as the Uint8Array that a clone makes of it. */
+  /** A Buffer is written as a Uint8Array, which is what a structured clone makes of it. */
   [writeMethod](view: ArrayBufferView): void {
     if (view instanceof SentException) {
       this.writeUint32(exceptionFollows)
@@ -57,7 +57,7 @@ class PortableSerializer extends DefaultSerializer {
 }
 
 class PortableDeserializer extends DefaultDeserializer {
-  /** With memory of its own: a view of the message would show all of it, and keep it. */
+  /** Copies each view: a view of the message's memory would expose and retain all of it. */
   [readMethod](): ArrayBufferView | DOMException {
     if (this.readUint32() === exceptionFollows) {
       return toException(this.readRawBytes(this.readUint32()))

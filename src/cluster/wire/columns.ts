@@ -1,28 +1,28 @@
 /**
- * Columns of messages with many jobs, in forms that are written and read at once. Arrays of numbers
- * are filled by `push`: V8 takes one that `map` has made for sparse, and writes every index too.
+ * Columns of messages with many jobs, in forms that are serialized as a whole. Arrays of numbers
+ * are filled by `push`: V8 treats an array made by `map` as sparse and also writes every index.
  */
 
-/** No uid has it: ids are letters, digits and a few signs. */
+/** Separates uids: none contains a newline. Ids are letters, digits and a few signs. */
 const separator = '\n'
 
 export const joinUids = (uids: readonly string[]): string => uids.join(separator)
 
-/** `count` of them: an empty text could be none, or one that is empty. */
+/** Splits into `count` uids: an empty string could mean no uid, or one empty uid. */
 export const splitUids = (uids: string, count: number): readonly string[] =>
   count === 0 ? [] : uids.split(separator)
 
-/** Typed arrays are written and read as a whole, but for few numbers the way there takes longer. */
+/** Shorter columns stay plain arrays: for few numbers, converting to a typed array takes longer. */
 const fewNumbers = 16
 
-/** Numbers from 0 to 2 ** 32 - 1. */
+/** Packs integers from 0 to 2 ** 32 - 1. */
 export const packIndexes = (numbers: readonly number[]): ArrayLike<number> =>
   numbers.length < fewNumbers ? numbers : new Uint32Array(numbers)
 
 export const packTimes = (numbers: readonly number[]): ArrayLike<number> =>
   numbers.length < fewNumbers ? numbers : new Float64Array(numbers)
 
-/** A column that mostly has one value, and is not written where it has no other. */
+/** A column in which most rows have the same value. It is omitted if all rows have that value. */
 export class RareColumn<T> {
   readonly #usual: T
   #values: T[] | null = null
@@ -41,7 +41,7 @@ export class RareColumn<T> {
     this.#count++
   }
 
-  /** `null`: all are the usual one. */
+  /** `null` if all rows have the usual value. */
   get values(): readonly T[] | null {
     return this.#values
   }

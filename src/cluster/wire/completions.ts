@@ -1,13 +1,13 @@
 /**
- * Completed functions of the common kind. A message has them as columns: numbers of a fixed size
- * and one text are written and read several times faster than an object for each end.
+ * Completed functions without further facts. A message has them as columns: numbers of a fixed size
+ * and one string are serialized several times faster than an object for each completion.
  */
 
 import { joinUids, packIndexes, packTimes, RareColumn, splitUids } from './columns.ts'
 
-/** One of them; times are those of the agent's machine. */
+/** A completed function. Times are those of the agent's machine. */
 export interface WireCompletion {
-  /** Where the driver keeps the job, as it was told with the job. */
+  /** The driver's index of the job, as it was sent with the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
@@ -19,16 +19,16 @@ export interface WireCompletion {
 
 export interface WireCompletions {
   readonly indexes: ArrayLike<number>
-  /** In one text. */
+  /** All uids, joined to one string. */
   readonly uids: string
-  /** `null`: all are first attempts. */
+  /** `null` if all are first attempts. */
   readonly attempts: readonly number[] | null
-  /** Of each completion when it began and when it ended. */
+  /** For each completion two times: when it began and when it ended. */
   readonly times: ArrayLike<number>
-  /** The ids that occur, and for each completion its id among them; `null`: there is one. */
+  /** The distinct worker ids. `workers` has an index for each row; `null` if there is one id. */
   readonly workerIds: readonly string[]
   readonly workers: readonly number[] | null
-  /** `null`: all are `undefined`. */
+  /** `null` if all values are `undefined`. */
   readonly values: readonly unknown[] | null
 }
 

@@ -1,12 +1,12 @@
 /**
- * The answer to a request, as one message or in as many as the broker's limit asks for: how much an
- * agent has of a session has no limit. A part that is lost costs the whole answer, as one message.
+ * The answer to a request, cut into several messages if it exceeds the broker's limit: what an
+ * agent holds of a session has no limit. If one part is lost, the whole answer is lost.
  */
 
 import { decode, encode } from './codec.ts'
 import { type Key, noHeader, open, seal, sealBytes } from './envelope.ts'
 
-/** The messages of an answer to the request of this number. */
+/** Seals the messages of the answer to the request with this nonce. */
 export function sealAnswer(
   key: Key,
   subject: string,
@@ -25,17 +25,17 @@ export function sealAnswer(
   })
 }
 
-/** What is written around the bytes of a part. */
+/** The bytes that serialization adds to a part. */
 const frameBytes = 64
 const partBytes = (limitBytes: number): number => limitBytes - frameBytes
 
-/** Collects the parts of an answer, among which others may send messages that are not signed. */
+/** Collects the parts of an answer. Ignores unsigned messages, which any client may send. */
 export class ReceivedAnswer {
   readonly #nonce: number
   readonly #key: Key
   readonly #subject: string
   readonly #parts = new Map<number, Uint8Array>()
-  /** The whole answer, once it has come. */
+  /** The whole answer, once all parts have arrived. */
   payload: unknown = null
 
   constructor(nonce: number, key: Key, subject: string) {
@@ -44,7 +44,7 @@ export class ReceivedAnswer {
     this.#subject = subject
   }
 
-  /** Whether the answer is complete with this message. */
+  /** Returns whether the answer is complete with this message. */
   take(data: Uint8Array): boolean {
     try {
       const { epoch, number, acknowledged: count, payload } = open(this.#key, this.#subject, data)

@@ -1,4 +1,4 @@
-/** Ends of attempts as messages have them. */
+/** Ends of attempts, in the form in which messages carry them. */
 
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
 import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'
@@ -9,7 +9,7 @@ import { packCompletions, type WireCompletion } from './completions.ts'
 import type { EndsMessage, ToldEvents, WireEnd } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** In the short form where there is nothing else to say. */
+/** The short form is used for completions that have no facts except the worker's id. */
 export type End = WireCompletion | WireEnd
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
@@ -22,7 +22,7 @@ export interface EndedAttempt {
   readonly workerId: string | null
 }
 
-/** A value that cannot be sent is a failure. */
+/** Converts a report to an end. A value that cannot be sent becomes a failure. */
 export function toEnd(
   attempt: EndedAttempt,
   report: EndReport,
@@ -77,7 +77,7 @@ function isOnlyWorker(facts: object | null): boolean {
 const isCompletion = (end: End): end is WireCompletion =>
   (end as Partial<WireEnd>).outcome === undefined
 
-/** Those in the short form share columns. */
+/** Ends in the short form are packed into columns. */
 export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' | 'ends'> {
   const completions: WireCompletion[] = []
   const ends: WireEnd[] = []
@@ -88,7 +88,7 @@ export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' |
   return { completions: packCompletions(completions), ends }
 }
 
-/** Whether a part of it was too large for a message, and is an object of the broker's store. */
+/** Whether a part of the end exceeds a message, and is an object of the broker's store. */
 export const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>
   outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined
 
@@ -98,7 +98,7 @@ export function toWireEnd(end: End): WireEnd {
   return { ...completion, facts: null, outcome: { kind: 'complete', value } }
 }
 
-/** Of a thrown value that exists in one process alone, what JSON can tell. */
+/** A thrown value that cannot leave its process is sent as its JSON form. */
 function toPortableValue(value: unknown): unknown {
   try {
     return toPortable(value, 'error', ResultNotSerializableError)
@@ -107,17 +107,17 @@ function toPortableValue(value: unknown): unknown {
   }
 }
 
-/** Longer texts of an error are cut in its short form. */
+/** Longer texts are truncated in the short form of an error. */
 const longestText = 10_000
-/** Fields that are larger as JSON are not in it, nor are more than these. */
+/** The short form omits fields whose JSON is longer than this, and has at most `mostFields`. */
 const largestField = 1000
 const mostFields = 20
 
 const shorten = (text: string): string => text.slice(0, longestText)
 
 /**
- * What a message has of an error that is stored because it is too large for one: enough to know it
- * by, should the store lose it.
+ * The short form of an error that is stored because it is too large for a message: enough to
+ * identify the error if the store loses it.
  */
 export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
   if (!error.isError) return { isError: false, value: shorten(messageOf(error.value)) }
@@ -137,7 +137,7 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
   }
 }
 
-/** Of one message the halves of its events; one event alone is no smaller than it was. */
+/** Splits events into two halves for two messages; returns none if there is only one event. */
 export function halvesOfTold(told: readonly ToldEvents[]): readonly (readonly ToldEvents[])[] {
   const [first, second] = told
   if (first === undefined) return []

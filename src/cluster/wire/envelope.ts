@@ -1,6 +1,6 @@
 /**
- * What every message is wrapped in: a version, a signature, and numbers against replay. Nothing of
- * a message is decoded before its signature is checked.
+ * The envelope of every message: a version, a signature, and numbers that prevent replay. Nothing
+ * of a message is decoded before its signature is checked.
  */
 
 import { hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
@@ -10,17 +10,17 @@ import { decode, encode } from './codec.ts'
 import { macLength, SigningKey } from './signing-key.ts'
 import { protocolVersion, type SessionRun, toToken, toUseId } from './subjects.ts'
 
-/** Who sent a message, and where it stands among the sender's messages. */
+/** The sender of a message, and the position of the message among those of its sender. */
 export interface Header {
-  /** The start of the sender, or the request that this answers. */
+  /** Identifies the start of the sender, or the request that the message answers. */
   readonly epoch: number
   /** Counts the messages of this sender to this receiver from 1; 0 for one that is not counted. */
   readonly number: number
-  /** The receiver's messages that the sender has, up to this number. */
+  /** The sender has received all messages of the receiver up to this number. */
   readonly acknowledged: number
 }
 
-/** Of a message that is no part of a counted series. */
+/** The header of a message that is not part of a counted series. */
 export const noHeader: Header = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
 
 export interface OpenedMessage extends Header {
@@ -28,22 +28,22 @@ export interface OpenedMessage extends Header {
 }
 
 /**
- * Names a start, or a connection. No two are the same, and none is later than another: clocks are
- * set back. Who is there now is known by the answer to a request.
+ * Identifies a start or a connection. Epochs are random and unordered, because clocks may be set
+ * back. Which process is present now is determined by its answer to a request.
  */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
 /**
- * Names a driver's start, which has to be later than the `latest` one of its session: the clock may
- * have been set back since. Two that start at the same moment differ.
+ * Identifies a driver's start. It is greater than `latest`, the latest start of the session, even
+ * if the clock was set back since. The random fraction distinguishes two starts at the same moment.
  */
 export const newDriverEpoch = (clock: Clock, latest: number): number =>
   Math.max(clock.now() * 1000, latest + 1) + randomInt(1000) / 1000
 
-/** Names a request, so that its answer cannot be that of an earlier one. */
+/** Identifies a request, so that the answer to an earlier request is not accepted for it. */
 export const newNonce = (): number => randomInt(2 ** 47)
 
-/** Numbers that a sender must ask for, each good for one message: it cannot be sent again. */
+/** Nonces that a sender must request. Each is valid once, which prevents replay. */
 export class Challenges {
   readonly #open = new Set<number>()
 
@@ -55,26 +55,26 @@ export class Challenges {
     return nonce
   }
 
-  /** `false` for one that was used, or was never issued. */
+  /** Returns `false` for a nonce that was used already, or was never issued. */
   take(nonce: number): boolean {
     return this.#open.delete(nonce)
   }
 }
 
-/** Those that nobody has used are forgotten beyond this number. */
+/** The most unused nonces that are kept; the oldest is dropped beyond this number. */
 const mostChallenges = 1000
 
 export type Key = SigningKey
 
-/** One key for each direction: a message cannot be sent back to its sender. */
+/** One key for each direction, so that a message cannot be reflected to its sender. */
 export interface Keys {
   readonly toAgent: Key
   readonly toDriver: Key
 }
 
 /**
- * The keys of a backend of a session, or of the whole cluster without one. Each run of a session
- * has its own: what was sent in one that is over cannot be sent again in the next.
+ * The keys of a backend of a session, or those of the whole cluster if `run` is `null`. Each run of
+ * a session has its own keys, so that messages of an earlier run cannot be replayed in the next.
  */
 export function deriveKeys(token: string, run: SessionRun | null): Keys {
   const scope = run === null ? '' : toToken(JSON.stringify([run.run, toUseId(run)]))
@@ -83,19 +83,19 @@ export function deriveKeys(token: string, run: SessionRun | null): Keys {
   return { toAgent: derive('to agent'), toDriver: derive('to driver') }
 }
 
-/** A message that was not sent by someone with the token, or not by this protocol. */
+/** A message whose sender does not have the token, or that does not follow this protocol. */
 class RefusedMessageError extends Error {
   override readonly name = 'RefusedMessageError'
 }
 
-/** Of a sender with another token, or of one that altered a message. */
+/** The sender has another token, or the message was altered. */
 export class WrongSignatureError extends RefusedMessageError {}
 
-/** Another version of the protocol on the other side. */
+/** The other side uses another version of the protocol. */
 export class VersionMismatchError extends BackendError {
   readonly ours: number
   readonly theirs: number
-  /** The name of an agent that announces itself; `null` for any other message. */
+  /** The name in the announcement of an agent; `null` for any other message. */
   readonly agent: string | null
 
   constructor(ours: number, theirs: number, agent: string | null = null) {
@@ -118,7 +118,7 @@ export function seal(key: Key, subject: string, header: Header, payload: unknown
   return sealBytes(key, subject, header, encode(payload))
 }
 
-/** For a payload that is serialized already. */
+/** Like `seal`, for a payload that is already serialized. */
 export function sealBytes(key: Key, subject: string, header: Header, payload: Buffer): Buffer {
   const message = Buffer.allocUnsafe(payloadStart + payload.length)
   message[0] = protocolVersion
@@ -130,14 +130,14 @@ export function sealBytes(key: Key, subject: string, header: Header, payload: Bu
   return message
 }
 
-/** Signs a message again that was sealed with another key. */
+/** Replaces the signature of a message that was sealed with another key. */
 export function signAgain(key: Key, subject: string, message: Buffer): void {
   sign(key, subject, message).copy(message, macStart)
 }
 
 /**
- * Throws `RefusedMessageError` or `VersionMismatchError`. Version and signature stand at the same
- * place in all versions, and announcements have a name.
+ * Throws `RefusedMessageError` or `VersionMismatchError`. All versions of the protocol have the
+ * version and the signature at the same offsets, and a name in announcements.
  */
 export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -163,8 +163,8 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
 }
 
 /**
- * Where a message stands among those of its sender, of which nothing is known but that it sends
- * messages as this version does; `null` for other bytes. For those with another token.
+ * Reads the position of a message without checking its signature, for messages whose sender has
+ * another token; `null` if the bytes are not a counted message of this version.
  */
 export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> | null {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -174,7 +174,7 @@ export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> |
   return epoch > 0 && Number.isSafeInteger(number) && number > 0 ? { epoch, number } : null
 }
 
-/** Whether this is the answer to the request of this number, by someone with the token. */
+/** Whether the message answers the request with this nonce, signed with the token. */
 export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uint8Array): boolean {
   try {
     return open(key, subject, answer).epoch === nonce
@@ -183,7 +183,7 @@ export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uin
   }
 }
 
-/** Of a message of another version, whose signature is right. */
+/** The agent's name in an announcement of another version, whose signature was checked. */
 function announcedName(message: Buffer): string | null {
   try {
     const { name } = decode(message.subarray(payloadStart)) as { readonly name?: unknown }

@@ -1,4 +1,4 @@
-/** Jobs as messages: cut by bytes, with every definition once a message. */
+/** Encodes jobs as messages: cut by size, with each definition once per message. */
 
 import type { Job } from '../../backends/backend.ts'
 import { isPlainValue } from '../../backends/local/functions/cloning.ts'
@@ -18,9 +18,9 @@ import type {
 } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** A job under the attempt's number that agents know it by. */
+/** A job with the attempt number under which agents know it. */
 export interface NumberedJob {
-  /** Where the driver keeps it. */
+  /** The driver's index of the job. */
   readonly index: number
   readonly job: Job
   readonly wireAttempt: number
@@ -33,31 +33,31 @@ export interface JobBatch<T> {
 
 export interface EncodedJobs<T> {
   readonly batches: readonly JobBatch<T>[]
-  /** Alone larger than a message: their specs go through the object store. */
+  /** Jobs that alone exceed a message: their specs go through the object store. */
   readonly large: readonly { readonly job: T; readonly spec: Buffer }[]
   readonly unsendable: readonly { readonly job: T; readonly error: unknown }[]
 }
 
 /** Larger values go through the object store. */
 const largestValueBytes = 256 * 1024
-/** Of the broker's limit, for the envelope and the broker's own headers. */
+/** Bytes of the broker's limit that are reserved for the envelope and the broker's own headers. */
 const overheadBytes = 1024
-/** More jobs in a message would begin later than they could. */
+/** The most jobs in a message: in larger messages, the first jobs would begin later. */
 const mostJobs = 2000
 const mostReferences = 5000
 
-/** How large a payload may be on a broker with this limit for messages. */
+/** The largest payload on a broker with this limit for messages. */
 export const payloadLimit = (maxPayload: number): number =>
   Math.min(largestValueBytes, maxPayload - overheadBytes)
 
-/** The URL under which agents find a module. */
+/** Returns the URL under which agents find a module. */
 export type ModuleUrls = (module: string) => string
 
-/** How jobs are written. */
+/** How jobs are encoded. */
 interface SentForm {
   readonly limitBytes: number
   readonly urlOf: ModuleUrls
-  /** Of those whose arguments are not sent as they are. */
+  /** The arguments of jobs whose arguments are not sent unchanged. */
   readonly changedArgs: ReadonlyMap<NumberedJob, readonly unknown[]>
 }
 
@@ -88,10 +88,10 @@ export function encodeJobs<T extends NumberedJob>(
   return { batches, large, unsendable }
 }
 
-/** Makes the message about some of the jobs. */
+/** Creates a message that names these jobs. */
 export type ReferenceMessage = (jobs: readonly JobReference[]) => DriverMessage
 
-/** Messages that name jobs, cut by count and by bytes. */
+/** Encodes messages that name jobs, cut by count and by size. */
 export function encodeReferences(
   jobs: readonly JobReference[],
   limitBytes: number,
@@ -106,7 +106,7 @@ export function encodeReferences(
   )
 }
 
-/** The message for a job whose spec is in the object store. */
+/** Encodes the message for a job whose spec is in the object store. */
 export function encodeLargeJob(one: NumberedJob, specObject: string): Buffer {
   const { index, job, wireAttempt } = one
   const attempt = wireAttempt
@@ -124,7 +124,7 @@ function toSentArguments(spec: TaskSpec): readonly unknown[] {
   return toPortable(args, 'args', ArgumentNotSerializableError)
 }
 
-/** Halves what is larger than a message may be: most batches are not. */
+/** Halves a batch that exceeds a message. Most fit, so sizes are not estimated beforehand. */
 function cut<T extends NumberedJob>(
   jobs: readonly T[],
   form: SentForm,
@@ -162,12 +162,12 @@ function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentFor
   const known = new Map<string, number>()
   const functions = new FunctionColumns()
   const others: WireJob[] = []
-  // Jobs of one function mostly follow each other.
+  // Compared first, because jobs of the same function mostly follow each other.
   let last: TaskDefinition | null = null
   let definitionIndex = -1
   for (const one of jobs) {
     const { spec, uid } = one.job
-    // A function has no folder of its own: it runs in a worker of the agent.
+    // Programs have options of their own, such as a folder, and are sent as whole specs.
     if (spec.kind !== 'function') {
       const { index, wireAttempt: attempt } = one
       others.push({ index, uid, attempt, spec, specObject: null, after: functions.length })
@@ -223,14 +223,14 @@ class FunctionColumns {
   }
 }
 
-/** What differs from the defaults. */
+/** The options that differ from the defaults; `null` if none does. */
 function optionsOf({ priority, timeoutSeconds, resources }: FunctionSpec): WireOptions | null {
   const isDefault = isDefaultRequest(resources)
   if (priority === 0 && timeoutSeconds === null && isDefault) return null
   return { priority, timeoutSeconds, ...(isDefault ? {} : { resources }) }
 }
 
-/** Gives each job of a message to one of both, in the driver's order; functions as they were. */
+/** Passes each job of a message to one of the two callbacks, in the driver's order. */
 export function unpackJobs(
   { functions, definitions, others }: DriverMessage & { kind: 'jobs' },
   take: (job: SentJob, spec: FunctionSpec) => void,
@@ -255,7 +255,7 @@ export function unpackJobs(
   takeOthers(uids.length)
 }
 
-/** `plain` has what jobs share that have neither arguments nor options, by definition. */
+/** `plain` caches, by definition, the spec that jobs without arguments and options share. */
 function toFunctionSpec(
   { definitions: indexes, args, options }: WireFunctions,
   row: number,

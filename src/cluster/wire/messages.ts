@@ -1,4 +1,4 @@
-/** What driver and agent tell each other, after the envelope is opened. */
+/** The messages between driver and agent, without their envelope. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
 import type { SampleStep } from '../../backends/sampling/named-samplers.ts'
@@ -10,12 +10,12 @@ import type { WireCompletions } from './completions.ts'
 import type { SessionRun, SessionUse } from './subjects.ts'
 
 /**
- * After this silence a driver does not count as alive: its agents begin nothing new. An agent that
- * is silent for as long is sent nothing.
+ * After this silence of its driver, an agent begins no further tasks. A driver sends no jobs to an
+ * agent that was silent for as long.
  */
 export const silenceMs = 2000
 
-/** What an agent has for tasks. */
+/** The resources and labels that an agent offers to tasks. */
 export interface NodeFacts {
   readonly cores: number
   readonly gpus: number
@@ -23,50 +23,50 @@ export interface NodeFacts {
   readonly labels: Readonly<Record<string, string>>
 }
 
-/** What an agent runs of what it is sent; `null`: everything. */
+/** Restricts which tasks an agent runs; `null` means no restriction. */
 export interface AgentRules {
   readonly only: 'functions' | 'programs' | null
-  /** Globs for the paths of programs and modules. */
+  /** Glob patterns for the paths of programs and modules. */
   readonly allow: readonly string[] | null
 }
 
 export const noRules: AgentRules = Object.freeze({ only: null, allow: null })
 
-/** Why an agent does not allow a task, for people. */
+/** Why an agent does not allow a task, in text for users. */
 export interface NotAllowed {
   readonly message: string
   readonly hint: string
 }
 
-/** An agent as it announces itself, signed with the key of the cluster. */
+/** An agent's announcement of itself, signed with the key of the cluster. */
 export interface Announcement extends AgentRules {
   readonly kind: 'announcement'
   readonly name: string
-  /** Its start: another one under the same name is another agent. */
+  /** Identifies the agent's start: another epoch under the same name is another agent. */
   readonly epoch: number
   readonly host: string
   readonly pid: number
-  /** Of the package. */
+  /** The version of this package. */
   readonly version: string
   readonly state: 'ready' | 'draining' | 'gone'
   readonly facts: NodeFacts
   readonly sessions: number
-  /** Messages that were not signed with the token, were sent before, or cannot be read. */
+  /** Messages that were not signed with the token, were replayed, or cannot be decoded. */
   readonly refusedMessages: number
 }
 
-/** What the watcher of an agent tells when the agent cannot, signed with the key of the cluster. */
+/** A watcher's report about an agent that cannot report, signed with the key of the cluster. */
 export interface WatcherReport {
   readonly kind: 'watcher-report'
-  /** Its process has ended without a word; or it lives, and says nothing. */
+  /** `dead`: the process ended without an announcement. `silent`: it is alive, but not heard. */
   readonly state: 'dead' | 'silent'
-  /** The agent as it announced itself last. */
+  /** The last announcement of the agent. */
   readonly agent: Announcement
-  /** How long ago the agent was heard. */
+  /** The time since the watcher last heard the agent. */
   readonly silentSeconds: number
 }
 
-/** Asks an agent whether it is there; the answer has its time. */
+/** Asks whether an agent responds; the answer has the agent's time. */
 export interface Ping {
   readonly kind: 'ping'
 }
@@ -74,41 +74,41 @@ export interface Ping {
 export interface Pong {
   readonly kind: 'pong'
   readonly epoch: number
-  /** Its machine's monotonic clock when the ping came and when this was sent. */
+  /** The agent's monotonic clock when the ping arrived and when this answer was sent. */
   readonly receivedMs: number
   readonly sentMs: number
 }
 
-/** Asks for a number that the next `Attach` must have. */
+/** Requests the nonce that the next `Attach` must have. */
 export interface Challenge {
   readonly kind: 'challenge'
-  /** Asks for the latest start of this use of a session, too. */
+  /** If given, the answer also has the latest start of this use of a session. */
   readonly use?: SessionUse
 }
 
 export interface Challenged {
   readonly kind: 'challenged'
   readonly nonce: number
-  /** The driver's start that the agent has attached to; 0 if there is none. */
+  /** The latest start of the driver that has attached to the agent; 0 if there is none. */
   readonly latestStart?: number
 }
 
 /** A driver begins to use an agent for a session. */
 export interface Attach extends SessionRun {
   readonly kind: 'attach'
-  /** Of the answer to `Challenge`: an attach that is sent again is refused. */
+  /** The nonce of the answer to `Challenge`, so that a replayed attach is refused. */
   readonly nonce: number
-  /** The driver's start. */
+  /** Identifies the driver's start. */
   readonly epoch: number
-  /** Names the messages that follow: a later attach begins to count them anew. */
+  /** Identifies the messages that follow: each attach counts them from 1 again. */
   readonly link: number
-  /** How long tasks go on after the last message of the driver. */
+  /** How long tasks continue after the last message of the driver. */
   readonly ownerTtlSeconds: number
-  /** How long ends are kept by the broker. */
+  /** How long the broker keeps ends of tasks. */
   readonly resultTtlSeconds: number
-  /** How long tasks wait for an agent, and their large values for a store that they fit into. */
+  /** How long tasks wait for an agent, and large values for a store in which they fit. */
   readonly agentTimeoutSeconds: number
-  /** Where programs run, if the node has it. */
+  /** The working directory of programs, if it exists on the node. */
   readonly folder: string
 }
 
@@ -117,11 +117,11 @@ export type Attached =
       readonly kind: 'attached'
       readonly epoch: number
       readonly offer: Offer
-      /** What the agent has of the session: left by an earlier driver, or from before a loss. */
+      /** Attempts that the agent holds: from an earlier driver, or from before a disconnect. */
       readonly held: readonly HeldJob[]
-      /** Names the use of the agent by the session, until the agent gives it up. */
+      /** Identifies this use of the agent by the session, until the agent ends the use. */
       readonly endsEpoch: number
-      /** How many messages with ends it has sent, and which of them no driver has recorded. */
+      /** How many messages with ends the agent sent, and which of them no driver has recorded. */
       readonly endMessages: number
       readonly unrecorded: readonly number[]
     }
@@ -134,43 +134,43 @@ export interface HeldJob {
   readonly workerId: string | null
 }
 
-/** How much a driver may send. */
+/** How much work the agent accepts from a driver. */
 export interface Offer {
-  /** Cores, GPUs and memory of the session's share. */
+  /** The session's share of cores, GPUs and memory. */
   readonly cores: number
   readonly gpus: number
   readonly memoryMb: number
-  /** Jobs that may wait there, so that the next one begins without a round trip. */
+  /** Jobs that may wait at the agent, so that the next one begins without a round trip. */
   readonly ahead: number
 }
 
 export interface PriorityRange {
-  /** Of jobs that may be sent ahead; `Infinity` if there is none. */
+  /** The lowest priority of jobs that may be sent ahead; `Infinity` if there are none. */
   readonly lowest: number
-  /** Of all. */
+  /** The highest priority of all waiting jobs. */
   readonly highest: number
 }
 
-/** Every half second, for all agents of the session; lost ones do not matter. */
+/** A heartbeat to all agents of the session, every half second. Lost ones are not sent again. */
 export interface Beat {
   readonly kind: 'beat'
-  /** Whether the driver has work that waits for a place. */
+  /** Whether the driver has jobs that wait for an agent. */
   readonly hasWaiting: boolean
-  /** Of jobs that wait; none if there is no such job. */
+  /** The priorities of waiting jobs; omitted if no job waits. */
   readonly waitingPriorities?: PriorityRange
   /** Whether an agent of the session has idle cores. */
   readonly hasIdle: boolean
   /** How many agents the session uses. */
   readonly agents: number
-  /** Whether its stream is there, as far as it knows: a server may have lost it with its store. */
+  /** Whether the session's stream exists, as far as the driver knows: a server may lose it. */
   readonly hasStream: boolean
-  /** How often the server has lost it: agents store again what it may not have. */
+  /** How often the server has lost the stream: agents then store again what it may lack. */
   readonly lostStreams: number
-  /** Whether the store is full: agents remove ends that are recorded. */
+  /** Whether the store is full, so that agents remove ends that are recorded. */
   readonly needsRoom: boolean
 }
 
-/** Ends the use of an agent by a session; answered when nothing of the session is left. */
+/** Ends the use of an agent by a session; answered when the agent holds nothing of the session. */
 export interface Detach extends SessionRun {
   readonly kind: 'detach'
   readonly epoch: number
@@ -179,13 +179,13 @@ export interface Detach extends SessionRun {
 
 export interface Detached {
   readonly kind: 'detached'
-  /** A later start of the session uses the agent. */
+  /** Whether a later start of the session uses the agent. */
   readonly isSuperseded: boolean
 }
 
 /**
- * Asks for one sample of the node; the answer is a `ResourceSample`, or `null` to the first request
- * of a sampler, which sets the baseline, and to the last.
+ * Requests one sample of the node. The answer is a `ResourceSample`; or `null` to a sampler's first
+ * request, which sets the baseline, and to its last.
  */
 export interface SampleRequest {
   readonly kind: 'sample'
@@ -193,42 +193,42 @@ export interface SampleRequest {
   readonly step: SampleStep
 }
 
-/** A request to an agent that is no part of a session's ordered messages. */
+/** A request to an agent, outside of a session's ordered messages. */
 export type AgentRequest = Ping | Challenge | Attach | Detach | SampleRequest
 
-/** What of a function differs from the defaults. */
+/** The options of a function that differ from the defaults. */
 export type WireOptions = Partial<Pick<FunctionSpec, 'priority' | 'timeoutSeconds' | 'resources'>>
 
-/** Functions by columns, which are written and read faster than an object for each of them. */
+/** Functions as columns, which are serialized faster than an object for each function. */
 export interface WireFunctions {
-  /** Where the driver keeps each job; sent back with its end. */
+  /** The driver's index of each job; sent back with its end. */
   readonly indexes: ArrayLike<number>
-  /** In one text. */
+  /** All uids, joined to one string. */
   readonly uids: string
-  /** `null`: all are first attempts. */
+  /** `null` if all are first attempts. */
   readonly attempts: readonly number[] | null
-  /** The definition of each, by its index in the message; `null`: all have the first. */
+  /** The index of each function's definition in this message; `null` if all have the first. */
   readonly definitions: readonly number[] | null
-  /** `null`: none has any. */
+  /** `null` if no function has arguments. */
   readonly args: readonly (readonly unknown[])[] | null
-  /** `null`: all have the defaults, and so has each that is `null`. */
+  /** `null` if all functions have the defaults; so has each function whose element is `null`. */
   readonly options: readonly (WireOptions | null)[] | null
 }
 
-/** Any other job; a spec that is too large for a message is an object of the broker's store. */
+/** A job outside of the columns. A spec that exceeds a message is in the broker's store. */
 export interface WireJob {
   readonly index: number
   readonly uid: string
   readonly attempt: number
   readonly spec: TaskSpec | null
   readonly specObject: string | null
-  /** How many functions of its message are before it in the driver's order. */
+  /** How many functions of the message precede this job in the driver's order. */
   readonly after: number
 }
 
 export type JobReference = readonly [uid: string, attempt: number]
 
-/** Messages of a driver to one agent, in order. */
+/** A driver's messages to one agent; delivered in order. */
 export type DriverMessage =
   | {
       readonly kind: 'jobs'
@@ -237,11 +237,11 @@ export type DriverMessage =
       readonly others: readonly WireJob[]
     }
   | { readonly kind: 'cancel'; readonly jobs: readonly JobReference[]; readonly reason: string }
-  /** Hand back what was not begun: another node is free. */
+  /** Asks the agent to return jobs that have not begun, because another node is free. */
   | { readonly kind: 'recall'; readonly jobs: readonly JobReference[] }
-  /** All ends in messages up to these numbers are recorded, and have come with their values. */
+  /** Up to message `through` ends are recorded; up to `taken` they arrived with their values. */
   | { readonly kind: 'recorded'; readonly through: number; readonly taken: number }
-  /** Messages with ends that the stream does not have, although they were stored. */
+  /** Messages with ends that were stored, but are missing in the stream. */
   | { readonly kind: 'missing'; readonly from: number; readonly to: number }
 
 export interface WireStart {
@@ -252,25 +252,25 @@ export interface WireStart {
   readonly workerId: string
 }
 
-/** An attempt, with the index under which the driver keeps the job. */
+/** An attempt, with the driver's index of its job. */
 export interface SentJob {
   readonly index: number
   readonly uid: string
   readonly attempt: number
 }
 
-/** A job that was not begun and is handed back. */
+/** A job that the agent returns to the driver before it has begun. */
 export interface ReturnedJob extends SentJob {
-  /** The agent does not allow it, and would not do so another time. */
+  /** Set if the agent's rules forbid the job, so that sending it there again is pointless. */
   readonly notAllowed?: NotAllowed
 }
 
-/** Why an agent that leaves cancels what runs there. */
+/** The cancel reason for tasks that run on an agent when it closes. */
 export const agentClosed = 'agent closed'
 
 /** The end of an attempt; times are those of the agent's machine. */
 export interface WireEnd {
-  /** Where the driver keeps the job, as it was told with the job. */
+  /** The driver's index of the job, as it was sent with the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
@@ -278,9 +278,9 @@ export interface WireEnd {
   readonly atMs: number
   readonly workerId: string | null
   readonly facts: AttemptFacts | null
-  /** The facts' `stdout` and `stderr` are an object of the broker's store. */
+  /** The object of the broker's store that has `stdout` and `stderr` of the facts. */
   readonly outputObject?: string
-  /** The error is an object of the broker's store; the outcome has a short form of it. */
+  /** The object of the broker's store that has the error; the outcome has a short form of it. */
   readonly errorObject?: string
   readonly outcome:
     | { readonly kind: 'complete'; readonly value: unknown }
@@ -290,7 +290,7 @@ export interface WireEnd {
     | { readonly kind: 'cancel'; readonly reason: string }
 }
 
-/** An event of the node's backend or of a task's code; its class may exist on the node alone. */
+/** An event from the node's backend or a task's code. Its class may be defined on the node only. */
 export interface WireEvent {
   readonly eventType: string
   readonly schema: EventSchema
@@ -299,18 +299,18 @@ export interface WireEvent {
   readonly atMs: number
 }
 
-/** Messages of an agent to a driver, in order. */
+/** An agent's messages to a driver; delivered in order. */
 export interface AgentReport {
   readonly kind: 'report'
   readonly offer: Offer
   readonly starts: readonly WireStart[]
   readonly returned: readonly ReturnedJob[]
   readonly events: readonly WireEvent[]
-  /** Bundles that the broker does not have any more. */
+  /** Bundles that the broker has lost. */
   readonly lostBundles: readonly string[]
   /** How many messages with ends the agent has sent to this session's stream. */
   readonly endMessages: number
-  /** Whether the store is full, and the agent has nothing there that could be removed. */
+  /** Whether the store is full and the agent has stored nothing that could be removed. */
   readonly needsRoom: boolean
 }
 
@@ -323,45 +323,45 @@ export interface AgentStart {
 /** An attempt that the driver has failed because its node was lost. */
 export interface LostAttempt {
   readonly uid: string
-  /** Its number at the agents. */
+  /** The attempt number under which agents know it. */
   readonly attempt: number
-  /** Of the error. */
+  /** The message of the error. */
   readonly message: string
 }
 
-/** What became of an agent that a session uses, kept by the stream under the driver's start. */
+/** What became of an agent that a session uses; stored in the stream with the driver's epoch. */
 export interface AgentNote extends AgentStart {
-  /** One that has `left` has nothing more; nobody knows what one had that is `missing`. */
+  /** `left`: the agent holds nothing more. `missing`: it is unknown what the agent held. */
   readonly state: 'used' | 'left' | 'missing'
-  /** Of a note of the agent itself: `endsEpoch` of the use that it has left. */
+  /** Only in a note that the agent itself wrote: the `endsEpoch` of the use that it has ended. */
   readonly endsEpoch?: number
   readonly lost?: readonly LostAttempt[]
-  /** Attempts that it was sent and that it may have begun: their tasks have moved. */
+  /** Attempts that the agent may have begun, whose tasks were moved to other agents. */
   readonly moved?: readonly JobReference[]
 }
 
-/** A message of an agent to a driver with events, by its number in the link of this attach. */
+/** Identifies an agent's message with events: its number in the link of an attach. */
 export interface EventsMark {
   readonly link: number
   readonly number: number
 }
 
-/** The events of a message that an agent has sent to a driver, and the starts before them. */
+/** The events of a message from an agent to a driver, and the starts reported before them. */
 export interface ToldEvents extends EventsMark {
   readonly starts: readonly WireStart[]
   readonly events: readonly WireEvent[]
 }
 
-/** Ends of jobs. Numbered by the agent, whoever is the driver, and kept by the session's stream. */
+/** Ends of attempts, stored in the session's stream. Numbering continues across drivers. */
 export interface EndsMessage {
   readonly kind: 'ends'
   readonly agent: string
-  /** As in the offer. */
+  /** The agent's current `Offer.ahead`. */
   readonly ahead: number
   readonly completions: WireCompletions
   readonly ends: readonly WireEnd[]
-  /** What their tasks told before, if it is not known to have come: the ends count after it. */
+  /** The last events of these tasks, if not confirmed: the ends apply after these events. */
   readonly events?: EventsMark
-  /** From an agent that leaves: events that may not have come. */
+  /** Sent by an agent that is closing: events whose arrival is not confirmed. */
   readonly told?: readonly ToldEvents[]
 }

@@ -1,6 +1,6 @@
 /**
- * Asks who is the driver of a session. Anybody may answer: only an answer counts that is signed
- * with the key of the cluster, which does not need the session's id.
+ * Asks which driver owns a session. Any client may answer, so that only answers signed with the key
+ * of the cluster count. That key does not require the session's id.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -8,17 +8,17 @@ import { type Broker, type BrokerMessage, NoResponderError } from '../broker/bro
 import { isAnswerTo, type Keys, newNonce, noHeader, open, seal } from './envelope.ts'
 
 /**
- * `signed`: a living process answers for it. `forged`: there were only answers without the key.
- * `silent`: somebody listens and did not answer in time, such as a driver that is stopped.
+ * `signed`: a live process owns the session. `forged`: only answers without the key arrived.
+ * `silent`: a subscriber exists, but did not answer in time, such as a suspended driver.
  */
 export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
 
-/** Names this process: all uses of a session belong to one. */
+/** Identifies this process: all uses of a session belong to one process. */
 export const processId = randomUUID()
 
-/** A driver as it answers. */
+/** A driver, as its answer describes it. */
 export interface Owner {
-  /** Names its process. */
+  /** The `processId` of the driver. */
   readonly process: string
   /** The backend's name. */
   readonly backend: string
@@ -26,11 +26,11 @@ export interface Owner {
 
 export interface OwnerReply {
   readonly answer: OwnerAnswer
-  /** Who has signed; `null` if nobody has. */
+  /** The driver that signed the answer; `null` if there is none. */
   readonly owner: Owner | null
 }
 
-/** Rejects when the broker cannot be reached. Answers of those that do not count are ignored. */
+/** Rejects when the broker cannot be reached. Ignores owners for which `counts` returns false. */
 export async function askOwner(
   broker: Broker,
   owner: string,
@@ -57,7 +57,7 @@ export async function askOwner(
   }
 }
 
-/** Answers whoever asks; the number of the question shows that the answer is not an older one. */
+/** Answers each request. The repeated nonce shows that the answer is not a replay. */
 export const answerAsOwner =
   ({ toDriver }: Keys, owner: Owner) =>
   (message: BrokerMessage): void => {

@@ -1,4 +1,4 @@
-/** Values such that they arrive on another machine as a structured clone would keep them. */
+/** Prepares values so that they arrive on other machines as `structuredClone` preserves them. */
 
 import { types } from 'node:util'
 import { messageOf } from '../../foundation/errors.ts'
@@ -16,8 +16,8 @@ import { SentException } from './codec.ts'
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
 /**
- * What is sent of a value: mostly itself. Throws an error of this class with the path of the part
- * that cannot be sent.
+ * Returns the form of a value that is sent, usually the value itself. Throws an error of this class
+ * with the path of the part that cannot be sent.
  */
 export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
   if (isPlainValue(value)) return value
@@ -48,11 +48,11 @@ function unportable(
 
 interface Inspection {
   /**
-   * The path of the first object that a clone keeps only inside one process, such as a Blob, a key
-   * or shared memory. The serializer of V8 would send an empty object instead.
+   * The path of the first object that can be cloned only within one process, such as a Blob, a key
+   * or shared memory. V8's serializer would send an empty object instead.
    */
   readonly processBoundPath: string | null
-  /** There is a DOMException, which the serializer of V8 would send as an `Error`. */
+  /** Whether there is a DOMException, which V8's serializer would send as an `Error`. */
   readonly hasException: boolean
 }
 
@@ -72,7 +72,7 @@ function inspect(value: unknown, root: string): Inspection {
   }
 }
 
-/** Changes a clone, which nobody else has. */
+/** Replaces DOMExceptions in place: the clone is not shared. */
 function withSentExceptions<T>(clone: T): T {
   const sent = new Map<unknown, SentException>()
   const toSent = (part: unknown): unknown => {
@@ -116,7 +116,7 @@ function isProcessBound(value: object): boolean {
   if (Array.isArray(value) || isKnown(value)) return false
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype === null || prototype === Object.prototype) return false
-  // An instance of a class becomes a plain object, unless Node keeps its class.
+  // Cloning makes a plain object of a class instance, except of Node's own classes.
   const clonePrototype: unknown = Object.getPrototypeOf(structuredClone(value))
   return clonePrototype !== Object.prototype
 }
@@ -141,7 +141,7 @@ function* partsOf(value: object): Generator<readonly [unknown, string]> {
   } else if (Array.isArray(value)) {
     for (const [at, part] of value.entries()) yield [part, `[${at}]`]
   } else if (types.isNativeError(value)) {
-    // A clone keeps nothing else.
+    // Of an error, a clone preserves no other nested value.
     yield [value.cause, '.cause']
   } else if (!ArrayBuffer.isView(value) && !types.isAnyArrayBuffer(value)) {
     for (const [key, part] of Object.entries(value)) {

@@ -1,5 +1,5 @@
 /**
- * Messages between two processes that arrive once and in order, over a broker that loses what is
+ * Delivers messages between two processes once and in order, over a broker that loses what is
  * published while a connection is down. It has no timer: its owner calls `tick`.
  */
 
@@ -11,13 +11,13 @@ export interface ReliableLinkOptions {
   readonly clock: Clock
   readonly sendKey: Key
   readonly receiveKey: Key
-  /** Names the link; messages of another one are refused. */
+  /** Identifies the link; messages with another epoch are refused. */
   readonly epoch: number
-  /** For messages that carry nothing but an acknowledgement. */
+  /** The subject of messages that carry only an acknowledgement. */
   readonly idleSubject: string
   readonly publish: (subject: string, data: Buffer) => void
   readonly onMessage: (payload: unknown) => void
-  /** A message that is not accepted, and why. */
+  /** Called with the reason when a message is not accepted. */
   readonly onRefused: (reason: string) => void
 }
 
@@ -30,16 +30,16 @@ interface Unacknowledged extends SentMessage {
   readonly subject: string
 }
 
-/** Without an acknowledgement for this long, what was sent is sent again. */
+/** Unacknowledged messages are sent again after this time. */
 const resendAfterMs = 1000
-/** The least time between two requests for what is missing, and between two answers to them. */
+/** The minimum time between two requests for missing messages, and between two resends. */
 const askAfterMs = 100
-/** So much is sent again before something of it is acknowledged. */
+/** The most bytes that are sent again before a part of them is acknowledged. */
 const windowBytes = 1024 * 1024
-/** What came is acknowledged at once after so much, and else with the next message or tick. */
+/** After so many bytes an acknowledgement is sent at once, else with the next message or tick. */
 const acknowledgeBytes = 128 * 1024
 
-/** Why a message is refused that was meant for an earlier use of the other side. */
+/** The refusal reason for a message of an earlier attach. */
 export const earlierConnection = 'it belongs to an earlier connection'
 
 export class ReliableLink {
@@ -48,13 +48,13 @@ export class ReliableLink {
   #unacknowledgedBytes = 0
   #sent = 0
   #received = 0
-  /** The last `acknowledged` that was told to the other side. */
+  /** The last message number that was acknowledged to the other side. */
   #told = 0
   #progressMs: number
   #heardMs: number
-  /** Bytes that came since the last acknowledgement. */
+  /** Bytes received since the last acknowledgement was sent. */
   #untoldBytes = 0
-  /** The next message that is sent again, and the last one; nothing is if that comes before. */
+  /** The messages still to be resent; none if `#resendLast` is less than `#resendNext`. */
   #resendNext = 1
   #resendLast = 0
   #askedMs = -Infinity
@@ -71,22 +71,22 @@ export class ReliableLink {
     return this.#heardMs
   }
 
-  /** What the other side is not known to have, in order. */
+  /** Messages whose arrival is not confirmed, in order. */
   get unacknowledged(): readonly SentMessage[] {
     return [...this.#unacknowledged]
   }
 
-  /** How large they are. */
+  /** The total size of the payloads in `unacknowledged`. */
   get unacknowledgedBytes(): number {
     return this.#unacknowledgedBytes
   }
 
-  /** The number of the last message that came in order. */
+  /** The number of the last message that was received in order. */
   get received(): number {
     return this.#received
   }
 
-  /** Whether the other side is known to have a message and all before it. */
+  /** Whether the other side has confirmed this message and all before it. */
   isAcknowledged(number: number): boolean {
     return number < (this.#unacknowledged.peek()?.number ?? Infinity)
   }
@@ -97,7 +97,7 @@ export class ReliableLink {
     if (this.#unacknowledged.length === 0) this.#progressMs = this.#options.clock.monotonicMs()
     this.#unacknowledged.push({ subject, number, payload })
     this.#unacknowledgedBytes += payload.length
-    // Behind what is sent again: it would be refused.
+    // During a resend, a new message waits its turn: out of order, it would be refused.
     if (this.#resendNext <= this.#resendLast) this.#resendLast = number
     else this.#publish(subject, number, payload)
     return number
@@ -115,7 +115,7 @@ export class ReliableLink {
     this.#heardMs = this.#options.clock.monotonicMs()
     this.#acknowledge(message)
     if (message.number === 0) return message.payload === true ? this.#sendMissing() : undefined
-    // One that was sent again, or one after a gap.
+    // A duplicate shows that the acknowledgement was lost; it is sent again.
     if (message.number > this.#received + 1) this.askForMissing()
     else if (message.number <= this.#received) this.#told = Math.min(this.#told, message.number - 1)
     if (message.number !== this.#received + 1) return
@@ -125,7 +125,7 @@ export class ReliableLink {
     onMessage(message.payload)
   }
 
-  /** Sends again what was not acknowledged in time, and acknowledgements that are due. */
+  /** Resends messages that were not acknowledged in time, or acknowledges what was received. */
   tick(): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (this.#unacknowledged.length > 0 && nowMs - this.#progressMs >= resendAfterMs) this.resend()
@@ -133,8 +133,8 @@ export class ReliableLink {
   }
 
   /**
-   * Sends everything again that was not acknowledged: after a connection was down. A part of it at
-   * a time: the other side may be slow, and what it has not taken yet would be sent once more.
+   * Resends all unacknowledged messages, such as after a disconnect. At most a window at a time: a
+   * slow receiver would otherwise be sent the same messages repeatedly.
    */
   resend(): void {
     this.#progressMs = this.#options.clock.monotonicMs()
@@ -154,7 +154,7 @@ export class ReliableLink {
     }
   }
 
-  /** The other side has sent more than has come. */
+  /** Requests a resend when the other side has sent more messages than were received. */
   askForMissing(): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (nowMs - this.#askedMs < askAfterMs) return
@@ -196,7 +196,7 @@ export class ReliableLink {
   }
 }
 
-/** The serialized `undefined`. */
+/** `undefined`, serialized. */
 const nothing = Buffer.from([0xff, 0x0f, 0x5f])
-/** The serialized `true`: something is missing. */
+/** `true`, serialized: requests missing messages. */
 const missing = Buffer.from([0xff, 0x0f, 0x54])

@@ -1,4 +1,4 @@
-/** What a task asks for and what nodes have, in words. */
+/** Describes requested and available resources in words. */
 
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { Announcement, NodeFacts } from './messages.ts'
@@ -20,7 +20,7 @@ const describeLabels = (labels: Readonly<Record<string, string>>): string[] => {
 const joinWords = (parts: readonly string[]): string =>
   parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
 
-/** Such as `4 cores, 1 GPU and the label disk=ssd`. */
+/** For example `4 cores, 1 GPU and the label disk=ssd`. */
 export function describeRequest(request: ResourceRequest): string {
   const { cores, gpus, memoryMb } = request
   return joinWords([
@@ -31,7 +31,7 @@ export function describeRequest(request: ResourceRequest): string {
   ])
 }
 
-/** Such as `4 cores, 0 GPUs and 4000 MB of memory`. */
+/** For example `4 cores, 0 GPUs and 4000 MB of memory`. */
 export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): string =>
   joinWords([
     count(cores, 'core'),
@@ -40,7 +40,7 @@ export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): stri
     ...describeLabels(labels),
   ])
 
-/** That no agent that is there has what is asked for, nor the one that may come (or `none`). */
+/** Says that no agent, present or described by `largestNode`, has the requested resources. */
 export function describeLack(
   request: ResourceRequest,
   agents: readonly Pick<Announcement, 'name' | 'facts'>[],
@@ -67,7 +67,7 @@ export function describeLack(
   return [text, there, hint].filter((part) => part !== undefined).join('; ')
 }
 
-/** What a node lacks; `null` if nothing. */
+/** The first resource that the node lacks for the request; `null` if it lacks none. */
 export function whatIsMissing(facts: NodeFacts, request: ResourceRequest): string | null {
   if (request.cores > facts.cores) return `has ${count(facts.cores, 'core')}`
   if (request.gpus > facts.gpus) return `has ${count(facts.gpus, 'GPU')}`

@@ -1,11 +1,11 @@
-/** What of an agent's rules its driver can decide, too: the kinds of tasks that it runs. */
+/** The part of an agent's rules that its driver can check, too: the kind of the task. */
 
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { AgentRules, NotAllowed } from './messages.ts'
 
 export const rulesHint = 'Start the agent with another --only or --allow.'
 
-/** A closure or a prompt is sent to no agent. */
+/** Closures and prompts need no case: they are not sent to agents. */
 export const kindOf = ({ kind }: Pick<TaskSpec, 'kind'>): 'functions' | 'programs' =>
   kind === 'program' ? 'programs' : 'functions'
 

@@ -1,7 +1,7 @@
 /**
- * HMAC with SHA-256, as RFC 2104 defines it, of messages on subjects. Node's own `Hmac` looks its
- * algorithm up and creates objects for every message, which costs more than the hash of a short
- * one; here what depends on the key alone is computed once.
+ * Signs messages and their subjects with HMAC-SHA-256 (RFC 2104). Node's own `Hmac` looks up its
+ * algorithm and creates objects for each message, which costs more than hashing a short message;
+ * here, everything that depends on the key alone is computed once.
  */
 
 import { hash } from 'node:crypto'
@@ -10,16 +10,16 @@ const algorithm = 'sha256'
 const blockBytes = 64
 export const macLength = 32
 
-/** What is hashed, in one piece; used by one call at a time. */
+/** Reused for all hashes: holds the key block, the subject and the message in one piece. */
 let pieces = Buffer.alloc(64 * 1024)
 
 export class SigningKey {
-  /** The key, as it comes before the message. */
+  /** The key XORed with the inner padding, which precedes the message. */
   readonly #inner: Buffer
-  /** The key, as it comes before the hash of that; and room for this hash. */
+  /** The key XORed with the outer padding, followed by space for the inner hash. */
   readonly #outer: Buffer
 
-  /** `secret` is not longer than a block. */
+  /** `secret` must not be longer than a block. */
   constructor(secret: Uint8Array) {
     if (secret.length > blockBytes) throw new RangeError('the key is too long')
     this.#inner = Buffer.alloc(blockBytes, 0x36)
@@ -30,7 +30,7 @@ export class SigningKey {
     }
   }
 
-  /** Covers the subject: a message cannot be sent again under another one. */
+  /** The signature covers the subject, so that a message cannot be replayed on another subject. */
   sign(subject: string, version: number, content: Uint8Array): Buffer {
     const from = blockBytes + subject.length + 2
     const length = from + content.length

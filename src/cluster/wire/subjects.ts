@@ -1,32 +1,32 @@
-/** The names of subjects and streams. Ids may hold any character, so that they are hashed. */
+/** The names of subjects and streams. Ids may contain any character, so they are hashed. */
 
 import { createHash, randomUUID } from 'node:crypto'
 
 /**
- * Changes with every release whose messages an agent or driver of the one before would misread. It
- * is 1 until the first release: agents and drivers of one checkout are always of the same state.
- * Permissions of a broker name it (docs/cluster.md).
+ * Increases with each release whose messages the previous release would misread. It stays 1 until
+ * the first release, because agents and drivers of one checkout always match. Permissions of a
+ * broker name it (docs/cluster.md).
  */
 export const protocolVersion = 1
 
 const prefix = `tutti${protocolVersion}`
 
-/** A name that may be part of a subject, of a stream and of a folder. */
+/** Converts an id to a name that is valid in subjects, streams and folders. */
 export const toToken = (id: string): string =>
   createHash('sha256').update(id).digest('hex').slice(0, 24)
 
-/** Announcements of agents, for everybody: the same in all versions, so that others are seen. */
+/** Announcements of agents. Equal in all versions, so that agents of other versions are noticed. */
 export const announcementSubject = 'tutti.agents'
 /** Asks all agents to announce themselves. */
 export const discoverySubject = 'tutti.discover'
-/** What watchers of agents tell that cannot speak for themselves. */
+/** Reports of watchers about agents that cannot report themselves. */
 export const watcherSubject = 'tutti.watchers'
-/** Answered by the watcher of an agent for as long as the agent's process is there. */
+/** Answered by an agent's watcher for as long as the agent's process is alive. */
 export const watcherOf = (agent: string): string => `${prefix}.watcher.${toToken(agent)}`
-/** What is sent to one agent. */
+/** Requests to one agent. */
 export const agentSubject = (name: string): string => `${prefix}.agent.${toToken(name)}`
 
-/** One backend of a session: two of them on one server share no subjects and no keys. */
+/** One backend of a session. Two uses on one server have different subjects and keys. */
 export interface SessionUse {
   readonly sessionId: string
   /** The backend's name. */
@@ -34,8 +34,8 @@ export interface SessionUse {
 }
 
 /**
- * A use from the moment in which its stream is created until that is removed, or lost: through all
- * starts of its driver that follow each other, and not beyond the end of the session.
+ * A use from the creation of its stream until the stream is removed or lost. It spans successive
+ * starts of the driver, but not the end of the session.
  */
 export interface SessionRun extends SessionUse {
   readonly run: string
@@ -43,40 +43,40 @@ export interface SessionRun extends SessionUse {
 
 export const newRun = (): string => randomUUID()
 
-/** Names a use: ids of sessions have no slash. */
+/** Identifies a use. Session ids contain no slash, so the result is unambiguous. */
 export const toUseId = ({ sessionId, backend }: SessionUse): string => `${sessionId}/${backend}`
 
-/** The subjects of one use, and its stream. */
+/** The subjects and the stream of one use. */
 export interface SessionSubjects {
-  /** From the driver to all of its agents: it is alive. */
+  /** From the driver to all of its agents: heartbeats. */
   readonly beat: string
-  /** From the driver to one agent: jobs and what becomes of them. */
+  /** From the driver to one agent: jobs and messages about them. */
   readonly downTo: (agent: string) => string
-  /** From agents to the driver: what need not be kept. */
+  /** From an agent to the driver: reports that are not stored. */
   readonly upFrom: (agent: string) => string
   readonly allUp: string
-  /** From agents to the driver: ends of jobs, kept by the stream. */
+  /** From an agent to the driver: ends of attempts, stored in the stream. */
   readonly endsOf: (agent: string) => string
   readonly allEnds: string
-  /** From the driver to the stream: this agent is used, so that a later start looks for it. */
+  /** From the driver to the stream: notes of used agents, so that a later start looks for them. */
   readonly used: string
-  /** From each driver that has the session to the stream: one after the other. */
+  /** From each driver of the session to the stream: its claim to be the owner, in order. */
   readonly claim: string
-  /** Answered by the driver, so that a second one learns of the first. */
+  /** Answered by the driver, so that a second driver of the use detects the first. */
   readonly owner: string
-  /** Answered by the drivers of all uses of the session: they belong to one process. */
+  /** Answered by the drivers of all uses of the session, which belong to one process. */
   readonly sessionOwner: string
-  /** What the subjects of stored objects begin with. */
+  /** The prefix of the subjects of stored objects. */
   readonly objects: string
   readonly stream: string
-  /** All that the stream keeps. */
+  /** All subjects that the stream stores. */
   readonly stored: readonly string[]
 }
 
-/** What the names of all streams of sessions begin with. */
+/** The prefix of the names of all session streams. */
 export const streamPrefix = `${prefix}-`
 
-/** The subject that the driver of a stream's session answers. */
+/** The subject that is answered by the driver of a stream's session. */
 export const ownerOfStream = (stream: string): string =>
   `${prefix}.session.${stream.slice(streamPrefix.length)}.owner`
 
@@ -95,7 +95,7 @@ export function sessionSubjects(use: SessionUse): SessionSubjects {
     used,
     claim,
     owner: `${base}.owner`,
-    // Ids of sessions have no slash, so that it is the token of no use.
+    // Session ids contain no slash, so that this token differs from that of every use.
     sessionOwner: `${prefix}.session.${toToken(use.sessionId)}.owner`,
     objects,
     stream: streamPrefix + token,
