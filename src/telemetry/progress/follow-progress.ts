@@ -5,7 +5,7 @@ import { expectKnownKeys, expectObject, invalid } from '../../foundation/options
 import { ProgressBlock, type Terminal } from './terminal.ts'
 import type { TelemetryEvent } from '../../events/vocabulary.ts'
 import { Pass } from '../../views/pass.ts'
-import { progressLines, progressPanels, summaryLines } from './progress-lines.ts'
+import { BarWidth, progressLines, progressPanels, summaryLines } from './progress-lines.ts'
 
 /** Where progress is written: `process.stderr`, or anything with `write`. */
 export interface ProgressStream {
@@ -74,6 +74,7 @@ class ProgressDisplay {
   readonly #block: ProgressBlock
   readonly #redrawMs: number
   readonly #pass = new Pass(progressPanels)
+  readonly #barWidth = new BarWidth()
   /** SessionStarted may have been handed out before. */
   readonly #since = systemClock.now()
   #isBroken = false
@@ -121,6 +122,7 @@ class ProgressDisplay {
       hasBars: isRedrawn,
       isColored,
       since: this.#since,
+      barWidth: this.#barWidth,
     })
     this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines])
   }

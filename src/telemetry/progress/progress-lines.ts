@@ -57,6 +57,25 @@ export interface LineOptions {
   readonly isColored?: boolean
   /** When the following began: the start of a run whose SessionStarted was earlier. */
   readonly since?: number
+  /** Of a block that is redrawn: bars do not become wider again. Default: all the room there is. */
+  readonly barWidth?: BarWidth
+}
+
+/**
+ * The width of the bars of a block that is redrawn. Numbers appear and disappear all the time; bars
+ * that take what is left of the line would change their width with them.
+ */
+export class BarWidth {
+  #lineWidth = 0
+  #cells = 0
+
+  /** The cells of a bar where `spare` are free: no more than before in lines of the same width. */
+  next(lineWidth: number, spare: number): number {
+    const most = lineWidth === this.#lineWidth ? this.#cells : widestBar
+    this.#lineWidth = lineWidth
+    this.#cells = spare < narrowestBar ? 0 : Math.min(most, spare)
+    return this.#cells
+  }
 }
 
 /**
@@ -66,8 +85,10 @@ export interface LineOptions {
 export function progressLines(
   pass: ProgressPass,
   now: number,
-  { width = Infinity, hasBars = true, isColored = false, since = now }: LineOptions = {},
+  options: LineOptions = {},
 ): string[] {
+  const { width = Infinity, hasBars = true, isColored = false, since = now } = options
+  const { barWidth = new BarWidth() } = options
   const shown = names.show(pass.states.names, { durations: false })
   const { startTime } = run.show(pass.states.run)
   const widest = widestOf(shown.map(({ name }) => shortName(name).length))
@@ -76,11 +97,11 @@ export function progressLines(
   const room = width - labelWidth - gap.length
   const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed, isColored) }))
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
-  const barWidth = !hasBars || spare < narrowestBar ? 0 : Math.min(widestBar, spare)
+  const cells = hasBars ? barWidth.next(width, spare) : 0
   return rows.map(({ name, numbers }) =>
     [
       hasBars ? fit(shortName(name.name), labelWidth) : shortName(name.name),
-      toBar(name, barWidth),
+      toBar(name, cells),
       joined(spareNumbers(numbers, room)),
     ]
       .filter((part) => part !== '')

@@ -118,6 +118,36 @@ describe('followProgress', () => {
     expect(text).toContain('session s-1\n')
   })
 
+  it('progress: bars that became narrow stay so until the terminal is resized', async () => {
+    const { backend, session, telemetry } = await open()
+    const written: string[] = []
+    const stream = { isTTY: true, columns: 70, write: (text: string) => void written.push(text) }
+    const stop = followProgress(telemetry, { stream })
+    const last = (): string => stripVTControlCharacters(written.at(-1) ?? '')
+    const barOf = (block: string): number => /[█░]+/.exec(block)?.[0].length ?? 0
+    const drawn = (text: string): Promise<number> =>
+      eventually(() => {
+        expect(last()).toContain(text)
+        return barOf(last())
+      })
+    const tasks = Array.from({ length: 4 }, () => quick())
+    const [first = quick(), second = quick(), ...others] = tasks
+    await session.submitTasks(tasks)
+    const widest = await drawn('0/4')
+    for (const task of tasks) backend.start(task)
+    backend.fail(first, new RangeError('bad seed'))
+    backend.complete(second)
+    const narrow = await drawn('failed 1  running 2')
+    for (const task of others) backend.complete(task)
+    const afterwards = await drawn('4/4  ok 3  failed 1')
+    expect([widest, afterwards]).toEqual([20, narrow])
+    expect(narrow).toBeLessThan(20)
+    stream.columns = 100
+    await eventually(() => expect(barOf(last())).toBe(20))
+    await session.close()
+    stop()
+  })
+
   it('progress: what a task reports about itself is shown while it runs', async () => {
     await using session = new Session([await ConcurrentBackend.create()])
     const telemetry = await session.startTelemetry()
