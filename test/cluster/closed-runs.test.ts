@@ -153,8 +153,10 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
   const task: KeptTask = { uid: 'task', kind: 'held' }
   const warnings: string[] = []
   const log = { warn: (code: string): void => void warnings.push(code) }
-  const start = async (): Promise<{ session: Session; kept: ComputeTask<unknown> }> => {
-    const backend = await cluster.connect({ lossSeconds: 1, ownerTtlSeconds: 3600, log })
+  const start = async (
+    lossSeconds: number,
+  ): Promise<{ session: Session; kept: ComputeTask<unknown> }> => {
+    const backend = await cluster.connect({ lossSeconds, ownerTtlSeconds: 3600, log })
     const session = new Session([backend], { id: 'kept' })
     onTestFinished(() => session.close())
     const kept = toTask(folder, task)
@@ -164,7 +166,8 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
   const stranger = await Stranger.listen(server.url, 'tutti1.session.>')
   const agent = await cluster.agent('first', '--cores', '1')
   writeFileSync(go, '')
-  const first = await start()
+  // The agent's process is silent while it waits for a core, and must not be lost then.
+  const first = await start(3600)
   await first.kept
   await first.session.close()
   await stranger.stopListening()
@@ -181,7 +184,8 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
   }
   await stranger.sendAgain()
   await startAgentHere(cluster, { name: 'second' })
-  const returned = await start()
+  // As long as it looks for the agent that was killed; the other one is in its own process.
+  const returned = await start(1)
   await eventually(() => expect(lines(begun)).toHaveLength(3))
   await eventually(() => expect(returned.kept.state).toBe('RUNNING'))
   writeFileSync(go, '')

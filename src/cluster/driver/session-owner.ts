@@ -16,7 +16,7 @@ import {
 import type { SessionStream } from '../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
 import { type Challenged, silenceMs } from '../wire/messages.ts'
-import { answerAsOwner, askOwner, processId } from '../wire/owner-question.ts'
+import { answerAsOwner, askOwner, type OwnerReply, processId } from '../wire/owner-question.ts'
 import {
   ownerOfStream,
   type SessionSubjects,
@@ -28,12 +28,31 @@ import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.t
 
 const retryMs = 500
 
+/** How often a driver is asked that does not answer, because it is busy or stopped. */
+const mostQuestions = 3
+
+/** Asks again while somebody listens and the driver does not answer: it may only be busy. */
+async function askOften(
+  broker: Broker,
+  subject: string,
+  cluster: Keys,
+  questions = mostQuestions,
+): Promise<OwnerReply> {
+  for (let asked = 1; ; asked++) {
+    const reply = await askOwner(broker, subject, cluster, silenceMs)
+    if (reply.owner !== null || reply.answer === 'nobody' || asked === questions) return reply
+  }
+}
+
 /** Rejects with `SessionInUseError` when a living process answers for the session. */
-async function expectNoOwner({ broker, subjects, cluster, use }: OwnershipOptions): Promise<void> {
-  // A driver that is stopped does not answer, and is superseded.
+async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Promise<void> {
+  const { broker, subjects, cluster, use } = options
+  // A driver that is stopped does not answer, and is superseded. Where nobody has claimed the
+  // session, somebody who listens to everything would delay it for nothing.
+  const questions = lastClaim === 0 ? 1 : mostQuestions
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
-      askOwner(broker, subject, cluster, silenceMs),
+      askOften(broker, subject, cluster, questions),
     ),
   )
   const isOwn = ofSession?.owner?.process === processId
@@ -130,7 +149,7 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
   const { broker, stream, subjects, clock, isOpen, onFull } = options
   for (let isCreated = false; ;) {
     const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
-    await expectNoOwner(options)
+    await expectNoOwner(options, last)
     const opened = await stream.open()
     if (opened === null) throw new Error('it was closed')
     if (opened.isCreated) isCreated = true
@@ -222,16 +241,8 @@ export async function removeExpiredSessions(
   }
 }
 
-/** How often a driver is asked that does not answer, because it is busy or stopped. */
-const mostQuestions = 3
-
-async function isOwned(broker: Broker, owner: string, cluster: Keys): Promise<boolean> {
-  for (let asked = 0; asked < mostQuestions; asked++) {
-    const { answer } = await askOwner(broker, owner, cluster, silenceMs)
-    if (answer === 'signed') return true
-  }
-  return false
-}
+const isOwned = async (broker: Broker, owner: string, cluster: Keys): Promise<boolean> =>
+  (await askOften(broker, owner, cluster)).answer === 'signed'
 
 const probeMs = 1000
 const mostUnanswered = 3

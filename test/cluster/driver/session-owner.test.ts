@@ -41,6 +41,21 @@ function own(broker: Broker): Promise<Ownership> {
   })
 }
 
+const changed = (broker: Broker, changes: Partial<Broker>): Broker => ({
+  url: broker.url,
+  isConnected: true,
+  serverId: broker.serverId,
+  maxPayload: broker.maxPayload,
+  store: broker.store,
+  publish: (subject, data) => broker.publish(subject, data),
+  subscribe: (subject, onMessage) => broker.subscribe(subject, onMessage),
+  request: (subject, data, timeoutMs) => broker.request(subject, data, timeoutMs),
+  requestAccepted: (...question) => broker.requestAccepted(...question),
+  onConnection: (listener) => broker.onConnection(listener),
+  close: () => broker.close(),
+  ...changes,
+})
+
 /** The brokers, whose first questions are all answered before any of them goes on. */
 function atOnce(brokers: readonly Broker[]): Broker[] {
   const all = Promise.withResolvers<void>()
@@ -53,19 +68,7 @@ function atOnce(brokers: readonly Broker[]): Broker[] {
       await all.promise
       return await answer
     }
-    return {
-      url: broker.url,
-      isConnected: true,
-      serverId: broker.serverId,
-      maxPayload: broker.maxPayload,
-      store: broker.store,
-      publish: (subject, data) => broker.publish(subject, data),
-      subscribe: (subject, onMessage) => broker.subscribe(subject, onMessage),
-      request: (subject, data, timeoutMs) => broker.request(subject, data, timeoutMs),
-      requestAccepted,
-      onConnection: (listener) => broker.onConnection(listener),
-      close: () => broker.close(),
-    }
+    return changed(broker, { requestAccepted })
   })
 }
 
@@ -81,6 +84,20 @@ it('of drivers that find no other one at the same moment one has the session', a
     'SessionInUseError',
     'SessionInUseError',
   ])
+})
+
+it('a driver that is too busy for the first question keeps its session', async () => {
+  const server = await startNatsServer({ token, clock: systemClock })
+  onTestFinished(() => server.close())
+  const [busy, other] = [await connect(server.url), await connect(server.url)]
+  const subscribe: Broker['subscribe'] = (subject, onMessage) => {
+    let questions = 0
+    return busy.subscribe(subject, (message) => {
+      if (++questions > 1) onMessage(message)
+    })
+  }
+  await own(changed(busy, { subscribe }))
+  await expect(own(other)).rejects.toMatchObject({ code: 'SessionInUseError' })
 })
 
 it('a driver that is gone is followed by another one, also when its stream is', async () => {
