@@ -1,4 +1,6 @@
-/** The batches of one worker. The only reader of what its mailbox says about them. */
+/**
+ * The batches that one worker holds. The only reader of what the worker's mailbox says about them.
+ */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
@@ -11,8 +13,8 @@ import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
 /**
- * The job that a worker has claimed. Times are the clock's; `sinceMs` is `null` before the function
- * was called. Both are `null` for a job that was sent to a process which has not answered yet.
+ * A job that the worker has claimed. The times are the clock's: `sinceMs` is `null` until the
+ * function is called. Both times are `null` for a job sent to a process that has not confirmed it.
  */
 export interface RunningJob {
   readonly assignment: Assignment
@@ -38,7 +40,7 @@ export class Assignments {
   readonly #endMessages = new Map<number, EndMessage>()
   #isReading = false
   #running: RunningJob | null = null
-  /** The finished job that was not reported at the last poll. */
+  /** The finished job whose result was still missing at the last poll. */
   #unreported: RunningJob | null = null
 
   constructor(mailbox: Mailbox, workerId: string, options: AssignmentsOptions) {
@@ -59,7 +61,7 @@ export class Assignments {
     return this.#all.length >= bankCount
   }
 
-  /** Gives the batch a bank of the mailbox. */
+  /** Places the batch into a free bank of the mailbox. */
   add(assignment: Assignment): void {
     const first = this.#all[0]
     assignment.bank = first === undefined ? 0 : 1 - first.bank
@@ -72,12 +74,12 @@ export class Assignments {
     this.#all.splice(this.#all.indexOf(assignment), 1)
   }
 
-  /** Keeps the message about a job's end until `read` comes to that job. */
+  /** Keeps the message about a job's end until `read` reaches that job. */
   deliver(message: EndMessage): void {
     this.#endMessages.set(message.slot, message)
   }
 
-  /** Reports the jobs that ended since the last time; `false` when there were none. */
+  /** Reports the jobs that have ended since the last call; `false` if there were none. */
   read(): boolean {
     if (this.#isReading || this.#all.length === 0) return false
     this.#isReading = true
@@ -86,7 +88,7 @@ export class Assignments {
     for (let first = this.#all[0]; first !== undefined; first = this.#all[0]) {
       hasRead = this.#readBatch(first, time) || hasRead
       if (first.read < first.count) break
-      // Before the end is reported: the listener may assign the next batch.
+      // Removed before `finish`, because the listener may assign the next batch.
       this.#all.shift()
       first.finish()
     }
@@ -102,7 +104,7 @@ export class Assignments {
       if (!assignment.isOver(index)) {
         const slot = assignment.slotOf(index)
         const message = this.#mailbox.isLeftToMessage(slot) ? this.#endMessages.get(slot) : null
-        // Its message is on the way.
+        // The message about this job's end has not arrived yet.
         if (message === undefined) break
         if (message !== null) this.#endMessages.delete(slot)
         this.#reportEnd(assignment, index, time, message)
@@ -122,7 +124,7 @@ export class Assignments {
     const { facts } = this
     const start = this.#mailbox.starts[slot] ?? 0
     const end = this.#mailbox.ends[slot] ?? 0
-    // Without a start the function was never called: its module could not be imported.
+    // No start time: the function was never called, because its module could not be imported.
     if (!Number.isNaN(start)) {
       this.#options.durations.add(end - start)
       this.#reportStart(assignment, index, time, start)
@@ -149,8 +151,8 @@ export class Assignments {
   }
 
   /**
-   * The job that the worker is at, its start reported. A job whose result is
-   * still missing at the second poll counts, too: a getter in it may never return.
+   * The job that the worker is at, its start reported. This includes a finished job whose result is
+   * missing for a second poll: a getter in the result may never return.
    */
   current(): RunningJob | null {
     const [known, unreported] = [this.#unreported, this.unreported()]
@@ -160,7 +162,7 @@ export class Assignments {
     return unreported !== null && isStuck ? this.#withStart(unreported) : this.running()
   }
 
-  /** The job that the worker has begun and not ended, its start reported. */
+  /** The job that the worker has begun and not ended; its start is reported. */
   running(): RunningJob | null {
     const assignment = this.#all.find((one) => this.#mailbox.passed(one.bank) < one.count)
     if (assignment === undefined) return null
@@ -169,7 +171,7 @@ export class Assignments {
     return this.#begun(assignment, index)
   }
 
-  /** The time of a start is read once. */
+  /** Caches the job once its start time is known, so that the time is converted only once. */
   #begun(assignment: Assignment, index: number): RunningJob {
     const known = this.#running
     const isKnown = known?.assignment === assignment && known.index === index
@@ -192,7 +194,7 @@ export class Assignments {
     return { ...one, sinceMs: momentOf(time, start).monotonicMs }
   }
 
-  /** The job that the worker is done with, and whose message has not arrived. */
+  /** The job that the worker has finished, but whose result message has not arrived. */
   unreported(): RunningJob | null {
     const assignment = this.#all[0]
     if (assignment === undefined) return null
@@ -202,8 +204,9 @@ export class Assignments {
   }
 
   /**
-   * The job in the slot, with its start reported, unless it is over. Whoever speaks of it has begun
-   * it; how far the worker is by now is not asked, because it may move on between two questions.
+   * The job in the slot, its start reported; `null` if it is over. For messages about a slot: the
+   * job has begun if its code sent one. The worker's position is not read, because it may have
+   * moved on.
    */
   findStarted(slot: number): RunningJob | null {
     const assignment = this.#all.find(({ bank }) => bank === Math.floor(slot / bankSize))
@@ -224,8 +227,8 @@ export class Assignments {
   }
 
   /**
-   * A message arrived that cannot be read. Messages arrive in order: it was that of the first job
-   * without one; `false` when there is none.
+   * An unreadable message arrived. Messages arrive in order, so it belongs to the first finished
+   * job without a message; `false` if there is no such job.
    */
   deliverUnreadable(error: ErrorRecord): boolean {
     const one = this.unreported()
@@ -235,14 +238,14 @@ export class Assignments {
     return true
   }
 
-  /** Whether the worker is done with the job, though its end may not be reported yet. */
+  /** Whether the worker has finished the job, even if its end is not reported yet. */
   hasPassed(assignment: Assignment, index: number): boolean {
     return this.#mailbox.passed(assignment.bank) > index
   }
 
   /**
-   * Whether the worker runs the job or sends its result, and has begun no other. Stays so until the
-   * job has ended, if all that had not begun was revoked before.
+   * Whether the worker still runs this job or sends its result, and has begun none behind it. If
+   * all jobs that had not begun were revoked before the call, this holds until the job ends.
    */
   isAt(assignment: Assignment, index: number): boolean {
     const slot = assignment.slotOf(index)
@@ -256,12 +259,12 @@ export class Assignments {
     })
   }
 
-  /** Whether the job had not begun, and now never will. */
+  /** Revokes a job that has not begun; `false` if it has begun or is over. */
   revoke(assignment: Assignment, index: number): boolean {
     return !assignment.isOver(index) && this.#mailbox.revoke(assignment.slotOf(index))
   }
 
-  /** Takes all jobs away that had not begun. */
+  /** Revokes and returns all jobs that have not begun. */
   revokeAll(): Job[] {
     const jobs: Job[] = []
     for (const assignment of this.#all) {
@@ -278,14 +281,16 @@ const notStarted = { sinceMs: null, importingSinceMs: null } as const
 const started = 1
 const over = 2
 
-/** One batch in a pool: reports each of its jobs exactly once, in whatever order things happen. */
+/**
+ * One batch in a pool. Reports the end of each job exactly once, in whatever order events arrive.
+ */
 export class Assignment {
   readonly batch: Batch
-  /** The jobs' position in the worker's mailbox. */
+  /** The bank of the worker's mailbox that the batch occupies. */
   bank = 0
   /** Jobs before this index have been read from the mailbox. */
   read = 0
-  /** How a job that was asked to end by itself is reported, whatever its code returns. */
+  /** The report for a job whose code was asked to stop; it replaces whatever the code returns. */
   forcedEnd: { readonly index: number; readonly report: TaskReport } | null = null
   readonly #listener: ExecutorListener
   readonly #flags: Uint8Array
@@ -313,7 +318,7 @@ export class Assignment {
     return job
   }
 
-  /** The index of a job that is not over, or -1. */
+  /** The index of the job, or -1 if it is not in this batch or is over. */
   indexOf(job: Job): number {
     const index = this.batch.jobs.indexOf(job)
     return index !== -1 && this.isOver(index) ? -1 : index
@@ -327,12 +332,12 @@ export class Assignment {
     return ((this.#flags[index] ?? over) & over) !== 0
   }
 
-  /** Every job has its last report. */
+  /** All jobs are over. */
   get isDone(): boolean {
     return this.#left === 0
   }
 
-  /** Reports the start, unless it was. */
+  /** Reports the start of a job, unless it has been reported. */
   start(index: number, report: () => Extract<TaskReport, { kind: 'start' }>): void {
     const flags = this.#flags[index] ?? over
     if (flags !== 0) return
@@ -340,12 +345,12 @@ export class Assignment {
     this.#listener.report(this.jobAt(index), report())
   }
 
-  /** Reports the end, unless the job is over. */
+  /** Reports the end of a job, unless it is over. */
   end(index: number, report: TaskReport): void {
     if (this.#close(index)) this.#listener.report(this.jobAt(index), report)
   }
 
-  /** Ends all jobs that are not over. */
+  /** Reports the end of all jobs that are not over, then the end of the batch. */
   endAll(toReport: (job: Job) => TaskReport): void {
     for (let index = 0; index < this.count; index++) {
       if (!this.isOver(index)) this.end(index, toReport(this.jobAt(index)))
@@ -353,7 +358,7 @@ export class Assignment {
     this.finish()
   }
 
-  /** Takes jobs out that were not begun, to be given back. */
+  /** Takes a job that has not begun out of the batch, so that it can be given back. */
   take(index: number): Job | undefined {
     return this.#close(index) ? this.jobAt(index) : undefined
   }
@@ -363,7 +368,7 @@ export class Assignment {
     return jobs.filter((job) => job !== undefined)
   }
 
-  /** Reports that the batch is over, once it is. */
+  /** Reports that the batch has ended, once all its jobs are over. */
   finish(): void {
     if (this.#left > 0 || this.#isFinished) return
     this.#isFinished = true

@@ -1,4 +1,4 @@
-/** Turns a batch into the message that a worker gets, with arguments that the jobs do not share. */
+/** Turns a batch into a message for a worker. Jobs share no argument objects in it. */
 
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
 import { ArgumentNotSerializableError } from '../../../foundation/task-errors.ts'
@@ -8,20 +8,20 @@ import type { Assignment } from './assignments.ts'
 import { cloningHint, expectGenuine, isPlainValue, uncloneablePath } from './cloning.ts'
 import type { BatchMessage } from './protocol.ts'
 
-/** Jobs that the worker must not begin, because their arguments cannot be sent. */
+/** A job that the worker must not begin, because its arguments cannot be sent. */
 export interface UnsendableJob {
   readonly index: number
   readonly error: unknown
 }
 
-/** Builds the messages for one worker, which gets each definition once. */
+/** Builds the messages for one worker, to which each definition is sent only once. */
 export class BatchMessages {
-  /** By module, then by name: a job's definition may be a copy. */
+  /** Definition indexes by module and name, because a job's definition may be a copy. */
   readonly #known = new Map<string, Map<string, number>>()
   #count = 0
   /**
-   * Jobs of one function mostly follow each other: a comparison is cheaper than a lookup, and that
-   * of objects cheaper than that of texts.
+   * The definition of the previous job. Most consecutive jobs call the same function, and a
+   * comparison is cheaper than a lookup (of objects cheaper than of strings).
    */
   #last: TaskDefinition = { module: '', name: '' }
   #lastIndex = -1
@@ -43,7 +43,7 @@ export class BatchMessages {
         continue
       }
       try {
-        // An object that two jobs share would be one object in the worker, too.
+        // Cloned per job: an object that two jobs share would be a single object in the worker too.
         const args = spec.args.every(isPlainValue) ? spec.args : cloneArguments(spec.args)
         jobs.push(this.#indexOf(spec.definition, definitions), job.uid, args)
       } catch (error) {

@@ -2,15 +2,18 @@
 
 import { bankSize } from './mailbox.ts'
 
-/** How long a batch should last. Longer ones hold jobs back that another worker could run. */
+/**
+ * The intended duration of a batch. A longer one would hold back jobs that another worker could
+ * run.
+ */
 const batchMs = 3
-/** With jobs up to this long, a worker would notice the wait for its next batch. */
+/** Below this mean duration, the wait for the next batch is long compared with a job. */
 const shortJobMs = 1
-/** One slow job among fast ones must not end the batching of those that follow. */
+/** Caps a sample, so that one slow job among fast ones does not stop batching. */
 const longestSampleMs = 50
 const weight = 0.05
 
-/** The recent mean duration of jobs, old ones forgotten. */
+/** A moving average of the durations of recent jobs. */
 export class JobDurations {
   #meanMs: number | null = null
 

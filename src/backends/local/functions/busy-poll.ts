@@ -8,7 +8,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { machineMs } from '../machine-time.ts'
 import { briskMs, type Mailbox } from './mailbox.ts'
 
-/** How long to poll, and by which clock. Tests replace both. */
+/** How long to poll, and by which clock. Replaced in tests. */
 interface PollTime {
   /** Jobs that end within this time are polled for. */
   readonly limitMs: number
@@ -22,14 +22,14 @@ export class BusyPoll {
   readonly #limitMs: number
   readonly #nowMs: () => number
   readonly #poll = (): void => this.#pollOnce()
-  /** The bank whose single job is polled for. */
+  /** The bank whose only job is polled for. */
   #bank: number | null = null
   #postedAt = 0
   #isScheduled = false
-  /** The last single job ended within the limit. */
+  /** Whether the last single job ended within the limit. */
   #isBrisk = false
 
-  /** `onResult` is called once the mailbox has the result; the worker posts no message then. */
+  /** `onResult` is called when the mailbox has the result; the worker then posts no message. */
   constructor(
     mailbox: Mailbox,
     clock: Clock,
@@ -43,7 +43,7 @@ export class BusyPoll {
     this.#nowMs = nowMs
   }
 
-  /** A batch is about to be posted. */
+  /** Called before a batch is posted. */
   begin(bank: number, jobs: number): void {
     if (this.#bank !== null) return
     this.#postedAt = jobs === 1 ? this.#nowMs() : 0
@@ -53,13 +53,13 @@ export class BusyPoll {
     this.#schedule()
   }
 
-  /** A message arrived, or none will arrive any more. */
+  /** Called when a message has arrived, or none will arrive any more. */
   end(): void {
     this.#isBrisk = this.#nowMs() - this.#postedAt < this.#limitMs
     if (this.#bank !== null) this.#stop()
   }
 
-  /** At most one poll per turn: one that is scheduled serves the next job, too. */
+  /** At most one poll per turn: a poll that is already scheduled also serves the next job. */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true

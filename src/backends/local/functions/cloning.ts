@@ -1,11 +1,11 @@
-/** Whether a value can go to another thread, and which part of it cannot. */
+/** Whether a value can be sent to another thread or process, and which part of it cannot. */
 
 import { types } from 'node:util'
 import { serialize } from 'node:v8'
 
 const deepest = 64
 
-/** What a person can do about a value that cannot be cloned. */
+/** Advice for users about a value that cannot be cloned. */
 export const cloningHint = 'Send plain data; make functions and connections inside the task.'
 
 /** Whether the value is a primitive, which is copied whenever it is passed. */
@@ -14,7 +14,7 @@ export function isPlainValue(value: unknown): boolean {
   return value === null || (type !== 'object' && type !== 'function' && type !== 'symbol')
 }
 
-/** Larger values are checked up to here: looking at all of them would cost as much as the clone. */
+/** The number of objects checked in a value: checking all would cost as much as cloning. */
 const mostChecked = 1000
 
 /**
@@ -39,7 +39,7 @@ export function expectGenuine(value: unknown): void {
   }
 }
 
-/** No more than are checked; of the rest, as if all were added, the last ones. */
+/** Adds at most `mostChecked` parts: the last ones, because `waiting` is read from its end. */
 function addSome(waiting: unknown[], parts: readonly unknown[]): void {
   for (let at = Math.max(0, parts.length - mostChecked); at < parts.length; at++) {
     waiting.push(parts[at])
@@ -67,7 +67,10 @@ function isCloneable(value: unknown): boolean {
   }
 }
 
-/** Whether it can go to another process: less can than to a thread, such as shared memory. */
+/**
+ * Whether the value can be sent to another process. Some cloneable values cannot, such as shared
+ * memory.
+ */
 function isSerializable(value: unknown): boolean {
   try {
     serialize(value)
@@ -78,8 +81,8 @@ function isSerializable(value: unknown): boolean {
 }
 
 /**
- * The path of the first part that cannot be cloned, such as `args[1].callback`. It leads through
- * plain objects, arrays, maps and sets; of another object only itself is named.
+ * The path of the first part that cannot be cloned, such as `args[1].callback`. The search enters
+ * plain objects, arrays, maps and sets; any other object is named as a whole.
  */
 export function uncloneablePath(value: unknown, root: string): string {
   const isSendable = isCloneable(value) ? isSerializable : isCloneable
@@ -103,7 +106,7 @@ interface Part {
   readonly part: unknown
 }
 
-/** None of what throws when it is looked at, such as a revoked proxy. */
+/** The parts of a value; none if reading them throws, as for a revoked proxy. */
 function partsOf(value: unknown): readonly Part[] {
   try {
     return typeof value === 'object' && value !== null ? partsOfObject(value) : []
@@ -114,7 +117,7 @@ function partsOf(value: unknown): readonly Part[] {
 
 function partsOfObject(value: object): readonly Part[] {
   if (Array.isArray(value)) {
-    // Not `map`, which would keep the holes of the array.
+    // Unlike `map`, `Array.from` fills the holes of a sparse array.
     return Array.from(value as unknown[], (part, at) => ({ step: `[${at}]`, part }))
   }
   if (value instanceof Map) {

@@ -1,4 +1,6 @@
-/** The error of a job's last report, if its worker reported the failure or was lost. */
+/**
+ * The error of a job's last report, for a failure that its worker reported and for a lost worker.
+ */
 
 import {
   type ErrorDetails,
@@ -21,13 +23,13 @@ import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import type { WorkerMessage } from './protocol.ts'
 import type { WorkerExit } from './protocol.ts'
 
-/** Why a worker was lost, in words and, if there was one, with the error. */
+/** Why a worker was lost, in words, and the error that caused it, if any. */
 export interface Loss {
   readonly reason: string
   readonly cause?: unknown
 }
 
-/** The error that the function threw, or one of ours about its module or its result. */
+/** The error that the function threw, or an error about its module or its result. */
 export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'failure' }>): unknown {
   const cause = fromErrorRecord(message.error)
   if (message.failure === 'thrown') return cause
@@ -49,7 +51,10 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
   })
 }
 
-/** The error of a job that has run, or whose module was imported, for too long; else `null`. */
+/**
+ * The error of a job whose function, or whose module's import, exceeded its time limit; else
+ * `null`.
+ */
 export function overtimeError(
   { job, sinceMs }: { readonly job: Job; readonly sinceMs: number | null },
   elapsedMs: number,
@@ -88,7 +93,7 @@ export const toLossNotice = (
   nodeId: string,
 ): EventNotice => toEventNotice(WorkerLost, fields, { nodeId })
 
-/** The last report of a job whose worker is gone. */
+/** The last report of a job whose worker has exited. */
 export function lostReport(
   job: Job,
   worker: AttemptFacts & { readonly workerId: string },
@@ -115,7 +120,7 @@ function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): Tu
   return new WorkerLostError(message, 'cause' in loss ? { cause: loss.cause } : {})
 }
 
-/** The reason of a loss, as far as the exit shows it. */
+/** Why a worker was lost, judged from its exit. */
 export function lossOf(exit: WorkerExit): Loss {
   if (exit.leftBehind !== undefined) return leftBehindLoss(exit.leftBehind)
   if (isOutOfMemory(exit.error)) return { reason: 'out of memory', cause: exit.error }
@@ -126,7 +131,7 @@ export function lossOf(exit: WorkerExit): Loss {
   return { reason: `it exited with code ${exit.code ?? 'unknown'}` }
 }
 
-/** Even `process.exit()` waits for the native call of a thread. */
+/** The process cannot exit meanwhile: even `process.exit()` waits for a thread in native code. */
 const leftBehindLoss = (count: number): Loss => ({
   reason:
     'it could not be ended, because it is in native code; ' +

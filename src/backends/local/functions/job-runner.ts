@@ -1,4 +1,4 @@
-/** The worker's side: runs the jobs of its batches one after another and reports their ends. */
+/** The worker's side: runs the jobs of its batches one after another and reports how they ended. */
 
 import { isThenable } from '../../../foundation/promises.ts'
 import { RunningTask, runInTask, type TaskHost } from '../../../foundation/task-context.ts'
@@ -16,24 +16,27 @@ import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
 import { toUpdateRecord } from '../../task-updates.ts'
 import type { AbortMessage, BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
-/** The way to the pool. */
+/** How a worker reports to its pool. */
 export interface Outlet {
-  /** Throws when the message cannot be cloned. */
+  /** Throws if the message cannot be cloned. */
   post(message: WorkerMessage): void
-  /** The job was claimed, and its module is being imported. */
+  /** The job is claimed; its module is being imported. */
   importing(slot: number): void
-  /** The function is called now, and its start is in the mailbox. */
+  /** The function is about to be called; the mailbox holds the start time. */
   began(slot: number): void
-  /** The job ended, and all but a value that needs its own message is in the mailbox. */
+  /**
+   * The job has ended, and the mailbox holds everything but a value that needs a message of its
+   * own.
+   */
   ended(slot: number): void
-  /** A batch that has come but was not delivered yet; always `null` where none can be seen. */
+  /** The next batch, if it has arrived but was not delivered; always `null` in a process. */
   poll(): BatchMessage | null
   exit(): void
 }
 
 type TaskFunction = (...args: unknown[]) => unknown
 
-/** How long results may wait in the mailbox before the pool gets a message. */
+/** How long results may stay in the mailbox before the pool is notified. */
 const longestSilenceMs = 1
 /** Reading the clock takes longer than checking for a batch. */
 const pollsPerClockRead = 20
@@ -84,7 +87,7 @@ export class JobRunner {
     void this.#work()
   }
 
-  /** Begins nothing more, and exits when the job that runs now has ended. */
+  /** Begins no further job, and exits when the current one has ended. */
   die(): void {
     this.#isDying = true
     if (!this.#isBusy) this.#outlet.exit()
@@ -94,7 +97,7 @@ export class JobRunner {
     this.#isBusy = true
     for (let batch = this.#next(); batch !== null; batch = this.#next()) {
       this.#taken++
-      // Jobs that come many at a time are not waited for, and the pool needs the core.
+      // No polling under backlog: the next batch follows anyway, and the pool needs the core.
       if (batch.jobs.length > 3) this.#isBrisk = false
       this.#definitions.push(...batch.definitions)
       this.#showGpus(batch.gpus)
@@ -105,7 +108,9 @@ export class JobRunner {
     this.#isBusy = false
   }
 
-  /** Waking a thread takes longer than most round trips: the next job is awaited for a moment. */
+  /**
+   * Polls briefly for the next batch, because waking a thread takes longer than most round trips.
+   */
   #next(): BatchMessage | null {
     const waiting = this.#waiting.shift()
     if (waiting !== undefined) return waiting
@@ -143,7 +148,7 @@ export class JobRunner {
         at = machineMs()
         mailbox.ends[slot] = at
         task.close()
-        // Behind what its code has told: messages keep their order.
+        // After a message from the task's code, the end must be a message too, to keep the order.
         isSilent = !task.hasPosted && 'value' in end && mailbox.write(slot, end.value)
         if (!isSilent) mailbox.leaveToMessage(slot)
         mailbox.pass(bank, index + 1)
@@ -161,7 +166,7 @@ export class JobRunner {
     if (announced < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
   }
 
-  /** Neither the job's time nor its time limit begins before its module is imported. */
+  /** The job's duration and time limit begin only when its module has been imported. */
   async #import(definition: number, task: WorkerTask, args: readonly unknown[]): Promise<End> {
     const mailbox = this.#mailbox
     mailbox.importingSince = machineMs()
@@ -178,7 +183,7 @@ export class JobRunner {
     }
   }
 
-  /** Awaits only what is a promise: another await costs a turn of the microtask queue. */
+  /** Awaits promises only: an unneeded `await` costs a turn of the microtask queue. */
   #call(run: TaskFunction, task: WorkerTask, args: readonly unknown[]): End | Promise<End> {
     this.#outlet.began(task.slot)
     try {
@@ -189,7 +194,7 @@ export class JobRunner {
     }
   }
 
-  /** `await` does not call the `then` that user code may have given to a promise. */
+  /** Uses `await`, which ignores a `then` that user code has put on a promise. */
   async #settle(returned: PromiseLike<unknown>): Promise<End> {
     try {
       return this.#returned(await returned)
@@ -225,13 +230,13 @@ export class JobRunner {
     try {
       this.#outlet.post(full)
     } catch {
-      // A thrown value can be cloned, and yet not be sent to another process.
+      // The thrown value can be cloned, but not serialized for another process.
       this.#outlet.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
     }
   }
 
   #showGpus(gpus: string | null): void {
-    // Asking the environment is slow, and most jobs neither want GPUs nor come after one that did.
+    // Accessing `process.env` is slow, and most jobs neither use GPUs nor follow a job that did.
     if (gpus === null && !this.#hasShownGpus) return
     this.#hasShownGpus = gpus !== null
     for (const [name, inherited] of this.#inheritedGpus) {
@@ -245,7 +250,7 @@ export class JobRunner {
 /** One run of a job's function. */
 class WorkerTask extends RunningTask {
   readonly slot: number
-  /** Its code has told something, in a message. */
+  /** Whether its code has sent a message (an update). */
   hasPosted = false
 
   constructor(uid: string, attempt: number, host: TaskHost<WorkerTask>, slot: number) {
@@ -256,7 +261,7 @@ class WorkerTask extends RunningTask {
 
 type End = { readonly value: unknown } | { readonly failure: FailureKind; readonly error: unknown }
 
-/** A result that throws when it is looked at is refused when it is cloned. */
+/** `false` for a result whose properties throw; it is rejected later, when it is cloned. */
 function isAwaitable(returned: unknown): returned is PromiseLike<unknown> {
   try {
     return isThenable(returned) || returned instanceof Promise

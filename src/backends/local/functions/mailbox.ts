@@ -1,27 +1,27 @@
 /**
- * The memory that a pool and one worker share: who claimed which job, when it ran, and how it ended
- * if a number or a short text can say that. What is written here survives the worker.
+ * The memory that a pool and one worker share: which jobs are claimed, when they ran, and the
+ * values they returned, if these are small primitives. It stays readable after the worker's exit.
  */
 
 import { availableParallelism } from 'node:os'
 
 /** The most jobs in a batch. */
 export const bankSize = 256
-/** The most batches that a worker holds: one that it runs, and one that waits for it. */
+/** The most batches that a worker holds: a running one and a waiting one. */
 export const bankCount = 2
 /**
- * A pool and a worker that answer each other this fast wait for it without going to sleep. On a
- * single core the one that waits would keep the other from working.
+ * A pool or worker that expects an answer within this time polls for it instead of blocking. 0 on a
+ * single core, where the polling side would keep the other from running.
  */
 export const briskMs = availableParallelism() > 1 ? 0.1 : 0
 const slotCount = bankSize * bankCount
-/** Bytes for the texts that the jobs of one batch returned. */
+/** Bytes for the texts that the jobs of one batch return. */
 const textSize = 16_384
 const longestText = 1024
 
 const claim = { free: 0, begun: 1, revoked: 2 } as const
 
-/** How a job ended; `message`: its end comes as a message of its own. */
+/** What a job returned; `message`: its end is sent as a message of its own. */
 const ending = {
   undefined: 0,
   null: 1,
@@ -33,14 +33,14 @@ const ending = {
 } as const
 
 /**
- * Jobs occupy slots, the slots of a batch one after another in one of the banks. A worker passes
- * the slots of a bank in order. What is read of a slot was written before `passed` counted it.
+ * Each job occupies a slot; the jobs of a batch occupy consecutive slots of one bank. The worker
+ * passes the slots of a bank in order. A slot is complete before `passed` counts it.
  */
 export class Mailbox {
   readonly memory: SharedArrayBuffer
   /**
-   * By slot, in machine time. A start is written before the claim; it is not a number until the
-   * job's module is imported.
+   * Machine times by slot. A start is written before the job is claimed; it is NaN until the job's
+   * module has been imported.
    */
   readonly starts: Float64Array
   readonly ends: Float64Array
@@ -82,13 +82,13 @@ export class Mailbox {
     )
   }
 
-  /** For the pool: clears the bank for a new batch; the worker must not be working on it. */
+  /** For the pool: clears the bank for a new batch. The worker must not be using the bank. */
   reset(bank: number, count: number): void {
     this.#claims.fill(claim.free, bank * bankSize, bank * bankSize + count)
     Atomics.store(this.#passed, bank, 0)
   }
 
-  /** Since when the worker imports the module of a job, in machine time; 0 when it does not. */
+  /** When the worker began to import a job's module, in machine time; 0 if it imports none. */
   get importingSince(): number {
     return this.#importing[0] ?? 0
   }
@@ -97,47 +97,49 @@ export class Mailbox {
     this.#importing[0] = at
   }
 
-  /** For the pool: a batch was sent. */
+  /** For the pool: announces that a batch was sent. */
   ring(): void {
     Atomics.add(this.#rings, 0, 1)
   }
 
-  /** For the worker: how many batches were sent so far; asking takes no lock. */
+  /** For the worker: how many batches were sent so far. Reading it takes no lock. */
   get rings(): number {
     return Atomics.load(this.#rings, 0)
   }
 
-  /** For the pool: it polls for the end of this bank's only job. */
+  /** For the pool: marks the bank whose only job it polls for; `null` for none. */
   watch(bank: number | null): void {
     Atomics.store(this.#watched, 0, bank === null ? 0 : bank + 1)
   }
 
-  /** For the worker, after it passed a slot: whether the pool polls and needs no message. */
+  /**
+   * For the worker, after it passed a slot: whether the pool polls this bank and needs no message.
+   */
   isWatched(bank: number): boolean {
     return Atomics.load(this.#watched, 0) === bank + 1
   }
 
-  /** For the pool: the bank's first job has ended, and no message is needed to know how. */
+  /** For the pool: whether the bank's first job has ended and its result is in the mailbox. */
   hasAnswered(bank: number): boolean {
     return this.passed(bank) > 0 && !this.isLeftToMessage(bank * bankSize)
   }
 
-  /** For the writer of texts, before the first of a batch. */
+  /** For the worker, before a batch: discards the texts of the last one. */
   rewind(): void {
     this.#textEnd = 0
   }
 
-  /** For the worker: whether it may begin the job. */
+  /** For the worker: claims the job; `false` if it was revoked. */
   begin(slot: number): boolean {
     return Atomics.compareExchange(this.#claims, slot, claim.free, claim.begun) === claim.free
   }
 
-  /** The job was not begun after all. */
+  /** Undoes `begin` for a job that was sent, but that its process never began. */
   unbegin(slot: number): void {
     Atomics.compareExchange(this.#claims, slot, claim.begun, claim.free)
   }
 
-  /** For the pool: whether the job had not begun, and never will. */
+  /** For the pool: revokes the job; `false` if it has begun. */
   revoke(slot: number): boolean {
     return Atomics.compareExchange(this.#claims, slot, claim.free, claim.revoked) === claim.free
   }
@@ -146,7 +148,7 @@ export class Mailbox {
     return Atomics.load(this.#claims, slot) === claim.begun
   }
 
-  /** How many slots of the bank the worker is done with. */
+  /** How many slots of the bank the worker has finished. */
   passed(bank: number): number {
     return Atomics.load(this.#passed, bank)
   }
@@ -155,7 +157,7 @@ export class Mailbox {
     Atomics.store(this.#passed, bank, count)
   }
 
-  /** Stores a returned value; `false` when it has to be sent as a message. */
+  /** Stores a returned value; `false` if it has to be sent as a message. */
   write(slot: number, value: unknown): boolean {
     switch (typeof value) {
       case 'undefined':

@@ -1,4 +1,4 @@
-/** One worker from its start to its exit, and the reports of the jobs that it was given. */
+/** One worker from its start to its exit. Reports the jobs that were assigned to it. */
 
 import type { Job, TaskReport } from '../../backend.ts'
 import type { ExecutorListener } from '../executor.ts'
@@ -23,13 +23,13 @@ export interface PooledWorkerOptions extends AssignmentsOptions {
   readonly listener: ExecutorListener
   /** How long the import of a module may take. */
   readonly importTimeoutSeconds: number
-  /** How long a worker may leave a job alone that it was given. */
+  /** How long a worker may leave an assigned job unstarted. */
   readonly beginDeadlineMs: number
-  /** How many workers did not begin a job, by the job. */
+  /** How many workers did not begin each job. */
   readonly unbegun: WeakMap<Job, number>
-  /** Threads that could not be ended and still live. */
+  /** The number of threads that could not be ended and still run. */
   readonly leftBehind: { count: number }
-  /** User code in a worker sent a message of its own. */
+  /** User code in a worker sent a message of its own, which is ignored. */
   onIgnoredMessage(): void
   /** Starts the worker; may throw. */
   connect(workerId: string, listener: WorkerLinkListener): WorkerLink
@@ -37,33 +37,37 @@ export interface PooledWorkerOptions extends AssignmentsOptions {
 
 /** The handle that owns the worker. */
 export interface WorkerOwner {
-  /** Called once, when it can begin jobs. */
+  /** Called once, when the worker can begin jobs. */
   ready(): void
-  /** Called once, when it has begun its first job. */
+  /** Called once, when the worker has begun its first job. */
   begin(): void
-  /** Called once at its exit, before its jobs are reported. */
+  /** Called once when the worker exits, before the ends of its jobs are reported. */
   end(end: WorkerEnd): void
-  /** Jobs have ended: there may be room for another batch. */
+  /** Jobs have ended, so there may be room for another batch. */
   advance(): void
 }
 
-/** The exit of a worker, and the batches that its owner gets back. */
+/** The exit of a worker, and the batches that return to its owner. */
 export interface WorkerEnd {
-  /** It exited unasked and never began a job: the next worker can take all its batches. */
+  /**
+   * The worker exited unasked without having begun a job: another worker can take all its batches.
+   */
   readonly hasFailedToStart: boolean
   readonly assignments: readonly Assignment[]
   readonly loss: Loss
 }
 
-/** Jobs behind one that runs longer than this are given back, for other workers. */
+/**
+ * Jobs behind one that runs longer than this are given back, so that other workers can run them.
+ */
 const stuckMs = 25
-/** How long a worker may take to start. */
+/** How long a worker may take to become ready. */
 const readyDeadlineMs = 60_000
-/** Of a time without polls, this much counts: this process may have been suspended as well. */
+/** The most that one gap between polls counts, because this process may have been suspended. */
 const longestGapMs = 1000
-/** How long a worker may take to end. A thread inside a native call does not end before that. */
+/** How long a killed worker may take to exit. A thread in a native call exits only after it. */
 const killGraceMs = 5000
-/** How long code that listens to its abort signal may take to end by itself. */
+/** How long code that uses its abort signal may take to end by itself. */
 const abortGraceMs = 1000
 const mostUnbegun = 5
 
@@ -80,17 +84,17 @@ export class PooledWorker {
   readonly #messages = new BatchMessages()
   #isReady = false
   #hasBegun = false
-  /** How long it has left alone what it was given, and when that was counted last. */
+  /** How long the worker has left assigned jobs unstarted. Last updated at `#polledAt`. */
   #idleMs = 0
   #polledAt = machineMs()
   #cancelGrace: (() => void) | null = null
-  /** The slot of the job whose code has asked for its signal. */
+  /** The slot of the job whose code has asked for its abort signal. */
   #listening: number | null = null
   #cancelAbort: (() => void) | null = null
   #isStuck = false
   #isEnding = false
   #hasExited = false
-  /** The report of the job for which the worker is killed. */
+  /** The report for the job because of which the worker is killed. */
   #endReport: EndReport | null = null
   /** The reason that the worker itself gave for its exit. */
   #loss: Loss | null = null
@@ -107,12 +111,12 @@ export class PooledWorker {
     this.#assignments = new Assignments(this.#link.mailbox, id, options)
   }
 
-  /** It begins nothing more and is about to exit. */
+  /** It begins no further jobs and is about to exit. */
   get isEnding(): boolean {
     return this.#isEnding
   }
 
-  /** Its program runs. */
+  /** Its program has started. */
   get isReady(): boolean {
     return this.#isReady
   }
@@ -121,17 +125,17 @@ export class PooledWorker {
     return this.#assignments.isFull
   }
 
-  /** All jobs are reported, though the worker may not have passed them yet. */
+  /** All jobs are reported, though the worker may not have passed all slots yet. */
   get isDone(): boolean {
     return this.#assignments.all.every((one) => one.isDone)
   }
 
-  /** It has passed all jobs. */
+  /** It has passed all slots. */
   get isEmpty(): boolean {
     return this.#assignments.isEmpty
   }
 
-  /** Whether a batch may wait behind the one that runs. */
+  /** Whether a batch may wait behind the running one. */
   get hasPrefetchPlace(): boolean {
     const areShort = this.#hasBegun && !this.#isStuck && this.#options.durations.areShort
     return areShort && !this.isFull
@@ -164,7 +168,7 @@ export class PooledWorker {
     }
   }
 
-  /** `false` when the job is not here. */
+  /** `false` if the job is not here. */
   cancel(job: Job, reason: string): boolean {
     for (const assignment of this.#assignments.all) {
       const index = assignment.indexOf(job)
@@ -182,11 +186,11 @@ export class PooledWorker {
     return false
   }
 
-  /** Finds what no message reports: starts, time-outs, and jobs that wait behind a long one. */
+  /** Detects what no message reports: starts, time-outs, and jobs that wait behind a long one. */
   poll(): void {
     this.#read()
-    // Not as soon as it is idle: with one task after another, it would change for each task.
-    // One that starts is awaited without a job: nothing else may keep this process alive.
+    // Only at a poll: a sequence of single tasks would toggle this for each of them. A worker that
+    // is starting counts as busy, because nothing else may keep this process alive.
     const isIdle = this.#assignments.isEmpty && this.#isReady
     if (isIdle && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.current()
@@ -206,7 +210,7 @@ export class PooledWorker {
     }
   }
 
-  /** Replaces a worker that was given jobs and does not begin any. */
+  /** Kills a worker that was assigned jobs and does not begin any. */
   #expectBegin(): void {
     const now = machineMs()
     const gapMs = Math.min(longestGapMs, now - this.#polledAt)
@@ -222,7 +226,7 @@ export class PooledWorker {
     this.#kill('unresponsive')
   }
 
-  /** Code that has asked for the signal may end by itself; the worker of any other is ended. */
+  /** Lets code that uses its abort signal end by itself; otherwise kills the worker. */
   #stop(one: StoppedJob, report: TaskReport, error: TuttiError): void {
     const { assignment, index, job } = one
     if (assignment.forcedReport(index) !== null) return
@@ -242,7 +246,7 @@ export class PooledWorker {
     this.#owner.begin()
   }
 
-  /** Cancels everything and ends the worker. */
+  /** Cancels all jobs and ends the worker. */
   close(reason: string): void {
     const { facts } = this.#assignments
     for (const assignment of this.#assignments.all) {
@@ -256,7 +260,7 @@ export class PooledWorker {
     this.#endWith(() => ({ kind: 'cancel', reason, facts }))
   }
 
-  /** The worker has exited, or its exit has been awaited long enough. */
+  /** The worker has exited, or `killGraceMs` is over and it is left behind. */
   #exit(exit: WorkerExit): void {
     if (this.#hasExited) {
       this.#options.leftBehind.count--
@@ -277,7 +281,7 @@ export class PooledWorker {
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
     if (isUnwanted || exit.leftBehind !== undefined) this.#noticeLoss(loss, running)
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
-    // Jobs that it finished without a report, and those that it finished after them.
+    // The finished job whose result is missing is lost; later ones may have complete results.
     let one = this.#assignments.unreported()
     while (one !== null) {
       this.#failLost(one, exit, loss)
@@ -289,7 +293,7 @@ export class PooledWorker {
     if (!hasFailedToStart) for (const assignment of assignments) assignment.finish()
   }
 
-  /** A job that several workers in turn do not begin is one that they cannot read. */
+  /** Fails a job that several workers in turn did not begin: they probably cannot read it. */
   #refuseUnreadable(): void {
     const next = this.#assignments.next()
     if (next === null) return
@@ -303,7 +307,7 @@ export class PooledWorker {
   }
 
   #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
-    // Code that ends its worker when it is asked to end does not change how its job ends.
+    // If the job was asked to stop, its report stays the same even if its code ends the worker.
     const wanted = assignment.forcedReport(index) ?? this.#endReport?.(job)
     assignment.end(index, wanted ?? lostReport(job, this.#assignments.facts, exit, loss))
   }
@@ -357,8 +361,8 @@ export class PooledWorker {
   }
 
   /**
-   * Ends the worker for this job alone: first takes back what it has not begun, and then leaves it
-   * alone if it has ended the job meanwhile, because it may have begun another one.
+   * Ends the worker because of one job. Revokes the jobs that have not begun first; then spares the
+   * worker if the job has ended meanwhile, because another one may run by now.
    */
   #endFor({ assignment, index, job }: StoppedJob, report: TaskReport): void {
     const jobs = this.#assignments.revokeAll()
@@ -379,7 +383,7 @@ export class PooledWorker {
     this.#cancelGrace ??= this.#options.clock.after(killGraceMs, () => this.#leaveBehind())
   }
 
-  /** A thread inside a native call cannot be ended. It ends when the call returns. */
+  /** Stops waiting for a thread in a native call, which exits only when the call returns. */
   #leaveBehind(): void {
     const { leftBehind } = this.#options
     leftBehind.count++

@@ -1,4 +1,4 @@
-/** A worker that is a process. Its mailbox here is a copy that follows its messages. */
+/** The link to a worker process. Its mailbox is a copy, updated from the worker's messages. */
 
 import { serialize } from 'node:v8'
 import { type ChildExit, exitReason, SupervisedChild } from '../../../runtime/supervised-child.ts'
@@ -6,21 +6,21 @@ import { bankSize, Mailbox } from './mailbox.ts'
 import type { AbortMessage, BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
 
-/** Options of this process that would make a child do something else than run its program. */
+/** Node options of this process with which a child would not run its program normally. */
 const unfit = /^(?:--(?:input-type|inspect|test|watch|prof|cpu-prof|heap-prof|check)|-[ci]$)/
 const unfitWithText = /^(?:-e|-p|-pe|--eval|--print)$/
 
-/** Takes batches of one job. */
+/** Accepts batches of a single job. */
 export class ProcessLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #listener: WorkerLinkListener
   readonly #child: SupervisedChild<BatchMessage | AbortMessage, WorkerMessage>
-  /** Batches that came before the program was ready; their jobs can still be revoked. */
+  /** Batches posted before the program was ready; their jobs can still be revoked. */
   #held: BatchMessage[] | null = []
-  /** The slot of the job that was sent, until the process reports that it began. */
+  /** The slot of the job that was sent, until the process reports that it has begun it. */
   #sent: number | null = null
   readonly #errors = new ErrorOutput()
-  /** It was ended on purpose: what was sent counts as begun. */
+  /** Ended on purpose, so a job that was sent counts as begun. */
   #isKilled = false
   #isBusy = true
 
@@ -90,7 +90,7 @@ export class ProcessLink implements WorkerLink {
     for (const batch of held) this.#send(batch)
   }
 
-  /** What was sent counts as begun, because nobody could take it back. */
+  /** A job counts as begun once it is sent, because it cannot be taken back. */
   #send(batch: BatchMessage): void {
     if (batch.jobs.length === 0) return this.#child.send(batch)
     const slot = batch.bank * bankSize
@@ -159,12 +159,12 @@ function inheritedOptions(options: readonly string[]): string[] {
   })
 }
 
-/** Where V8's report of its own death begins. */
+/** The first line of V8's report of a fatal error. */
 const reportStart = '<--- Last few GCs --->'
 
 /**
- * Passes what a process writes to stderr on to this process's own, except what belongs into an
- * error: what a process writes that ends before it is ready, and V8's report of an exhausted heap.
+ * Forwards a worker's stderr to this process's, except text that becomes part of an error: output
+ * of a process that exits before it is ready, and V8's report of an exhausted heap.
  */
 class ErrorOutput {
   #line = ''
@@ -180,17 +180,17 @@ class ErrorOutput {
     if (at !== -1) {
       this.#held = all.slice(at)
       this.#line = ''
-      // V8 writes an empty line before it.
+      // V8 writes an empty line before its report.
       return writeError(all.slice(0, all[at - 1] === '\n' ? at - 1 : at))
     }
-    // Only a last line that may become the report's first one waits.
+    // Holds back a last line only if it may be the beginning of `reportStart`.
     const lastLine = all.slice(all.lastIndexOf('\n') + 1)
     const mayBeReport = lastLine !== '' && reportStart.startsWith(lastLine)
     this.#line = mayBeReport ? lastLine : ''
     writeError(mayBeReport ? all.slice(0, -lastLine.length) : all)
   }
 
-  /** What was held belongs into no error. */
+  /** Forwards the held text, which belongs to no error. */
   release(): void {
     const held = this.#line + (this.#held ?? '')
     this.#line = ''
@@ -199,7 +199,7 @@ class ErrorOutput {
   }
 }
 
-/** A closed stderr is no reason to fail, as for `console.error`. */
+/** Ignores a closed stderr, as `console.error` does. */
 function writeError(text: string): void {
   if (text === '') return
   const ignore = (): void => {}
@@ -208,7 +208,7 @@ function writeError(text: string): void {
   process.stderr.off('error', ignore)
 }
 
-/** Why it could not start, as far as it has written that. */
+/** Why the process could not start, with the first error line of its output. */
 function toStartError(exit: ChildExit): Error {
   const [line] = /^\S*Error.*$/m.exec(exit.output) ?? []
   const error = new Error(`${exitReason(exit)}${line === undefined ? '' : `: ${line}`}`)
@@ -225,5 +225,5 @@ function outOfMemoryError(output: string): Error | null {
   return error
 }
 
-/** The definitions must arrive even so: later batches refer to them. */
+/** Sent without the jobs, because later batches refer to the definitions. */
 const withoutJobs = (batch: BatchMessage): BatchMessage => ({ ...batch, jobs: [] })

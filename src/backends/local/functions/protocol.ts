@@ -6,25 +6,28 @@ import type { UpdateRecord } from '../../task-updates.ts'
 import type { Mailbox } from './mailbox.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
-/** Jobs for a worker. Three entries each: the index of the definition, the uid, the arguments. */
+/** Jobs for a worker, three entries each: the index of the definition, the uid, the arguments. */
 export interface BatchMessage {
   readonly bank: number
-  /** For `CUDA_VISIBLE_DEVICES`; `null` for what the parent sees. */
+  /** The value of `CUDA_VISIBLE_DEVICES`; `null` for the inherited one. */
   readonly gpus: string | null
-  /** Definitions that are new to this worker; their indexes follow those of the earlier ones. */
+  /**
+   * Definitions that this worker does not know yet. Their indexes continue those of earlier
+   * batches.
+   */
   readonly definitions: readonly TaskDefinition[]
-  /** By index of the job; `null` when all are first attempts. */
+  /** The attempt number of each job; `null` if all are first attempts. */
   readonly attempts: readonly number[] | null
   readonly jobs: readonly unknown[]
 }
 
-/** Asks the code of a job that listens to end by itself. */
+/** Asks code that uses its abort signal to end by itself. `abort` is the slot of its job. */
 export interface AbortMessage {
   readonly abort: number
   readonly reason: ErrorRecord
 }
 
-/** The same as one flat array, which crosses to a thread faster than nested objects. */
+/** A `BatchMessage` as one flat array, which is sent to a thread faster than nested objects. */
 export type PackedBatch = readonly [
   bank: number,
   gpus: string | null,
@@ -43,13 +46,16 @@ export function unpackBatch(packed: PackedBatch): BatchMessage {
   return { bank, gpus, definitions: definitions ?? [], attempts, jobs }
 }
 
-/** `thrown`: by the function. `result`: not cloneable. `import`: there was nothing to call. */
+/**
+ * `thrown`: the function threw. `result`: its result cannot be cloned. `import`: no function was
+ * found.
+ */
 export type FailureKind = 'thrown' | 'result' | 'import'
 
 export type WorkerMessage =
-  /** It takes batches now. */
+  /** The worker accepts batches now. */
   | { readonly kind: 'ready' }
-  /** There is something new in the mailbox. */
+  /** The mailbox holds new results. */
   | { readonly kind: 'passed' }
   | { readonly kind: 'value'; readonly slot: number; readonly value: unknown }
   | {
@@ -57,18 +63,18 @@ export type WorkerMessage =
       readonly slot: number
       readonly failure: FailureKind
       readonly error: ErrorRecord
-      /** Where in the result. */
+      /** The path of the part that cannot be sent. */
       readonly field?: string
     }
-  /** What the code of a job told about it. The end of that job comes as a message, too. */
+  /** A progress report or event from a job's code. The end of such a job is a message too. */
   | { readonly kind: 'update'; readonly slot: number; readonly update: UpdateRecord }
-  /** The code of the job has asked for its abort signal. */
+  /** The job's code has asked for its abort signal. */
   | { readonly kind: 'listens'; readonly slot: number }
-  /** Made by the link of a message that came and could not be read. */
+  /** Created by the link for a message that arrived but cannot be read. */
   | { readonly kind: 'unreadable'; readonly error: ErrorRecord }
-  /** An error that nobody caught: the worker begins nothing more and exits. */
+  /** An uncaught error: the worker begins no further jobs and exits. */
   | { readonly kind: 'dying'; readonly reason: string; readonly error: ErrorRecord }
-  /** From processes, which have no mailbox in common with the pool. */
+  /** The next three come only from processes, which share no mailbox with the pool. */
   | { readonly kind: 'importing'; readonly slot: number; readonly at: number }
   | { readonly kind: 'began'; readonly slot: number; readonly at: number }
   | {
@@ -76,14 +82,14 @@ export type WorkerMessage =
       readonly slot: number
       readonly start: number
       readonly end: number
-      /** Absent when it is sent as a message of its own. */
+      /** Absent if the value is sent as a message of its own. */
       readonly value?: unknown
       readonly hasMessage: boolean
     }
 
-/** How a worker ended; what is unknown is absent. */
+/** How a worker ended; unknown fields are absent. */
 export interface WorkerExit {
-  /** It still runs, but nobody waits for its end any longer: how many are in this state. */
+  /** Set if the worker still runs and its exit is no longer awaited: the number of such workers. */
   readonly leftBehind?: number
   readonly code?: number
   readonly signal?: string
@@ -93,23 +99,23 @@ export interface WorkerExit {
 /** `exit` is called once, after the last message. */
 export interface WorkerLinkListener {
   message(message: WorkerMessage): void
-  /** User code in the worker sent a message of its own, which means nothing here. */
+  /** User code in the worker sent a message of its own, which has no meaning here. */
   ignored(): void
   exit(exit: WorkerExit): void
 }
 
 export interface WorkerLink {
-  /** Shared with the worker, or a copy that follows it. */
+  /** Shared with a thread; for a process, a copy updated from its messages. */
   readonly mailbox: Mailbox
-  /** Throws when the message cannot be cloned. */
+  /** Throws if the message cannot be cloned. */
   post(batch: BatchMessage): void
-  /** Does nothing where the job has ended. */
+  /** Does nothing if the job has ended. */
   abort(message: AbortMessage): void
-  /** Whether the process must stay alive for this worker; at first it must. */
+  /** Whether this worker keeps the process alive; initially it does. */
   setBusy(isBusy: boolean): void
   /**
-   * Ends the worker, whatever it does. `unresponsive`: what was sent and not begun by then is given
-   * back; else it counts as begun.
+   * Ends the worker, whatever it is doing. With `unresponsive`, a job that was sent and not begun
+   * is given back; otherwise it counts as begun.
    */
   kill(why?: 'unresponsive'): void
 }

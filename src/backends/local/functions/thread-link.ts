@@ -1,4 +1,4 @@
-/** A worker that is a thread of this process. */
+/** The link to a worker that is a thread of this process. */
 
 import { Worker } from 'node:worker_threads'
 import { openEnvelope } from '../../../runtime/channel.ts'
@@ -11,7 +11,7 @@ import type { WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protoc
 
 const passed = { kind: 'passed' } as const
 
-/** What a thread gets at its start. Its messages carry the channel; user code has no such id. */
+/** The start data of a thread. Its messages carry the channel id, which user code does not know. */
 export interface ThreadData {
   readonly memory: SharedArrayBuffer
   readonly channel: number
@@ -29,7 +29,7 @@ export class ThreadLink implements WorkerLink {
   constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     this.#listener = listener
     const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
-    // Threads inherit this option and then refuse to run a file.
+    // Threads inherit `--input-type` and then refuse to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
       ...(isText ? { execArgv: [] } : {}),
@@ -71,7 +71,9 @@ export class ThreadLink implements WorkerLink {
     void this.#worker.terminate()
   }
 
-  /** The id alone means that the mailbox has new reports. Messages of user code are ignored. */
+  /**
+   * The bare channel id means that the mailbox has new results. Messages of user code are ignored.
+   */
   #receive(received: unknown): void {
     if (received === this.#channel) {
       this.#busyPoll.end()

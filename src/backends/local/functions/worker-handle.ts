@@ -1,4 +1,4 @@
-/** Starts one worker when there is work for it, and another one when it was lost. */
+/** One place of the pool: starts a worker when there is work for it, and replaces a lost one. */
 
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
@@ -6,12 +6,13 @@ import { Assignment } from './assignments.ts'
 import { PooledWorker, type PooledWorkerOptions, type WorkerEnd } from './pooled-worker.ts'
 import type { PacedStarts } from '../../../runtime/back-off.ts'
 
-/** Shared by the handles of a pool. */
+/** Options that all handles of a pool share. */
 export interface WorkerHandleOptions extends PooledWorkerOptions {
   readonly starts: PacedStarts
   /**
-   * Native libraries keep the GPUs that they have opened: a worker that was shown some is replaced
-   * before it is shown others. Of processes alone; a thread cannot show them to such libraries.
+   * Whether a worker that has used GPUs must be replaced before it gets other ones, because native
+   * libraries keep the GPUs that they have opened. Only for processes: a thread cannot change what
+   * those libraries see.
    */
   readonly keepsGpus: boolean
   newWorkerId(): string
@@ -21,7 +22,7 @@ export interface WorkerHandleOptions extends PooledWorkerOptions {
   succeedStart(): void
   /** The replacement of a worker is ready. */
   onRoom(): void
-  /** A worker has ended, and what waited for it has another one or was given back. */
+  /** A worker has ended; its waiting batches went to another worker or were given back. */
   onEnd(): void
 }
 
@@ -30,9 +31,9 @@ export class WorkerHandle {
   /** Batches that no worker has yet. */
   #waiting: Assignment[] = []
   #worker: PooledWorker | null = null
-  /** Those that the worker was shown; empty for none. */
+  /** The GPUs that the worker was assigned, as a list; empty for none. */
   #gpus = ''
-  /** Of the worker's start. */
+  /** The round of the worker's start, for `PacedStarts`. */
   #round = 0
   #hasHadWorker = false
   #closing: PromiseWithResolvers<void> | null = null
@@ -41,27 +42,27 @@ export class WorkerHandle {
     this.#options = options
   }
 
-  /** Whether a batch that is assigned now would be the only one. */
+  /** Whether a batch assigned now would be the only one here. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && (this.#worker === null || this.#worker.isDone)
   }
 
-  /** Its worker has passed all jobs. */
+  /** Whether the worker has passed all slots, and no replacement is being started. */
   get isAtRest(): boolean {
     return this.isIdle && this.#worker?.isEmpty !== false && !this.isReplacing
   }
 
-  /** Its worker has ended, and no other has started yet. */
+  /** Its worker has ended, and no other one has been started. */
   get isReplaceable(): boolean {
     return this.#hasHadWorker && this.#worker === null && this.#waiting.length === 0
   }
 
-  /** The worker that replaces an ended one is not ready. */
+  /** The replacement of an ended worker is not ready yet. */
   get isReplacing(): boolean {
     return this.#hasHadWorker && this.#worker?.isReady === false
   }
 
-  /** There is a worker that could begin a job now. */
+  /** Whether it has a worker that accepts jobs. */
   get isWarm(): boolean {
     return this.#worker !== null && !this.#worker.isEnding
   }
@@ -71,12 +72,14 @@ export class WorkerHandle {
     return !this.#hasHadWorker && this.#worker === null
   }
 
-  /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never waits. */
+  /**
+   * Whether a batch can be assigned. Short batches are prefetched, so that the worker never idles.
+   */
   get hasPlace(): boolean {
     return this.isIdle || (this.isWarm && this.#worker?.hasPrefetchPlace === true)
   }
 
-  /** Whether its worker can show these GPUs. */
+  /** Whether its worker can use the batch's GPUs. */
   canShow({ gpuIds }: Batch): boolean {
     if (!this.#options.keepsGpus || gpuIds.length === 0) return true
     return this.#worker === null || this.#gpus === '' || this.#gpus === gpuIds.join()
@@ -90,12 +93,12 @@ export class WorkerHandle {
     else this.#feed(this.#worker)
   }
 
-  /** Starts another worker, without a batch. */
+  /** Starts a replacement of the ended worker, without assigning a batch. */
   replace(): void {
     if (this.isReplaceable && this.#closing === null) this.#start()
   }
 
-  /** `false` when the job is not here. */
+  /** `false` if the job is not here. */
   cancel(job: Job, reason: string): boolean {
     for (const assignment of this.#waiting) {
       const index = assignment.indexOf(job)
@@ -112,7 +115,7 @@ export class WorkerHandle {
     this.#worker?.poll()
   }
 
-  /** Resolves when the worker has exited, or was left behind. */
+  /** Resolves when the worker has exited or was left behind. */
   close(reason: string): Promise<void> {
     if (this.#closing !== null) return this.#closing.promise
     this.#closing = Promise.withResolvers<void>()
@@ -149,7 +152,10 @@ export class WorkerHandle {
     this.#feed(this.#worker)
   }
 
-  /** What waits holds no resources, and another handle's worker may take it. */
+  /**
+   * Returns the waiting batches to the scheduler: they then hold no resources, and workers of other
+   * handles may take them.
+   */
   #giveBack(): void {
     for (const assignment of this.#waiting.splice(0)) {
       const jobs = assignment.takeAll()
@@ -158,7 +164,7 @@ export class WorkerHandle {
     }
   }
 
-  /** Batches that were canceled as a whole count until the worker has passed them. */
+  /** Batches that were canceled as a whole occupy a bank until the worker has passed them. */
   #feed(worker: PooledWorker): void {
     while (!worker.isEnding && !worker.isFull) {
       const assignment = this.#waiting.shift()

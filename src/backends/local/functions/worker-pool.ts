@@ -1,4 +1,4 @@
-/** Runs functions from `defineTask` on threads or processes that it keeps. One attempt a job. */
+/** Runs functions from `defineTask` on a pool of threads or processes. Runs each job once. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendThrottled } from '../../../events/library-events.ts'
@@ -16,29 +16,29 @@ import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import { ThreadLink } from './thread-link.ts'
 
 export interface WorkerPoolOptions {
-  /** The most workers; they start when there is work for them. */
+  /** The most workers; each is started when there is work for it. */
   readonly size: number
-  /** Threads are cheaper; processes also survive crashes of foreign code. */
+  /** Threads are cheaper; processes also isolate crashes of native code. */
   readonly isolation: 'thread' | 'process'
   readonly nodeId: string
-  /** Of the worker ids, which are `<idPrefix>/w1` and so on. */
+  /** Worker ids are `<idPrefix>/w1` and so on. */
   readonly idPrefix: string
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
-  /** Megabytes of heap after which a worker is ended. Default: Node's own limit. */
+  /** Heap size in megabytes above which a worker is ended. Default: Node's own limit. */
   readonly maxHeapMb?: number
   /** How long the import of a module may take. Default 60. */
   readonly importTimeoutSeconds?: number
-  /** How long a worker may leave a job alone that it was given. Default 10,000. */
+  /** How long a worker may leave an assigned job unstarted. Default 10,000. */
   readonly beginDeadlineMs?: number
-  /** What the workers run. Default: this folder's `worker-program`. */
+  /** The workers' program. Default: `worker-program` in this folder. */
   readonly program?: URL
 }
 
 /** How often starts, time-outs and stuck batches are checked while there is work. */
 const pollMs = 20
-/** For workers that end before they have begun a job. */
+/** The delays between starts while workers end before they have begun a job. */
 const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
 export class WorkerPool implements Executor {
@@ -46,7 +46,7 @@ export class WorkerPool implements Executor {
   readonly #handles: readonly WorkerHandle[]
   readonly #durations = new JobDurations()
   readonly #starts = new PacedStarts(startPacing)
-  /** Set while a start has to wait: the scheduler holds what waits for it. */
+  /** Set while starts are delayed. The jobs wait in the scheduler meanwhile. */
   readonly #startTimer: DeadlineTimer
   #ignoredMessages = 0
   #stopPolling: (() => void) | null = null
@@ -100,7 +100,10 @@ export class WorkerPool implements Executor {
     return free
   }
 
-  /** Replacements of workers that ended start without a job, which would hold its resources. */
+  /**
+   * Replacements of ended workers are started without a job, which would hold its resources
+   * meanwhile.
+   */
   get canPrepare(): boolean {
     if (!this.#hasLostWorkers || this.#closeReason !== null || !this.#mayStart) return false
     return this.#handles.some((handle) => handle.isReplaceable)
@@ -167,7 +170,9 @@ export class WorkerPool implements Executor {
     }
   }
 
-  /** Why no function is taken for now: workers do not start, and the next try is not due. */
+  /**
+   * Why functions are refused for now: workers do not start, and the next attempt is not yet due.
+   */
   refusal(): Refusal | null {
     if (!this.#starts.hasGivenUp(this.#options.clock.monotonicMs())) return null
     const message = this.#startProblem()
@@ -175,15 +180,16 @@ export class WorkerPool implements Executor {
   }
 
   /**
-   * Processes take one job at a time: what was sent there cannot be taken back. The first worker of
-   * a handle starts with its batch, unless starts are delayed; `prepare` starts the later ones.
+   * Whether a batch can be assigned to the handle. Processes take one job at a time, because a job
+   * that was sent cannot be taken back. A new handle starts its worker with the batch, unless
+   * starts are delayed; later workers of a handle are started by `prepare`.
    */
   #hasRoom(handle: WorkerHandle): boolean {
     if (handle.isReplacing || !(handle.isWarm || (handle.isNew && this.#mayStart))) return false
     return this.#options.isolation === 'process' ? handle.isIdle : handle.hasPlace
   }
 
-  /** An idle worker, else a new one, else one whose batch will not take long. */
+  /** An idle worker, else a new one, else one whose current batch will end soon. */
   #chooseHandle(batch: Batch): WorkerHandle | undefined {
     const idle = this.#handles.filter((handle) => handle.isIdle && this.#hasRoom(handle))
     return (
@@ -215,7 +221,9 @@ export class WorkerPool implements Executor {
     this.#resume()
   }
 
-  /** What waits is with the scheduler, which looks for room when something is given back. */
+  /**
+   * Makes the scheduler assign waiting jobs: it does so whenever jobs are given back, even none.
+   */
   #resume(): void {
     if (this.#closeReason === null) this.#options.listener.giveBack([])
   }

@@ -20,7 +20,10 @@ import type { ThreadData } from './thread-link.ts'
 if (isMainThread) serveProcess()
 else serveThread(takeThreadData())
 
-/** User code sees the same object, and must not find the channel in it. */
+/**
+ * Clears the start data after reading it: user code can see the object and must not find the
+ * channel.
+ */
 function takeThreadData(): ThreadData {
   const { memory, channel } = workerData as ThreadData
   for (const key of Object.keys(workerData as object)) {
@@ -34,7 +37,7 @@ function serveThread({ memory, channel }: ThreadData): void {
   if (port === null) return
   const runner = serve(new Mailbox(memory), {
     post(message) {
-      // The most frequent message, so it is the smallest.
+      // The most frequent message, so it is the smallest: the bare channel id.
       port.postMessage(message.kind === 'passed' ? channel : toEnvelope(channel, [message]))
     },
     importing: () => {},
@@ -45,7 +48,7 @@ function serveThread({ memory, channel }: ThreadData): void {
         const found = receiveMessageOnPort(port)
         if (found === undefined) return null
         const message = found.message as PackedBatch | AbortMessage
-        // What is awaited here is the next batch: the job of an older request has ended.
+        // The next batch is awaited, so no job runs: an abort request is for one that has ended.
         if (!('abort' in message)) return unpackBatch(message)
       }
     },
@@ -59,13 +62,13 @@ function serveThread({ memory, channel }: ThreadData): void {
 }
 
 function serveProcess(): void {
-  // Ctrl-C reaches the whole terminal; what becomes of the tasks is the parent's decision.
+  // Ctrl-C reaches all processes of the terminal, but the parent decides about the tasks.
   process.on('SIGINT', () => {})
   const mailbox = new Mailbox()
   const runner = serve(mailbox, {
     post(message) {
-      // The channel's own serializer accepts objects that it does not copy completely, and would
-      // call getters a second time.
+      // Cloned first: the channel's serializer accepts objects that it copies incompletely, and
+      // would call getters a second time.
       const isValue = message.kind === 'value'
       parent.send(isValue ? { ...message, value: structuredClone(message.value) } : message)
     },
@@ -93,8 +96,8 @@ function serveProcess(): void {
 
 function serve(mailbox: Mailbox, outlet: Outlet): JobRunner {
   const runner = new JobRunner(mailbox, outlet)
-  // Whatever threw, the worker's state can no longer be trusted. Only the job that threw may fail
-  // for it: if that job has ended already, the one that runs now may end first.
+  // After an uncaught error the worker's state cannot be trusted, so it exits. Only the job that
+  // threw may fail: if another one runs by now, the worker exits when that one has ended.
   const endAfter = (what: string) => (thrown: unknown) => {
     const reason = `${what}: ${messageOf(thrown)}`
     outlet.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
