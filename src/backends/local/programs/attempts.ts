@@ -1,4 +1,6 @@
-/** The attempts that a launcher pool has accepted and not ended, and the requests they become. */
+/**
+ * The attempts that a launcher pool has accepted and not ended, and their requests to launchers.
+ */
 
 import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
@@ -9,23 +11,23 @@ import type { GpuId } from '../slots.ts'
 import type { Launcher } from './launcher-fleet.ts'
 import type { ProgramRequest } from './protocol.ts'
 
-/** One attempt at a task, from its assignment to its last report. */
+/** One attempt of a task, from its assignment to its last report. */
 export interface Attempt {
-  /** Never used twice. */
+  /** Never reused. */
   readonly id: number
   readonly job: Job
   readonly batch: Batch
   readonly spec: ProgramSpec
-  /** The launcher that was asked to start it. */
+  /** The launcher that was asked to start the program. */
   launcher: Launcher | null
-  /** 0 until its start is reported. */
+  /** 0 until the program's start is reported. */
   pid: number
   cancelReason: string | null
-  /** Where its output goes instead of memory; known when it is sent to a launcher. */
+  /** The files that take the program's output; set when the request is sent to a launcher. */
   files: CapturedFiles
 }
 
-/** Absolute paths of files that take a program's output. */
+/** Absolute paths of the files that take a program's output. */
 export type CapturedFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
 
 const noFiles: CapturedFiles = Object.freeze({})
@@ -78,7 +80,7 @@ export class Attempts {
     this.#byJob.delete(job)
   }
 
-  /** One job less in the batch; `true` for its last. */
+  /** Counts down the open jobs of a batch; `true` for the last one. */
   isLastOf(batch: Batch): boolean {
     const open = (this.#open.get(batch) ?? 1) - 1
     if (open === 0) this.#open.delete(batch)
@@ -92,7 +94,7 @@ function expectProgram({ uid, spec }: Job): ProgramSpec {
   throw new TypeError(`task ${uid} is not an executable`)
 }
 
-/** Paths are made absolute here: the launcher may have been started in another folder. */
+/** Makes paths absolute, because the launcher may have been started in another directory. */
 export function toProgramRequest(attempt: Attempt, workDir: string | null): ProgramRequest {
   const { id, spec, batch, job } = attempt
   const folder = folderOf(spec, workDir)
@@ -126,12 +128,14 @@ const absoluteFiles = (
 const bytesOf = (stdin: ProgramSpec['stdin']): string | Uint8Array | null =>
   stdin === null || typeof stdin === 'string' ? stdin : Buffer.from(stdin.base64, 'base64')
 
-/** A task's folder may be relative, to its session's, else to the backend's, else to ours. */
+/**
+ * Resolves a task's `cwd` against its session's directory, else the backend's, else this process's.
+ */
 function folderOf({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
     return resolve(workDir ?? backendDir ?? '.', cwd ?? '.')
   } catch {
-    // Our own folder was removed; the start will fail and say so.
+    // The current directory was removed; the start will fail with an error that says so.
     return cwd ?? workDir ?? backendDir ?? '.'
   }
 }

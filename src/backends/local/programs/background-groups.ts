@@ -1,4 +1,4 @@
-/** What programs left behind in their process groups when they ended, until somebody ends it. */
+/** Process groups that outlive their programs, until `end` or `killAll` ends them. */
 
 import { systemClock as clock, sleep } from '../../../foundation/clock.ts'
 import {
@@ -9,28 +9,31 @@ import {
   signalGroup,
 } from '../../../runtime/process-group.ts'
 
-/** Soon enough that the id of a group which has ended is not in use again. */
+/** Short enough that the id of an ended group is not reused before the first look. */
 const lookDelayMs = 50
 const firstPollMs = 5
 const longestPollMs = 100
-/** How long killed processes may take to be gone: those that wait for a disk may never be. */
+/** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const maxKilledMs = 1000
-/** A member that is replaced during a look may be missed by it, and its successor too. */
+/**
+ * How often to look again: a member that is replaced during a look, and its successor, may be
+ * missed.
+ */
 const looksAtDoubt = 4
 
 interface BackgroundGroup {
   readonly owner: string
-  /** As of the last look; `null` before the first. */
+  /** The members found by the last look; `null` before the first. */
   members: readonly GroupMember[] | null
 }
 
 /**
- * Groups are named by ids, which the system uses again. A group gets a signal only if one of its
- * members is known from an earlier look, by its start time, or was forked by what we started: then
- * it has our variable in its environment, and the session of the group. Needs `/proc`.
+ * The system reuses group ids. So a group gets a signal only if a member is known from an earlier
+ * look (same process id and start time), or was forked by a program of this launcher: then it has
+ * the launcher's variable in its environment and the group's session. Needs `/proc`.
  */
 export class BackgroundGroups {
-  /** `NAME=value`, in the environment of all programs. */
+  /** `NAME=value`, which is in the environment of all programs. */
   readonly #mark: string
   readonly #groups = new Map<number, BackgroundGroup>()
   #isLookDue = false
@@ -43,31 +46,34 @@ export class BackgroundGroups {
   add(group: number, owner: string): void {
     this.#groups.set(group, { owner, members: null })
     if (this.#isLookDue) return
-    // One look for many groups: each reads the state of all processes.
+    // One look serves many groups, because it reads the state of all processes.
     this.#isLookDue = true
     clock.after(lookDelayMs, () => this.#look(), { background: true })
   }
 
-  /** The id belongs to a new program. */
+  /** The group id now belongs to a new program. */
   delete(group: number): void {
     this.#groups.delete(group)
   }
 
-  /** SIGTERM, and after the grace SIGKILL, to the groups of this owner; `null` for all. */
+  /**
+   * Sends SIGTERM, and after the grace period SIGKILL, to this owner's groups; `null` for all
+   * owners.
+   */
   async end(owner: string | null, graceMs: number): Promise<void> {
     if (this.#signal(owner, 'SIGTERM') === 0) return
     if (await this.#areGone(owner, graceMs, null)) return
     await this.#areGone(owner, maxKilledMs, 'SIGKILL')
   }
 
-  /** SIGKILL at once. */
+  /** Sends SIGKILL to all groups at once. */
   killAll(): void {
     this.#signal(null, 'SIGKILL')
   }
 
   async #areGone(owner: string | null, ms: number, signal: 'SIGKILL' | null): Promise<boolean> {
     const start = clock.monotonicMs()
-    // Signaled again: a process that was forked during the first signal did not get it.
+    // Repeats the signal: a process that was forked during the first one did not get it.
     for (let pollMs = firstPollMs; this.#signal(owner, signal) > 0;) {
       if (clock.monotonicMs() - start >= ms) return false
       await sleep(clock, pollMs)
@@ -76,7 +82,7 @@ export class BackgroundGroups {
     return true
   }
 
-  /** How many groups are left; without a signal they are only counted. */
+  /** Returns how many groups are left. `null` as signal only counts them. */
   #signal(wanted: string | null, signal: NodeJS.Signals | null): number {
     if (this.#groups.size === 0) return 0
     this.#look()
@@ -85,7 +91,7 @@ export class BackgroundGroups {
     return left.length
   }
 
-  /** Forgets groups that have ended, and learns the members of the others. */
+  /** Forgets groups that have ended, and reads the members of the others. */
   #look(): void {
     this.#isLookDue = false
     let doubtful = new Set<number>(this.#groups.keys())
@@ -95,7 +101,7 @@ export class BackgroundGroups {
     for (const id of doubtful) this.#groups.delete(id)
   }
 
-  /** Gives the groups that have members, though none that proves to be ours. */
+  /** Returns the groups that have members, but none that provably belongs to this launcher. */
   #lookAt(ids: ReadonlySet<number>): Set<number> {
     const groups = readGroups()
     const doubtful = new Set<number>()

@@ -1,4 +1,4 @@
-/** Starts programs with posix_spawn and learns their usage from wait4; needs the package koffi. */
+/** Starts programs with posix_spawn and reads their usage from wait4. Needs the package koffi. */
 
 import { openSync } from 'node:fs'
 import { Socket } from 'node:net'
@@ -23,7 +23,7 @@ export class KoffiSpawner implements Spawner {
   readonly #children = new Map<number, Child>()
 
   /**
-   * Throws where koffi or what it needs of the system is missing. `reap` is to be called on
+   * Throws if koffi, or a function of the C library that it calls, is missing. Call `reap` on
    * SIGCHLD.
    */
   static async create(environment: Readonly<Record<string, string>>): Promise<KoffiSpawner> {
@@ -56,9 +56,10 @@ export class KoffiSpawner implements Spawner {
     for (const reader of this.#children.get(pid)?.readers ?? []) reader.stream()
   }
 
-  /** Takes all that have ended. */
+  /** Handles all children that have ended. */
   reap(): void {
-    // A new process counts the peak of the one that started it as its own.
+    // A new process inherits the peak memory of its parent, so a peak up to this one is not its
+    // own.
     const inheritedPeak = process.resourceUsage().maxRSS * 1024
     for (let reaped = this.#libc.reap(); reaped !== undefined; reaped = this.#libc.reap()) {
       this.#end(reaped, inheritedPeak)
@@ -94,7 +95,7 @@ export class KoffiSpawner implements Spawner {
 const toStrings = (environment: Readonly<Record<string, string>>): string[] =>
   Object.entries(environment).map(([name, value]) => `${name}=${value}`)
 
-/** The pipes of one start: the program's ends are closed here once it has them. */
+/** The pipes of one start. The program's ends are closed here once the program has them. */
 class PipeEnds {
   readonly readers: PipeReader[] = []
   readonly #libc: Libc
@@ -119,7 +120,7 @@ class PipeEnds {
     return theirs
   }
 
-  /** Writes at once what the pipe takes; a socket writes the rest as the program reads. */
+  /** Writes as much as the pipe accepts at once; a socket writes the rest as the program reads. */
   feed(bytes: Uint8Array): Socket | undefined {
     const written = this.#libc.writeSome(this.#ourStdin, bytes)
     if (written === bytes.length) {
@@ -127,7 +128,7 @@ class PipeEnds {
       return undefined
     }
     const socket = new Socket({ fd: this.#ourStdin, readable: false, writable: true })
-    // A program that does not read its input is no fault.
+    // A program need not read its input.
     socket.on('error', () => {})
     socket.end(bytes.subarray(written))
     return socket
@@ -144,7 +145,7 @@ class PipeEnds {
   }
 }
 
-/** Shared by all readers: what was read is copied before the next read. */
+/** Shared by all readers: captures copy the bytes before the next read. */
 const readBuffer = Buffer.allocUnsafeSlow(65_536)
 
 /** Reads output from a pipe: at the exit of a short program, as a stream for a longer one. */
@@ -160,7 +161,7 @@ class PipeReader {
     this.#capture = capture
   }
 
-  /** Reads whatever comes from now on, so that the program never waits for a reader. */
+  /** Reads output as it arrives, so that a full pipe never blocks the program. */
   stream(): void {
     this.#socket = new Socket({
       fd: this.#descriptor,
@@ -178,10 +179,10 @@ class PipeReader {
     this.#socket.resume()
   }
 
-  /** Takes what is in the pipe at this moment and closes it, also if others still hold it open. */
+  /** Reads what is in the pipe now and closes it, even if other processes still hold it open. */
   finish(): void {
     const socket = this.#socket
-    // A socket at its end has closed the descriptor, and another file may have the number.
+    // A socket at its end has closed the descriptor, whose number may be reused by now.
     if (socket?.destroyed === true) return
     this.#takeRest()
     if (socket === undefined) this.#libc.close(this.#descriptor)

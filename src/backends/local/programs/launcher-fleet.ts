@@ -1,4 +1,6 @@
-/** Keeps the launcher processes: starts them when needed, spreads the load, replaces lost ones. */
+/**
+ * Manages the launcher processes: starts them when needed, balances the load, replaces lost ones.
+ */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackOff, PacedStarts } from '../../../runtime/back-off.ts'
@@ -23,20 +25,20 @@ import {
   type ToLauncher,
 } from './protocol.ts'
 
-/** Small: a launcher holds little, and what it starts is first a copy of it. */
+/** A small heap: a launcher holds little, and a program starts as a copy of its process. */
 const nodeFlags = [
   '--v8-pool-size=1',
   '--max-semi-space-size=2',
   '--max-old-space-size=512',
   '--no-warnings',
 ]
-/** For launchers that exit before they could start anything. */
+/** The delays between starts while launchers exit before they could start any program. */
 export const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
-/** Beyond it, a pool that closes kills its launchers. */
+/** How long a launcher may take to exit when the pool closes, before it is killed. */
 const graceMs = 10_000
-/** For launchers that the system refused to start: it may have the resources later. */
+/** The delays after the system refused to start a launcher; it may have the resources later. */
 const refusalBackOff = { firstDelayMs: 100, maxDelayMs: 5000 }
-/** How often a launcher with programs is asked for an answer within its deadline. */
+/** How often per deadline a launcher that has programs is pinged. */
 const pingsPerDeadline = 3
 
 export interface FleetOptions {
@@ -44,23 +46,25 @@ export interface FleetOptions {
   readonly idPrefix: string
   readonly clock: Clock
   readonly setup: Omit<LauncherSetup, 'environment'>
-  /** A launcher with programs that does not answer for so long is lost. */
+  /** A launcher with programs that does not answer for this long is lost. */
   readonly answerMs: number
-  /** In the order in which things happened. */
+  /** Updates in the order in which they happened. */
   onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
-  /** A launcher ended before it could start anything; `true` when that began a new delay. */
+  /** A launcher ended before it could start any program; `true` if this began a new delay. */
   onStartFailed(isNewDelay: boolean): void
-  /** A launcher has started after others had not. */
+  /** A launcher has started after earlier ones failed to. */
   onStartedAgain(): void
-  /** The system lacks resources for a launcher; the next is to be asked for after the delay. */
+  /**
+   * The system lacks resources for a launcher. The next one should be requested after the delay.
+   */
   onRefused(errno: string, delayMs: number, isFirst: boolean): void
 }
 
 export class LauncherFleet {
   readonly #options: FleetOptions
   readonly #launchers: Launcher[] = []
-  /** Of launchers: what they are to start waits while none may be started. */
+  /** Paces the starts of launchers. Programs wait while no launcher may be started. */
   readonly starts = new PacedStarts(startPacing)
   readonly #refusals = new BackOff(refusalBackOff)
   #count = 0
@@ -75,17 +79,17 @@ export class LauncherFleet {
     return this.#launchers.length === 0
   }
 
-  /** Whether a launcher could start programs now. */
+  /** Whether some launcher can start programs now. */
   get hasStarted(): boolean {
     return this.#launchers.some(({ hasReported }) => hasReported)
   }
 
-  /** Whether launchers exit before they start anything, again and again, and none is left. */
+  /** Whether launchers repeatedly exit before they start any program, and none is left. */
   get hasGivenUp(): boolean {
     return !this.hasStarted && this.starts.hasGivenUp(this.#options.clock.monotonicMs())
   }
 
-  /** The least loaded launcher; `release` must follow. */
+  /** Returns the least loaded launcher. The caller must call `release` later. */
   take(): Launcher {
     const idle = this.#launchers.find(({ load }) => load === 0)
     const launcher =
@@ -99,7 +103,9 @@ export class LauncherFleet {
     return launcher
   }
 
-  /** While the system refuses launchers, or they do not start, those that run take all programs. */
+  /**
+   * While the system refuses launchers, or they fail to start, the running ones take all programs.
+   */
   get #hasRoom(): boolean {
     const { clock, size } = this.#options
     if (this.isEmpty) return true
@@ -112,7 +118,7 @@ export class LauncherFleet {
     launcher.child.unref()
   }
 
-  /** Ends what ended programs of this owner left behind. */
+  /** Ends the background processes that ended programs of this owner left. */
   async endBackground(owner: string): Promise<void> {
     const { clock, setup } = this.#options
     const asked = this.#launchers.filter(({ owners }) => owners.has(owner))
@@ -148,7 +154,7 @@ export class LauncherFleet {
       graceMs,
       startDelayMs,
       firstMessage: { kind: 'setup', setup: { ...setup, environment } },
-      // Alone it has no programs that could be lost with it.
+      // Generous: a launcher that is not ready has no programs that could be lost with it.
       readyDeadlineMs: 2 * this.#options.answerMs,
       onMessages: (messages) => this.#receive(launcher, messages),
       onExit: (exit) => this.#onExit(launcher, exit),
@@ -165,7 +171,7 @@ export class LauncherFleet {
     launcher.hasReported = true
     if (this.starts.succeed()) this.#options.onStartedAgain()
     launcher.unanswered = 0
-    // Its programs were reported as lost.
+    // Its programs have already been reported as lost.
     if (launcher.isLost) return
     const updates: ProgramUpdate[] = []
     for (const message of messages) {
@@ -175,7 +181,7 @@ export class LauncherFleet {
     if (updates.length > 0) this.#options.onUpdates(updates)
   }
 
-  /** Asks the launchers that have programs for an answer, as long as there are any. */
+  /** Pings the launchers that have programs, as long as there are any. */
   #watch(): void {
     const { clock, answerMs } = this.#options
     const intervalMs = answerMs / pingsPerDeadline
@@ -184,7 +190,7 @@ export class LauncherFleet {
       this.#isWatching = false
       const loaded = this.#launchers.filter(({ load }) => load > 0)
       if (loaded.length === 0) return
-      // This process was stopped or busy itself: answers may wait to be read.
+      // This process was suspended or busy, so answers may still wait to be read.
       const isLate = clock.monotonicMs() - dueMs > intervalMs
       if (isLate) for (const launcher of loaded) launcher.unanswered = 0
       const silent = loaded.filter(({ unanswered }) => unanswered >= pingsPerDeadline)
@@ -200,9 +206,9 @@ export class LauncherFleet {
     const reason = `it did not answer for ${this.#options.answerMs / 1000} s`
     for (const launcher of silent) {
       launcher.isSilent = true
-      // Nothing that one of them loses goes to another of them.
+      // All are removed first, so that no program of one goes to another one of them.
       this.#remove(launcher)
-      // Also a stopped process gets it; one that waits for a disk may exit much later.
+      // SIGKILL ends even a stopped process; one that waits for a disk may exit much later.
       launcher.child.kill()
     }
     for (const launcher of silent) this.#lose(launcher, reason, true)
@@ -215,7 +221,7 @@ export class LauncherFleet {
     this.#lose(launcher, exitReason(exit), isUnexpected)
   }
 
-  /** It was never started: nothing is lost with it, and what it was to start waits. */
+  /** The launcher was never started: nothing is lost, and its programs wait. */
   #refuse(launcher: Launcher, errno: string): void {
     launcher.isRefused = true
     launcher.isLost = true
@@ -251,22 +257,22 @@ export class LauncherFleet {
 export class Launcher {
   readonly id: string
   readonly child: SupervisedChild<ToLauncher, FromLauncher>
-  /** `NAME=value`, in the environment of its programs. */
+  /** `NAME=value`, which is in the environment of its programs. */
   readonly mark: string
-  /** Of its start, for `PacedStarts`. */
+  /** The round of its start, for `PacedStarts`. */
   readonly round: number
-  /** How many programs it was asked for that have not ended. */
+  /** How many of the programs that it was asked to start have not ended. */
   load = 0
-  /** Whether it could start programs: it says so before the first. */
+  /** Whether it can start programs, which it reports before the first one. */
   hasReported = false
-  /** Questions since its last message. */
+  /** The number of pings since its last message. */
   unanswered = 0
   /** Whether it was given up because it did not answer. */
   isSilent = false
   /** Whether the system refused to start it. */
   isRefused = false
   isLost = false
-  /** Whose ended programs left something behind. */
+  /** The sessions whose ended programs left background processes. */
   readonly owners = new Set<string>()
   readonly #ending = new Map<string, PromiseWithResolvers<void>>()
 
@@ -294,7 +300,7 @@ export class Launcher {
     try {
       await boundedWait(clock, programGraceMs + graceMs, ended.promise)
     } catch {
-      // Its exit ends what it did not.
+      // The launcher's exit ends the remaining background processes.
       this.child.kill()
     } finally {
       this.child.unref()
@@ -307,12 +313,12 @@ export class Launcher {
     this.#ending.delete(owner)
   }
 
-  /** Requests of one turn of the loop are sent in one batch. */
+  /** Requests of one turn of the event loop are sent together. */
   request(request: ProgramRequest): void {
     this.child.post({ kind: 'start', request })
   }
 
-  /** `true` if the request was not sent: then it never will be. */
+  /** `true` if the request had not been sent; it never will be. */
   withdraw(id: number): boolean {
     return this.child.withdraw((message) => message.kind === 'start' && message.request.id === id)
   }
@@ -323,8 +329,8 @@ export class Launcher {
 }
 
 /**
- * What a lost launcher started and had no time to report, and what programs left behind. Programs
- * of koffi are in its session; those without it have sessions of their own, and its mark.
+ * Kills what a lost launcher started but did not report, and background processes. Programs started
+ * with koffi are in the launcher's session; others have sessions of their own, and its mark.
  */
 function killLeft({ child: { pid }, mark }: Launcher): void {
   if (pid === undefined) return

@@ -20,41 +20,41 @@ export interface LauncherPoolOptions {
   /** How many programs run at once. */
   readonly maxProcesses: number
   readonly nodeId: string
-  /** Of the launchers' ids, which are `<idPrefix>/p1` and so on. */
+  /** Launcher ids are `<idPrefix>/p1` and so on. */
   readonly idPrefix: string
-  /** Where programs run whose session names no folder. Default: the process's folder. */
+  /** The working directory of programs whose session names none. Default: the process's own. */
   readonly workDir?: string | null
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
-  /** Default: 1 for a few processes at once, 2 for many. */
+  /** The number of launchers. Default: 1 for few processes at once, 2 for many. */
   readonly launchers?: number
-  /** Between SIGTERM and SIGKILL. Default 2. */
+  /** The time between SIGTERM and SIGKILL. Default 2. */
   readonly graceSeconds?: number
-  /** How much of each output is kept. Default 64 KiB of its beginning and of its end. */
+  /** How much of each output is kept. Default: the first and the last 64 KiB. */
   readonly capture?: CaptureBounds
   /** Default `auto`: koffi where it is installed and works. */
   readonly spawner?: LauncherSetup['spawner']
   /**
-   * A launcher with programs that does not answer for so long is replaced and its programs are
-   * ended. Default 30: whoever waits for a slow disk is not lost at once.
+   * A launcher with programs that does not answer for this long is replaced, and its programs are
+   * ended. Default 30, so that one that waits for a slow disk is not lost at once.
    */
   readonly answerSeconds?: number
 }
 
 const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
-/** Measured: with fewer, a second launcher only competes with the programs for the cores. */
+/** Measured: with fewer processes, a second launcher only competes with the programs for cores. */
 const manyProcesses = 8
 /**
- * A program that was sent to so many launchers which then did not answer, or ended before they
- * reported its start, is not sent again: it may be the cause.
+ * After this many launchers stopped answering, or ended before they reported the program's start,
+ * the program is not sent again: it may be the cause.
  */
 const [mostSilent, mostLost] = [3, 5]
 
 /**
- * Launchers start with the first job and stay. An idle pool does not keep the process alive;
- * programs outlive neither the pool nor its launchers nor the process.
+ * Launchers are started by the first job and kept. An idle pool does not keep the process alive.
+ * Programs do not outlive the pool, its launchers or the process.
  */
 export class LauncherPool implements Executor {
   readonly #clock: Clock
@@ -65,12 +65,14 @@ export class LauncherPool implements Executor {
   readonly #nodeId: string
   readonly #workDir: string | null
   readonly #attempts = new Attempts()
-  /** Programs that the system refused to start: tried again when one ends, or after a pause. */
+  /**
+   * Programs that the system refused to start. They are retried when one ends, or after a pause.
+   */
   readonly #held = new Set<Attempt>()
-  /** How many launchers were lost while they were to start the program of a job. */
+  /** How many launchers were lost before they reported the start of a job's program. */
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
-  /** No launcher may be started now: nothing is assigned, so that what waits holds no cores. */
+  /** No launcher may be started now: nothing is assigned, so that waiting jobs hold no cores. */
   #isWithoutLauncher = false
   #cancelWait: () => void = () => {}
   #closing: Promise<void> | undefined
@@ -123,7 +125,9 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** Why no program is taken for now: launchers do not start, and the next try is not due. */
+  /**
+   * Why programs are refused for now: launchers do not start, and the next attempt is not yet due.
+   */
   refusal(): Refusal | null {
     if (!this.#fleet.hasGivenUp) return null
     const message = this.#startProblem()
@@ -142,7 +146,9 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** Ends what ended programs of a session left in their process groups. */
+  /**
+   * Ends the background processes that ended programs of a session left in their process groups.
+   */
   endBackground(sessionId: string): Promise<void> {
     return this.#fleet.endBackground(sessionId)
   }
@@ -195,7 +201,7 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** The system refused to start it for lack of resources: it waits here. */
+  /** The system refused to start the program for lack of resources: it waits in `#held`. */
   #refuse(attempt: Attempt): void {
     const { cancelReason } = attempt
     if (cancelReason !== null) return this.#end(attempt, { kind: 'cancel', reason: cancelReason })
@@ -203,7 +209,7 @@ export class LauncherPool implements Executor {
     this.#held.add(attempt)
   }
 
-  /** Refused programs are started again later; until then fewer are assigned. */
+  /** Lowers the limit after a refusal, and retries refused programs after a pause. */
   #throttle(updates: readonly ProgramUpdate[]): void {
     const refused = updates.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
@@ -227,11 +233,11 @@ export class LauncherPool implements Executor {
   #resume(): void {
     this.#cancelWait()
     this.#isWithoutLauncher = false
-    // Asks for work.
+    // Makes the scheduler assign waiting jobs.
     if (this.#closing === undefined) this.#listener.giveBack([])
   }
 
-  /** A launcher ended before it could start anything: what it was to start waits. */
+  /** A launcher ended before it could start any program: the programs wait. */
   #failStart(isNewDelay: boolean): void {
     if (this.#closing !== undefined) return
     const { failures, notBeforeMs } = this.#fleet.starts
@@ -254,7 +260,7 @@ export class LauncherPool implements Executor {
     this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
-  /** Starts held programs up to the limit, and at least `least`. */
+  /** Starts held programs up to the limit, but at least `least` of them. */
   #retry(least: number): void {
     const running = this.#attempts.size - this.#held.size
     const room = Math.max(least, this.#limit.limit - running)
@@ -283,7 +289,7 @@ export class LauncherPool implements Executor {
     const { id: workerId, hasReported, isSilent } = launcher
     const losses = (this.#losses.get(job) ?? 0) + (hasReported || isSilent ? 1 : 0)
     this.#losses.set(job, losses)
-    // Such as a program on a disk that does not answer, or one that kills its parent at once.
+    // For instance a program on a disk that does not answer, or one that kills its parent at once.
     const mayBeCause = losses >= (isSilent ? mostSilent : mostLost)
     const facts = { workerId }
     if (cancelReason !== null) {
@@ -324,11 +330,13 @@ export class LauncherPool implements Executor {
 const refusalOf = (what: string, errno: string): string =>
   `the system refused to start ${what}: ${errno}`
 
-/** How many programs may run at once: fewer after the system refused one, more after successes. */
+/**
+ * How many programs may run at once: lowered when the system refuses one, raised after successes.
+ */
 export class ConcurrencyLimit {
   readonly #most: number
   #limit: number
-  /** The lowest limit since it was last at its maximum: only a lower one is reported. */
+  /** The lowest limit since the last maximum. Only a lower one is reported. */
   #lowest: number
   #successes = 0
   readonly #backOff = new BackOff({ firstDelayMs: 20, maxDelayMs: 1000 })
@@ -348,7 +356,7 @@ export class ConcurrencyLimit {
     return this.#backOff.fail(nowMs)
   }
 
-  /** The system refused one more than `running`. `true` for a new lowest limit. */
+  /** The system refused one more than `running` programs. `true` for a new lowest limit. */
   refuse(running: number): boolean {
     this.#limit = Math.max(1, Math.min(running, this.#limit))
     this.#successes = 0
@@ -357,7 +365,7 @@ export class ConcurrencyLimit {
     return isLowest
   }
 
-  /** A program ended. As many successes as the limit raise it by one. */
+  /** A program ended. A number of successes equal to the limit raises the limit by one. */
   succeed(): void {
     this.#backOff.reset()
     if (this.#limit === this.#most || ++this.#successes < this.#limit) return

@@ -13,7 +13,7 @@ import type { Spawner } from './spawner.ts'
 let runner: ProgramRunner | undefined
 let ready = Promise.resolve()
 
-// Whatever ends this process, also an error of its own: its programs do not outlive it.
+// Whatever ends this process, even its own error: its programs must not outlive it.
 process.on('exit', () => runner?.killAll())
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
   process.on(signal, () => process.exit(128 + constants.signals[signal]))
@@ -26,7 +26,7 @@ const outbox = connectToParent<ToLauncher, FromLauncher>({
     else handle(message)
   },
   onEnd() {
-    // Without a parent nobody waits for a grace.
+    // Without a parent, nothing waits for a grace period.
     if (process.connected) void end()
     else process.exit(0)
   },
@@ -41,7 +41,7 @@ async function setUp(setup: LauncherSetup): Promise<void> {
   const environment = mergeEnvironment(process.env, setup.environment)
   const spawner = await chooseSpawner(setup, environment)
   runner = new ProgramRunner({ spawner, setup, environment, outbox })
-  // Before the first program, which may end this process: the launcher itself has started.
+  // Sent before the first program, which may end this process: the launcher itself has started.
   outbox.send({ kind: 'pong' })
 }
 

@@ -1,30 +1,28 @@
-/**
- * The few functions of the system's C library that a launcher calls itself. Linux with glibc only.
- */
+/** The functions of the C library that a launcher calls directly. Linux with glibc only. */
 
 import { constants } from 'node:os'
 
 type Call = (...parameters: readonly unknown[]) => number
 
-/** What is used of the package koffi. */
+/** The parts of the package koffi that are used. */
 export interface Koffi {
   load(path: string): { func(name: string, result: string, parameters: string[]): Call }
   address(memory: Uint8Array): bigint
   errno(): number
 }
 
-/** The same for all 64-bit Linux systems. */
+/** These constants are the same on all 64-bit Linux systems. */
 const closeOnExec = 0o2000000
 const nonBlocking = 0o4000
 const setFlags = 4
 const countReadable = 0x541b
 const noHang = 1
-/** Group of its own, default handlers, empty mask. */
+/** A process group of its own, default signal handlers, an empty signal mask. */
 const spawnFlags = 0x02 | 0x04 | 0x08
-/** `struct rusage`: two times of two longs each, then the peak in KiB, then 13 longs more. */
+/** `struct rusage`: two times of two longs each, then the peak in KiB, then 13 more longs. */
 const usageBytes = 144
 const peakOffset = 32
-/** More than any of glibc's opaque structures has (80, 336 and 128 bytes). */
+/** Larger than each of glibc's opaque structures (80, 336 and 128 bytes). */
 const structBytes = 512
 
 export interface Reaped {
@@ -40,13 +38,11 @@ export interface SpawnCall {
   readonly argv: Uint8Array
   readonly environment: Uint8Array
   readonly cwd: string
-  /** Descriptors that become 0, 1 and 2. */
+  /** The descriptors that become 0, 1 and 2. */
   readonly stdio: readonly [number, number, number]
 }
 
-/**
- * Calls block the thread, as they must: who forks must hold still. Failures throw a `LibcError`.
- */
+/** Calls block the thread. They throw a `LibcError` on failure. */
 export class Libc {
   readonly #koffi: Koffi
   readonly #calls: Readonly<Record<keyof typeof signatures, Call>>
@@ -68,12 +64,12 @@ export class Libc {
     this.#calls.posix_spawnattr_setflags(this.#attributes, spawnFlags)
     this.#calls.posix_spawnattr_setpgroup(this.#attributes, 0)
     this.#calls.posix_spawnattr_setsigmask(this.#attributes, signals)
-    // All bits: sigfillset leaves out two that glibc would then have ignored.
+    // All bits, unlike sigfillset, which omits two signals that would then stay ignored.
     signals.fill(0xff)
     this.#calls.posix_spawnattr_setsigdefault(this.#attributes, signals)
   }
 
-  /** The reading and the writing end; programs inherit neither. */
+  /** Returns the reading and the writing end. Programs inherit neither. */
   pipe(): [number, number] {
     if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0) throw this.#lastError()
     return [this.#numbers[0] ?? -1, this.#numbers[1] ?? -1]
@@ -83,25 +79,25 @@ export class Libc {
     this.#calls.close(descriptor)
   }
 
-  /** How many bytes can be read without waiting. */
+  /** How many bytes can be read without blocking. */
   readable(descriptor: number): number {
     this.#numbers[0] = 0
     this.#calls.ioctl(descriptor, countReadable, this.#numbers)
     return this.#numbers[0]
   }
 
-  /** How many bytes came; 0 at the end and after an error. */
+  /** Returns how many bytes were read; 0 at the end of the file and after an error. */
   read(descriptor: number, into: Uint8Array, most: number): number {
     return Math.max(0, this.#calls.read(descriptor, into, Math.min(most, into.length)))
   }
 
-  /** Writes what the pipe takes without waiting, and makes it so for good. */
+  /** Makes the pipe non-blocking and writes as much as it accepts. */
   writeSome(descriptor: number, bytes: Uint8Array): number {
     this.#calls.fcntl(descriptor, setFlags, nonBlocking)
     return Math.max(0, this.#calls.write(descriptor, bytes, bytes.length))
   }
 
-  /** Starts a program as the leader of a new group and gives its process id. */
+  /** Starts a program as the leader of a new process group and returns its process id. */
   spawn({ file, argv, environment, cwd, stdio }: SpawnCall): number {
     const calls = this.#calls
     const actions = this.#actions
@@ -137,7 +133,7 @@ export class Libc {
     }
   }
 
-  /** Strings as C has them: pointers, a null pointer, and then what they point to. */
+  /** A null-terminated array of C strings: the pointers, followed by the strings themselves. */
   toVector(strings: readonly string[]): Uint8Array {
     const bytes = strings.map((text) => Buffer.from(`${text}\0`))
     const headBytes = 8 * (bytes.length + 1)
@@ -162,7 +158,7 @@ export class Libc {
   }
 }
 
-/** A failed call; `code` is the name of its number. */
+/** A failed call; `code` is the name of the errno. */
 export class LibcError extends Error {
   readonly code: string
 
@@ -173,10 +169,10 @@ export class LibcError extends Error {
   }
 }
 
-/** Zeroed memory that does not move. */
+/** Zeroed memory with a fixed address. */
 const memory = (bytes: number): Buffer<ArrayBuffer> => Buffer.from(new ArrayBuffer(bytes))
 
-/** The first of several names for a number is the usual one. */
+/** Reversed, because the first of several names for a number is the usual one. */
 const byNumber = (names: object): Map<number, string> =>
   new Map(
     Object.entries(names)
@@ -187,8 +183,8 @@ const signalNames = byNumber(constants.signals)
 const errorNames = byNumber(constants.errno)
 
 /**
- * Result and parameters. Variadic ones are bound as the fixed form that is used, which Linux
- * allows.
+ * The result and parameters of each function. Variadic functions are bound with the fixed
+ * parameters that are used, which works on Linux.
  */
 const signatures = {
   pipe2: ['int', 'int *', 'int'],

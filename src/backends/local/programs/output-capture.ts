@@ -1,5 +1,5 @@
 /**
- * Where a program's output goes: into files, or into memory, which keeps its beginning and its end.
+ * Where a program's output goes: into files, or into memory that keeps its beginning and its end.
  */
 
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
@@ -12,12 +12,12 @@ import {
   type ProgramRequest,
 } from './protocol.ts'
 
-/** Takes any number of bytes; never holds more than the bounds say. */
+/** Accepts any number of bytes, but keeps only as many as the bounds allow. */
 export class OutputCapture {
   readonly #bounds: CaptureBounds
   #head: Buffer[] = []
   #headBytes = 0
-  /** A ring, made when the head is full. */
+  /** A ring buffer, allocated when the head is full. */
   #tail: Buffer | undefined
   #tailAt = 0
   #total = 0
@@ -26,17 +26,17 @@ export class OutputCapture {
     this.#bounds = bounds
   }
 
-  /** How many bytes came so far. */
+  /** The number of bytes received so far. */
   get total(): number {
     return this.#total
   }
 
-  /** Whether something was left out. */
+  /** Whether some bytes were left out. */
   get isTruncated(): boolean {
     return this.#total > this.#bounds.headBytes + this.#bounds.tailBytes
   }
 
-  /** Copies what it keeps: the bytes may be reused. */
+  /** Copies the bytes that it keeps, because the caller reuses the buffer. */
   push(bytes: Uint8Array): void {
     this.#total += bytes.length
     const room = this.#bounds.headBytes - this.#headBytes
@@ -48,7 +48,7 @@ export class OutputCapture {
     if (bytes.length > room) this.#pushTail(room > 0 ? bytes.subarray(room) : bytes)
   }
 
-  /** As UTF-8 with replacement; a marker line stands for what was left out. */
+  /** The output decoded as UTF-8, with a marker line in place of bytes that were left out. */
   text(): string {
     if (this.#total === 0) return ''
     const head = Buffer.concat(this.#head)
@@ -64,7 +64,7 @@ export class OutputCapture {
     const size = this.#bounds.tailBytes
     this.#tail ??= Buffer.allocUnsafe(size)
     const kept = bytes.length > size ? bytes.subarray(bytes.length - size) : bytes
-    // Positions count all bytes, so the skipped ones move the ring on too.
+    // Positions count all bytes, so skipped bytes also advance the ring.
     const start = (this.#tailAt + bytes.length - kept.length) % size
     const first = kept.subarray(0, size - start)
     this.#tail.set(first, start)
@@ -83,7 +83,7 @@ export class OutputCapture {
 const isContinuation = (byte: number | undefined): boolean =>
   byte !== undefined && (byte & 0xc0) === 0x80
 
-/** Without the beginning of a character whose rest was left out. */
+/** Removes an incomplete character at the end. */
 function withoutCutEnd(bytes: Buffer): Buffer {
   let start = bytes.length - 1
   while (start > bytes.length - 4 && isContinuation(bytes[start])) start--
@@ -92,7 +92,7 @@ function withoutCutEnd(bytes: Buffer): Buffer {
   return bytes.length - start < width ? bytes.subarray(0, start) : bytes
 }
 
-/** Without the rest of a character whose beginning was left out. */
+/** Removes an incomplete character at the start. */
 function withoutCutStart(bytes: Buffer): Buffer {
   let start = 0
   while (start < 3 && isContinuation(bytes[start])) start++
@@ -101,14 +101,15 @@ function withoutCutStart(bytes: Buffer): Buffer {
 
 export interface Outputs {
   readonly plan: Readonly<Record<'stdout' | 'stderr', number | OutputCapture>>
-  /** To be closed once the program has them. */
+  /** Descriptors to close once the program has them. */
   readonly files: ReadonlySet<number>
   captured(): CapturedOutput
 }
 
 /**
- * Never waits for a reader. Both outputs may go to the same file, and then share it in the order of
- * writing. Throws an `OutputFileError`, or the system's error when it lacks resources.
+ * Opens the outputs, never waiting for a FIFO's reader. If both name the same file, they share one
+ * descriptor, so writes keep their order. Throws an `OutputFileError`, or the system's error for
+ * lack of resources.
  */
 export function openOutputs(
   { stdoutFile, stderrFile }: Pick<ProgramRequest, 'stdoutFile' | 'stderrFile'>,
@@ -143,10 +144,12 @@ const isTruncated = (output: number | OutputCapture): boolean =>
 
 const { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_NONBLOCK, O_NOCTTY } = constants
 const toWrite = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
-/** The kernel's null, zero and full: they never wait. */
+/** The major number of /dev/null, /dev/zero and /dev/full, whose writes never block. */
 const memoryDevices = 1
 
-/** Opened without waiting, then looked at: what the path names may change in between. */
+/**
+ * Opened first, without blocking, and examined afterwards, because the path may change in between.
+ */
 function openOutput(path: string): number {
   let file: number
   try {
@@ -167,7 +170,10 @@ function openOutput(path: string): number {
 const isMemoryDevice = (stats: Stats): boolean =>
   stats.isCharacterDevice() && stats.rdev >> 8 === memoryDevices
 
-/** A program expects that its writes wait. Opening does not while we hold a reading end, too. */
+/**
+ * Reopens a FIFO in blocking mode, which programs expect. This open does not block, because the
+ * guard is a reader too.
+ */
 function reopenFifo(path: string): number {
   const guard = openSync(path, O_RDWR | O_NONBLOCK)
   try {

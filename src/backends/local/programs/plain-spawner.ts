@@ -1,6 +1,6 @@
 /**
  * Starts programs with Node's `child_process`. Their resource usage is unknown, and each has a
- * session of its own: after the launcher's death they are found by `launcherVariable` alone.
+ * session of its own: after the launcher's death, only `launcherVariable` identifies them.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -13,15 +13,14 @@ import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
-/** After so many turns of the loop without output, the pipe of a dead program is empty. */
-const quietTurns = 3
 /**
- * More than any pipe holds: what comes beyond is not the program's, but of a process it left
- * behind.
+ * After this many turns of the loop without output, the pipe of an ended program counts as empty.
  */
+const quietTurns = 3
+/** More than any pipe holds: bytes beyond it come from a process that the program left behind. */
 const longestRest = 1_048_576
 
-/** Three socket pairs and a pipe of Node's own. */
+/** Descriptors that a start needs: three socket pairs and Node's own pipe. */
 const neededDescriptors = 10
 
 export class PlainSpawner implements Spawner {
@@ -50,7 +49,7 @@ export class PlainSpawner implements Spawner {
       if (child.pid === undefined) watcher.failed(errnoOf(error))
     })
     if (child.pid === undefined) return 0
-    // A program that does not read its input is no fault.
+    // A program need not read its input.
     child.stdin?.on('error', () => {})
     if (plan.stdin !== null) child.stdin?.end(plan.stdin)
     const captures = [
@@ -82,9 +81,7 @@ function captureFrom(
   return output
 }
 
-/**
- * The pipes are read to their end, or until nothing is left in those that others still hold open.
- */
+/** Waits until the pipes are at their end or, if other processes hold them open, empty. */
 function whenDrained(
   child: ChildProcess,
   captures: readonly OutputCapture[],

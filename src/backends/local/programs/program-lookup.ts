@@ -1,6 +1,4 @@
-/**
- * Where a program is, and if it cannot be started, why: a name is looked up as the system would.
- */
+/** Finds a program as the system would, and explains why one cannot be started. */
 
 import {
   accessSync,
@@ -21,16 +19,16 @@ import {
   SpawnError,
 } from '../../../foundation/task-errors.ts'
 
-/** What the system searches without `PATH`. */
+/** The system's search path if `PATH` is not set. */
 const defaultPath = '/bin:/usr/bin'
 const mostKnown = 1000
 
-/** Remembers what it found, so that a program that runs often is looked up once. */
+/** Caches what it finds, so that a program that runs often is looked up once. */
 export class ProgramLookup {
   readonly #found = new Map<string, string>()
   readonly #faults = new Map<string, TuttiError>()
 
-  /** A path to start, or `undefined` for a name that is not in `path`. */
+  /** The path to start, or `undefined` if the name is not in `path`. */
   find(executable: string, path: string = defaultPath): string | undefined {
     if (executable.includes('/')) return executable
     const key = `${executable}\0${path}`
@@ -41,12 +39,12 @@ export class ProgramLookup {
     return found
   }
 
-  /** The program may have moved: the next `find` looks again. */
+  /** Clears the cache, because the program may have moved. */
   forget(): void {
     this.#found.clear()
   }
 
-  /** Why the name is not in `path`. */
+  /** The error that says why the name is not in `path`. */
   explainMissing(executable: string, path: string = defaultPath): TuttiError {
     const key = `${executable}\0${path}`
     const fault = this.#faults.get(key) ?? missingInPath(executable, path)
@@ -60,11 +58,11 @@ function remember<T>(map: Map<string, T>, key: string, value: T): void {
   map.set(key, value)
 }
 
-/** Where a name is looked for. */
+/** The files that a search for the name would try. */
 export const candidatesIn = (name: string, path: string = defaultPath): string[] =>
   path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
 
-/** Why the system refused to start `file`, seen from `cwd`. Never throws. */
+/** The error that says why the system refused to start `file` in `cwd`. Never throws. */
 export function explainRefusal(file: string, cwd: string, errno: string): TuttiError {
   const folder = examine(cwd)
   const isClosed = folder === 'folder' && errno === 'EACCES' && !isAllowed(cwd)
@@ -161,7 +159,7 @@ function notFound(
   return create(ExecutableNotFoundError, message, (commandLineHint(executable) ?? '') + hint)
 }
 
-/** A space is legal in the name of a file, but often begins the arguments. */
+/** A file name may contain spaces, but a space often means that arguments were included. */
 function commandLineHint(executable: string): string | null {
   const [program = '', ...words] = executable.trim().split(/\s+/)
   if (words.length === 0) return null
@@ -172,14 +170,14 @@ function commandLineHint(executable: string): string | null {
 const notPermitted = (message: string, hint: string): TuttiError =>
   create(ExecutableNotPermittedError, message, hint)
 
-/** Without a stack, which would be the launcher's. */
+/** Without a stack, which would only show the launcher's code. */
 const create = (
   errorClass: new (message: string, details: { hint?: string }) => TuttiError,
   message: string,
   hint?: string,
 ): TuttiError => withoutStack(() => new errorClass(message, hint === undefined ? {} : { hint }))
 
-/** `file`, `folder`, or the error that says why it is unknown which. */
+/** `file`, `folder`, or the errno if it cannot be examined. */
 function examine(path: string): string {
   try {
     return statSync(path).isDirectory() ? 'folder' : 'file'
@@ -188,7 +186,7 @@ function examine(path: string): string {
   }
 }
 
-/** What is wrong with a path that `examine` did not find as it should be. */
+/** Describes a result of `examine` that was not the expected one. */
 function describe(found: string): string {
   switch (found) {
     case 'ENOENT':
@@ -209,7 +207,7 @@ const longestName = 200
 const shorten = (name: string): string =>
   name.length > longestName ? `${name.slice(0, longestName)}…` : name
 
-/** Whether a program may be executed, or a folder be entered. */
+/** Whether a program may be executed, or a directory entered. */
 function isAllowed(path: string): boolean {
   try {
     accessSync(path, constants.X_OK)

@@ -1,4 +1,4 @@
-/** Turns what a launcher reports about a program into the report of its task. */
+/** Converts a launcher's report about a program to the report of its task. */
 
 import { TimeoutError } from '../../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../../foundation/task-errors.ts'
@@ -11,10 +11,10 @@ const memoryHint =
   'Often the system was out of memory: ask for more, or give it less to do at once.'
 const tailBytes = 2048
 const longestName = 200
-/** What an error keeps: more than an event does, so that a stack trace fits. */
+/** More than an event keeps, so that a stack trace fits into the error. */
 const errorTailBytes = 16_384
 
-/** `cancelReason` says why it was canceled, if it was. */
+/** `cancelReason` is `null` if the task was not canceled. */
 export function toEndReport(
   job: Job,
   end: ProgramEnd,
@@ -92,7 +92,7 @@ const tailsOf = ({ stdout, stderr }: ProgramEnd): AttemptFacts => ({
   stderrTail: tailOf(stderr, tailBytes),
 })
 
-/** The last bytes of a text, without a character that is cut. */
+/** The last bytes of a text, without an incomplete character. */
 function tailOf(text: string, limit: number): string {
   const bytes = Buffer.from(text.slice(-limit))
   if (bytes.length <= limit) return bytes.toString()

@@ -1,4 +1,4 @@
-/** Runs the programs that a launcher is asked for. Knows nothing of tasks. */
+/** Runs the programs that a launcher was asked to start. Knows nothing of tasks. */
 
 import { closeSync } from 'node:fs'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
@@ -38,7 +38,7 @@ export class ProgramRunner {
     this.#background = new BackgroundGroups(mark)
   }
 
-  /** Whatever goes wrong with one request is reported for that one alone. */
+  /** A failure is reported for its own request only. */
   start(request: ProgramRequest): void {
     try {
       this.#start(request)
@@ -64,17 +64,17 @@ export class ProgramRunner {
     for (const opened of outputs.files) closeSync(opened)
   }
 
-  /** Ends a program; nothing happens if it has ended. */
+  /** Stops a program; does nothing if it has ended. */
   stop(id: number): void {
     this.#running.get(id)?.stop('cancel')
   }
 
-  /** Ends what programs of this owner left behind; `null` for all. */
+  /** Ends the background processes of this owner's programs; `null` for all owners. */
   endBackground(owner: string | null): Promise<void> {
     return this.#background.end(owner, this.#parts.setup.graceMs)
   }
 
-  /** SIGKILL to all programs and their groups, and to what programs left behind. */
+  /** Sends SIGKILL to all programs with their groups, and to background processes. */
   killAll(): void {
     for (const program of this.#running.values()) program.kill()
     this.#background.killAll()
@@ -118,14 +118,16 @@ export class ProgramRunner {
     outbox.post({ kind: 'failed', id, error })
   }
 
-  /** Whether the executable is found elsewhere than in the cached lookup. */
+  /** Whether the executable is no longer where the cached lookup found it. */
   #hasMoved({ shell, executable }: ProgramRequest, { file, env }: SpawnPlan): boolean {
     if (shell) return false
     this.#lookup.forget()
     return this.#lookup.find(executable, (env ?? this.#parts.environment)['PATH']) !== file
   }
 
-  /** The files that take output, or `undefined` when one cannot be opened, which is reported. */
+  /**
+   * Opens the files for output; reports a failure and returns `undefined` if one cannot be opened.
+   */
   #openOutputs(request: ProgramRequest): Outputs | undefined {
     const { outbox, setup } = this.#parts
     try {
@@ -155,7 +157,7 @@ export class ProgramRunner {
   }
 }
 
-/** The environment with changes; `null` removes. */
+/** Applies changes to an environment; `null` removes a variable. */
 export function mergeEnvironment(
   environment: Readonly<Record<string, string | undefined>>,
   changes: Readonly<Record<string, string | null | undefined>>,
@@ -166,7 +168,7 @@ export function mergeEnvironment(
   )
 }
 
-/** A shell gets the arguments as `$1` and so on, and interprets nothing but the command line. */
+/** With `shell`, only the command line is interpreted; the arguments become `$1` and so on. */
 function planOf(
   request: ProgramRequest,
   file: string,

@@ -2,43 +2,42 @@
 
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
-/** A program to start. `id` is the pool's, never used twice. */
+/** A program to start. The pool assigns the `id`, which is never reused. */
 export interface ProgramRequest {
   readonly id: number
   readonly executable: string
   readonly arguments: readonly string[]
   readonly cwd: string
-  /** Changes to the inherited environment; `null` removes. */
+  /** Changes to the inherited environment; `null` removes a variable. */
   readonly env: Readonly<Record<string, string | null>> | null
-  /** The cores that were asked for by number, which the environment names; else `null`. */
+  /** The cores that the task asked for explicitly, for environment variables; else `null`. */
   readonly cores: number | null
   readonly stdin: string | Uint8Array | null
   readonly shell: boolean
-  /** Absolute paths of files that take the output; `null` keeps it as text. */
+  /** Absolute paths of files for the output; `null` captures it as text. */
   readonly stdoutFile: string | null
   readonly stderrFile: string | null
   readonly timeoutMs: number | null
-  /** Whether its end ends its whole group; else the rest lives until `endBackground`. */
+  /**
+   * Whether its end ends its whole process group; otherwise the rest lives until `endBackground`.
+   */
   readonly killBackground: boolean
-  /** Whether `killBackground` and a stop end what has left its group as well. */
+  /** Whether `killBackground` and a stop also end processes that have left its group. */
   readonly isFollowed: boolean
-  /** For `endBackground`: a session's id. */
+  /** The session's id, for `endBackground`. */
   readonly owner: string
 }
 
-/** In the environment of all programs: names the launcher that started them. */
+/** Identifies the launcher in the environment of all programs that it started. */
 export const launcherVariable = 'TUTTI_LAUNCHER'
 
 /** The first message to a launcher. */
 export interface LauncherSetup {
   readonly graceMs: number
   readonly capture: CaptureBounds
-  /** `plain` does without koffi; `auto` takes it where it works. */
+  /** `plain` does not use koffi; `auto` uses it where it works. */
   readonly spawner: 'auto' | 'plain'
-  /**
-   * Variables that programs inherit and the launcher itself must not have; `launcherVariable` is
-   * among them.
-   */
+  /** Variables for the programs that the launcher itself must not have, and `launcherVariable`. */
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
@@ -52,7 +51,7 @@ export type ToLauncher =
   | { readonly kind: 'setup'; readonly setup: LauncherSetup }
   | { readonly kind: 'start'; readonly request: ProgramRequest }
   | { readonly kind: 'stop'; readonly id: number }
-  /** Ends what programs of this owner left behind; answered with `backgroundEnded`. */
+  /** Ends background processes of this owner's programs; answered with `backgroundEnded`. */
   | { readonly kind: 'endBackground'; readonly owner: string }
   /** Answered with `pong`. */
   | { readonly kind: 'ping' }
@@ -62,7 +61,7 @@ export interface ProgramUsage {
   readonly peakMemoryBytes?: number
 }
 
-/** What a program wrote. `true`: something in the middle of it was left out. */
+/** The output of a program. `…Truncated`: a part in the middle was left out. */
 export interface CapturedOutput {
   readonly stdout: string
   readonly stderr: string
@@ -77,7 +76,7 @@ export interface ProgramEnd extends ProgramUsage, CapturedOutput {
   readonly exitCode: number | null
   readonly signal: string | null
   readonly stoppedBy: StopCause | null
-  /** Whether its group has other members, which `endBackground` ends. */
+  /** Whether its process group has other members, which `endBackground` ends. */
   readonly hasBackground: boolean
 }
 
@@ -88,15 +87,15 @@ export type ProgramUpdate =
   | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
   | ProgramEnd
   | { readonly kind: 'failed'; readonly id: number; readonly error: ErrorRecord }
-  /** The system has no resources for another process or file now. */
+  /** The system currently lacks resources for another process or file. */
   | { readonly kind: 'refused'; readonly id: number; readonly errno: string }
 
 export type FromLauncher =
   | ProgramUpdate
   | { readonly kind: 'backgroundEnded'; readonly owner: string }
-  /** Also the first message of all, when programs can be started. */
+  /** Also the launcher's first message, sent when it can start programs. */
   | { readonly kind: 'pong' }
 
-/** The system lacks resources now; it may have them later. */
+/** Whether the system lacks resources that it may have later. */
 export const isTransient = (errno: string): boolean =>
   errno === 'EMFILE' || errno === 'ENFILE' || errno === 'EAGAIN' || errno === 'ENOMEM'

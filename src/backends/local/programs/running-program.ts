@@ -11,27 +11,29 @@ import {
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
-/** Shorter programs cost neither a message of their own nor a sample of their usage. */
+/**
+ * Programs shorter than this cause neither a message at their start nor a sample of their usage.
+ */
 const settleMs = 5
 const longestSampleMs = 1000
 const shortestPollMs = 5
 const longestPollMs = 100
-/** How long killed processes may take to be gone: those that wait for a disk may never be. */
+/** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const maxKilledMs = 1000
 
 export interface ProgramLimits {
   readonly timeoutMs: number | null
   readonly graceMs: number
-  /** Whether its end ends the rest of its group. */
+  /** Whether its end ends the rest of its process group. */
   readonly killBackground: boolean
-  /** By which its processes outside of the group are found; `null` if they are not followed. */
+  /** Identifies its processes outside of the group; `null` if they are not followed. */
   readonly mark: string | null
 }
 
 export interface ProgramEvents {
-  /** It has run for some milliseconds. */
+  /** It has run for `settleMs`. */
   settled(): void
-  /** It has ended; if it was stopped or must leave nothing behind, so has its whole group. */
+  /** It has ended; so has its whole group if it was stopped or `killBackground` is set. */
   over(status: ExitStatus, stoppedBy: StopCause | null): void
 }
 
@@ -60,7 +62,9 @@ export class RunningProgram {
     return { pid: this.pid, mark: this.#limits.mark }
   }
 
-  /** SIGTERM to the group, and after the grace SIGKILL. The first cause counts. */
+  /**
+   * Sends SIGTERM to the group, and after the grace period SIGKILL. Only the first cause counts.
+   */
   stop(cause: StopCause): void {
     if (this.#stoppedBy !== null || this.#hasEnded) return
     this.#stoppedBy = cause
@@ -72,7 +76,7 @@ export class RunningProgram {
     signalProgram(this.#program, 'SIGKILL')
   }
 
-  /** The program itself has ended. */
+  /** The program itself has ended; its group may still have members. */
   end(status: ExitStatus): void {
     this.#hasEnded = true
     this.#cancelSample()
@@ -87,8 +91,8 @@ export class RunningProgram {
   }
 
   /**
-   * A program that has ended did so in time: its end may be known late, when this process was
-   * stopped for a while.
+   * A program that has already ended was in time: its end may be noticed late if this process was
+   * suspended.
    */
   #timeOut(): void {
     if (isProcessAlive(this.pid)) this.stop('timeout')
@@ -102,7 +106,7 @@ export class RunningProgram {
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
     if (patienceMs <= 0 || !isProgramAlive(this.#program)) return this.#finish(status)
-    // Repeated: a process that was forked during the first SIGKILL did not get it.
+    // Repeated, because a process that was forked during the first SIGKILL did not get it.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? shortestPollMs : Math.min(pollMs * 2, longestPollMs)
@@ -119,7 +123,7 @@ export class RunningProgram {
     this.#sample(settleMs)
   }
 
-  /** At growing intervals: a long program costs hardly more samples than a short one. */
+  /** Samples at growing intervals, so that a long program costs few samples. */
   #sample(intervalMs: number): void {
     this.#usage = { ...this.#usage, ...readUsage(this.pid) }
     const next = Math.min(intervalMs * 2, longestSampleMs)
@@ -127,10 +131,10 @@ export class RunningProgram {
   }
 }
 
-/** The unit of times in `/proc`, the same on all Linux systems. */
+/** The unit of times in `/proc`, which is the same on all Linux systems. */
 const ticksPerSecond = 100
 
-/** The usage so far, with that of children which were waited for; `{}` when it has ended. */
+/** The usage so far, including children that were waited for; `{}` if the process has ended. */
 export function readUsage(pid: number): ProgramUsage {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
@@ -141,7 +145,7 @@ export function readUsage(pid: number): ProgramUsage {
   }
 }
 
-/** Fields 14 to 17, counted behind the name, which may hold spaces and parentheses. */
+/** Fields 14 to 17, counted from the end of the name, which may contain spaces and parentheses. */
 export function parseCpu(stat: string): ProgramUsage {
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)

@@ -1,18 +1,18 @@
-/** The port between the runner, which decides what to start and when to end it, and the system. */
+/** The port between the runner, which decides what to start and stop, and the operating system. */
 
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramUsage } from './protocol.ts'
 
-/** A program, ready to start: everything in it is resolved. */
+/** A program to start, with all paths and variables resolved. */
 export interface SpawnPlan {
-  /** A path; relative to `cwd`. */
+  /** A path; relative ones start at `cwd`. */
   readonly file: string
   readonly argv: readonly string[]
   readonly cwd: string
-  /** The whole environment; `null` for the inherited one. */
+  /** The whole environment; `null` for the launcher's default one. */
   readonly env: Readonly<Record<string, string>> | null
   readonly stdin: Uint8Array | null
-  /** An open file, which stays the caller's, or what takes the bytes. */
+  /** An open descriptor, which the caller closes, or the capture that takes the bytes. */
   readonly stdout: number | OutputCapture
   readonly stderr: number | OutputCapture
 }
@@ -25,18 +25,19 @@ export interface ExitStatus extends ProgramUsage {
   readonly hasBackground: boolean
 }
 
-/** Called once: `failed`, or `ended` when the captures have all that the program itself wrote. */
+/**
+ * Exactly one method is called, once. `ended` follows when the captures have all of the program's
+ * own output.
+ */
 export interface ProgramWatcher {
   failed(errno: string): void
   ended(status: ExitStatus): void
 }
 
-/** Starts programs, each the leader of a process group of its own with default signal handling. */
+/** Starts programs, each as the leader of its own process group with default signal handling. */
 export interface Spawner {
-  /** The process id, or 0 when `failed` was or will be called. */
+  /** The process id, or 0 if `failed` was or will be called. */
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number
-  /**
-   * The program has run for some milliseconds: output is read as it comes from now on.
-   */
+  /** The program has run for some milliseconds: its output is read as it arrives from now on. */
   settle(pid: number): void
 }
