@@ -1,6 +1,6 @@
 /**
- * Runs plain closures on this process's event loop, up to a number at a time. They can be
- * abandoned, not stopped; one that holds the loop cannot even be abandoned.
+ * Runs plain closures on this process's event loop, up to `mostAtOnce` at a time. A closure can be
+ * abandoned but not stopped; one that blocks the loop cannot even be abandoned.
  */
 
 import { LoopBlocked } from '../../events/library-events.ts'
@@ -11,17 +11,17 @@ import { type Job, toEventNotice } from '../backend.ts'
 import { type ClosureRun, ClosureRuns } from '../closure-runs.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
 
-/** Asynchronous closures wait for something else most of the time, so many may be under way. */
+/** High, because asynchronous closures spend most of their time waiting. */
 const mostAtOnce = 1000
-/** In one turn of the loop: closures that make each other ready must not block everything else. */
+/** Per turn of the loop: closures that make each other ready must not block everything else. */
 const mostPerTurn = 1000
 const longestTurnMs = 10
-/** Functions beyond this many that hold the loop are not named. */
+/** The limit of `#named`; further functions that block the loop are not reported. */
 const mostNamed = 1000
 
 export interface InProcessParts {
   readonly nodeId: string
-  /** Of the worker id of all closures, `<idPrefix>/main`. */
+  /** All closures have the worker id `<idPrefix>/main`. */
   readonly idPrefix: string
   readonly clock: Clock
   readonly log: Log
@@ -32,9 +32,9 @@ export interface InProcessParts {
 export class InProcessExecutor implements Executor {
   readonly #parts: InProcessParts
   readonly #runs: ClosureRuns<Batch>
-  /** Functions that held the loop and were named. */
+  /** Functions already reported for blocking the loop. */
   readonly #named = new Set<string>()
-  /** Closures that waited for another task once, and have had no slot since. */
+  /** Running closures that have awaited another task and given their slot back for good. */
   #yielded = 0
 
   constructor(parts: InProcessParts) {
@@ -55,7 +55,7 @@ export class InProcessExecutor implements Executor {
         if (run.hasWaited) this.#yielded--
         else listener.finish(run.context)
       },
-      // What it waits for may need its slot: tasks that await tasks never deadlock.
+      // The awaited task may need this closure's slot: tasks that await tasks never deadlock.
       onWait: (run) => {
         this.#yielded++
         listener.finish(run.context)
@@ -84,7 +84,10 @@ export class InProcessExecutor implements Executor {
     return Promise.resolve()
   }
 
-  /** Its time-out is over and could not fire, and not because of closures that began later. */
+  /**
+   * Reports a closure that blocked the loop beyond its own time-out, so that its timer could not
+   * fire. Time in which closures that began later blocked the loop does not count.
+   */
   #nameIfBlocking(run: ClosureRun<Batch>): void {
     const { uid, spec } = run.job
     const { timeoutSeconds, executable } = spec

@@ -1,4 +1,4 @@
-/** The local backend: which executor runs a task, and what of the machine it may use. */
+/** The local backend: chooses the executor of each task and limits what tasks use of the node. */
 
 import { hostname } from 'node:os'
 import { resolve } from 'node:path'
@@ -43,7 +43,7 @@ import { Scheduler } from './scheduler.ts'
 import { type Capacity, neverFits } from './slots.ts'
 import { WorkerPool } from './functions/worker-pool.ts'
 
-/** How much of this node a `ConcurrentBackend` uses, and how well its workers are kept apart. */
+/** How much of this node a `ConcurrentBackend` uses, and how its workers are isolated. */
 export interface ConcurrentBackendOptions {
   /** Default `concurrent`. */
   readonly name?: string
@@ -52,37 +52,37 @@ export interface ConcurrentBackendOptions {
   /** Programs that run at a time. Default: `cores`. */
   readonly maxProcesses?: number
   /**
-   * `process` survives what kills a whole process (native crashes); `thread` (default) is faster.
+   * `process` isolates crashes of native code, which end a whole process; `thread` is faster.
+   * Default `thread`.
    */
   readonly isolation?: 'thread' | 'process'
-  /** Megabytes of heap after which a worker of functions is ended. Default: Node's own limit. */
+  /** Heap size in megabytes above which a function worker is ended. Default: Node's own limit. */
   readonly workerMemoryMb?: number
   /**
-   * How long a worker may take to import the module of a function, which counts neither for the
-   * task's duration nor for its `timeoutSeconds`. Default 60.
+   * How long a worker may take to import a function's module. This time counts neither towards the
+   * task's duration nor towards its `timeoutSeconds`. Default 60.
    */
   readonly importTimeoutSeconds?: number
   /**
-   * `node_id` of its events and samples. Worker ids begin with it and the backend's name, so they
-   * are unique across the nodes and backends of a session. Default: the host's name.
+   * The `node_id` of events and samples. Worker ids begin with the node id and the backend's name,
+   * so they are unique across the nodes and backends of a session. Default: the host name.
    */
   readonly nodeId?: string
   /**
-   * Cores for tasks. Default: what this process may use, by its affinity and its control group, and
-   * at least `workers` and `maxProcesses`.
+   * Cores for tasks. Default: what the CPU affinity and the control group of this process allow,
+   * but at least `workers` and at least `maxProcesses`.
    */
   readonly cores?: number
   /**
-   * GPUs for tasks: how many of the visible ones, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`)
-   * as in `CUDA_VISIBLE_DEVICES`, visible or not. Default: all that are visible.
+   * GPUs for tasks: a count of visible ones, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`) as
+   * in `CUDA_VISIBLE_DEVICES`, visible or not. Default: all that are visible.
    */
   readonly gpus?: number | readonly (number | string)[]
-  /** Megabytes for tasks. Default: the control group's limit, else the machine's memory. */
+  /** Memory for tasks in megabytes. Default: the control group's limit, else the node's memory. */
   readonly memoryMb?: number
   /**
-   * Where programs run whose session names no folder. A relative path starts at the folder that the
-   * process is in when the backend is created. Default: the folder that the process is in when the
-   * program starts.
+   * The working directory of programs whose session names none. A relative path is resolved when
+   * the backend is created. Default: the current directory of this process when the program starts.
    */
   readonly workDir?: string
   readonly clock?: Clock
@@ -103,17 +103,18 @@ interface ResolvedOptions {
   readonly log: Log
 }
 
-/** Only `create` has it: in JavaScript the constructor is public. */
+/** Known only to `create`, because a private constructor can still be called from JavaScript. */
 const createKey = Symbol('create')
 
-/** What an agent can ask of its backend, beyond what a session can. */
+/** A connection for agents, which can also take jobs back. */
 export interface LocalConnection extends Connection {
-  /** Takes back what has not begun, as far as that is known. Nothing is reported about it. */
+  /** Takes back the jobs that no executor has yet. They get no report. */
   withdraw(): Job[]
 }
 
 /**
- * The local backend: functions on threads or processes, programs by launchers, closures right here.
+ * The local backend: runs functions on threads or processes, programs by launchers, and closures in
+ * this process.
  *
  * @example
  * const local = await ConcurrentBackend.create({ workers: 4, maxProcesses: 8, memoryMb: 16_000 })
@@ -132,7 +133,7 @@ export class ConcurrentBackend implements Backend {
   readonly #listeners = new Set<BackendListener>()
   #closing: Promise<void> | null = null
 
-  /** Ready at once: threads and launchers begin with the first task that needs them. */
+  /** Resolves at once: threads and launchers are started by the first task that needs them. */
   static async create(options: ConcurrentBackendOptions = {}): Promise<ConcurrentBackend> {
     return new ConcurrentBackend(resolveConcurrentBackendOptions(options), createKey)
   }
@@ -150,7 +151,7 @@ export class ConcurrentBackend implements Backend {
       for (const listener of this.#listeners) listener.notice(notice)
     })
     const listener = this.#scheduler
-    // A session may have several backends on one node.
+    // A session may have several backends on one node: the backend's name keeps worker ids unique.
     const ids = { nodeId, idPrefix: `${nodeId}/${name}` }
     this.#executors = {
       functions: new WorkerPool({
@@ -251,7 +252,7 @@ function kindOf({ spec }: Job): ExecutorKind {
 const mostWorkers = 1024
 const mostProcesses = 65_536
 
-/** Every worker and every program holds a core, unless it asks for something else. */
+/** Without `cores`, there are enough for every worker and program, each of which holds one core. */
 function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBackendOptions): number {
   if (cores !== undefined) return expectCores(cores)
   return Math.max(

@@ -1,54 +1,54 @@
-/** The port between the local scheduler, which decides, and the executors that run jobs. */
+/** The port between the local scheduler and the executors, which run the jobs it assigns. */
 
 import type { Job, Notice, TaskReport } from '../backend.ts'
 import type { GpuId } from './slots.ts'
 
-/** Jobs that begin together and share a grant of resources. */
+/** Jobs that begin together and share one grant of resources. */
 export interface Batch {
   readonly jobs: readonly Job[]
-  /** The GPUs that the jobs may see; empty for none. */
+  /** The GPUs that the jobs may use; empty for none. */
   readonly gpuIds: readonly GpuId[]
 }
 
 /**
- * Runs batches of one kind of job. Every job of a batch gets exactly one last report, or is given
- * back with `giveBack`; when that is true for all of them, or when they only wait for other tasks,
- * `finish` is called once for the batch.
+ * Runs batches of one kind of job. Every job of a batch gets exactly one last report, or is
+ * returned by `giveBack`. Once this holds for all jobs of a batch, or the remaining ones only wait
+ * for other tasks, the executor calls `finish` once for the batch.
  */
 export interface Executor {
   /** How many batches could begin now. */
   readonly freeSlots: number
   /**
-   * Slots are missing that come back with a start, which `prepare` makes. Absent where none does.
+   * Some slots need a worker to be started, which `prepare` does. Absent if `prepare` is absent.
    */
   readonly canPrepare?: boolean
-  /** Such a start is under way. */
+  /** A worker for which jobs wait is being started. */
   readonly isPreparing?: boolean
-  /** Resources are free for so many batches of the jobs that wait: makes slots ready for them. */
+  /** Makes slots ready for this many batches of waiting jobs, for which resources are free. */
   prepare?(batches: number): void
-  /** How many of `waiting` jobs one batch should hold now: 1 when idle, many under backlog. */
+  /** How many of the `waiting` jobs one batch should hold: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
   assign(batch: Batch): void
   /**
-   * Ends a job of this executor's, begun or not; it is reported as canceled unless it ended first.
+   * Ends a job of this executor, started or not. It is reported as canceled unless it ended first.
    */
   cancel(job: Job, reason: string): void
-  /** Cancels everything and waits until nothing of it is left. Idempotent. */
+  /** Cancels all jobs and resolves when they have ended. Idempotent. */
   close(reason: string): Promise<void>
 }
 
-/** How an executor reports back. Nothing here throws. */
+/** How an executor reports to the scheduler. No method throws. */
 export interface ExecutorListener {
   report(job: Job, report: TaskReport): void
-  /** Of one job: only its session gets it; else all do. */
+  /** With `job`, only the job's session gets the notice; without it, all sessions do. */
   notice(notice: Notice, job?: Job): void
-  /** The job had a result after its last report, as an abandoned closure may. */
+  /** The job returned a result after its last report, as an abandoned closure may. */
   resultDropped(job: Job): void
   /**
-   * The job never began (its worker died, or another is idle): it goes back to the head of its
-   * queue.
+   * The jobs never began (their worker ended, or another one is idle): they return to the head of
+   * their queue.
    */
   giveBack(jobs: readonly Job[]): void
-  /** The batch is over and its resources are free. */
+  /** The batch has ended, so its resources are free. */
   finish(batch: Batch): void
 }

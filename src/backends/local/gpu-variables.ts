@@ -1,6 +1,8 @@
-/** How programs and functions are shown their GPUs. Loaded by every worker. */
+/**
+ * The environment variables that tell programs and functions their GPUs. Loaded by every worker.
+ */
 
-/** CUDA's variable, which HIP reads as well, and Intel's where this process has it. */
+/** CUDA's variable, which HIP reads too, and Intel's if it is set in this process. */
 export const gpuVariables = (): readonly string[] =>
   process.env['ZE_AFFINITY_MASK'] === undefined
     ? ['CUDA_VISIBLE_DEVICES']

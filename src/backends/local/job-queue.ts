@@ -1,4 +1,4 @@
-/** Jobs that wait: by priority, retries before new work, then by arrival. It runs nothing. */
+/** A queue of waiting jobs, ordered by priority, then retries before new jobs, then arrival. */
 
 import { PriorityQueue } from '../../runtime/priority-queue.ts'
 
@@ -21,14 +21,14 @@ interface Level<T> {
   readonly isRetry: boolean
   jobs: (T | undefined)[]
   from: number
-  /** Without those that were removed. */
+  /** Excludes jobs that were removed but are still in `jobs`. */
   waiting: number
 }
 
 export class JobQueue<T extends WaitingJob> {
   readonly #levels = { retries: new Map<number, Level<T>>(), others: new Map<number, Level<T>>() }
   readonly #byPriority = new PriorityQueue<Level<T>>(isLevelBefore)
-  /** Removed, but still in the list of their priority. */
+  /** Jobs that were removed but are still in the list of their level. */
   readonly #removed = new Set<T>()
   #length = 0
 
@@ -36,7 +36,7 @@ export class JobQueue<T extends WaitingJob> {
     return this.#length
   }
 
-  /** Of those that wait; `null` if there is none. */
+  /** The lowest priority of all waiting jobs; `null` if none waits. */
   get lowestPriority(): number | null {
     let lowest: number | null = null
     for (const levels of Object.values(this.#levels)) {
@@ -47,7 +47,7 @@ export class JobQueue<T extends WaitingJob> {
     return lowest
   }
 
-  /** How many have a higher priority. */
+  /** How many jobs have a higher priority than `least`. */
   countAbove(least: number): number {
     let count = 0
     for (const levels of Object.values(this.#levels)) {
@@ -63,7 +63,9 @@ export class JobQueue<T extends WaitingJob> {
     this.#length++
   }
 
-  /** Back to where they were: before all that came after them. */
+  /**
+   * Returns jobs that were taken to their former position, ahead of all jobs that arrived later.
+   */
   putBack(waiting: readonly T[]): void {
     const unlisted = waiting.filter((one) => !this.#isListed(one))
     for (const [level, back] of Map.groupBy(unlisted, (one) => this.#levelOf(one))) {
@@ -73,7 +75,7 @@ export class JobQueue<T extends WaitingJob> {
     this.#length += waiting.length
   }
 
-  /** The next one, without taking it. */
+  /** The next job, which stays in the queue. */
   peek(): T | undefined {
     for (;;) {
       const level = this.#byPriority.peek()
@@ -92,7 +94,7 @@ export class JobQueue<T extends WaitingJob> {
     const waiting = this.peek()
     const level = this.#byPriority.peek()
     if (waiting === undefined || level === undefined) return undefined
-    // The queue must not keep what it gave away.
+    // Cleared, so that the queue does not keep a taken job in memory.
     level.jobs[level.from] = undefined
     level.from++
     level.waiting--
@@ -104,7 +106,7 @@ export class JobQueue<T extends WaitingJob> {
     return waiting
   }
 
-  /** Forgets a job that waits; cheap, however long the queue. */
+  /** Removes a waiting job in constant time, whatever the length of the queue. */
   remove(job: T): void {
     this.#removed.add(job)
     this.#levelOf(job).waiting--
@@ -112,7 +114,7 @@ export class JobQueue<T extends WaitingJob> {
     if (this.#removed.size > 1024 && this.#removed.size > this.#length) this.#compact()
   }
 
-  /** One that was removed and comes again, while it is still in the list: it waits there. */
+  /** Restores a job that was removed but is still in its list: it keeps its position there. */
   #isListed(waiting: T): boolean {
     return this.#removed.size > 0 && this.#removed.delete(waiting)
   }
@@ -148,7 +150,10 @@ export class JobQueue<T extends WaitingJob> {
 const isLevelBefore = <T>(a: Level<T>, b: Level<T>): boolean =>
   a.priority === b.priority ? a.isRetry && !b.isRetry : a.priority > b.priority
 
-/** Those of a level are in order, and most of them come after those that are put back. */
+/**
+ * Returns `inOrder` to a level. Fast, because the level is sorted and most of its jobs arrived
+ * after those that return.
+ */
 function mergeInto<T extends WaitingJob>(level: Level<T>, inOrder: readonly T[]): void {
   const { jobs, from } = level
   const last = inOrder.at(-1)?.sequence ?? 0

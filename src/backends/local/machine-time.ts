@@ -1,20 +1,22 @@
-/** Times that all processes of a machine agree on, and their conversion to the session's clock. */
+/** Times that all processes of a machine agree on, and their conversion to a session's clock. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 
-/** Milliseconds of the machine's monotonic clock; the same in every thread and process. */
+/** Milliseconds of the machine's monotonic clock, which is the same in every thread and process. */
 export function machineMs(): number {
   const [seconds, nanoseconds] = process.hrtime()
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One reading of all clocks, for the conversion of many moments: reading costs more. */
+/**
+ * One reading of all clocks. Converting many moments with it is cheaper than a reading for each.
+ */
 export interface TimeReading extends Moment {
   readonly machineMs: number
 }
 
-/** Readings that take longer were interrupted and would not be of one moment. */
+/** A reading that takes longer was interrupted, so its clocks were not read at the same moment. */
 const longestReadingMs = 1
 const mostReadings = 10
 
@@ -28,7 +30,7 @@ export function readTime(clock: Clock): TimeReading {
   }
 }
 
-/** A machine time, not later than the reading, in the terms of the clock that was read. */
+/** Converts a machine time that is not later than the reading to the clock that was read. */
 export function momentOf(reading: TimeReading, atMachineMs: number): Moment {
   const agoMs = Math.max(0, reading.machineMs - atMachineMs)
   return {

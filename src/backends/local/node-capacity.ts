@@ -1,4 +1,4 @@
-/** What this node has for tasks: what the caller says, else what the system allows. */
+/** What this node offers to tasks: what the caller specifies, else what the system allows. */
 
 import { readdirSync } from 'node:fs'
 import { availableParallelism, totalmem } from 'node:os'
@@ -11,7 +11,7 @@ import type { Capacity, GpuId } from './slots.ts'
 
 const kernel: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
 
-/** As it is told to sessions. */
+/** The capacity in the form in which sessions get it. */
 export const toNodeCapacity = (
   { cores, gpuIds, memoryMb }: Capacity,
   limits: Required<Pick<NodeCapacity, 'workers' | 'maxProcesses'>>,
@@ -24,26 +24,26 @@ export const toNodeCapacity = (
   ...limits,
 })
 
-/** The processors that this process may use: by affinity, and by its control group's quota. */
+/** The number of processors that the CPU affinity and control group allow this process to use. */
 export function usableCores(roots: KernelRoots = kernel): number {
   const processors = availableParallelism()
   const limit = findCpuLimit(roots, processors)?.cores ?? processors
   return Math.max(1, Math.floor(limit))
 }
 
-/** The megabytes that this process may use: its control group's limit, else the machine's. */
+/** The megabytes that this process may use: its control group's limit, else the node's memory. */
 export function usableMemoryMb(roots: KernelRoots = kernel): number {
   const total = totalmem()
   return Math.floor((findMemoryLimit(roots, total)?.bytes ?? total) / 2 ** 20)
 }
 
 /**
- * The GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES`, else all that the driver
- * shows. As in CUDA, what follows an invalid entry is not visible.
+ * The GPUs that this process may use: those in `CUDA_VISIBLE_DEVICES`, else all of the driver's. As
+ * in CUDA, entries that follow an invalid one are ignored.
  */
 export const visibleGpus = (): GpuId[] => toGpuIds(process.env['CUDA_VISIBLE_DEVICES'])
 
-/** The same for a value of that variable. */
+/** Like `visibleGpus`, for a given value of `CUDA_VISIBLE_DEVICES`. */
 export function toGpuIds(visible: string | undefined): GpuId[] {
   if (visible === undefined) return gpusOfDriver()
   const ids: GpuId[] = []
@@ -63,7 +63,7 @@ function gpusOfDriver(): number[] {
   }
 }
 
-/** Parts of one of Intel's GPUs have a number each, after that of the GPU. */
+/** Includes the tiles of an Intel GPU, `<GPU>.<tile>`. */
 const uuid = /^(?:(?:GPU|MIG)-[\w./-]+|\d+\.\d+)$/
 
 function toGpuId(text: string): GpuId | null {
@@ -77,7 +77,7 @@ export const expectCores = (value: unknown): number =>
 export const expectMemoryMb = (value: unknown): number =>
   expectNumber('memoryMb', value, { min: 0, max: 2 ** 40 })
 
-/** A count takes the first of the visible GPUs; a list is taken as it is, visible or not. */
+/** A count selects the first of the visible GPUs; a list is used as it is, visible or not. */
 export function expectGpus(value: unknown): readonly GpuId[] {
   if (typeof value === 'number') {
     const count = expectInteger('gpus', value, { min: 0, max: 1024 })
@@ -94,7 +94,7 @@ export function expectGpus(value: unknown): readonly GpuId[] {
   throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
 }
 
-/** No ids are invented: programs would run without a GPU, or on one that is not theirs. */
+/** An error rather than invented ids, with which programs would get no GPU or a wrong one. */
 function tooManyGpus(count: number, visible: number): ValueError {
   const seen = visible === 1 ? '1 is visible' : `${visible} are visible`
   return new ValueError(`gpus: asks for ${count}, ${seen}`, {

@@ -1,4 +1,4 @@
-/** The jobs of a backend, from their arrival to their end. */
+/** The jobs that a local backend holds, from submission to their last report. */
 
 import { IndexedSet, type Indexed } from '../../runtime/indexed-set.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
@@ -10,7 +10,7 @@ import type { WaitingJob } from './job-queue.ts'
 /** Which executor runs a job. */
 export type ExecutorKind = 'functions' | 'programs' | 'closures'
 
-/** Who submitted a job. */
+/** The submitter of a job. */
 export interface Client {
   readonly listener: BackendListener
   readonly session: ConnectedSession
@@ -20,19 +20,19 @@ export interface Client {
 const nothing: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
 
 /**
- * What executors get in place of a client's job: reports about it lead back to the client without a
- * lookup, whether the job is a session's own object or a copy.
+ * Passed to executors in place of the submitted job. It leads from a report to the client without a
+ * lookup, whether the submitted job is a session's own object or a copy.
  */
 export class ScheduledJob implements Job, WaitingJob, Indexed {
   setIndex = -1
   isWaiting = true
-  /** As it was submitted. */
+  /** The job as the client submitted it. */
   readonly original: Job
   readonly spec: TaskSpec
   readonly sequence: number
   readonly executor: ExecutorKind
   readonly client: Client
-  /** One core and nothing else: such jobs may share a batch. */
+  /** It asks for one core and nothing else. Such jobs may share a batch. */
   readonly isDefault: boolean
 
   constructor(original: Job, sequence: number, executor: ExecutorKind, client: Client) {
@@ -72,7 +72,7 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
 
 export class ScheduledJobs {
   readonly #all = new IndexedSet<ScheduledJob>()
-  /** By the job as it was submitted, if that has no tag. Created when it is needed first. */
+  /** Submitted jobs that could not be tagged, by identity. Created by the first lookup of one. */
   #untagged: Map<Job, ScheduledJob> | null = null
 
   add(scheduled: ScheduledJob): void {
@@ -86,7 +86,7 @@ export class ScheduledJobs {
     return this.#all.has(scheduled)
   }
 
-  /** By the job as it was submitted; `null` for one that is not here. */
+  /** Finds a job by the object that was submitted; `null` if it is not here. */
   find(original: Job): ScheduledJob | null {
     const tag = TaggedJob.tagOf(original)
     if (tag instanceof ScheduledJob && this.#all.has(tag)) return tag
@@ -101,7 +101,7 @@ export class ScheduledJobs {
     if (this.#all.size === 0) this.#untagged = null
   }
 
-  /** A copy, in the order of arrival. */
+  /** All jobs in the order of arrival, as a new array. */
   toArray(): ScheduledJob[] {
     return this.#all.toArray()
   }

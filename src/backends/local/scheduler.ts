@@ -1,4 +1,4 @@
-/** Assigns waiting jobs to executors, by priority and age, as resources and executors allow. */
+/** Assigns waiting jobs to executors by priority and age, as resources and free slots allow. */
 
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { BackendListener, Job, Notice, TaskReport } from '../backend.ts'
@@ -18,7 +18,7 @@ export class Scheduler implements ExecutorListener {
   }
   readonly #jobs = new ScheduledJobs()
   readonly #grants = new Map<Batch, Grant>()
-  /** How many jobs each client has here, and who waits for the last of them. */
+  /** How many jobs each client has here. `#waiters` holds the `drained` callers of each client. */
   readonly #open = new Map<BackendListener, number>()
   readonly #waiters = new Map<BackendListener, (() => void)[]>()
   readonly #onNotice: (notice: Notice) => void
@@ -61,11 +61,11 @@ export class Scheduler implements ExecutorListener {
   cancel(job: Job, reason: string): void {
     const scheduled = this.#jobs.find(job)
     if (scheduled !== null) this.#cancel(scheduled, reason)
-    // It may have kept others from being assigned.
+    // The canceled job may have blocked jobs behind it.
     this.#pump()
   }
 
-  /** Cancels all jobs of a client. Nothing else begins before all of them are canceled. */
+  /** Cancels all jobs of a client. No other job begins before all of them are canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
     this.#withoutPumping(() => {
       for (const job of this.#jobs.toArray()) {
@@ -75,7 +75,7 @@ export class Scheduler implements ExecutorListener {
     this.#pump()
   }
 
-  /** Takes the jobs of a client back that no executor has. Nothing is reported about them. */
+  /** Takes back the jobs of a client that no executor has yet. They get no report. */
   withdraw(listener: BackendListener): Job[] {
     const taken = this.#jobs.toArray().filter(({ isWaiting, client }) => {
       return isWaiting && client.listener === listener
@@ -85,12 +85,12 @@ export class Scheduler implements ExecutorListener {
       this.#jobs.delete(job)
       this.#leave(listener)
     }
-    // One of them may have kept others from being assigned.
+    // A withdrawn job may have blocked jobs behind it.
     if (taken.length > 0) this.#pump()
     return taken.map(({ original }) => original)
   }
 
-  /** Cancels what waits, and whatever is given back: executors end what they run themselves. */
+  /** Cancels waiting jobs, and later those that are given back. Executors end the jobs they run. */
   close(reason: string): void {
     this.#closeReason = reason
     this.#withoutPumping(() => {
@@ -100,7 +100,7 @@ export class Scheduler implements ExecutorListener {
     })
   }
 
-  /** Resolves when no job of this client is left. */
+  /** Resolves when this client has no job here. */
   async drained(listener: BackendListener): Promise<void> {
     if ((this.#open.get(listener) ?? 0) === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -108,7 +108,7 @@ export class Scheduler implements ExecutorListener {
     await promise
   }
 
-  /** Calls the closure of a job that is here, with its arguments; `null` for any other job. */
+  /** A function that calls the job's closure with its arguments; `null` for any other job. */
   closureOf(job: Job): (() => unknown) | null {
     const scheduled = this.#scheduled(job)
     return scheduled?.client.session.closureOf(scheduled.original) ?? null
@@ -166,7 +166,7 @@ export class Scheduler implements ExecutorListener {
     } else this.#executors?.[job.executor].cancel(job, reason)
   }
 
-  /** The scheduled job that an executor was given; `null` for one that has ended. */
+  /** The scheduled job behind an executor's report; `null` if it has ended. */
   #scheduled(job: Job): ScheduledJob | null {
     return job instanceof ScheduledJob && this.#jobs.has(job) ? job : null
   }
@@ -194,7 +194,7 @@ export class Scheduler implements ExecutorListener {
     }
   }
 
-  /** Not recursive: reports and ends that happen while it runs are seen by its own loop. */
+  /** Not re-entrant: the running loop handles the reports and ends that happen meanwhile. */
   #pump(): void {
     if (this.#isPumping || this.#closeReason !== null) return
     this.#withoutPumping(() => {
@@ -203,10 +203,10 @@ export class Scheduler implements ExecutorListener {
   }
 
   /**
-   * Begins the first job whose executor has a free slot. When it does not fit into what is left,
-   * nothing after it begins either, except what holds no resources: a large request cannot be
-   * starved by small ones. A job that only waits for a replaced worker holds nothing meanwhile;
-   * jobs of other executors pass it, unless their priority is lower: they may run for hours.
+   * Begins the first job whose executor has a free slot. If that job does not fit into the free
+   * resources, only a job that needs none may begin, so small requests cannot starve a large one. A
+   * job that waits for the start of a worker holds no resources: jobs of other executors overtake
+   * it, unless their priority is lower, because they may run for hours.
    */
   #beginOne(): boolean {
     const executors = this.#executors

@@ -1,30 +1,30 @@
-/** What a node has, and what of it is in use. It counts; it starts nothing. */
+/** Counts the resources of a node that are in use. It starts nothing. */
 
 import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
 
 /** A GPU as CUDA_VISIBLE_DEVICES names it: an index, or a UUID such as `GPU-…` or `MIG-…`. */
 export type GpuId = number | string
 
-/** What a node has. */
+/** The resources that a node offers. */
 export interface Capacity {
   readonly cores: number
   readonly memoryMb: number
   readonly gpuIds: readonly GpuId[]
 }
 
-/** What a batch holds while it runs. */
+/** The resources that a batch holds while it runs. */
 export interface Grant {
   readonly cores: number
   readonly memoryMb: number
   readonly gpuIds: readonly GpuId[]
 }
 
-/** The resources in use, taken and given back. */
+/** The free resources of a node, which batches take and give back. */
 export class Slots {
   #cores: number
   #memoryMb: number
   readonly #allGpuIds: readonly GpuId[]
-  /** In the order of the capacity. */
+  /** The free GPUs, in the order of the capacity. */
   #gpuIds: GpuId[]
 
   constructor(capacity: Capacity) {
@@ -39,7 +39,7 @@ export class Slots {
     return cores <= this.#cores && memoryMb <= this.#memoryMb && gpus <= this.#gpuIds.length
   }
 
-  /** How many such requests fit at a time, as far as cores and GPUs decide; 0 if none does. */
+  /** How many such requests fit at a time, judged by cores and GPUs; 0 if not even one fits. */
   count(request: ResourceRequest): number {
     if (!this.fits(request)) return 0
     const { cores, gpus } = request
@@ -69,12 +69,12 @@ export class Slots {
 
 const noGpus: readonly GpuId[] = Object.freeze([])
 
-/** Why this node will never have what the task asks for, or `null`. */
+/** Why this node can never satisfy the request, or `null`. */
 export function neverFits(
   request: ResourceRequest,
   capacity: Capacity,
 ): { field: string; message: string } | null {
-  // Every node has one core.
+  // The default request is one core, which every node has.
   if (isDefaultRequest(request)) return null
   const wants = [
     ['cores', request.cores, capacity.cores],
