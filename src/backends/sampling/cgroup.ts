@@ -1,12 +1,12 @@
 /**
- * Finds the control group that limits this process, version 1 or 2, and the files that count its
- * use. The parsers of the kernel's texts are pure.
+ * Finds the control group (version 1 or 2) that limits this process, and the files that count its
+ * usage. The parsers of the kernel's texts are pure.
  */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
 
-/** Where the kernel shows itself; a test gives folders of its own. */
+/** The folders of the kernel's files; tests replace them. */
 export interface KernelRoots {
   /** `/proc` by default. */
   readonly procRoot: string
@@ -14,7 +14,7 @@ export interface KernelRoots {
   readonly cgroupRoot: string
 }
 
-/** A limit in processors, and where its group's use is counted. */
+/** A limit in processors, and the file that counts the usage of its group. */
 export interface CpuLimit {
   readonly cores: number
   readonly usageFile: string
@@ -49,12 +49,12 @@ export function findCpuLimit(roots: KernelRoots, processors: number): CpuLimit |
   }
 }
 
-/** A limit in bytes, and where its group's use is counted. */
+/** A limit in bytes, and the files that count the usage of its group. */
 export interface MemoryLimit {
   readonly bytes: number
   readonly usageFile: string
   readonly statFile: string
-  /** The line of `statFile` with the file cache that the kernel gives up first. */
+  /** The line of `statFile` that counts the file cache which the kernel reclaims first. */
   readonly inactiveName: string
 }
 
@@ -103,9 +103,9 @@ interface Limit {
 }
 
 /**
- * The smallest limit of the group and those around it; of equal ones the outermost, whose use
- * includes the others'. A container without a cgroup namespace sees its path on the host,
- * which does not exist inside: the way up ends at the mount, which is the container's own group.
+ * The smallest limit of the group and its ancestors; of equal ones the outermost, whose usage
+ * includes the others'. A container without a cgroup namespace sees its path on the host, which
+ * does not exist inside: the search ends at the mount, which is the container's own group.
  */
 function tightest(
   group: Group,
@@ -131,7 +131,9 @@ function readText(path: string): string | null {
   }
 }
 
-/** A controller's group; `folders` are the names that its mount may have below the cgroup root. */
+/**
+ * The group of a controller; `folders` are the possible names of its mount below the cgroup root.
+ */
 export interface GroupMembership {
   readonly version: 1 | 2
   readonly folders: readonly string[]
@@ -139,8 +141,8 @@ export interface GroupMembership {
 }
 
 /**
- * Where `/proc/self/cgroup` says that a controller's group is. Version 1 wins: a controller that is
- * mounted there is not in version 2.
+ * Finds a controller's group in `/proc/self/cgroup`. Version 1 takes precedence: a controller that
+ * is mounted there is not available in version 2.
  */
 export function parseMembership(cgroup: string, controller: string): GroupMembership | undefined {
   let unified: GroupMembership | undefined
@@ -148,7 +150,7 @@ export function parseMembership(cgroup: string, controller: string): GroupMember
     const fields = /^\d+:([^:]*):(\/.*)$/.exec(line)
     if (fields === null) continue
     const controllers = fields[1] ?? ''
-    // A process outside of its cgroup namespace sees `/..`, which must not leave the mount.
+    // A process outside of its cgroup namespace sees `/..`, which must not lead out of the mount.
     const path = posix.normalize(fields[2] ?? '/').replace(/(?<=.)\/$/, '')
     if (controllers.split(',').includes(controller)) {
       return { version: 1, folders: [controller, controllers], path }
@@ -170,7 +172,7 @@ export function parseCpuQuota(quota: string | null, period: string | null): numb
   return cores > 0 && Number.isFinite(cores) ? cores : null
 }
 
-/** One value of a text of `name value` lines. */
+/** The value of one line of a text of `name value` lines. */
 export function parseStat(text: string, name: string): number | null {
   for (const line of text.split('\n')) {
     if (line.startsWith(`${name} `)) return parseCount(line.slice(name.length + 1))
@@ -178,7 +180,7 @@ export function parseStat(text: string, name: string): number | null {
   return null
 }
 
-/** A text of one number; `null` for `max`, -1 and whatever else stands for no limit. */
+/** Parses a single number; `null` for `max`, -1 and other values that mean no limit. */
 export function parseCount(text: string | null): number | null {
   const digits = /^\s*(\d+)\s*$/.exec(text ?? '')
   return digits === null ? null : Number(digits[1])

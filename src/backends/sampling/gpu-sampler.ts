@@ -1,4 +1,6 @@
-/** Reads this machine's GPUs through the first source that works; its failures end here. */
+/**
+ * Reads this machine's GPUs through the first source that works. Handles the failures of sources.
+ */
 
 import { existsSync } from 'node:fs'
 import type { Clock } from '../../foundation/clock.ts'
@@ -17,13 +19,13 @@ export interface GpuSamplerOptions {
   readonly pollSeconds: number
   /** `/proc` by default. */
   readonly procRoot?: string
-  /** In order of preference; NVML and then `nvidia-smi` by default. */
+  /** The sources in order of preference. Default: NVML, then `nvidia-smi`. */
   readonly sources?: readonly GpuSource[]
 }
 
 /**
- * Never rejects, and waits 2 s at most for a source. Warns once in its life, and not at all on a
- * machine that has neither GPUs nor the NVIDIA driver.
+ * Never rejects, and waits at most 2 s for a source. Warns at most once, and never on a machine
+ * that has neither GPUs nor the NVIDIA driver.
  */
 export class GpuSampler {
   readonly #clock: Clock
@@ -39,7 +41,7 @@ export class GpuSampler {
     const { clock, log, pollSeconds, procRoot = '/proc' } = options
     this.#clock = clock
     this.#log = log
-    // One NVML call takes microseconds; nvidia-smi is a process.
+    // NVML first: its calls take microseconds, whereas nvidia-smi is a process.
     this.#sources = options.sources ?? [new Nvml(), new NvidiaSmi({ clock, pollSeconds })]
     this.#driverFile = `${procRoot}/driver/nvidia/version`
   }
@@ -49,7 +51,7 @@ export class GpuSampler {
     return this.#source?.name ?? 'none'
   }
 
-  /** Takes the first source that works. */
+  /** Chooses the first source that works. */
   async prime(): Promise<void> {
     const reasons: string[] = []
     let isFault = existsSync(this.#driverFile)
@@ -67,7 +69,7 @@ export class GpuSampler {
     if (isFault) this.#warn(reasons.join('; '))
   }
 
-  /** The last known GPUs with `null` when they cannot be read now. */
+  /** The GPUs; if they cannot be read now, the last known ones with `null` as usage. */
   async sample(): Promise<readonly GpuReading[]> {
     const source = this.#source
     if (source === undefined) return []
@@ -89,7 +91,7 @@ export class GpuSampler {
     if (source !== undefined) await this.#close(source)
   }
 
-  /** A hung probe is the last one: the sources share the driver that hangs. */
+  /** No further source is probed after one that hung: they share the driver that hangs. */
   async #probe(source: GpuSource): Promise<ProbeResult | { state: 'hung'; reason: string }> {
     try {
       return await withDeadline(this.#clock, source.probe())

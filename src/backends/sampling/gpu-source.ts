@@ -1,16 +1,16 @@
-/** The port of one way to read GPUs. Which way is taken is not decided here. */
+/** The port of one way to read GPUs. `GpuSampler` chooses among them. */
 
 import type { GpuReading } from './sampler.ts'
 
-/** Whether a source can be read; `absent` is a machine without it, `broken` one where it fails. */
+/** Whether a source can be read: `absent` if the machine does not have it, `broken` if it fails. */
 export type ProbeResult =
   | { readonly state: 'ready' }
   | { readonly state: 'absent' | 'broken'; readonly reason: string }
 
 /**
- * One way to read the GPUs of this machine. `sample` follows a `ready` probe, is ordered by
- * `gpu_id`, and rejects when nothing could be read; calls never overlap. `close` also ends a
- * probe that hangs.
+ * One way to read the GPUs of this machine. `sample` is called only after a `ready` probe; its
+ * result is ordered by `gpu_id`, and it rejects if nothing could be read. Calls never overlap,
+ * except that `close` also ends a probe that hangs.
  */
 export interface GpuSource {
   readonly name: string

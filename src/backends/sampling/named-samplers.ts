@@ -1,4 +1,4 @@
-/** Samplers of this node on behalf of others, who name theirs and ask for each sample. */
+/** Samplers of this node for remote callers, which name their sampler and request each sample. */
 
 import type { ResourceSample, ResourceSampler } from './sampler.ts'
 
@@ -13,7 +13,7 @@ export class NamedSamplers {
     this.#create = create
   }
 
-  /** `null` to the first and the last request. */
+  /** Resolves to `null` for the first and the last request. */
   async ask(name: string, step: SampleStep): Promise<ResourceSample | null> {
     let sampler = this.#samplers.get(name)
     if (step === 'last') {

@@ -1,19 +1,19 @@
-/** Which backend's samples of a node count, where several backends have it. Pure data. */
+/** Decides which backend's samples of a node are recorded if several backends have the node. */
 
 import type { SampledNode } from '../backend.ts'
 
-/** A backend's node. */
+/** A node, and a backend that has it. */
 export interface NodeClaim {
   readonly backend: string
   readonly node: SampledNode
 }
 
 /**
- * A node belongs to the backend with the highest `samplingPriority`, and among equals to the one
- * that the session has had for longest.
+ * A node belongs to the backend with the highest `samplingPriority`; of equal ones, to the backend
+ * that the session has had for the longest time.
  */
 export class NodeClaims {
-  /** In the session's order. */
+  /** Names of backends in the session's order. */
   readonly #backends: string[] = []
   readonly #claims = new Map<string, NodeClaim[]>()
 
@@ -22,12 +22,12 @@ export class NodeClaims {
     return this.#claims.size === 0
   }
 
-  /** Call in the session's order, also for backends without nodes. */
+  /** Must be called in the session's order, also for backends without nodes. */
   addBackend(backend: string): void {
     if (!this.#backends.includes(backend)) this.#backends.push(backend)
   }
 
-  /** False when the backend had the node before: nothing changes then. */
+  /** `false` if the backend already had the node; nothing changes then. */
   add(claim: NodeClaim): boolean {
     const { nodeId } = claim.node
     const claims = this.#claims.get(nodeId) ?? []
@@ -42,7 +42,7 @@ export class NodeClaims {
     return true
   }
 
-  /** False when the backend did not have the node. */
+  /** `false` if the backend did not have the node. */
   remove(backend: string, nodeId: string): boolean {
     const claims = this.#claims.get(nodeId) ?? []
     const left = claims.filter((claim) => claim.backend !== backend)

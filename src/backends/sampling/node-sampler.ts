@@ -1,4 +1,4 @@
-/** Reads this machine: the node, relative to its control group's limits, and with it the GPUs. */
+/** Samples this machine: CPU and memory relative to the control group's limits, I/O, and GPUs. */
 
 import { cpus, freemem, totalmem } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
@@ -28,12 +28,12 @@ export interface NodeSamplerOptions extends Partial<KernelRoots> {
   readonly clock: Clock
 }
 
-/** Enough for the first line of `/proc/stat`, the only one that is needed. */
+/** Enough for the first line of `/proc/stat`, the only one that is parsed. */
 const cpuLineBytes = 512
 
 /**
- * The node's readings. Where `/proc` is unreadable, processors and memory come from `node:os`
- * and the rest is `null`. Nothing here waits or throws; limits are looked up once, in `prime`.
+ * The readings of the node. If `/proc` is unreadable, CPU and memory are read from `node:os` and
+ * the rest is `null`. No method waits or throws. Limits are looked up once, in `prime`.
  */
 export class NodeSampler {
   readonly #clock: Clock
@@ -55,7 +55,7 @@ export class NodeSampler {
     this.#roots = { procRoot, cgroupRoot }
   }
 
-  /** Opens what there is and takes the processors' baseline. */
+  /** Opens the files that exist and reads the CPU counters for the first time. */
   prime(): void {
     this.close()
     this.#readCpu = this.#chooseCpu()
@@ -80,7 +80,7 @@ export class NodeSampler {
     }
   }
 
-  /** Closes the descriptors; what came from them is `null` from then on. */
+  /** Closes the files; readings from them are `null` afterwards. */
   close(): void {
     for (const file of this.#files.splice(0)) file.close()
   }
@@ -163,11 +163,11 @@ const memoryPercentOfSystem = (): number | null => percentOf(totalmem() - freeme
 export interface LocalSamplerOptions {
   readonly clock: Clock
   readonly log: Log
-  /** How often it will be asked for a sample. */
+  /** How often it will be sampled. */
   readonly pollSeconds: number
 }
 
-/** A sampler of this machine. Probing for GPUs happens in its `prime`, 2 s at most. */
+/** Creates a sampler of this machine. Its `prime` probes for GPUs, for at most 2 s. */
 export function createLocalSampler(options: LocalSamplerOptions): ResourceSampler {
   const node = new NodeSampler(options)
   const gpus = new GpuSampler(options)

@@ -17,16 +17,16 @@ interface Known extends GpuReading {
   readonly atMs: number
 }
 
-/** A program that died is started again, but rarely: starting a process stalls the event loop. */
+/** The shortest time between two starts: starting a process blocks the event loop. */
 const restartMs = 60_000
-/** A reading is at most this old when it is asked for, give or take the time to take it. */
+/** Limits the age of a reading when it is requested. */
 const longestPeriodMs = 1000
 const shortestPeriodMs = 100
 
 /**
- * One process for the whole run instead of one per poll, which would cost 23 ms and a fork of
- * the orchestrator each time. A reading that is not renewed within 2 s of its time is `null`;
- * when none is, the program hangs and is killed.
+ * Uses one process for the whole run; one per poll would cost 23 ms and a fork of the orchestrator
+ * each time. A reading becomes `null` if it is not renewed within its period and 2 s. If none is
+ * renewed, the program hangs and is killed.
  */
 export class NvidiaSmi implements GpuSource {
   readonly name = 'nvidia-smi'
@@ -78,8 +78,8 @@ export class NvidiaSmi implements GpuSource {
   }
 
   /**
-   * When the event loop was busy, output waits unread and silence is only apparent. Of two turns
-   * one reads it, wherever in the first we are.
+   * If the event loop was busy, output may still wait unread. One of the next two turns reads it,
+   * whatever phase the current turn is in.
    */
   #letOutputArrive(): Promise<void> {
     return new Promise((resolve) => {
@@ -97,7 +97,7 @@ export class NvidiaSmi implements GpuSource {
   }
 }
 
-/** No line of ours is this long. */
+/** Longer than any valid line. */
 const longestLine = 4096
 
 /** The process and its output, cut into lines. */
@@ -110,8 +110,8 @@ class SmiStream {
   #end = 'gives no readings'
 
   constructor(periodMs: number, take: (reading: GpuReading) => void) {
-    // In a group of its own, Ctrl-C reaches us and not it. Should we be killed, it ends at its next
-    // line, which cannot be parsed.
+    // In a process group of its own, so that Ctrl-C does not reach it. If this process is killed,
+    // it ends when it writes its next line into the closed pipe.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -123,7 +123,7 @@ class SmiStream {
       child.on('error', () => resolve())
     })
     this.firstOutcome = new Promise((resolve) => {
-      // There is none when no descriptor was free for it.
+      // `stdout` is missing if no descriptor was free for it.
       child.stdout?.on('error', () => {})
       child.stdout?.setEncoding('latin1').on('data', (chunk: string) => {
         for (const line of this.#cut(chunk)) {
@@ -144,19 +144,19 @@ class SmiStream {
     })
   }
 
-  /** What is known of its failure, as text for people. */
+  /** Why the program failed, as text for users. */
   get failure(): string {
     return this.#lastUnread === '' ? this.#end : `${this.#end}, saying "${this.#lastUnread}"`
   }
 
-  /** From now on it does not keep the process alive. */
+  /** From now on, the program does not keep this process alive. */
   unref(): void {
     this.#child.unref()
     const { stdout } = this.#child
     if (stdout !== null && 'unref' in stdout && typeof stdout.unref === 'function') stdout.unref()
   }
 
-  /** Resolves when the process is gone. */
+  /** Resolves when the process has exited. */
   async kill(): Promise<void> {
     this.#child.ref()
     this.#child.kill('SIGKILL')
@@ -178,7 +178,7 @@ export const gpuQuery: readonly string[] = [
   '--format=csv,noheader,nounits',
 ]
 
-/** More than any machine has; a larger index is no index. */
+/** More than any machine has; a larger number is not an index. */
 const mostGpus = 1024
 
 /**

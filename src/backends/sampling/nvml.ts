@@ -1,4 +1,4 @@
-/** Reads GPUs through NVML, NVIDIA's management library, which it calls by koffi. */
+/** Reads GPUs through NVML, NVIDIA's management library, which is called through koffi. */
 
 import type * as Koffi from 'koffi'
 import { messageOf } from '../../foundation/errors.ts'
@@ -7,7 +7,7 @@ import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { clampPercent } from './reading.ts'
 import type { GpuReading } from './sampler.ts'
 
-/** Calls the library on another thread; the answer is its return code, 0 for success. */
+/** Calls the library on another thread; resolves to its return code, 0 for success. */
 type NvmlCall = (...parameters: readonly unknown[]) => Promise<number>
 
 interface Nvidia {
@@ -19,15 +19,15 @@ interface Nvidia {
 }
 
 interface Device {
-  /** Missing when a GPU is lost: it keeps its index, so that the others keep their ids. */
+  /** `undefined` for a lost GPU, which keeps its index, so that the others keep their ids. */
   readonly handle: bigint | undefined
-  /** The GPU's and its memory's utilization, written by the library. */
+  /** The utilization of the GPU and of its memory, written by the library. */
   readonly rates: Uint32Array
 }
 
 /**
- * Needs the optional package `koffi`. Calls leave the event loop free: that makes 1 µs of each
- * into some 20 µs, and the loop outlives a driver that hangs.
+ * Needs the optional package `koffi`. Calls run on another thread: each takes some 20 µs instead of
+ * 1 µs, but a driver that hangs does not block the event loop.
  */
 export class Nvml implements GpuSource {
   readonly name = 'NVML'
@@ -64,7 +64,9 @@ export class Nvml implements GpuSource {
     await nvidia?.shutdown()
   }
 
-  /** A GPU that is lost, or partitioned and without a value, does not hide the others. */
+  /**
+   * `null` for a GPU that is lost, or partitioned and without a value; the others are still read.
+   */
   async #read({ handle, rates }: Device, gpu_id: number): Promise<GpuReading> {
     if (handle === undefined) return { gpu_id, gpu_percent: null }
     const code = await this.#nvidia?.getUtilization(handle, rates)
@@ -86,7 +88,10 @@ async function findDevices(nvidia: Nvidia): Promise<Device[]> {
   return devices
 }
 
-/** Handles are pointers; as integers of their width they need no types in koffi's global table. */
+/**
+ * Device handles (pointers) are bound as integers of the same width, so that no types have to be
+ * added to koffi's global table.
+ */
 async function bindLibrary(path: string): Promise<Nvidia> {
   const { default: koffi } = await importPeer<typeof Koffi>('koffi')
   const library = koffi.load(path)

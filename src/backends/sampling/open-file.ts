@@ -1,13 +1,14 @@
-/** A small kernel file that is read again and again through one descriptor. It parses nothing. */
+/** A small kernel file that is read repeatedly through one descriptor. It parses nothing. */
 
 import { closeSync, openSync, readSync } from 'node:fs'
 
-/** Above this a kernel file is not what we took it for. */
+/** A larger file is not one of the expected kernel files. */
 const longestFile = 4 * 1024 * 1024
 
 /**
- * Reads from the start at every call, without opening anew. Reads are synchronous: the kernel makes
- * these texts in microseconds, less than a trip to the thread pool. What cannot be read is `null`.
+ * Reads from the start at every call, without opening the file again. Reads are synchronous: the
+ * kernel produces these texts in microseconds, faster than the thread pool would respond. `null` if
+ * the file cannot be read.
  */
 export class OpenFile {
   #descriptor: number | undefined
@@ -34,7 +35,7 @@ export class OpenFile {
     })
   }
 
-  /** At most `bytes` from the start, for who needs the first lines of a long file. */
+  /** At most `bytes` from the start, if only the first lines of a long file are needed. */
   readHead(bytes: number): string | null {
     return this.#attempt((descriptor) =>
       this.#buffer.toString('latin1', 0, readSync(descriptor, this.#buffer, 0, bytes, 0)),

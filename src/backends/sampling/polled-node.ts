@@ -1,4 +1,4 @@
-/** One node under the poller: one call of its sampler at a time, and its events. No timer. */
+/** One node of the poller: calls its sampler and emits its events. It has no timer. */
 
 import { stampEvent } from '../../events/event.ts'
 import { type ResourceReadings, ResourceUpdate } from '../../events/resource-update.ts'
@@ -10,14 +10,14 @@ import { expectInteger, expectNumber } from '../../foundation/options.ts'
 import { longestWaitMs, withDeadline } from './sampler.ts'
 import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
 
-/** A node of a backend, which its events name, and what reads it. */
+/** A node of a backend, both named in its events, and its sampler. */
 export interface PolledNodeOptions {
   readonly backend: string
   readonly nodeId: string
   readonly sampler: ResourceSampler
 }
 
-/** What a node needs of its poller. */
+/** What a node needs from its poller. */
 export interface PolledNodeContext {
   readonly clock: Clock
   readonly sink: EventSink
@@ -25,16 +25,16 @@ export interface PolledNodeContext {
   readonly log: Log
 }
 
-/** Longer than samplers wait themselves, which then say better what is wrong. */
+/** Longer than samplers wait by themselves, because their own errors are more precise. */
 const hungAfterMs = 2 * longestWaitMs
 
-/** Calls its sampler, one call at a time. No method rejects; a failing sampler is named once. */
+/** Calls its sampler, one call at a time. No method rejects; a failing sampler is reported once. */
 export class PolledNode {
   readonly #node: PolledNodeOptions
   readonly #context: PolledNodeContext
   #running: { readonly done: Promise<void>; readonly sinceMs: number } | undefined
   #isPriming = false
-  /** A poll came while the sampler was primed. */
+  /** A poll was due while the sampler was being primed. */
   #isPollDue = false
   #isClosed = false
   #isWarned = false
@@ -51,8 +51,8 @@ export class PolledNode {
   }
 
   /**
-   * Emits a sample's events when it is there. Waits until the sampler is primed; skipped while the
-   * previous poll is under way.
+   * Polls once, and emits the sample's events when it arrives. Postponed until the sampler is
+   * primed; skipped while the previous poll is running.
    */
   poll(): void {
     this.#isPollDue = this.#isPriming
@@ -63,7 +63,10 @@ export class PolledNode {
     }
   }
 
-  /** The last poll, after a call that is under way. Resolves when its events are emitted. */
+  /**
+   * Makes the last poll, after any call that is still running. Resolves when its events are
+   * emitted.
+   */
   async pollOnceMore(): Promise<void> {
     await this.settled()
     if (this.#isHung) return
@@ -71,7 +74,9 @@ export class PolledNode {
     await this.settled()
   }
 
-  /** Resolves when no call is under way, or after 2 s; later calls do not wait for it again. */
+  /**
+   * Resolves when no call is running, or after 2 s; later calls do not wait for the same one again.
+   */
   async settled(): Promise<void> {
     if (this.#running === undefined || this.#isHung) return
     await withDeadline(this.#context.clock, this.#running.done).catch(() => {
@@ -79,7 +84,7 @@ export class PolledNode {
     })
   }
 
-  /** Emits nothing from now on. Resolves when the sampler is closed, or after 2 s. */
+  /** Emits nothing more. Resolves when the sampler is closed, or after 2 s. */
   async close(): Promise<void> {
     this.#isClosed = true
     try {
@@ -143,7 +148,7 @@ export function emitSample(
   }
 }
 
-/** Samples come from nodes and backends of third parties; a wrong value would spoil the record. */
+/** Samples come from nodes and third-party backends; a wrong value would invalidate the record. */
 function expectSample({ at, node, gpus }: ResourceSample): void {
   if (at !== undefined) expectNumber('sample.at', at, { min: 0 })
   const { cpu_percent, memory_percent, ...bytes } = node
@@ -160,7 +165,7 @@ function expectSample({ at, node, gpus }: ResourceSample): void {
   }
 }
 
-/** The node with its busiest GPU first, then each GPU by itself. */
+/** The readings of the node, with its busiest GPU, followed by those of each GPU. */
 function toReadings({ node, gpus }: ResourceSample): ResourceReadings[] {
   const known = gpus.map((gpu) => gpu.gpu_percent).filter((percent) => percent !== null)
   const busiest = known.length === 0 ? null : Math.max(...known)

@@ -1,6 +1,6 @@
 /**
- * Follows the nodes of a session's backends: tells when they come and go, and polls them at an
- * interval. It reads nothing itself.
+ * Follows the nodes of a session's backends: emits events when they join or leave, and polls them
+ * at an interval. It reads no resources itself.
  */
 
 import { hostname } from 'node:os'
@@ -17,27 +17,29 @@ import { createLocalSampler } from './node-sampler.ts'
 import { emitSample, PolledNode, type PolledNodeContext } from './polled-node.ts'
 
 export interface ResourcePollerOptions extends PolledNodeContext {
-  /** Above 0, at most a day. Default 5. */
+  /** The time between polls, above 0 and at most a day. Default 5. */
   readonly intervalSeconds?: number
-  /** Sampled as backend `tutti` while no backend has a node. Default: this host. */
+  /**
+   * The node that is sampled as backend `tutti` while no backend has a node. Default: this host.
+   */
   readonly ownHost?: SampledNode
 }
 
-/** The backend that the session's own host is told under. */
+/** The backend name in the events of the session's own host. */
 const ownBackend = 'tutti'
 
 /**
- * Polls every node once an interval, the first time one interval after `start()`, and a last time
- * in `stop()`. A poll of a node with N GPUs emits 1 + N ResourceUpdate events of one `event_time`,
- * also where several backends have the node. A node is not polled before it is primed, its polls
- * never overlap, missed ones are not made up for, and no node waits for another. The poller closes
- * the samplers that it created.
+ * Polls every node once per interval, for the first time one interval after `start()`, and for a
+ * last time in `stop()`. A poll of a node with N GPUs emits 1 + N ResourceUpdate events with the
+ * same `event_time`, even if several backends have the node. A node is not polled before it is
+ * primed; its polls never overlap; missed polls are not made up for; no node waits for another. The
+ * poller closes the samplers that it created.
  */
 export class ResourcePoller extends Service {
   readonly #options: ResourcePollerOptions
   readonly #intervalMs: number
   readonly #claims = new NodeClaims()
-  /** By node. */
+  /** By node id. */
   readonly #polled = new Map<string, { readonly owner: NodeClaim; readonly node: PolledNode }>()
   readonly #ownHost: NodeClaim
   #polledHost: PolledNode | null = null
@@ -58,15 +60,15 @@ export class ResourcePoller extends Service {
   }
 
   /**
-   * Follows a backend, with the nodes that it has now. Call in the session's order; also after
-   * `start()`: a node is primed at once then, and polled from the next cycle on.
+   * Follows a backend with its current nodes. Must be called in the session's order. After
+   * `start()`, a new node is primed at once and polled from the next cycle on.
    */
   follow(backend: string, nodes: readonly SampledNode[]): void {
     this.#claims.addBackend(backend)
     for (const node of nodes) this.#join({ backend, node })
   }
 
-  /** Follows a backend whose nodes come and go, or send samples by themselves. */
+  /** Handles a backend's notice that a node joined, left, or sent a sample. */
   take(backend: string, notice: NodeNotice): void {
     if (this.#state === 'stopped') return
     if (notice.kind === 'node-joined') this.#join({ backend, node: notice.node })
@@ -74,7 +76,7 @@ export class ResourcePoller extends Service {
     else this.#record(backend, notice)
   }
 
-  /** Does not wait until samplers are primed: events would be dispatched meanwhile. */
+  /** Does not wait until the samplers are primed: events would be dispatched meanwhile. */
   protected onStart(): Promise<void> {
     this.#state = 'running'
     this.#updateOwnHost()
@@ -125,7 +127,7 @@ export class ResourcePoller extends Service {
     return { session_id: this.#options.sessionId, backend, node_id: nodeId }
   }
 
-  /** A sample that the node sent; ignored where another backend samples the node. */
+  /** Records a sample that the node sent; ignored if another backend samples the node. */
   #record(backend: string, { nodeId, sample }: NodeNotice & { readonly kind: 'sample' }): void {
     const owner = this.#claims.ownerOf(nodeId)
     if (owner !== undefined && owner.backend !== backend) return
@@ -151,7 +153,7 @@ export class ResourcePoller extends Service {
     this.#polledHost?.prime()
   }
 
-  /** `null` when the node sends its samples by itself, or cannot be sampled. */
+  /** `null` if the node sends its own samples, or cannot be sampled. */
   #create({ backend, node }: NodeClaim): PolledNode | null {
     const { nodeId } = node
     try {
@@ -177,21 +179,21 @@ export class ResourcePoller extends Service {
       this.#pollAt(nextDueMs(dueMs, clock.monotonicMs(), this.#intervalMs))
       for (const node of this.#allPolled()) node.poll()
     }
-    // A short interval may have passed meanwhile.
+    // A short interval may have passed already.
     const waitMs = Math.max(0, dueMs - clock.monotonicMs())
     this.#cancelTimer = clock.after(waitMs, poll, { background: true })
   }
 }
 
-/** Attributes of NodeJoined: what the node tells of its limits beside its resources. */
+/** Attributes of NodeJoined: the limits that the node reports besides its resources. */
 const limitsOf = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject => ({
   ...(workers === undefined ? {} : { workers }),
   ...(maxProcesses === undefined ? {} : { max_processes: maxProcesses }),
 })
 
 /**
- * Keeps the schedule if a poll was slightly late; after a long pause (a suspended laptop) it starts
- * a new one, so that missed polls are not made up for.
+ * Keeps the schedule if a poll was slightly late. After a long pause (such as a suspended machine)
+ * it starts a new one, so that missed polls are not made up for.
  */
 export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {
   return (nowMs - dueMs < intervalMs / 2 ? dueMs : nowMs) + intervalMs

@@ -1,13 +1,13 @@
-/** Reads the text of Linux's `/proc` files. Pure: the caller fetches the text. */
+/** Parses Linux's `/proc` files. Pure: the caller reads the text. */
 
 import type { Usage } from './reading.ts'
 
-/** The node's processor ticks of `/proc/stat`, whose first line is enough. */
+/** The processor ticks of the whole node, from the first line of `/proc/stat`. */
 export function parseCpuUsage(stat: string): Usage | null {
   const line = /^cpu +(\d[\d ]*)/.exec(stat)
   if (line === null) return null
   const ticks = (line[1] ?? '').trim().split(/ +/).map(Number)
-  // The columns after the eighth are guests, which are contained in user and nice already.
+  // The columns after the eighth are guest times, which user and nice already include.
   const [user = 0, nice = 0, system = 0, idle = NaN, wait = 0, irq = 0, softirq = 0, steal = 0] =
     ticks
   const busy = user + nice + system + irq + softirq + steal
@@ -15,7 +15,7 @@ export function parseCpuUsage(stat: string): Usage | null {
   return Number.isFinite(total) ? { busy, total } : null
 }
 
-/** How many processors a whole `/proc/stat` lists. */
+/** The number of processors in a complete `/proc/stat`. */
 export function countProcessors(stat: string): number {
   return stat.match(/^cpu\d+ /gm)?.length ?? 0
 }
@@ -25,7 +25,7 @@ export interface Memory {
   readonly availableBytes: number
 }
 
-/** `/proc/meminfo`. Kernels before 3.14 lack what is available: free plus cached instead. */
+/** Parses `/proc/meminfo`. Kernels before 3.14 have no MemAvailable: free plus cached is used. */
 export function parseMemory(meminfo: string): Memory | null {
   const kilobytes = (name: string): number => {
     const found = new RegExp(`^${name}: *(\\d+) kB`, 'm').exec(meminfo)
@@ -45,16 +45,16 @@ export interface DiskBytes {
   readonly written: number
 }
 
-/** The kernel counts sectors of this size on every disk, whatever the disk's own are. */
+/** The kernel counts sectors of this size on every disk, whatever the disk's own sector size. */
 const sectorBytes = 512
 
-/** Memory and optical devices, and those stacked on disks that are counted themselves. */
+/** Memory and optical devices, and devices on top of disks that are counted themselves. */
 const uncountedDisk = /^(?:loop|ram|zram|fd|sr|dm-|md|bcache|drbd|zd|nvme\d+c\d+n)/
 
-/** Major, minor, name, then reads, merged, sectors, time, and the same of writes. */
+/** Columns: major, minor, name, then reads, merged, sectors, time, and the same for writes. */
 const diskLine = /^ *\d+ +\d+ +(\S+) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) /gm
 
-/** The bytes of all whole disks in `/proc/diskstats`. */
+/** The bytes read from and written to all whole disks in `/proc/diskstats`. */
 export function parseDiskBytes(diskstats: string): DiskBytes | null {
   const names = new Set<string>()
   const disks: { readonly name: string; readonly read: number; readonly written: number }[] = []
@@ -72,8 +72,8 @@ export function parseDiskBytes(diskstats: string): DiskBytes | null {
 }
 
 /**
- * Judged by the disks in the same file and not by name alone: some virtual machines have an `xvda1`
- * that is a whole disk.
+ * Decided by the other names in the file, not by the name alone: some virtual machines have an
+ * `xvda1` that is a whole disk.
  */
 function isPartition(name: string, disks: ReadonlySet<string>): boolean {
   const parts = /^(?:(.*\d)p|(.*[^\d]))\d+$/.exec(name)
@@ -86,10 +86,10 @@ export interface NetBytes {
   readonly received: number
 }
 
-/** Name, then eight columns of what was received and the first of what was sent. */
+/** Columns: the name, eight columns of received data, and the bytes sent. */
 const interfaceLine = /^ *(\S+?): *(\d+)(?: +\d+){7} +(\d+) /gm
 
-/** The bytes of all interfaces but the loopback in `/proc/net/dev`. */
+/** The bytes of all interfaces in `/proc/net/dev` except loopback. */
 export function parseNetBytes(dev: string): NetBytes | null {
   const lines = [...dev.matchAll(interfaceLine)]
   if (lines.length === 0) return null

@@ -1,19 +1,19 @@
-/** Turns raw counters into readings: never NaN, never negative, never above 100 %. */
+/** Converts raw counters to readings: never NaN, never negative, never above 100 %. */
 
-/** A share in percent, from 0 to 100; `null` where the numbers make no share. */
+/** `part` as a percentage of `whole`, from 0 to 100; `null` if that is undefined. */
 export function percentOf(part: number, whole: number): number | null {
   return whole > 0 ? clampPercent((part / whole) * 100) : null
 }
 
-/** Moves a number into 0 to 100; `null` for what is not a number. */
+/** Limits a number to 0 to 100; `null` for NaN. */
 export function clampPercent(value: number): number | null {
   return Number.isNaN(value) ? null : Math.min(100, Math.max(0, value))
 }
 
 /**
- * What a counter gained since its last known value. `null` at first, and when it ran backwards:
- * after a wrap or a reset nobody knows how much was gained. An unknown value is bridged by the
- * next known one.
+ * The increase of a counter since its last known value. `null` for the first value, and when the
+ * counter went backwards: after a wrap or a reset the increase is unknown. After an unknown value,
+ * the next known one includes its increase.
  */
 export class GainMeter {
   #previous: number | undefined
@@ -26,16 +26,16 @@ export class GainMeter {
   }
 }
 
-/** Two counters in one unit: how much was used, and how much could have been used. */
+/** Two counters in the same unit: how much was used, and how much could have been used. */
 export interface Usage {
   readonly busy: number
   readonly total: number
 }
 
 /**
- * The share of `busy` in `total` since the last known usage; `null` at first and after a reset.
- * Counters that have not moved say nothing new: the last share stays, and before the first one it
- * is the share of all the time that they count.
+ * The share of `busy` in `total` since the last known usage; `null` for the first usage and after a
+ * reset. If the counters have not changed, it is the last share or, without one, the share since
+ * the counters began.
  */
 export class ShareMeter {
   #previous: Usage | undefined

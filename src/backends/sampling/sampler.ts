@@ -1,9 +1,9 @@
-/** The port through which a node and its GPUs are read. It knows no events and no intervals. */
+/** The port for reading a node and its GPUs. It knows nothing of events and intervals. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 
-/** What a node did; `null` is unknown. Byte fields count since the previous sample. */
+/** The usage of a node; `null` means unknown. Byte fields count since the previous sample. */
 export interface NodeReadings {
   readonly cpu_percent: number | null
   readonly memory_percent: number | null
@@ -13,7 +13,7 @@ export interface NodeReadings {
   readonly net_recv_bytes: number | null
 }
 
-/** What one GPU did; `null` is unknown. */
+/** The usage of one GPU; `null` means unknown. */
 export interface GpuReading {
   readonly gpu_id: number
   readonly gpu_percent: number | null
@@ -21,27 +21,27 @@ export interface GpuReading {
 
 /** One reading of a node; `gpus` is ordered by `gpu_id` and empty without GPUs. */
 export interface ResourceSample {
-  /** Wall-clock seconds at which it was read. Default: the time at which it arrives. */
+  /** Wall-clock seconds of the reading. Default: the time at which the sample arrives. */
   readonly at?: number
   readonly node: NodeReadings
   readonly gpus: readonly GpuReading[]
 }
 
 /**
- * Reads one node. `prime` comes first and sets the baseline, so that the first sample has a
+ * Reads one node. `prime` is called first and sets the baseline, so that the first sample has a
  * `cpu_percent`; byte counts are `null` in the first sample. Calls never overlap. An unreadable
- * source is `null` in the sample, never a rejection.
+ * source results in `null` values, never in a rejection.
  */
 export interface ResourceSampler {
   /** Reads the counters for the first time. */
   prime(): Promise<void>
-  /** What was used since the call before. */
+  /** Reads the usage since the previous call. */
   sample(): Promise<ResourceSample>
-  /** Ends what it started. */
+  /** Releases the resources that it holds. */
   close(): Promise<void>
 }
 
-/** Of a node that could not be read at all. */
+/** The readings of a node that could not be read at all. */
 export const unknownReadings: NodeReadings = Object.freeze({
   cpu_percent: null,
   memory_percent: null,
@@ -51,9 +51,9 @@ export const unknownReadings: NodeReadings = Object.freeze({
   net_recv_bytes: null,
 })
 
-/** How long a reading is waited for; the rest of the sample goes on without it. */
+/** How long to wait for a reading; after that, the sample is completed without it. */
 export const longestWaitMs = 2000
 
-/** Settles like the promise, or rejects with `TimeoutError` after the longest wait. */
+/** Settles like the promise, or rejects with `TimeoutError` after `longestWaitMs`. */
 export const withDeadline = <T>(clock: Clock, promise: Promise<T>): Promise<T> =>
   boundedWait(clock, longestWaitMs, promise)
