@@ -15,55 +15,60 @@ import type { ResourceSample, ResourceSampler } from './sampling/sampler.ts'
 export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
 
 /**
- * One attempt at a task, as plain data: a copy can be submitted like the original. Reports and
- * cancels name the object that was submitted; a copy of it is another job.
+ * One attempt of a task, as plain data: a copy can be submitted like the original. `report` and
+ * `cancel` refer to the very object that was submitted; a copy is a different job.
  */
 export interface Job {
   readonly sessionId: string
   readonly uid: string
-  /** 1 for the first; a resumed session counts on from the attempts of the earlier ones. */
+  /** Starts at 1. A resumed session continues the count of the runs before it. */
   readonly attempt: number
-  /** It follows one that failed in this session, and begins before new work of its priority. */
+  /**
+   * `true` if an earlier attempt failed in this session. Retries run before new jobs of the same
+   * priority.
+   */
   readonly isRetry?: boolean
   readonly spec: TaskSpec
 }
 
-/** What is known about an attempt beyond its end; absent when unknown. */
+/** Further facts about an attempt that has ended; a field is absent when its value is unknown. */
 export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly workerId?: string
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number
   readonly exitCode?: number
   readonly signal?: string
-  /** What a program wrote that did not succeed, for its task; the value has it of one that did. */
+  /**
+   * The whole output of a program that failed. A successful program's output is part of its value.
+   */
   readonly stdout?: string
   readonly stderr?: string
-  /** The end of it, for the task's last event. */
+  /** The end of the output, for the task's last event. */
   readonly stdoutTail?: string
   readonly stderrTail?: string
-  /** `true` if the program wrote more than is kept. */
+  /** `true` if the program wrote more than was kept. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
-  /** The absolute paths of files that took the output. */
+  /** The absolute paths of the files to which the output was redirected. */
   readonly stdoutPath?: string
   readonly stderrPath?: string
 }
 
 /**
- * The number of an attempt where a backend that outlives the session's process knows of attempts
- * that an earlier start of the session has made. The session counts on from it.
+ * The number of an attempt, sent by a backend that outlives the session's process and still counts
+ * the attempts of an earlier run of the same session. The session continues from this number.
  */
 export interface ContinuedAttempt {
-  /** Higher than that of the job; any other is ignored. */
+  /** Ignored unless it is higher than the job's `attempt`. */
   readonly number: number
-  /** Attempts from the job's number on, before this one, that `retries` does not count. */
+  /** How many attempts, from the job's `attempt` up to this one, do not count against `retries`. */
   readonly uncounted: number
 }
 
 /**
- * What a backend reports about an attempt. `at` is when it happened, if that was earlier than now.
- * `fail` carries the original error; a lost worker is a `WorkerLostError`, a time-out a
- * `TimeoutError`. Whatever is reported, a task that was canceled ends CANCELED.
+ * What a backend reports about an attempt. `at` is the time of the change if it is in the past.
+ * `fail` carries the original error: `WorkerLostError` for a lost worker, `TimeoutError` for a
+ * time-out. A task that was canceled ends CANCELED, whatever is reported.
  */
 export type TaskReport =
   | {
@@ -71,9 +76,9 @@ export type TaskReport =
       readonly at?: Moment
       readonly continued?: ContinuedAttempt
       readonly workerId: string
-      /** That of the first rank, where there are several. */
+      /** The node of the first rank, if the program has several. */
       readonly nodeId: string
-      /** Of an MPI program: all its nodes, and how many ranks it has. */
+      /** For an MPI program only: all its nodes, and its number of ranks. */
       readonly nodes?: readonly string[]
       readonly ranks?: number
     }
@@ -89,9 +94,9 @@ export type TaskReport =
       readonly at?: Moment
       readonly continued?: ContinuedAttempt
       readonly error: unknown
-      /** The task's own code threw the error: it is no sign of a lost worker. */
+      /** The task's own code threw the error, so the error does not indicate a lost worker. */
       readonly isThrown?: true
-      /** Another attempt would fail as well: the task ends, whatever its `retries` say. */
+      /** Another attempt would fail too: the task ends even if `retries` are left. */
       readonly isFinal?: true
       readonly facts?: AttemptFacts
     }
@@ -104,8 +109,8 @@ export type TaskReport =
     }
 
 /**
- * An event about the backend or its work. Made by `toEventNotice`, which checks that the fields are
- * those of the class.
+ * An event about the backend or its work. Created by `toEventNotice`, whose types tie the fields to
+ * the event class.
  */
 export interface EventNotice {
   readonly kind: 'event'
@@ -113,13 +118,14 @@ export interface EventNotice {
   readonly fields: object
   readonly taskId: string | null
   readonly nodeId: string | null
-  /** Of the event, besides the fields of its class. */
+  /** Attributes of the event, in addition to the fields of its class. */
   readonly attributes?: JsonObject
 }
 
 /**
- * A notice that the session emits as an event: it adds its id and the backend's name, and masks
- * secrets in the texts. `eventClass` is a namespaced one: `tutti.*` or an own one of `defineEvent`.
+ * A notice that the session emits as an event: the session adds its own id and the backend's name,
+ * and masks secrets in the texts. `eventClass` must be namespaced: a `tutti.*` class or one that
+ * `defineEvent` made.
  */
 export function toEventNotice<Fields extends object>(
   eventClass: EventClass<string, Fields>,
@@ -139,13 +145,13 @@ export function toEventNotice<Fields extends object>(
   }
 }
 
-/** A change of the backend's nodes, or a sample that a node sent by itself. */
+/** A node joined or left the backend, or sent a resource sample of its own accord. */
 export type NodeNotice =
   | { readonly kind: 'node-joined'; readonly node: SampledNode }
   | {
       readonly kind: 'node-left'
       readonly nodeId: string
-      /** Why it was lost, and which tasks were running there. Default: it was drained. */
+      /** Why the node was lost, and which tasks ran on it. Absent if the node was drained. */
       readonly lost?: { readonly reason: string; readonly tasks: readonly string[] }
     }
   | { readonly kind: 'sample'; readonly nodeId: string; readonly sample: ResourceSample }
@@ -154,33 +160,33 @@ export type NodeNotice =
 export type Notice =
   | EventNotice
   | NodeNotice
-  /** A task's result came after its last report, and was dropped. */
+  /** A task's result arrived after the task's last report and was dropped. */
   | { readonly kind: 'late-result' }
   | { readonly kind: 'span'; readonly span: WorkSpan }
   | { readonly kind: 'measurement'; readonly measurement: Measurement }
 
 /**
- * The only way back. Neither call throws: reports of an attempt that is over are ignored and
- * counted, and what is not a report or a notice is ignored with a warning.
+ * How a backend reports to its session. Neither method throws: a report about an attempt that has
+ * ended is ignored and counted; a malformed report or notice is ignored with a warning.
  */
 export interface BackendListener {
-  /** Tells that an attempt has begun or ended. */
+  /** Reports that an attempt has started or ended. */
   report(job: Job, report: TaskReport): void
-  /** Tells anything else: an event, a span, a measurement, a node that came or left. */
+  /** Reports anything else: an event, a span, a measurement, a node that joined or left. */
   notice(notice: Notice): void
 }
 
-/** The session behind a connection, and what of its jobs cannot leave its process. */
+/** The session behind a connection; it holds the closures, which cannot leave its process. */
 export interface ConnectedSession {
   readonly id: string
   /**
-   * Calls the closure of a job with its arguments; `null` for any other kind of job, and for one
-   * that is not this session's own object.
+   * Returns a function that calls the job's closure with its arguments; `null` for any other kind
+   * of job, and for a copy of a job of this session.
    */
   closureOf(job: Job): (() => unknown) | null
 }
 
-/** Why a task cannot run here; `field` is relative to the task. */
+/** Why a backend cannot run a task; `field` is a path relative to the task. */
 export interface Refusal {
   readonly field: string
   readonly message: string
@@ -188,82 +194,87 @@ export interface Refusal {
 }
 
 /**
- * One client's line to a backend. Every job that was submitted gets exactly one last report
- * (complete, fail or cancel), with at most one `start` before it.
+ * One client's connection to a backend. Every submitted job gets exactly one last report (complete,
+ * fail or cancel), with at most one `start` before it.
  */
 export interface Connection {
-  /** Takes the jobs over at once, however many; never throws. */
+  /** Accepts any number of jobs at once. Never throws. */
   submit(jobs: readonly Job[]): void
-  /**
-   * Asks for the end of an attempt. The report may still say that it completed or failed first.
-   */
+  /** Asks the backend to end an attempt, which may still be reported as completed or failed. */
   cancel(job: Job, reason: string): void
   /**
-   * The ends of these jobs are recorded, and with a checkpoint they are on disk: a remote backend
-   * may forget them now. An attempt that failed and is retried counts as well. Called in batches,
-   * at most once for a job, in the order of their ends, and never after the backend's `close()`;
-   * not for all while a checkpoint cannot be written. Never throws. A backend that keeps no ends
-   * leaves it out: nothing is flushed for it.
+   * The session has recorded the ends of these jobs, on disk if it has a checkpoint, so a remote
+   * backend may forget them. Includes attempts that failed and are retried. Called in batches, at
+   * most once per job, in the order in which the jobs ended, and never after the backend's
+   * `close()`; jobs are left out while the checkpoint cannot be written. Never throws. A backend
+   * that keeps no ended jobs omits this method, and nothing is flushed on its behalf.
    */
   recorded?(jobs: readonly Job[]): void
-  /** Cancels what this client still has there and waits for its end. The backend stays. */
+  /**
+   * Cancels this client's remaining jobs and waits until they have ended. The backend stays open.
+   */
   release(reason: string): Promise<void>
 }
 
-/** What a node has for tasks. */
+/** The resources that a node offers to tasks. */
 export interface NodeCapacity {
   readonly cores: number
   readonly gpus: number
   readonly memoryMb: number
   readonly labels?: Readonly<Record<string, string>>
-  /** Of the library that runs there. */
+  /** The version of tutti on the node. */
   readonly version?: string
-  /** How many functions and programs run there at a time, however many cores are free. */
+  /**
+   * How many functions, and how many programs, run on the node at a time, even if cores are free.
+   */
   readonly workers?: number
   readonly maxProcesses?: number
 }
 
-/** A node of a backend, of which samples can be recorded. */
+/** A node of a backend whose resource usage can be sampled. */
 export interface SampledNode {
   readonly nodeId: string
-  /** For `tutti.NodeJoined`, which says 0 where it is unknown. */
+  /** Reported in `tutti.NodeJoined`, which has 0 for unknown values. */
   readonly capacity?: NodeCapacity
   /**
-   * Where several backends have a node, the one with the highest number samples it, and among
-   * equals the first of the session. Default 0.
+   * When several backends include the same node, the one with the highest number samples it; of
+   * equal ones, the first in the session's list. Default 0.
    */
   readonly samplingPriority?: number
   /**
-   * A sampler that is polled, and closed, by the caller. Without it the node is not polled: the
+   * Creates a sampler that the caller polls and closes. If absent, the node is not polled: the
    * backend sends its samples as notices.
    */
   createSampler?(pollSeconds: number): ResourceSampler
 }
 
 /**
- * The port of everything that runs tasks; `backendContract` of `tutti/testing` tests an own one.
+ * The port of everything that runs tasks. Test an implementation of your own with `backendContract`
+ * of `tutti/testing`.
  */
 export interface Backend extends AsyncDisposable {
   readonly name: string
-  /** The model that runs an AI task without `model`. */
+  /** The model for AI tasks that name no `model`. */
   readonly model?: string
   /**
-   * Its nodes at this moment, polled while a session with telemetry is connected. Nodes that come
-   * and go later are reported by notices.
+   * The current nodes, which are polled while a session with telemetry is connected. Nodes that
+   * join or leave later are reported by notices.
    */
   readonly nodes?: readonly SampledNode[]
-  /** Attributes for SessionStarted that tell where it runs tasks, such as the id of a job. */
+  /**
+   * Attributes for SessionStarted that say where the tasks run, such as a batch system's job id.
+   */
   readonly runFacts?: JsonObject
   /**
-   * Why it will never run this task, or `null`. Called before anything is emitted; a task without
-   * `backend` goes to the first that does not refuse it.
+   * Why this backend will never run the task, or `null` if it accepts it. Called before any event
+   * is emitted; a task without `backend` goes to the first backend that does not refuse it.
    */
   refuse(spec: TaskSpec): Refusal | null
-  /** `session` is the one whose jobs will be submitted; it may connect to several backends. */
+  /** `session` is the one that will submit the jobs; a session may connect to several backends. */
   connect(listener: BackendListener, session: ConnectedSession): Connection
   /**
-   * Ends everything, reports what it cancels, is complete when it resolves. Idempotent, same
-   * promise.
+   * Cancels and reports all jobs; everything has ended when it resolves. Idempotent: returns the
+   * same promise each time.
    */
   close(): Promise<void>
 }

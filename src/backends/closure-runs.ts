@@ -1,6 +1,6 @@
 /**
- * Runs of closures on this process's event loop: their start, time limit, signal and progress, and
- * the first of their ends. How many run at a time is for the caller to decide.
+ * Runs closures on this process's event loop: start, time limit, abort signal, progress, and the
+ * first end of each. The caller decides how many run at a time.
  */
 
 import type { Clock } from '../foundation/clock.ts'
@@ -16,27 +16,27 @@ export interface ClosureRunsParts<T> {
   readonly workerId: string
   readonly clock: Clock
   readonly budget: TurnBudget
-  /** For messages, such as `task`. */
+  /** What error messages call a job, such as `task`. */
   readonly noun: string
   readonly closureOf: (job: Job) => (() => unknown) | null
   readonly report: (job: Job, report: TaskReport) => void
   readonly notice: (notice: Notice, job: Job) => void
-  /** The code of a job returned after the job's end. */
+  /** A closure returned after its job had ended. */
   readonly resultDropped: (job: Job) => void
-  /** The code returned before the end, which follows. */
+  /** A closure returned while its job was still running. The job's end follows. */
   readonly onReturned?: (run: ClosureRun<T>) => void
-  /** The end was reported. */
+  /** The end of the job was reported. */
   readonly onEnded?: (run: ClosureRun<T>) => void
-  /** The code waits for another task, for the first time. */
+  /** The closure awaits another task for the first time. */
   readonly onWait?: (run: ClosureRun<T>) => void
 }
 
-/** One attempt. `context` is the caller's. */
+/** One attempt. `context` is a value of the caller's. */
 export class ClosureRun<T> extends RunningTask {
   readonly job: Job
   readonly context: T
   startedMs = 0
-  /** How long closures had held the loop when this one first gave it back. */
+  /** The value of `ClosureRuns.#heldMs` at this closure's first `await`. */
   heldMs = 0
   hasWaited = false
   cancelTimer: () => void = () => {}
@@ -48,13 +48,16 @@ export class ClosureRun<T> extends RunningTask {
   }
 }
 
-/** A closure cannot be stopped: when its attempt ends early, it runs on; its result is dropped. */
+/**
+ * A closure cannot be stopped: if its attempt ends early, the closure runs on and its result is
+ * dropped.
+ */
 export class ClosureRuns<T> {
   readonly #parts: ClosureRunsParts<T>
   readonly #live = new Map<Job, ClosureRun<T>>()
   readonly #ready: BudgetedQueue<Job>
   readonly #host: TaskHost<ClosureRun<T>>
-  /** How long all closures have held the loop until their first `await`. */
+  /** How long all closures together have blocked the loop before their first `await`. */
   #heldMs = 0
 
   constructor(parts: ClosureRunsParts<T>) {
@@ -69,12 +72,12 @@ export class ClosureRuns<T> {
     this.#ready = new BudgetedQueue(parts.budget, (jobs) => jobs.forEach((job) => this.#begin(job)))
   }
 
-  /** Jobs that have not ended. */
+  /** The number of jobs that have not ended. */
   get size(): number {
     return this.#live.size
   }
 
-  /** Begins in a microtask: never inside of the call that submits. */
+  /** The job begins in a microtask, never within the call that submits it. */
   add(job: Job, context: T): void {
     this.#live.set(job, new ClosureRun(job, context, this.#host))
     this.#ready.add(job)
@@ -88,7 +91,10 @@ export class ClosureRuns<T> {
     for (const job of this.#live.keys()) this.cancel(job, reason)
   }
 
-  /** Since its start, without the time in which other closures held the loop. */
+  /**
+   * The seconds since the run's start, without the time in which closures that began later blocked
+   * the loop.
+   */
   secondsOf({ startedMs, heldMs }: ClosureRun<T>): number {
     return (this.#parts.clock.monotonicMs() - startedMs - (this.#heldMs - heldMs)) / 1000
   }
@@ -100,7 +106,7 @@ export class ClosureRuns<T> {
     run.startedMs = clock.monotonicMs()
     run.cancelTimer = this.#armTimeout(job)
     this.#parts.report(job, { kind: 'start', workerId, nodeId })
-    // The listener may have canceled it.
+    // The listener may have canceled the job.
     if (!this.#live.has(job)) return
     void this.#run(run).then(
       (value) => this.#returned(job, { kind: 'complete', value }),
@@ -110,7 +116,10 @@ export class ClosureRuns<T> {
     run.heldMs = this.#heldMs
   }
 
-  /** Awaits inside of the task: what is returned may be another task, which is awaited then. */
+  /**
+   * `await` within the task: the closure may return another task, and waiting for it yields the
+   * slot.
+   */
   #run(run: ClosureRun<T>): Promise<unknown> {
     const begin = async (): Promise<unknown> => {
       const closure = this.#parts.closureOf(run.job)
@@ -135,12 +144,12 @@ export class ClosureRuns<T> {
     this.#end(job, report)
   }
 
-  /** Only the first end counts. */
+  /** Only the first end of a job is reported. */
   #end(job: Job, report: TaskReport): void {
     const run = this.#live.get(job)
     if (run === undefined) return
     run.cancelTimer()
-    // Before the end: what the code told by then belongs to the task.
+    // Closed before the report: updates that the code sent until now still belong to the task.
     run.close()
     this.#live.delete(job)
     this.#parts.report(job, report)

@@ -1,16 +1,16 @@
-/** Lets a backend attach an object to a job: faster than a map of all the jobs that it has. */
+/** Lets a backend attach an object to a job, which is faster than looking each job up in a map. */
 
 import type { Job } from './backend.ts'
 
 /**
- * The base of a session's jobs, and of an agent's. The tag is private: it is neither data of the
- * job nor copied with it, and a frozen job can be tagged, too. A job without this base has no tag:
- * its backend keeps it in a map.
+ * The base class of the jobs of sessions and agents. The tag is private: it is not part of the
+ * job's data, is not copied with it, and can be set on a frozen job. A job without this base class
+ * has no tag; its backend looks it up in a map.
  */
 export abstract class TaggedJob {
   #tag: object | null = null
 
-  /** `false` for a job without a tag of its own, and for one that another backend has tagged. */
+  /** `false` for a job without this base class, and for one that another backend has tagged. */
   static setTag(job: Job, tag: object): boolean {
     if (!(#tag in job) || job.#tag !== null) return false
     job.#tag = tag

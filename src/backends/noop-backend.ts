@@ -1,4 +1,4 @@
-/** A backend that ends every task at once, without running it: for measuring and for dry runs. */
+/** A backend that ends every task at once without running it, for measurements and dry runs. */
 
 import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
@@ -11,8 +11,8 @@ export interface NoopBackendOptions {
 }
 
 /**
- * Tasks reach DONE without RUNNING. A function's value is `undefined`, a program has written
- * nothing and ended well, and a prompt has an empty answer.
+ * Tasks become DONE without RUNNING. A function's value is `undefined`, a program has no output and
+ * exit code 0, and a prompt has an empty answer.
  *
  * @example
  * await using session = new Session([new NoopBackend()])

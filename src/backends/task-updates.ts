@@ -1,20 +1,20 @@
-/** What the code of a task tells while it runs: its progress and events of its own. */
+/** What the code of a task sends while it runs: its progress, and events of its own. */
 
 import { eventClassOf, type EventRecord, toEventRecord } from '../events/define-event.ts'
 import { TaskProgress } from '../events/library-events.ts'
 import type { TaskUpdate } from '../foundation/task-context.ts'
 import { type EventNotice, toEventNotice } from './backend.ts'
 
-/** An update of a task's code as it crosses from a worker. */
+/** An update in the form in which a worker sends it to the session's process. */
 export type UpdateRecord =
   | Extract<TaskUpdate, { kind: 'progress' }>
   | { readonly kind: 'event'; readonly event: EventRecord }
 
-/** Throws `ValueError` for what is no event of an own class. */
+/** Throws `ValueError` for an event whose class was not made by `defineEvent`. */
 export const toUpdateRecord = (update: TaskUpdate): UpdateRecord =>
   update.kind === 'progress' ? update : { kind: 'event', event: toEventRecord(update.event) }
 
-/** The event that tells it. */
+/** Converts an update to the notice that the session emits as an event. */
 export function toUpdateNotice(update: UpdateRecord, taskId: string, nodeId: string): EventNotice {
   const about = { taskId, nodeId }
   if (update.kind === 'event') {
