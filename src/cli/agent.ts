@@ -1,4 +1,4 @@
-/** `tutti agent` runs tasks of a cluster on this machine; `tutti agents` lists who does. */
+/** `tutti agent` runs tasks of a cluster on this machine; `tutti agents` lists running agents. */
 
 import { usableCores } from '../backends/local/node-capacity.ts'
 import { type AgentList, findAgents } from '../cluster/agent-list.ts'
@@ -38,19 +38,19 @@ export interface AgentCommandOptions extends ConnectionOptions {
   readonly allow?: readonly string[]
 }
 
-/** How long an agent that is ended waits for the broker to take the ends of its tasks. */
+/** How long a stopping agent waits for the broker to receive the results of its tasks. */
 const endMs = 3000
 
 type Agent = Awaited<ReturnType<typeof startAgent>>
 
-/** What a second signal does, once there is an agent. */
+/** Handles the second signal, once there is an agent. */
 class AgentEnd {
-  /** The second signal. */
+  /** The second signal, if one was received. */
   signal: StopSignal | null = null
   #agent: Agent | null = null
   #removeFolder = (): void => {}
 
-  /** No process of the agent stays after this one, but its folder would. */
+  /** Removes the agent's folder at exit, which would otherwise remain. */
   readonly onFolder = (remove: () => void): void => {
     this.#removeFolder = remove
     process.on('exit', remove)
@@ -73,10 +73,10 @@ class AgentEnd {
   }
 }
 
-/** The first signal drains: what runs is finished. A second one ends what runs, a third exits. */
+/** The first signal drains: running tasks are finished. A second one ends them, a third exits. */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
   const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow } = options
-  // An agent runs for days, and its lines are read later.
+  // With a timestamp: an agent runs for days, and its log is read later.
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
   const log: Log = { warn: (code, message) => say(`${code}: ${message}`) }
@@ -145,7 +145,7 @@ type ListedAgent = AgentList['agents'][number]
 interface AgentRow {
   readonly name: string
   readonly state: string
-  /** Since it was heard, of one that does not answer. */
+  /** Seconds since an agent that does not answer was last heard of. */
   readonly silent_seconds: number | null
   readonly cores: number
   readonly gpus: number
@@ -225,7 +225,7 @@ function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
   }
 }
 
-/** Fields of options that the command calls otherwise. */
+/** Option fields whose command-line names differ. */
 const optionNames: Readonly<Record<string, string>> = {
   servers: 'connect',
   labels: 'label',
@@ -234,7 +234,7 @@ const optionNames: Readonly<Record<string, string>> = {
   'tls.key': 'tls-key',
 }
 
-/** Hints of fields whose values are written otherwise here. */
+/** Hints for fields whose values are written differently on the command line. */
 const optionHints: Readonly<Record<string, string>> = {
   gpus: 'Write `--gpus 0` for none, or name GPUs that cannot be seen from here: `--gpus 0,1`.',
 }
@@ -242,13 +242,13 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Fields that a text names in back quotes, by their names here. A value is before its type. */
+/** Replaces quoted field names by option names. A quoted value is followed by its type. */
 const withTypedNames = (text: string): string =>
   text.replaceAll(quotedField, (_, name: string) => toOptionName(name))
 
 const quotedField = /`([\w.]+)(?:\[\d+\])?(?:: true)?`(?! \(\w+\))/g
 
-/** What is wrong with an option is told by the name that the person has typed. */
+/** Rewrites errors about options so that they use the names typed on the command line. */
 async function withOptionNames<Options, Result>(
   call: (options: Options) => Promise<Result>,
   options: Options,
@@ -258,7 +258,7 @@ async function withOptionNames<Options, Result>(
   } catch (error) {
     if (!ValueError.isInstance(error) || error.field === undefined) throw error
     const { field, message, hint, code } = error
-    // One of a list is typed with the others.
+    // An element of a list belongs to the same option as the others.
     const option = toOptionName(field.replace(/\[\d+\]$/, ''))
     const text = withTypedNames(message.replace(`${field}: `, `${option}: `))
     const words = hint === undefined ? undefined : (optionHints[field] ?? withTypedNames(hint))
@@ -271,7 +271,7 @@ async function withOptionNames<Options, Result>(
   }
 }
 
-/** `2` is a count, `0,1` and `GPU-…` are devices. */
+/** `2` is a count; `0,1` and `GPU-…` are device ids. */
 function toGpus(text: string): number | (number | string)[] {
   if (/^-?\d+$/.test(text)) return Number(text)
   return text.split(',').map((id) => (/^\d+$/.test(id) ? Number(id) : id))

@@ -1,4 +1,4 @@
-/** `tutti config check`: whether a configuration of inference is right, without loading a model. */
+/** `tutti config check`: whether an inference configuration is valid, without loading a model. */
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -9,11 +9,11 @@ import { loadInferenceConfig } from '../inference/index.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
-/** Rejects with the problems of the file: each has its line, its column and the nearest key. */
+/** Rejects with the problems of the file, each with its line, column and the nearest known key. */
 export async function checkConfig(file: string, output: Output): Promise<number> {
   const config = await loadInferenceConfig(file)
   const { modelName, modelPath, engine, hardware, batching } = config
-  // Relative paths were completed: what is not absolute is a name on the hub.
+  // Relative paths were resolved: a name that is not absolute refers to the model hub.
   if (engine.kind === 'llama' && isAbsolute(modelPath) && !existsSync(modelPath)) {
     await refuseModel(file, `there is no file ${modelPath}`)
   }
@@ -32,7 +32,7 @@ export async function checkConfig(file: string, output: Output): Promise<number>
   return exitCodes.ok
 }
 
-/** In the form of the other problems of the file. */
+/** Reports the problem in the same form as other problems of the file. */
 async function refuseModel(file: string, problem: string): Promise<void> {
   const problems = new ConfigProblems({ kind: 'file', name: basename(file) })
   const written = new WrittenFile(parseYamlTree(await readFile(file, 'utf8'), problems), problems)

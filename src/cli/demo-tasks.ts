@@ -1,11 +1,11 @@
-/** The functions of the demo, in a module of their own because workers import it. */
+/** The functions of the demo, in their own module because workers import it. */
 
 import { defineTask } from '../tasks/define-task.ts'
 
-/** Where to read on; the other modules of the command are bundled, so only this one knows it. */
+/** The guide for next steps. Defined here because other modules of the command are bundled. */
 export const guide = new URL('../../docs/guide/getting-started.md', import.meta.url)
 
-/** Estimates pi by throwing darts; the same seed always gives the same estimate. */
+/** Monte Carlo estimate of pi; the same seed always gives the same result. */
 export const simulate = defineTask(
   import.meta.url,
   function simulate(seed: number, darts: number): number {

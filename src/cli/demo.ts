@@ -13,16 +13,16 @@ import { runLive } from './live-run.ts'
 import type { Output } from './output.ts'
 
 export interface DemoOptions {
-  /** Simulations; each ten of them are sorted by a program. */
+  /** The number of simulations; a program sorts the results of each ten. */
   readonly simulations: number
   readonly folder: string
-  /** A GGUF file; without one there are no AI tasks. */
+  /** A GGUF file; without it the demo has no AI tasks. */
   readonly model?: string
 }
 
 const darts = 400_000
 const perSort = 10
-/** The first thing that people run: it is never silent for long. */
+/** Short, because the demo is what new users run first: it should not look stuck. */
 const lineSeconds = 1.5
 
 /** Resolves with the exit code: failing tasks are expected, a signal is not. */
@@ -66,7 +66,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   return signal === null ? exitCodes.ok : signalExitCodes[signal]
 }
 
-/** Functions on threads estimate pi; the program `sort` orders them; returns the medians. */
+/** Functions on threads estimate pi, and the program `sort` orders them; returns the medians. */
 async function simulateAndSort(session: Session, count: number): Promise<number[]> {
   const simulations = Array.from(
     { length: count },
@@ -83,7 +83,7 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
     const sort = new ComputeTask({
       executable: 'sort',
       arguments: ['-g'],
-      // Ahead of waiting simulations: the input of this program is complete.
+      // Before waiting simulations, because the input of this program is complete.
       priority: 1,
       stdin: `${values.join('\n')}\n`,
     })
@@ -100,10 +100,10 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
 
 const heroes = ['a cat', 'a small robot', 'Lily', 'an old bear', 'Tom', 'a bird', 'Mia', 'a frog']
 const places = ['in the garden', 'by the sea', 'at the park', 'in a big house', 'on a hill']
-/** One story per so many simulations: both then take about as long. */
+/** The number of simulations per story; with it, both take about the same time. */
 const simulationsPerStory = 8
 
-/** Writes its configuration beside the record, as an example for users. */
+/** Writes the configuration beside the record, as an example for users. */
 async function openStoryteller(
   { folder, model = '' }: { readonly folder: string; readonly model?: string },
   output: Output,
@@ -122,7 +122,7 @@ async function openStoryteller(
   })
 }
 
-/** One thread: an engine with more threads than free cores is very slow. */
+/** One thread, because an engine with more threads than free cores is very slow. */
 const configuration = (model: string): string => `required:
   model_name: ${JSON.stringify(model)}
 llm:
@@ -144,7 +144,7 @@ function askForStories(simulations: number): AITask[] {
   })
 }
 
-/** The first two sentences. */
+/** The prompt, completed by the response up to the end of its first sentence. */
 function tellStory({ prompt, response = '' }: AITask): string {
   const [first = response] = /^.*?[.!?](?=\s|$)/s.exec(response) ?? []
   return `${prompt} ${first}`.replaceAll(/\s+/g, ' ').trim()

@@ -1,4 +1,4 @@
-/** `tutti doctor`: what is installed, what is missing, and the command that gets it. */
+/** `tutti doctor`: what is installed, what is missing, and how to install it. */
 
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { countText } from '../views/readable.ts'
@@ -17,7 +17,7 @@ interface Check {
   /** A path, a version, or what is wrong. */
   readonly detail: string
   readonly needed_for: string
-  /** The command that gets it; `null` when there is nothing to get. */
+  /** The command that installs it; `null` if there is nothing to install. */
   readonly get: string | null
 }
 
@@ -35,18 +35,18 @@ const commands = [
   ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverCommand()],
 ] as const
 
-/** It comes with the driver, which Ubuntu has under a name for each version. */
+/** `nvidia-smi` comes with the driver, whose package on Ubuntu has a name for each version. */
 function driverCommand(): string {
   let system = ''
   try {
     system = readFileSync('/etc/os-release', 'utf8')
   } catch {
-    // Not a Linux of today: the name of Debian's package says what it is.
+    // Without that file, the name of Debian's package is a sufficient hint.
   }
   return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
 }
 
-/** Resolves with 0 whatever it finds: it is asked what there is. */
+/** Resolves with 0 whatever it finds: it only reports. */
 export function examine(output: Output, folder = process.cwd(), roots?: KernelRoots): number {
   const checks = [
     checkNode(),
@@ -57,7 +57,7 @@ export function examine(output: Output, folder = process.cwd(), roots?: KernelRo
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  // What tasks get by default, which is less than the machine has in a container.
+  // What tasks can use by default; in a container less than the machine has.
   const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [
@@ -112,7 +112,7 @@ function checkPackage(name: string, needed_for: string): Check {
   }
 }
 
-/** Where backends look for it, which is not on PATH alone. */
+/** Uses the search of the backends, which is not limited to PATH. */
 function checkServer(): Check {
   const common = { name: 'nats-server', needed_for: 'a cluster of your own, and tutti launch' }
   try {

@@ -15,19 +15,19 @@ const fullDiskErrors: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG
 const codeOf = (error: unknown): unknown =>
   error instanceof Error && 'code' in error ? error.code : null
 
-/** Whether there was no room for what was written: no other usage would have helped. */
+/** Whether the disk is full, so that the error is not one of usage. */
 const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
 
-/** The same, or the device failed, which also happens to what is read. */
+/** A full disk, or a failed device, which can also affect reading. */
 export const isDiskError = (error: unknown): boolean => isFullDisk(error) || codeOf(error) === 'EIO'
 
-/** Also of a record, or a copy of one; a record that cannot be read is a wrong name. */
+/** Also for records and their copies. A record that cannot be read is a usage error instead. */
 export function isOutputFailure(error: TuttiError): boolean {
   if (error.code === 'OutputFileError') return isDiskError(error.cause)
   return CheckpointError.isInstance(error) && isFullDisk(error.cause)
 }
 
-/** The exit codes that shells expect of a program that a signal ended. */
+/** The exit codes that shells use for a program ended by a signal. */
 export const signalExitCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const
 
 export type StopSignal = keyof typeof signalExitCodes
@@ -40,8 +40,8 @@ export interface FirstSignal {
 }
 
 /**
- * Waits for the first stop signal. A second one exits the process at once, unless `onSecond` takes
- * it; then a third one does.
+ * Waits for the first stop signal. A second one exits the process at once, unless `onSecond` is
+ * given; then a third one does.
  */
 export function firstSignal(
   closed: AbortSignal,

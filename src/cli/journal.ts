@@ -1,4 +1,4 @@
-/** `tutti journal verify`: checks whether a checkpoint file is a sound record of a run. */
+/** `tutti journal verify`: checks whether a checkpoint file is a valid record of a run. */
 
 import { basename } from 'node:path'
 import { countText, quoteWord } from '../views/readable.ts'
@@ -27,15 +27,15 @@ import { foreignFile, isForeign } from './reading/open-record.ts'
 import { type Followed, withReadingProgress } from './reading/reading-progress.ts'
 
 const mostShown = 10
-/** As many as `verify` keeps: a file of garbage must not fill the memory. */
+/** Limits memory for a damaged file; the same limit as in `verify`. */
 const mostLineProblems = 100
 
 /**
- * Exit code 0 when the record is sound, 1 when it is not; a file of another kind is an error. A
- * torn last line alone is sound: a crash leaves one. A compressed file that was cut is not: it was
- * complete when it was written. The files of a resumed run are checked each by itself, and then as
- * one run. A missing forerunner is a problem, because what it held cannot be checked or resumed;
- * the rest is checked.
+ * Exit code 0 when the record is valid, 1 when it is not; a file of another kind is an error. A
+ * torn last line alone is valid, because a crash leaves one. A truncated compressed file is not: it
+ * was complete when it was written. The files of a resumed run are checked one by one, and then as
+ * one run. A missing earlier file is a problem, because its content can be neither checked nor
+ * resumed; the rest is still checked.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
   const { files, missing } = await findChain(path)
@@ -75,13 +75,13 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
 }
 
-/** A copy is written beside a file, which a pipe is not. */
+/** Not for a pipe, because the copy is written beside the file. */
 const repairHint = (file: string): string[] =>
   isPipe(file)
     ? []
     : [`what can be read is copied by: npx tutti journal repair ${quoteWord(nearestPath(file))}`]
 
-/** A run is one session, whose files have its id. */
+/** A run is one session: all its files have the same session id. */
 function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {
   const first = found[0]?.verdict.sessionId ?? null
   return found.flatMap(({ verdict: { sessionId } }, at) => {
@@ -98,11 +98,11 @@ interface FileVerdict {
   readonly problemCount: number
   /** `null` for a file that is not compressed. */
   readonly seekTable: boolean | null
-  /** What makes no record unsound. */
+  /** Remarks that do not make the record invalid. */
   readonly notes: readonly string[]
 }
 
-/** Feeds the pass over the whole run, too. */
+/** Also feeds `run`, the pass over all files. */
 async function verifyFile(
   path: string,
   run: Pass<{ reuse: typeof reuse }>,
@@ -154,13 +154,13 @@ async function verifyFile(
   return { verdict, summary, lines, problems, problemCount, seekTable, notes }
 }
 
-/** An end of a task whose value was to be kept, and is small enough to be shown. */
+/** Whether this is the end of a task whose value should have been stored. */
 const isKeepable = ({ event_type: type, attributes }: EventLine): boolean =>
   type === 'TaskCompleted' && attributes['reused'] !== true && 'result' in attributes
 
 /**
- * Only a value that is there can be reused; one that only its user may read is not judged. Returns
- * what is to be said: values that are gone make no record unsound, but their tasks run again.
+ * Only a stored value can be reused. A value that only its owner may read is not checked. Returns
+ * remarks: missing values do not make a record invalid, but their tasks run again.
  */
 function markKeptValues(
   path: string,
@@ -191,7 +191,7 @@ function markKeptValues(
 const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
-/** Claims only what was checked: ends and counters only when the session has ended. */
+/** Claims only what was checked: ends and counters are checked only if the session has ended. */
 function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const { torn, unknown } = summary
@@ -212,11 +212,11 @@ function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement
 
 interface Judgement extends RecordChain {
   readonly verdict: Verdict
-  /** Of the last file. */
+  /** The summary of the last file. */
   readonly summary: ReadSummary
   readonly problems: readonly string[]
   readonly problemCount: number
-  /** `false` if a compressed file has none; `null` where none is compressed. */
+  /** `false` if a compressed file has none; `null` if no file is compressed. */
   readonly seekTable: boolean | null
   readonly notes: readonly string[]
 }

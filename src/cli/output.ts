@@ -9,28 +9,28 @@ import {
 } from '../telemetry/progress/terminal.ts'
 import { wrapLine } from './reading/text.ts'
 
-/** Receives what a command prints. */
+/** Receives everything that a command prints. */
 export interface Output {
   readonly form: OutputForm
-  /** Where a run shows its progress to people; `null` if there are none to see it. */
+  /** The terminal for progress of a run; `null` if nobody sees it. */
   readonly terminal: Terminal | null
-  /** Aborted when results can no longer be written; the command should then stop quietly. */
+  /** Aborted when results can no longer be written; the command should then stop silently. */
   readonly closed: AbortSignal
-  /** Whether results are seen by a person on a terminal that understands cursor codes. */
+  /** Whether results go to a terminal that understands cursor codes. */
   readonly isTerminal: boolean
-  /** Columns that a line of a result may use; `Infinity` where there is no terminal. */
+  /** The most columns of a result line; `Infinity` without a terminal. */
   readonly width: number
-  /** Replaces the progress block. Shown to people only. */
+  /** Replaces the progress block. Text form only. */
   progress(lines: readonly string[]): void
   /** The result of the command: `lines` for people, `value` for programs. */
   result(value: object, lines: readonly string[]): void
-  /** Replaces the result that was shown before. Only for terminals. */
+  /** Replaces the result that was shown before. Terminals only. */
   screen(lines: readonly string[]): void
   /** A part of a result that is not for people, such as an export. Resolves when written. */
   write(chunk: string | Uint8Array): Promise<void>
-  /** A notice for people, such as that a signal came; never part of the result. */
+  /** A notice for people, such as that a signal was received; never part of the result. */
   problem(line: string): void
-  /** Why the command failed; the last thing that it prints. */
+  /** Prints why the command failed, as its last output. */
   failure(error: CommandFailure): void
 }
 
@@ -71,15 +71,15 @@ function failureText({ code, message, hint }: CommandFailure): string {
   return `${escapeLines(`${code}  ${message}${hint === undefined ? '' : `\n  hint: ${hint}`}`)}\n`
 }
 
-/** No line is wider than the terminal, which would break it anywhere. */
+/** Wraps lines between words, which the terminal itself would break anywhere. */
 export const wrapped = (text: string, width: number): string =>
   text
     .split('\n')
-    // Codes take no columns; lines that have some are cut by whoever draws them.
+    // Cursor codes take no columns; lines with such codes are cut by whoever draws them.
     .flatMap((line) => (line.includes('\u001B') ? [line] : wrapLine(line, width)))
     .join('\n')
 
-/** A stream that takes no callback has written when it returns. */
+/** A stream without a callback has written the chunk when `write` returns. */
 function written(stdout: Terminal, chunk: string | Uint8Array): Promise<void> {
   return new Promise((resolve) => {
     if (stdout.writeBytes === undefined) {
@@ -122,7 +122,7 @@ class TextOutput implements Output {
 
   screen(lines: readonly string[]): void {
     this.#interrupt()
-    // What is higher than the terminal would scroll, and could not be replaced.
+    // More lines than the terminal has would scroll and could not be replaced.
     const most = Math.max(1, (this.#stdout.rows || 24) - 1)
     this.#screen.draw(lines.slice(0, most).map((line) => escapeControls(line)))
   }
@@ -157,7 +157,7 @@ class TextOutput implements Output {
     this.#isInterrupted = true
   }
 
-  /** What is drawn there after an interruption must not go back over it. */
+  /** After an interruption, drawing must not move the cursor back over the printed lines. */
   #createTerminal(): Terminal {
     const stderr = this.#stderr
     const write = (text: string): void => {

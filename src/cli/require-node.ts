@@ -1,4 +1,4 @@
-/** Ends the command with one sentence on a Node that is too old, before a dependency fails. */
+/** Exits with a single sentence if Node is too old, before a dependency fails. */
 
 import { nodeProblem } from '../foundation/node-version.ts'
 import { exitCodes } from './exit.ts'

@@ -1,4 +1,4 @@
-/** A script of the user's as a child of the command, which it does not outlive. */
+/** Runs a user's script as a child process that does not outlive the command. */
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -6,19 +6,19 @@ import { constants } from 'node:os'
 import { stopSignals } from './exit.ts'
 
 export interface ScriptChildOptions {
-  /** Default: that of the command. */
+  /** Default: the working folder of the command. */
   readonly cwd?: string
   /** Added to the environment of the command. */
   readonly env: Readonly<Record<string, string>>
   /** Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | NodeJS.WriteStream
-  /** A command that sends SIGTERM to the script. Default: the child gets it. */
+  /** A command that sends SIGTERM to the script. Default: the child is signaled directly. */
   readonly stop?: readonly string[] | null
-  /** With its process id. */
+  /** Called with the process id of the child. */
   readonly onStart?: (pid: number) => void
 }
 
-/** Resolves with its exit code; of one that a signal ended with 128 and its number. */
+/** Resolves with the exit code: 128 plus the signal number if a signal ended the child. */
 export async function runScriptChild(
   command: readonly string[],
   { cwd, env, stdout = 'inherit', stop = null, onStart }: ScriptChildOptions,
@@ -47,7 +47,7 @@ export async function runScriptChild(
   }
 }
 
-/** A terminal sends SIGINT to the child as well. */
+/** SIGINT is not forwarded on a terminal, which sends it to the child as well. */
 function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
   const onSignal = (signal: NodeJS.Signals): void => {
     if (signal !== 'SIGINT' || !process.stdin.isTTY) send(signal)
@@ -67,15 +67,15 @@ function spawnQuietly([program = '', ...args]: readonly string[], onFailure: () 
 }
 
 /**
- * The script gets SIGTERM when this process is gone, however it ended: a shell waits for the end of
- * a pipe that only this process holds, outside of the terminal's process group.
+ * Sends SIGTERM to the script when this process has ended for any reason. A shell, outside of the
+ * terminal's process group, waits for the end of a pipe that only this process holds open.
  */
 function endWithThisProcess(stop: readonly string[]): () => void {
   const guard = spawn('/bin/sh', ['-c', 'read -r _ || exec "$@"', 'sh', ...stop], {
     stdio: ['pipe', 'ignore', 'ignore'],
     detached: true,
   })
-  // Without a guard the script runs nevertheless.
+  // If the guard cannot be started, the script runs without it.
   guard.on('error', () => {})
   guard.stdin.on('error', () => {})
   return () => void guard.stdin.end('\n')

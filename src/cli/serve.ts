@@ -19,7 +19,7 @@ export interface ServeOptions {
   readonly allowOrigin?: readonly string[]
 }
 
-/** How long requests in progress may take after the signal. */
+/** How long requests in progress may continue after the signal. */
 const drainSeconds = 30
 
 /** Resolves with the exit code once stopped: 0, because servers are stopped by signals. */
@@ -57,7 +57,7 @@ interface Key {
   readonly isGenerated: boolean
 }
 
-/** Without a key, only this machine is served, or a key is generated and printed once. */
+/** Without a configured key, only loopback is served, or a key is generated and printed once. */
 async function chooseKey({ apiKeyFile, host }: ServeOptions): Promise<Key | null> {
   if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
   const own = process.env['TUTTI_API_KEY'] ?? ''

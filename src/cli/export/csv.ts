@@ -1,4 +1,4 @@
-/** The tasks of a run as CSV: a row a task, with a header. Pure. */
+/** The tasks of a run as CSV: a header, then one row per task. Pure. */
 
 import type { RunPass } from '../../views/all-panels.ts'
 import { failures } from '../../views/panels/failures.ts'
@@ -25,9 +25,9 @@ const columns: readonly (readonly [head: string, value: (task: TaskView) => Valu
 const rowsAtOnce = 1000
 
 /**
- * In pieces of many rows, in the order of creation. Times are wall-clock seconds. All tasks are
- * known before the first row: most runs create all of them first, and the last file of a resumed
- * run may change any row.
+ * Yields many rows at a time, in order of creation. Times are wall-clock seconds. Needs the
+ * complete pass first: most runs create all tasks first, and the last file of a resumed run may
+ * change any row.
  */
 export function* csvRows(pass: RunPass): Generator<string> {
   const { groups } = failures.show(pass.states.failures, { limit: Infinity })
@@ -45,7 +45,7 @@ export function* csvRows(pass: RunPass): Generator<string> {
   yield piece
 }
 
-/** RFC 4180. A text that a spreadsheet would take for a formula gets a quote before it. */
+/** RFC 4180. A text that a spreadsheet would read as a formula is prefixed with a quote. */
 function cell(value: Value): string {
   if (value === null) return ''
   if (typeof value === 'number') return String(value)

@@ -21,13 +21,13 @@ import { prometheusText } from './prometheus.ts'
 export interface ExportOptions {
   readonly format: string
   readonly output?: string
-  /** OTLP as protobuf instead of JSON. */
+  /** Writes OTLP as protobuf instead of JSON. */
   readonly protobuf?: boolean
 }
 
 type Pieces = AsyncIterable<string | Uint8Array>
 
-/** One reading of a record, which notes what could not be read. */
+/** The record that is exported, and the parts of it that could not be read. */
 interface Reading {
   readonly path: string
   gaps: RecordGaps
@@ -46,7 +46,7 @@ const formats = {
   },
 }
 
-/** To stdout, or to a file that appears when it is complete. */
+/** Writes to stdout, or to a file that is created only when complete. */
 export async function exportRecord(
   what: string,
   options: ExportOptions,
@@ -80,7 +80,7 @@ export async function exportRecord(
         await output.write(piece)
       }
     }
-    // Lines about it would be among those that it prints.
+    // No progress lines: they would be mixed with the printed output.
     if (output.isTerminal) await print({ signal: output.closed, onRead() {} })
     else await withReadingProgress(output, print)
     await tellGaps(reading, output)
@@ -105,7 +105,7 @@ async function passOf(reading: Reading, followed: Followed): Promise<RunPass> {
   return pass
 }
 
-/** The files of the run, of which a forerunner may be missing. */
+/** The files of the run, oldest first; an earlier one may be missing. */
 async function filesOf(reading: Reading): Promise<readonly string[]> {
   const { files, missing } = await findChain(reading.path)
   reading.gaps = { ...reading.gaps, missing }

@@ -1,7 +1,7 @@
 /**
- * The spans that a record has no end of, because its process was killed or still runs: those of the
- * session, its workflows and scopes, and of tasks that have begun. Without the outer ones spans of
- * finished tasks would have a parent that no span has, and no root in a viewer.
+ * Spans without an end in the record, because the process was killed or is still running: those of
+ * the session, its workflows and scopes, and of started tasks. Without the outer spans, spans of
+ * finished tasks would refer to a parent that does not exist, and have no root in a viewer.
  */
 
 import { isPipe } from '../../checkpoint/chain.ts'
@@ -9,15 +9,15 @@ import type { CheckpointLine, EventLine, FinishedSpan } from '../../checkpoint/f
 import { readBatches } from '../../checkpoint/reader.ts'
 import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 
-/** Of one file of a run: take all its lines, then ask for the spans. */
+/** For one file of a run: take all its lines, then call `toSpans`. */
 export class OpenSpans {
-  /** Parents of spans that ended, which did not end themselves: the earliest start of a child. */
+  /** Parents of ended spans that have not ended themselves, with the earliest start of a child. */
   readonly #parents = new Map<string, number>()
-  /** Of tasks that have begun. */
+  /** Span ids of started tasks. */
   readonly #begun = new Set<string>()
-  /** By their ids. */
+  /** Start events of open workflows, by workflow id. */
   readonly #workflows = new Map<unknown, EventLine>()
-  /** `null` before its start, and after its end. */
+  /** The start event of the session; `null` before its start and after its end. */
   #session: EventLine | null = null
   #lastTime = -Infinity
 
@@ -31,7 +31,7 @@ export class OpenSpans {
     this.#parents.delete(span_id)
     this.#begun.delete(span_id)
     if (span_id === this.#session?.span_id) this.#session = null
-    // The parent of a session is a span of the application, which no record has.
+    // The parent of a session is a span of the application, which is not in the record.
     if (parent_span_id === null || name === 'session') return
     const earliest = Math.min(start_time, this.#parents.get(parent_span_id) ?? Infinity)
     this.#parents.set(parent_span_id, earliest)
@@ -48,7 +48,7 @@ export class OpenSpans {
     }
   }
 
-  /** They end with the last line of the file, and have `tutti.unfinished`. */
+  /** The spans end with the last line of the file and have the attribute `tutti.unfinished`. */
   async toSpans(file: string): Promise<FinishedSpan[]> {
     const session = this.#session
     if (session === null) return []
@@ -83,7 +83,7 @@ export class OpenSpans {
       const task = tasks.get(id)
       const from = task?.event_time ?? this.#parents.get(id) ?? this.#lastTime
       const attributes = task === undefined ? {} : taskAttributes(task)
-      // A scope of the application has no event: only its children are known.
+      // A scope of the application has no event; it is known only from its children.
       const name = task === undefined ? 'scope' : 'task'
       spans.push(toSpan(name, id, outerOf(attributes['workflow_id']), { from, attributes }))
     }
@@ -102,7 +102,7 @@ function taskAttributes({ backend, task_id, attributes }: EventLine): Record<str
   return { backend, task_id, executable: executable ?? '', task_type: task_type ?? '', ...workflow }
 }
 
-/** The first events of the tasks with these spans; what came through a pipe is gone. */
+/** The first events of the tasks with these spans. A pipe cannot be read a second time. */
 async function findTasks(file: string, ids: ReadonlySet<string>): Promise<Map<string, EventLine>> {
   const found = new Map<string, EventLine>()
   if (ids.size === 0 || isPipe(file)) return found

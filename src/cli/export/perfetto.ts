@@ -1,16 +1,16 @@
-/** A run as a trace of Perfetto: a process a node, a thread a worker, a slice an attempt. */
+/** A run as a Perfetto trace: a process per node, a thread per worker, a slice per attempt. */
 
 import type { CheckpointLine, EventLine } from '../../checkpoint/format.ts'
 import { nameIn } from '../../views/panel.ts'
 import { bytesField, doubleField, message, textField, varintField } from './protobuf.ts'
 
-/** Numbers of `perfetto_trace.proto`. */
+/** Field numbers from `perfetto_trace.proto`. */
 const packet = { timestamp: 8, sequence: 10, trackEvent: 11, trackDescriptor: 60 } as const
 const track = { uuid: 1, process: 3, thread: 4, parent: 5, counter: 8, name: 2 } as const
 const trackEvent = { type: 9, track: 11, name: 23, category: 22, annotation: 4, value: 44 } as const
 const types = { begin: 1, end: 2, counter: 4 } as const
 
-/** Needs memory for the tasks that have not ended. */
+/** Keeps only tasks in memory that have not ended. */
 export async function* perfettoTrace(
   batches: AsyncIterable<readonly CheckpointLine[]>,
 ): AsyncGenerator<Uint8Array> {
@@ -31,12 +31,12 @@ interface Attempt {
   readonly start: number
 }
 
-/** It ran when its session was killed: agents may have gone on with it. */
+/** An attempt that ran when its session was killed; an agent may have continued it. */
 interface LostAttempt extends Attempt {
   readonly lastTime: number
 }
 
-/** Attempts of one worker that overlap are in rows of their own. */
+/** One row of a worker; attempts of one worker that overlap are in separate rows. */
 interface WorkerRow {
   readonly track: bigint
   isBusy: boolean
@@ -51,10 +51,10 @@ class TraceWriter {
   >()
   readonly #rows = new Map<string, WorkerRow[]>()
   readonly #counters = new Map<string, bigint>()
-  /** By the task's uid. */
+  /** The running attempt by task uid. */
   readonly #running = new Map<string, Attempt>()
   readonly #lost = new Map<string, LostAttempt>()
-  /** Of tasks that have not ended. */
+  /** Names of tasks that have not ended, by uid. */
   readonly #names = new Map<string, string>()
   #lastTime = 0
 
@@ -76,7 +76,7 @@ class TraceWriter {
     return bytes
   }
 
-  /** Ends the slices of attempts that nobody went on with: all of them, or those of a row. */
+  /** Ends the slices of lost attempts that no session continued: all, or those of one row. */
   endLost(of?: WorkerRow): void {
     for (const [uid, { row, lastTime }] of this.#lost) {
       if (of !== undefined && row !== of) continue
@@ -85,7 +85,7 @@ class TraceWriter {
     }
   }
 
-  /** A new session begins: of those that ran in the one before, no end is known yet. */
+  /** Call at the start of a session: the ends of attempts of the previous one are not known yet. */
   #loseRunning(): void {
     this.endLost()
     for (const [uid, attempt] of this.#running) {
@@ -109,7 +109,7 @@ class TraceWriter {
     if (lost !== undefined) this.#endSlice(lost.row, lost.lastTime, [annotation('end', 'lost')])
     const worker = attributes['worker_id'] ?? event['worker_id']
     const row = this.#freeRow(event.node_id ?? event.backend, String(worker ?? event.backend))
-    // A worker that has begun something else does not go on with what it ran.
+    // A worker that starts another attempt does not continue its lost one.
     this.endLost(row)
     row.isBusy = true
     this.#running.set(uid, { row, number, start: event.event_time })
@@ -144,7 +144,7 @@ class TraceWriter {
     ])
   }
 
-  /** Readings of a node as counters. */
+  /** Writes the readings of a node as counters. */
   #count(event: EventLine): void {
     if (event['resource_scope'] !== 'per_node') return
     for (const kind of ['cpu_percent', 'memory_percent', 'gpu_percent']) {
@@ -213,13 +213,13 @@ class TraceWriter {
     ])
   }
 
-  /** A trace is a list of packets; the list has the number 1. */
+  /** A trace is a repeated field of packets with the field number 1. */
   #packet(fields: readonly Uint8Array[]): void {
     this.#parts.push(bytesField(1, message([...fields, varintField(packet.sequence, 1)])))
   }
 }
 
-/** The end of an attempt that went on without its session is told late: its duration is right. */
+/** A lost attempt ended before its end was reported, so its end is computed from the duration. */
 function endOf(attempt: Attempt, event: EventLine): number {
   const ran = event['duration_seconds']
   const wasLost = 'lastTime' in attempt

@@ -1,4 +1,4 @@
-/** The totals of a run as the text format of Prometheus, with the names of the live endpoint. */
+/** The totals of a run in the text format of Prometheus, with the names of the live endpoint. */
 
 import { addValue, createDistribution, type Distribution } from '../../events/measurement.ts'
 import {

@@ -1,4 +1,4 @@
-/** Messages of protobuf, written by hand: a trace of Perfetto needs four kinds of fields. Pure. */
+/** A minimal protobuf writer: a Perfetto trace needs four kinds of fields. Pure. */
 
 const wire = { varint: 0, fixed64: 1, bytes: 2 } as const
 
@@ -15,7 +15,7 @@ function varint(value: bigint): number[] {
 
 const tag = (field: number, kind: number): number[] => varint(BigInt(field * 8 + kind))
 
-/** For unsigned numbers. */
+/** Unsigned values only. */
 export const varintField = (field: number, value: number | bigint): Uint8Array =>
   Uint8Array.from([...tag(field, wire.varint), ...varint(BigInt(value))])
 
@@ -25,7 +25,7 @@ export function doubleField(field: number, value: number): Uint8Array {
   return Buffer.concat([Uint8Array.from(tag(field, wire.fixed64)), bytes])
 }
 
-/** Also a message within a message. */
+/** Also for nested messages. */
 export const bytesField = (field: number, bytes: Uint8Array): Uint8Array =>
   Buffer.concat([
     Uint8Array.from([...tag(field, wire.bytes), ...varint(BigInt(bytes.length))]),

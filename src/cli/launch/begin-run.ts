@@ -1,7 +1,7 @@
 /**
- * Run by the batch script of a launch before a run that is not the first: Slurm has put the job
- * back into the queue, or it is a later job of a chain. Asks the script to go on with the record of
- * the runs before. Prints `stop` if nothing is to be done.
+ * Called by the batch script of a launch before every run but the first: Slurm has requeued the
+ * job, or it is a later job of a chain. Makes the script resume the record of the earlier runs.
+ * Prints `stop` if the script must not run.
  */
 
 import { dirname } from 'node:path'
@@ -19,10 +19,10 @@ import { exitCodes } from '../exit.ts'
 import { createOutput, type Output } from '../output.ts'
 import { endedJobOf } from '../reading/record-writer.ts'
 
-/** What a request that resumes nothing asks of the record, if there is one by now. */
+/** Resume options for a request that had none, if there is a record by now. */
 const asRecorded = { changed: 'refuse', keep_failed: false } as const
 
-/** Resolves with whether the script is to run. */
+/** Resolves with whether the script should run. */
 async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> {
   const { place, chain } = folder
   const links = linksOf(folder).slice(0, place + 1)
@@ -49,12 +49,12 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   return true
 }
 
-/** `null`: the job before could not end its run. */
+/** Why this job must not run; `null` if the previous job could not finish the run. */
 async function whyStop(before: ChainLink | undefined): Promise<string | null> {
   if (before === undefined || !before.folder.hasStarted) return 'the job before was canceled'
   const { jobId, folder } = before
   const job = new SlurmJob(jobId, new SlurmCommands(), systemClock)
-  // After some minutes Slurm does not know it any more.
+  // Some minutes after the end of a job, Slurm no longer knows it.
   const report = await job.report().catch(() => null)
   const code = folder.exitCode()
   if (goesOn({ code, state: report?.state ?? null }, folder)) return null
@@ -62,20 +62,20 @@ async function whyStop(before: ChainLink | undefined): Promise<string | null> {
   return isOwn ? `the script has ended with exit code ${code}` : `job ${jobId} was canceled`
 }
 
-/** The last record that the runs of these folders have written; `null` if none has a line. */
+/** The last record that the runs of these folders have written; `null` if there is none. */
 async function findRecord(
   folders: readonly LaunchFolder[],
   sessionId: string,
   ownJob: string,
 ): Promise<{ readonly record: string; readonly session_id: string } | null> {
   const told = folders.map((one) => readToldRecord(one.file('request'))).findLast((one) => one)
-  // Records are beside the folders of launches, unless the script has named another place.
+  // Records are beside the launch folders, unless the script chose another folder.
   const place = dirname(told ?? folders[0]?.path ?? '')
   const id = (told && parseRecordPath(told)?.sessionId) || sessionId
   const lock = lockPathOf(place, id)
   const holder = remoteJobOf(lock)
   const jobs = folders.map((one) => one.facts()?.jobId)
-  // Slurm has ended the earlier runs, or this one could not have begun.
+  // Slurm has ended the earlier runs, otherwise this one could not have started.
   const isEarlier = holder !== null && (holder.id === ownJob || jobs.includes(holder.id))
   expectUnlocked(lock, isEarlier ? holder : await endedJobOf(lock))
   const last = await findLastFile(recordsIn(place).filter((one) => one.sessionId === id))

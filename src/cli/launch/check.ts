@@ -1,4 +1,4 @@
-/** `tutti launch --check`: tries a launch on one node, and tells what is missing. */
+/** `tutti launch --check`: tries a launch on one node and reports what is missing. */
 
 import { rmSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -23,19 +23,19 @@ import { runScriptChild } from '../script-child.ts'
 import { createStatusLine, Interruption } from './following.ts'
 
 export interface CheckOptions extends Omit<BatchRequest, 'more'> {
-  /** A file of hosts, instead of Slurm. */
+  /** A file with host names, used instead of Slurm. */
   readonly hosts?: string
 }
 
-/** Of the job, in minutes. */
+/** Time limit of the job, in minutes. */
 const jobMinutes = '2'
-/** How long all may take: with what is left, a job is canceled, it is done within a minute. */
+/** Time limit of the check; leaves time to cancel a job and still end within a minute. */
 const longestMs = 50_000
-/** For each command of Slurm. */
+/** Time limit of each Slurm command. */
 const timeoutSeconds = 10
 const pollMs = 100
 
-/** `more` are further options of sbatch. */
+/** `more` are additional options of sbatch. */
 export async function checkLaunch(
   options: CheckOptions,
   more: readonly string[],
@@ -55,7 +55,7 @@ export async function checkLaunch(
     attempt('nats-server', findNatsServer),
   ]
   try {
-    // Without a folder nothing can be tried.
+    // Without a folder no check is possible.
     if (checks[0]?.state !== 'ok') return report(checks, output)
     using trial = new Trial(folder, checks, output)
     if (hosts !== null) await trial.runHere(['sh', '-c', trial.script])
@@ -75,7 +75,7 @@ export async function checkLaunch(
   }
 }
 
-/** The script of the check, run in one of three ways. Adds to the checks. */
+/** Runs the check script in one of three ways and adds to the checks. */
 class Trial {
   readonly script: string
   readonly #folder: LaunchFolder
@@ -101,7 +101,7 @@ class Trial {
     for (const cancel of this.#cancelTimers) cancel()
   }
 
-  /** What was tried last on the node, as soon as it is there. */
+  /** Shows the latest check on the node, once the node has started. */
   #showProgress(): void {
     const told = this.#folder.hasStarted ? readChecks(this.#folder, 0, 'the node') : []
     const last = told.at(-1)
@@ -119,7 +119,7 @@ class Trial {
     this.#checks.push(...readChecks(this.#folder, signal.aborted ? null : code, 'here'))
   }
 
-  /** On the first node of a job that is there. */
+  /** Runs it on the first node of an existing job. */
   async runInside(jobId: string): Promise<void> {
     try {
       const words = ['sh', '-c', this.script]
@@ -131,7 +131,7 @@ class Trial {
     }
   }
 
-  /** In a job of its own. Resolves with an exit code if a signal has ended it. */
+  /** Runs it in a new job. Resolves with an exit code if a signal ended it. */
   async runOutside(asked: readonly string[], one: readonly string[]): Promise<number | null> {
     const folder = this.#folder
     folder.write('script', this.script)
@@ -139,11 +139,11 @@ class Trial {
     const signal = AbortSignal.any([interruption.signal, this.#late.signal])
     this.#status('asking Slurm whether it takes the request')
     try {
-      // What was asked for, all of it: Slurm tells whether it would take the job.
+      // `--test-only` with the complete request: Slurm reports whether it would accept the job.
       const commands = this.#commands.endedBy(signal)
       await commands.submit(...asked, '--test-only', folder.file('script'))
       this.#checks.push(toCheck('request', 'Slurm takes it'))
-      // A node that does not see the folder could not open a file there.
+      // A node that does not see the folder could not open an output file there.
       const options = [...one, '--output=/dev/null']
       const how = { clock: systemClock, signal }
       interruption.jobId = await submitBatch(this.#commands, options, folder, how)
@@ -177,12 +177,12 @@ class Trial {
     }
   }
 
-  /** The state of a job that waits; what is tried on its node is shown by itself. */
+  /** Shows the state of a waiting job; `#showProgress` shows the checks on its node. */
   #show(line: string | null): void {
     if (line !== null) this.#status(line)
   }
 
-  /** Of a job that could write nothing; the error if its end says no more. */
+  /** The exit code of a job that could write nothing; throws `error` if it has none. */
   async #codeOf(jobId: string, error: unknown): Promise<number> {
     const fields = parseFields(await this.#commands.ask('scontrol', 'show', 'job', jobId))
     const code = Number(fields.get('ExitCode')?.split(':')[0])

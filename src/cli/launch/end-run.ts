@@ -1,7 +1,7 @@
 /**
- * Run by the batch script of a launch when its script has ended: cancels the later jobs of a chain
- * if they are not needed, and prints how to go on, unless the run goes on by itself. Its arguments
- * are the folder of the launch and the exit code.
+ * Called by the batch script of a launch after its script has ended: cancels later jobs of a chain
+ * that are not needed, and prints how to resume unless the run continues by itself. Arguments: the
+ * folder of the launch, and the exit code.
  */
 
 import { readCommandOf, readToldRecord } from '../../checkpoint/run-file.ts'
@@ -18,14 +18,14 @@ const folder = new LaunchFolder(path)
 const commands = new SlurmCommands()
 const later = linksOf(folder).slice(folder.place + 1)
 const isOver = folder.endOf(Number(code)) !== 'allocation'
-// A job that cannot be canceled from here ends as soon as it begins.
+// A job that cannot be canceled from here ends by itself right after its start.
 if (isOver) await cancelLinks(commands, later).catch(() => {})
 const isDone = code === '0' && !folder.hasEnded
 if (!isDone && (isOver || !((await isPutBack()) || (await isFollowed())))) tellResume()
 
 /**
- * Slurm counts a restart when it ends the job for it. Without an answer it may be one: whoever
- * follows the job tells how to go on, if it does not go on by itself.
+ * Whether Slurm requeues the job: it counts a restart when it ends the job for it. Also true
+ * without an answer: the command that follows the job then prints how to resume.
  */
 async function isPutBack(): Promise<boolean> {
   const { SLURM_JOB_ID: id = '', SLURM_RESTART_COUNT: count = '0' } = process.env
@@ -33,7 +33,7 @@ async function isPutBack(): Promise<boolean> {
   return text === null || Number(parseFields(text).get('Restarts') ?? 0) > Number(count)
 }
 
-/** Whether the next job of the chain waits. */
+/** Whether the next job of the chain is waiting. */
 async function isFollowed(): Promise<boolean> {
   const [next] = later
   if (next === undefined) return false

@@ -1,11 +1,11 @@
-/** While a job is followed: how its state is shown, and what a stop signal means. */
+/** Following a job: showing its state, and handling stop signals. */
 
 import { createInterface } from 'node:readline/promises'
 import { TuttiError } from '../../foundation/errors.ts'
 import { signalExitCodes, type StopSignal, stopSignals } from '../exit.ts'
 import type { Output } from '../output.ts'
 
-/** Shows a line as it changes; `null` once the job's output speaks for itself. */
+/** Shows a status line when it changes; `null` removes it, once the job prints output itself. */
 export function createStatusLine(output: Output): (line: string | null) => void {
   let shown: string | null = ''
   return (line) => {
@@ -16,7 +16,7 @@ export function createStatusLine(output: Output): (line: string | null) => void 
 
 const mostNamed = 4
 
-/** Says in a terminal where a job runs: a script that prints nothing leaves it empty. */
+/** Prints on a terminal where a job runs, because the script itself may print nothing. */
 export function createBeginLine(
   output: Output,
 ): ((jobId: string, nodes: readonly string[]) => void) | undefined {
@@ -29,11 +29,11 @@ export function createBeginLine(
 }
 
 export interface InterruptionOptions {
-  /** Default: it goes on, unless a person at the terminal says otherwise. */
+  /** Default: the job continues, unless the user at the terminal chooses to cancel it. */
   readonly cancelOnSignal?: boolean
 }
 
-/** A stop signal while a job is followed: the job goes on, unless somebody wants it canceled. */
+/** Handles stop signals while a job is followed: it continues unless canceling is requested. */
 export class Interruption {
   isCancel: boolean
   exitCode = 0
@@ -55,14 +55,14 @@ export class Interruption {
     return this.#controller.signal
   }
 
-  /** After a signal: tells what has failed, and resolves with the exit code. Else rethrows it. */
+  /** After a signal: prints the error and returns the exit code. Otherwise rethrows the error. */
   codeAfter(error: unknown): number {
     if (this.exitCode === 0 || !TuttiError.isInstance(error)) throw error
     this.#output.failure(error)
     return this.exitCode
   }
 
-  /** Also ends a question that nobody has answered. */
+  /** Also ends a pending question. */
   release(): void {
     for (const signal of stopSignals) process.off(signal, this.#onSignal)
     this.#controller.abort()

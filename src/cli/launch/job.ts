@@ -1,4 +1,4 @@
-/** Launches with jobs of their own: submitted and followed, or held for a script here. */
+/** Launches with new Slurm jobs: submitted and followed, or held for a script on this machine. */
 
 import { basename, extname, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -37,21 +37,21 @@ export interface JobCommandOptions extends Omit<BatchRequest, 'more'>, Interrupt
   readonly detach?: boolean
 }
 
-/** What is asked of Slurm, and of the script. */
+/** What is requested of Slurm and of the script. */
 interface JobLaunch {
   readonly options: JobCommandOptions
-  /** Further options of sbatch. */
+  /** Additional options of sbatch. */
   readonly more: readonly string[]
   readonly request: RunRequest
 }
 
-/** Runs the script on this machine, and tells its process id. */
+/** Runs the script on this machine and reports its process id. */
 type RunScript = (onStart: (pid: number) => void) => Promise<number>
 
 const longestTail = 65_536
 const variables = { facts: launchVariable, request: runVariable }
 
-/** The script runs on the first node of a new job; each folder is that of one job. */
+/** Runs the script on the first node of a new job; one folder per job. */
 export async function submitJobs(
   { words, options, more, request }: JobLaunch & { readonly words: readonly string[] },
   folders: readonly LaunchFolder[],
@@ -70,7 +70,7 @@ export async function submitJobs(
   const programs = { begin: program('begin-run'), end: program('end-run') }
   const names = folders.map(({ path }) => basename(path))
   for (const [at, folder] of folders.entries()) {
-    // Refused before anything is written.
+    // Validates the options before anything is written.
     optionsOf(folder)
     const chain = folders.length === 1 ? {} : { chain: { at, folders: names } }
     folder.write('facts', JSON.stringify({ method: 'slurm', ...chain }))
@@ -78,7 +78,7 @@ export async function submitJobs(
     const script = { words, cwd: command.folder, variables, ...programs }
     folder.write('script', toBatchScript(script, folder))
   }
-  // A signal meanwhile is for all of the jobs, also those that are not submitted yet.
+  // A signal during submission applies to all jobs, including those not yet submitted.
   const interruption = new Interruption('', options, output)
   const { signal } = interruption
   const how = { clock: systemClock, signal }
@@ -96,7 +96,7 @@ export async function submitJobs(
   return 0
 }
 
-/** The script runs on this machine, with the nodes of a job that does nothing else. */
+/** Runs the script on this machine with the nodes of a job that only holds them. */
 export async function holdAndRun(
   launched: JobLaunch & { readonly run: RunScript },
   folder: LaunchFolder,
@@ -127,7 +127,7 @@ export async function holdAndRun(
         held.allocation.nodes.map(({ name }) => name),
       )
       const code = await run((pid) => guard.scriptStarted(pid))
-      // To a script with allocations of its own, these nodes were some among others.
+      // A script with its own allocations does not depend on these nodes alone.
       if (!folder.isElastic)
         await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
       return code
@@ -137,7 +137,7 @@ export async function holdAndRun(
   })
 }
 
-/** Nothing of the launch's jobs is left, also if this process is killed. */
+/** Makes sure that no job of the launch remains, even if this process is killed. */
 async function withGuard(
   folder: LaunchFolder,
   output: Output,
@@ -153,14 +153,14 @@ async function withGuard(
   }
 }
 
-/** The exit code is the script's, also where Slurm does not answer in the end. */
+/** Only warns if Slurm does not answer at the end: the exit code stays that of the script. */
 function tellSilence(error: unknown, output: Output): void {
   if (!(error instanceof SchedulerError)) throw error
   const left = `jobs that are left end within ${lifeMinutes} minutes of their start`
   output.problem(`warning: ${error.message}; ${left}`)
 }
 
-/** The script runs on this machine, and asks for nodes by itself. None of them are left. */
+/** Runs the script on this machine; it requests nodes itself, and all of them are released. */
 export async function runAlone(
   request: RunRequest,
   run: RunScript,
@@ -194,7 +194,7 @@ async function follow(
   const commands = new SlurmCommands()
   const { signal } = interruption
   interruption.jobId = links[0]?.jobId ?? ''
-  /** The end of what the job has printed as errors: the batch script tells there how to go on. */
+  /** The end of the job's stderr, where the batch script prints how to resume. */
   let tail = ''
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),
@@ -236,7 +236,7 @@ async function follow(
   }
 }
 
-/** The exit code is that of the signal, also where Slurm does not answer. */
+/** Only warns if Slurm does not answer: the exit code stays that of the signal. */
 async function isCanceled(
   commands: SlurmCommands,
   links: readonly ChainLink[],
@@ -253,7 +253,7 @@ async function isCanceled(
   }
 }
 
-/** How to go on with what a canceled job has recorded. */
+/** Prints how to resume the record of a canceled job. */
 function tellResume(links: readonly ChainLink[], output: Output): void {
   const records = links.map(({ folder }) => readToldRecord(folder.file('request')))
   const record = records.findLast((one) => one !== null) ?? null

@@ -1,4 +1,4 @@
-/** `tutti launch`: runs a script with the nodes of an allocation. */
+/** `tutti launch`: runs a script on the nodes of an allocation. */
 
 import { existsSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -29,25 +29,25 @@ export interface LaunchCommandOptions extends CheckOptions {
   readonly detach?: boolean
   readonly attach?: string
   readonly driver?: string
-  /** How many jobs may follow each other. Default 1. */
+  /** The most jobs that may follow each other. Default 1. */
   readonly chain?: number
   readonly cancelOnSignal?: boolean
   /** Tries a launch on one node, without a script. */
   readonly check?: boolean
 }
 
-/** A script and where it is to run. */
+/** A script and where to run it. */
 interface LaunchPlan {
   readonly command: RunCommand
-  /** With those that are not kept. */
+  /** All arguments, including those that are not stored in the record. */
   readonly args: readonly string[]
   readonly options: LaunchCommandOptions
   readonly more: readonly string[]
-  /** The record that it goes on with. */
+  /** The record to resume. */
   readonly resume: RunRequest['resume']
 }
 
-/** `words` are further options of sbatch, the script, and its arguments. */
+/** `words` are additional options of sbatch, the script, and its arguments. */
 export async function launch(
   words: readonly string[],
   options: LaunchCommandOptions,
@@ -92,7 +92,7 @@ export async function launch(
   return start({ command, args, options, more, resume: null }, output)
 }
 
-/** What the other ways need is loaded by them: a script in an allocation begins soon. */
+/** Loaded lazily, so that a script inside an allocation starts sooner. */
 async function check(
   options: LaunchCommandOptions,
   more: readonly string[],
@@ -102,7 +102,7 @@ async function check(
   return checkLaunch(options, more, output)
 }
 
-/** Options for a job that is submitted; what is there already is used as it is. */
+/** Options that apply only to a submitted job; an existing allocation is used as it is. */
 const jobOptions = {
   nodes: '--nodes',
   gpusPerNode: '--gpus-per-node',
@@ -130,7 +130,7 @@ function expectNewJob(options: LaunchCommandOptions, more: readonly string[]): v
   throw usage(option, text, 'Leave it out, or unset SLURM_JOB_ID to submit a job.')
 }
 
-/** By their names. */
+/** The names of the given options that apply to a submitted job. */
 function givenJobOptions(options: LaunchCommandOptions, more: readonly string[]): string[] {
   const given = Object.entries(jobOptions).filter(
     ([key]) => options[key as keyof typeof jobOptions] !== undefined,
@@ -138,7 +138,7 @@ function givenJobOptions(options: LaunchCommandOptions, more: readonly string[])
   return [...given.map(([, name]) => name), ...more]
 }
 
-/** Asks for the same again, for a script that goes on with its record. */
+/** Repeats the request of the original launch, for a script that resumes its record. */
 export async function launchAgain(
   command: RunCommand,
   args: readonly string[],
@@ -152,7 +152,7 @@ export async function launchAgain(
 async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const { command, args, options, resume: record } = plan
   const words = [process.execPath, ...(await resumeOptions(record, output)), command.file, ...args]
-  // Asked before nodes are: it would be missing there as well.
+  // Checked before nodes are requested, because it would be missing there as well.
   findNatsServer()
   const id = record?.session_id ?? `s-${newUuid().slice(0, 8)}`
   const parent = resolve(command.folder, launchParent)
@@ -191,20 +191,20 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
 }
 
-/** Options of Node: a script that goes on with a record says how much of it is skipped. */
+/** Node options that make a resuming script print how many tasks are skipped. */
 async function resumeOptions(record: RunRequest['resume'], output: Output): Promise<string[]> {
   if (record === null) return []
   const { preload } = await import('../run/run-script.ts')
   return [`--import=${preload(output.form)}`]
 }
 
-/** A script that has been launched before loads faster. */
+/** The module cache, which makes repeated launches of a script load faster. */
 function cacheFact(): { readonly moduleCache?: string } {
   const moduleCache = openModuleCache(process.env)
   return moduleCache === null ? {} : { moduleCache }
 }
 
-/** The script is a child of this command, and has its terminal. */
+/** Runs the script as a child of this command, with its terminal. */
 async function runHere(
   { words, stop }: PlacedCommand,
   launched: RunCommand,

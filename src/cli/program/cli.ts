@@ -1,4 +1,4 @@
-/** What every declaration of a command gets, and the arguments that several commands share. */
+/** What each command declaration receives, and arguments shared by several commands. */
 
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Output } from '../output.ts'
@@ -12,11 +12,11 @@ export interface Cli {
 
 const whichFile = 'File, folder, session (as much of its id as is unique)'
 
-/** `[record]` of the reading commands. */
+/** Adds `[record]` to a command that only reads it. */
 export const withRecord = (command: Command): Command =>
   command.argument('[record]', `${whichFile}, latest, or - for stdin`, 'latest')
 
-/** `[record]` of commands that write beside it. */
+/** Adds `[record]` to a command that writes beside it. */
 export const withRecordFile = (command: Command): Command =>
   command.argument('[record]', `${whichFile}, or latest`, 'latest')
 
@@ -30,7 +30,7 @@ export const toCountUpTo =
 
 export const toCount = toCountUpTo(1_000_000)
 
-/** A repeatable option. */
+/** Parser of a repeatable option. */
 export function toList(text: string, before: readonly string[] = []): readonly string[] {
   if (text === '') throw new InvalidArgumentError('expected a value that is not empty')
   return [...before, text]

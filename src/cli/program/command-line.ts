@@ -30,11 +30,11 @@ interface ResumeFlags {
 }
 
 interface CommandLine extends Cli {
-  /** Help or version in pieces, which become one JSON value. */
+  /** Pieces of help or version text, which are printed as one JSON value. */
   readonly told: readonly string[]
 }
 
-/** What a command line needs of the process that runs it. */
+/** What a command line needs from its process. */
 export interface CommandProcess {
   readonly argv: readonly string[]
   readonly stdout: ProcessStream
@@ -61,7 +61,7 @@ function createCli(
     .exitOverride()
     .configureOutput({
       writeOut(text) {
-        // The version is told before the options that follow it are read.
+        // Commander prints the version before it parses the options that follow.
         const isVersion = text.trim() === version && argv.includes('--json')
         if (isJson() || isVersion) told.push(text)
         else streams.stdout.write(wrapped(text, output().width))
@@ -243,7 +243,7 @@ function addLaunch({ program, output, finish }: Cli): void {
 }
 
 const toMegabytes = toCountUpTo(2 ** 40)
-/** All of them wait in the queue. */
+/** Limited, because all jobs of a chain wait in the queue. */
 const toChain = toCountUpTo(100)
 
 function toPort(text: string): number {
@@ -251,7 +251,7 @@ function toPort(text: string): number {
   throw new InvalidArgumentError('expected a whole number from 0 to 65535')
 }
 
-/** In the form of a `Host` header: anything else would never match. */
+/** Accepts only the form of a `Host` header: anything else would never match. */
 function toHosts(text: string, before: readonly string[] = []): readonly string[] {
   if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
   throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
@@ -293,7 +293,7 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
       output().failure({ code: 'OutputFileError', message })
     },
   })
-  // A failed write decides the exit code, whatever the command returned.
+  // A failed write determines the exit code, whatever the command returned.
   const finish = (code: number): void => {
     own.exitCode ||= code
   }
@@ -308,7 +308,7 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
   }
 }
 
-/** What follows the script of a command is for the script: `--` before it says so. */
+/** Inserts `--` before the script, because all arguments after it belong to the script. */
 function withScriptApart(argv: readonly string[], program: Command): readonly string[] {
   const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
   const name = argv[at] ?? ''
@@ -320,7 +320,7 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   for (let index = at + 1; index < argv.length; index++) {
     const word = argv[index] ?? ''
     if (word === '--') return argv
-    // A file of tasks has no arguments of its own.
+    // A task file has no arguments.
     if (name === 'run' && isTaskFile(word)) return argv
     if (!word.startsWith('-')) return [...argv.slice(0, index), '--', ...argv.slice(index)]
     const option = command.options.find(({ long }) => long === word)
@@ -329,14 +329,14 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   return argv
 }
 
-/** `help` of a command that is not there is refused as that command is. */
+/** `help` of an unknown command is refused with the error of that command. */
 function withoutHelp(argv: readonly string[], at: number, program: Command): readonly string[] {
   const asked = argv[at + 1] ?? '-'
   const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
   return isKnown || asked.startsWith('-') ? argv : argv.toSpliced(at, 1)
 }
 
-/** Whether the word there, or the one behind it, should be a command and is none. */
+/** Whether the word at `at`, or its subcommand, is not a known command. */
 function isUnknown(argv: readonly string[], at: number, { commands }: Command): boolean {
   const name = argv[at]
   if (name === undefined) return false
@@ -347,11 +347,11 @@ function isUnknown(argv: readonly string[], at: number, { commands }: Command): 
   return next !== -1 && isUnknown(argv, next, found)
 }
 
-/** The library would show the help of what is above a command that is not there. */
+/** Commander would print the help of the parent of an unknown command. */
 const withoutHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
   argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
 
-/** What follows `--` is never the record: without another word it is the latest. */
+/** What follows `--` is never the record: without a record before it, `latest` is inserted. */
 function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
   const separator = argv.indexOf('--', at)
   const words = separator === -1 ? argv.slice(at + 1) : argv.slice(at + 1, separator)
@@ -363,12 +363,12 @@ function withRecordNamed(argv: readonly string[], at: number): readonly string[]
 function explain(error: unknown, program: Command, output: Output): number {
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return exitCodes.ok
-    // Otherwise it is printed already, by the library.
+    // In text form, commander has already printed the message.
     const isJson = program.opts<GlobalOptions>().json === true
     if (isJson) output.failure({ code: 'UsageError', message: usageMessage(error) })
     return exitCodes.usage
   }
-  // Nobody reads the result any more: the exit code says whether that is a failure.
+  // The result can no longer be written; the exit code already says whether that is a failure.
   if (isAbort(error, output.closed)) return exitCodes.ok
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
@@ -382,7 +382,7 @@ function isAbort(error: unknown, closed: AbortSignal): boolean {
   return error === closed.reason || (error instanceof Error && error.cause === closed.reason)
 }
 
-/** Without a command the library prints its help, which is no message. */
+/** Without a command, commander prints its help, which is not an error message. */
 const usageMessage = ({ code, message }: CommanderError): string =>
   code === 'commander.help'
     ? 'a command is missing; see npx tutti --help'

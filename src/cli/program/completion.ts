@@ -1,4 +1,4 @@
-/** Completion scripts for shells, made from the commands themselves. Pure. */
+/** Completion scripts for shells, generated from the declared commands. Pure. */
 
 import type { Argument, Command, Option } from 'commander'
 import { taskStates } from '../../tasks/lifecycle.ts'
@@ -11,20 +11,20 @@ interface Choice {
 }
 
 interface OptionChoice extends Choice {
-  /** Such as `-o`. */
+  /** The short form, such as `-o`. */
   readonly short: string | null
-  /** What it may be followed by: empty for anything, such as a file; `null` for a switch. */
+  /** The values it may take: empty for any, such as a file; `null` if it takes none. */
   readonly values: readonly string[] | null
 }
 
-/** A command by its words, and what may follow them. */
+/** A command, given by its words, and what may follow it. */
 interface CommandChoices {
   readonly words: readonly string[]
   readonly commands: readonly Choice[]
   readonly options: readonly OptionChoice[]
-  /** Of the command's first argument. */
+  /** Values of the command's first argument. */
   readonly values: readonly string[]
-  /** How many arguments stand before a record; `null` where none is taken. */
+  /** The number of arguments before a record; `null` if the command takes no record. */
   readonly recordAt: number | null
 }
 
@@ -33,7 +33,7 @@ export function completionScript(program: Command, shell: Shell): string {
   return { bash, zsh, fish }[shell](all)
 }
 
-/** What commands take that does not say it itself, by their words. */
+/** Values that commander does not know, by the words of the command. */
 const knownValues: Readonly<Record<string, readonly string[]>> = {
   'tasks --state': taskStates,
   'tasks --sort': ['ran', 'waited'],
@@ -81,13 +81,13 @@ const commonOptions: readonly OptionChoice[] = [
   { word: '--quiet', short: null, description: 'Print problems only', values: null },
 ]
 
-/** Options are offered to those who have begun one. */
+/** Options are not included: they are offered once a word starts with `-`. */
 const wordsAt = ({ commands, values }: CommandChoices): string =>
   [...values, ...commands.map(({ word }) => word)].join(' ')
 
 const optionsAt = ({ options }: CommandChoices): string => options.map(({ word }) => word).join(' ')
 
-/** Patterns that follow the words of the line down to a command. */
+/** Case patterns that follow the words of the line to a command. */
 const steps = (all: readonly CommandChoices[]): string =>
   all
     .filter(({ words }) => words.length > 0)
@@ -104,7 +104,7 @@ const cases = (all: readonly CommandChoices[], variable: string): string =>
     })
     .join('\n')
 
-/** Behind an option that wants a value: what that may be. */
+/** Cases for the value of an option. */
 const valueCases = (all: readonly CommandChoices[], variable: string): string =>
   all
     .flatMap(({ words, options }) =>
@@ -117,7 +117,7 @@ const valueCases = (all: readonly CommandChoices[], variable: string): string =>
     )
     .join('\n')
 
-/** What records are called here: their sessions, by the names of the files. Also of zsh. */
+/** A shell function that lists sessions by their file names; also valid in zsh. */
 const sessionsFunction = (noMatch: string): string => `_tutti_sessions() {
   local file
   for file in *.telemetry.jsonl*${noMatch} telemetry/*.telemetry.jsonl*${noMatch}; do
@@ -129,14 +129,14 @@ const sessionsFunction = (noMatch: string): string => `_tutti_sessions() {
   done | sort -u
 }`
 
-/** The arguments that stand on the line already are counted from the command on. */
+/** Counts the arguments that follow the command. */
 const followLine = (all: readonly CommandChoices[]): string => `    case "$place $word" in
     ${steps(all)}) place="\${place:+$place }$word"; given=0 ;;
     *' -'*) ;;
     *) given=$((given + 1)) ;;
     esac`
 
-/** Files where no word fits, and beside records. */
+/** Completes files if no word fits, and in addition to records. */
 const bash = (all: readonly CommandChoices[]): string => `# source <(tutti completion bash)
 ${sessionsFunction('')}
 _tutti() {

@@ -5,7 +5,7 @@ import type { Command } from 'commander'
 const record = 'telemetry/s-81bd.1790000000.telemetry.jsonl'
 const cluster = '--connect nats://127.0.0.1:4222 --token-file cluster.token'
 
-/** By the command's words. */
+/** Keys are the words of a command. */
 const examples: Readonly<Record<string, readonly string[]>> = {
   demo: ['tutti demo --simulations 20'],
   run: ['tutti run tasks.yaml', 'tutti run simulate.mjs --steps 10'],
@@ -39,7 +39,7 @@ const firstSteps = ['tutti demo --simulations 20', 'tutti status', 'tutti report
 const exampleText = (lines: readonly string[]): string =>
   `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}`
 
-/** Adds them below the help of the commands. */
+/** Adds the examples to the help of the commands. */
 export function addExamples(program: Command, before: readonly string[] = []): void {
   if (before.length === 0) program.addHelpText('after', exampleText(firstSteps))
   for (const command of program.commands) {

@@ -66,7 +66,7 @@ function addExplain({ program, output, finish }: Cli): void {
 function addTail({ program, output, finish }: Cli): void {
   withRecord(program.command('tail').description('Show the latest events of a run'))
     .option('-n, --lines <n>', 'Number of events', toLines, 10)
-    // As in other commands.
+    // A hidden alias, because other commands have `--limit`.
     .addOption(new Option('--limit <n>', 'Number of events').argParser(toLines).hideHelp())
     .option('-f, --follow', 'Follow the run until it ends')
     .option('--type <event>', 'Only events of this type, such as TaskFailed; repeatable', toList)

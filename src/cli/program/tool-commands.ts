@@ -1,4 +1,4 @@
-/** The commands about the installation: what is there, whether a file is right, completion. */
+/** The commands about the installation: `doctor`, `config check` and `completion`. */
 
 import { Argument } from 'commander'
 import type { Cli } from './cli.ts'

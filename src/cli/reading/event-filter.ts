@@ -1,4 +1,4 @@
-/** Which events of a record `tutti tail` shows, and whether there can be such ones. */
+/** Which events of a record `tutti tail` shows, and whether a value can occur at all. */
 
 import type { EventLine } from '../../checkpoint/format.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -15,17 +15,17 @@ export interface FilterOptions {
 
 type Kind = keyof FilterOptions
 
-/** Of each kind so many values are compared with one that is not there. */
+/** The most values of each kind that a misspelled value is compared with. */
 const mostCompared = 1000
 
 export class EventFilter {
   readonly #options: FilterOptions
-  /** Tasks with the name that is asked for: not all of their events have it. */
+  /** Uids of tasks with the requested name, because not all of their events have it. */
   readonly #named = new Set<string>()
   readonly #asked: readonly (readonly [Kind, string])[]
-  /** Those of the asked values that an event had, as `kind value`. */
+  /** The requested values that an event had, as `kind value`. */
   readonly #seen = new Set<string>()
-  /** What events had instead, until one matches. */
+  /** Other values that events had, collected until one matches. */
   readonly #others: Readonly<Record<Kind, Set<string>>> = {
     type: new Set(),
     task: new Set(),
@@ -45,12 +45,12 @@ export class EventFilter {
     ]
   }
 
-  /** Whether it has to see the events of a task from the first one on. */
+  /** Whether the filter must see the events of a task from the first one on. */
   get needsAll(): boolean {
     return this.#options.name !== undefined
   }
 
-  /** In the order of the record. */
+  /** Call in the order of the record. */
   matches(event: EventLine): boolean {
     if (!this.#hasMatched && this.#asked.length > 0) this.#note(event)
     const isMatch = this.#isMatch(event)
@@ -59,8 +59,8 @@ export class EventFilter {
   }
 
   /**
-   * Throws a `ValueError` when a value that is asked for is misspelled: no event has it. While the
-   * run is followed, only types that no event of the library can have are refused.
+   * Throws a `ValueError` when a requested value is misspelled: no event has it. While the run is
+   * followed, only types that no event of the library can have are refused.
    */
   async expectKnown(isFollowed: boolean): Promise<void> {
     for (const [kind, value] of this.#asked) {
@@ -113,13 +113,13 @@ function valuesOf({ event_type, task_id, node_id, backend, attributes }: EventLi
   return namesIn(attributes)
 }
 
-/** All by which a task may be asked for; none in an event that names nothing. */
+/** All names by which a task may be requested; empty for an event without a name. */
 function namesIn(attributes: EventLine['attributes']): string[] {
   const given = [attributes['tutti.name'], attributes['executable']]
   return given.flatMap((one) => (typeof one === 'string' ? [one, shortName(one)] : []))
 }
 
-/** Those of this version; a record of another one may have further ones. */
+/** The event types of this version; a record of another version may have more. */
 async function typesOfLibrary(): Promise<readonly string[]> {
   const [vocabulary, library, { ResourceUpdate }] = await Promise.all([
     import('../../events/vocabulary.ts'),

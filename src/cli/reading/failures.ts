@@ -1,4 +1,4 @@
-/** `tutti failures`: what went wrong, by cause, with one full example of each. */
+/** `tutti failures`: failures grouped by cause, with one complete example each. */
 
 import { commandText, countText, firstLine, numberText, ownFrames } from '../../views/readable.ts'
 import { nameAndProgram, spanText } from '../../views/readable.ts'
@@ -51,7 +51,7 @@ function show(record: OpenRecord, limit: number, output: Output): void {
   ])
 }
 
-/** Tasks that never ran, because one that they need has failed, have no cause of their own. */
+/** Tasks that never ran because a dependency failed have no cause of their own. */
 function headLine(failed: number, groups: readonly FailureGroup[]): string {
   if (failed === 0) return 'no task has failed'
   const causes = groups.filter(({ isConsequence }) => !isConsequence)
@@ -113,8 +113,8 @@ function groupLines(group: FailureGroup, record: string): string[] {
 }
 
 /**
- * What helps to find the cause: of a program what it has printed, of a function the stack. The
- * message as far as `told`, of which a title has the first line, does not have it.
+ * What helps to find the cause: the output of a program, or the stack of a function. Includes the
+ * message unless `told`, whose first line is in the title, already contains it.
  */
 export function exampleLines(example: FailureExample, told = example.message): string[] {
   const { stack, stdoutTail, stderrTail, hint, isNoticed, message } = example
@@ -135,7 +135,7 @@ export function exampleLines(example: FailureExample, told = example.message): s
   ]
 }
 
-/** An error within the one that was thrown. */
+/** The lines for an error inside the thrown one. */
 function causeLines({ path, errorType, message, stack }: FailureCause): string[] {
   const title = firstLine(message, longestTitle)
   return [
@@ -145,7 +145,7 @@ function causeLines({ path, errorType, message, stack }: FailureCause): string[]
   ]
 }
 
-/** The frames alone: the message was told. */
+/** Only the frames, because the message was already printed. */
 function withoutMessage(stack: string, message: string): string {
   const at = stack.indexOf(message)
   return at === -1 ? stack : stack.slice(at + message.length)
@@ -157,7 +157,7 @@ function indented(text: string, most: number): string[] {
   return lines.length > most ? [...shown, '    …'] : shown
 }
 
-/** Of an output the last lines say what happened. */
+/** The last lines of an output, which usually say what happened. */
 function lastIndented(text: string, most: number): string[] {
   const lines = text.split('\n').filter((line) => line.trim() !== '')
   const shown = lines.slice(-most).map((line) => `    ${line.trimEnd()}`)

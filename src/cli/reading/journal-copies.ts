@@ -1,4 +1,4 @@
-/** `tutti journal repair` and `compress`: copies of a record beside it. */
+/** `tutti journal repair` and `compress`: write a copy beside a record. */
 
 import { statSync } from 'node:fs'
 import { countText } from '../../views/readable.ts'
@@ -19,7 +19,7 @@ import { withReadingProgress } from './reading-progress.ts'
 
 const mostShown = 10
 
-/** Exit code 0 when the copy is written; whether it is sound is for `journal verify` to say. */
+/** Exit code 0 when the copy is written; `journal verify` checks whether it is valid. */
 export async function repairJournal(what: string, output: Output): Promise<number> {
   const path = await expectCopyable(await findRecord(what))
   const { problems, ...repaired } = await withReadingProgress(output, (followed) =>
@@ -49,7 +49,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
     frames,
     path: copy,
   } = await withReadingProgress(output, (followed) => compressRecord(path, followed))
-  // One that was kept for the record would be left behind with it; the copy has none yet.
+  // A snapshot of the record would remain after the record is deleted; one of the copy is outdated.
   for (const file of [path, copy]) await removeSnapshot(file)
   const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
   const value = { path: copy, bytes, original_bytes: originalBytes, frames }
@@ -60,7 +60,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
   return exitCodes.ok
 }
 
-/** A copy of what is still being written would miss its end. */
+/** Refuses a record that is still being written, because the copy would lack its end. */
 async function expectCopyable(path: string): Promise<string> {
   if (path === standardInput || isPipe(path)) {
     throw new ValueError(`${path} is not a file: the copy is written beside it`, { got: path })

@@ -1,4 +1,4 @@
-/** Opens the record that a reading command names, and says how far it can be trusted. */
+/** Opens the record that a reading command names, and reports how far it can be trusted. */
 
 import { statSync } from 'node:fs'
 import { countText, quoteWord } from '../../views/readable.ts'
@@ -27,17 +27,17 @@ export interface OpenRecord extends RecordViews {
   readonly path: string
   readonly sessionId: string
   readonly state: RecordState
-  /** In wall-clock seconds: of a run that goes on now, else the time of its latest event. */
+  /** Wall-clock seconds: the current time for a running session, otherwise its latest event. */
   readonly now: number
 }
 
-/** Reading less than this again costs less than a file of views beside the record is worth. */
+/** Below this size, reading again is cheaper than keeping a snapshot beside the record. */
 const worthKeeping = 32 * 2 ** 20
 
 /**
- * Shows a record by the states that `show` asks for. `show` begins its output when it has all of
- * them: it is called again if one that was kept is damaged. Resolves with exit code 0. Rejects with
- * an error of exit code 2 when there is no such record, or it is something else.
+ * Shows a record. `show` must read all states that it needs before it prints, because it is called
+ * again if a stored state turns out to be damaged. Resolves with exit code 0. Rejects with an error
+ * of exit code 2 if there is no such record or the file is something else.
  */
 export async function showRecord(
   what: string,
@@ -67,7 +67,7 @@ async function openRecord(
   return { ...views, path, ...(await stateNow(views, new RecordWriters())) }
 }
 
-/** Whether no line is of a record. The only frame of a compressed record may be damaged. */
+/** Whether no line is of a record. Not if compressed: its only frame may be damaged. */
 export const isForeign = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
   lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
 
@@ -75,8 +75,8 @@ export const foreignFile = (path: string): ValueError =>
   new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
 
 /**
- * Rejects with an error of exit code 2 when the file is not there or something else; reads up to
- * its first good line. A pipe is not judged: it can be read once only.
+ * Rejects with an error of exit code 2 if the file does not exist or is not a record; reads up to
+ * its first valid line. A pipe is not checked, because it can be read only once.
  */
 export async function expectRecord(path: string): Promise<void> {
   if (isPipe(path)) return
@@ -90,13 +90,13 @@ function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
 
-/** Whether a live process still writes it. */
+/** Whether a live process is still writing it. */
 async function isGrowing(path: string): Promise<boolean> {
   const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
   return new RecordWriters().isWriting(dirname(path), sessionId)
 }
 
-/** Refuses what a live process still writes. */
+/** Rejects if a live process is still writing the file. */
 export async function expectAtRest(path: string): Promise<void> {
   if (!(await isGrowing(path))) return
   throw new StateError(`${path} is still being written`, {
@@ -105,7 +105,7 @@ export async function expectAtRest(path: string): Promise<void> {
   })
 }
 
-/** How a person names the record in a command that is typed here. */
+/** The argument by which a user names the record in the current folder. */
 export function recordWord({ path, sessionId }: Pick<OpenRecord, 'path' | 'sessionId'>): string {
   if (isPipe(path)) return '-'
   const folder = nearestPath(dirname(resolve(path)))
@@ -113,7 +113,7 @@ export function recordWord({ path, sessionId }: Pick<OpenRecord, 'path' | 'sessi
   return quoteWord(isFoundById ? sessionId : nearestPath(path))
 }
 
-/** What every reading command says of its record in JSON. */
+/** The JSON fields about the record in the output of every reading command. */
 export const recordFields = (record: OpenRecord): object => ({
   session_id: record.sessionId === '' ? null : record.sessionId,
   state: record.state,
@@ -123,21 +123,21 @@ export const recordFields = (record: OpenRecord): object => ({
   missing_forerunner: record.missing,
 })
 
-/** The record cannot tell which of these happened. */
+/** Lists all possibilities, because the record does not show which of them happened. */
 export const lostSession =
   'the record has no end of its session: the process was killed, or it ended without closing the ' +
   'session, or it could not write the record'
 
-/** The same for people: only what limits what the command shows. */
+/** Notes for people: only what limits the shown result. */
 export function recordNotes(record: OpenRecord): string[] {
   const isLost = record.state === 'interrupted' && record.lines > 0
   return [...(isLost ? [lostSession] : []), ...gapNotes(record, record.state === 'running')]
 }
 
-/** What of a record could not be read. */
+/** The parts of a record that could not be read. */
 export type RecordGaps = Pick<RecordViews, 'bad' | 'torn' | 'missing'>
 
-/** The same notes for a command that reads lines instead of views. */
+/** Like `recordNotes`, for a command that reads lines instead of views. */
 export const notesOfLines = async (path: string, gaps: RecordGaps): Promise<string[]> =>
   gapNotes({ path, ...gaps }, await isGrowing(path))
 
@@ -152,7 +152,7 @@ function gapNotes(
     const repaired = copy === null ? '' : `; its repaired copy is ${nearestPath(copy)}`
     notes.push(`${countText(bad, 'line')} skipped; see ${check}${repaired}`)
   }
-  // A record that grows is torn most of the time.
+  // The last line of a growing record is mostly incomplete.
   if (torn !== null && !isRunning) notes.push(`torn tail at line ${torn.line}`)
   if (missing !== null) notes.push(`the earlier file ${missing} of the run is missing`)
   return notes

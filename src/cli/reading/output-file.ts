@@ -1,4 +1,4 @@
-/** The file that a command writes its result to (`-o`). Never one that it reads, never a record. */
+/** The file for the result of a command (`-o`). Never one that it reads, and never a record. */
 
 import { fstatSync, lstatSync, realpathSync, type Stats, statSync } from 'node:fs'
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
@@ -11,7 +11,7 @@ export type Pieces =
   | Iterable<string | Uint8Array>
   | AsyncIterable<string | Uint8Array, void, undefined>
 
-/** Whether it is `-`, or another name of the standard output, such as `/dev/stdout`. */
+/** Whether it is `-` or another name of standard output, such as `/dev/stdout`. */
 export function isStandardOutput(target: string): boolean {
   if (target === '-') return true
   const found = statOf(target)
@@ -19,8 +19,8 @@ export function isStandardOutput(target: string): boolean {
 }
 
 /**
- * Throws a `ValueError` when writing to `target` would destroy one of the runs in `records`, which
- * are read, or another record. Rejects when one of `records` cannot be read.
+ * Throws a `ValueError` when writing to `target` would destroy one of `records`, which the command
+ * reads, or another record. Rejects when one of `records` cannot be read.
  */
 export async function expectNoRecord(target: string, records: readonly string[]): Promise<void> {
   const chains = await Promise.all(records.map(async (record) => await findChain(record)))
@@ -38,7 +38,7 @@ export async function expectNoRecord(target: string, records: readonly string[])
   }
 }
 
-/** Records, and the results and commands beside them. */
+/** File names of records, and of the results and commands beside them. */
 const recordNames = /\.telemetry\.jsonl(?:\.zst)?$|\.\d+(?:-\d+)?\.(?:results|run)$/
 
 const refusal = (target: string, message: string): ValueError =>
@@ -50,8 +50,8 @@ const refusal = (target: string, message: string): ValueError =>
   })
 
 /**
- * Returns how many bytes were written. A plain file appears, or is replaced, when it is complete;
- * links to it stay. A device or a pipe gets the pieces as they come.
+ * Returns the number of bytes written. A regular file is created or replaced only when complete;
+ * symbolic links to it stay. A device or pipe gets the pieces as they come.
  */
 export async function writePieces(target: string, pieces: Pieces): Promise<number> {
   try {
@@ -69,7 +69,7 @@ export async function writePieces(target: string, pieces: Pieces): Promise<numbe
   }
 }
 
-/** What is there and no plain file; also a link to a file that is still to be created. */
+/** For anything that exists and is not a regular file, and for a dangling symbolic link. */
 function isWrittenInPlace(target: string): boolean {
   const found = statOf(target)
   if (found !== null) return !found.isFile()
@@ -106,7 +106,7 @@ async function append(file: FileHandle, piece: string | Uint8Array): Promise<num
 
 const isSame = (a: Stats, b: Stats): boolean => a.dev === b.dev && a.ino === b.ino
 
-/** Links are followed. `null` when it is not there, or cannot be looked at. */
+/** Follows symbolic links. `null` if the file does not exist or is not accessible. */
 function statOf(path: string): Stats | null {
   try {
     return statSync(path)
@@ -115,7 +115,7 @@ function statOf(path: string): Stats | null {
   }
 }
 
-/** The path itself when it is not there. */
+/** Returns `path` itself if it does not exist. */
 function realPathOf(path: string): string {
   try {
     return realpathSync(path)

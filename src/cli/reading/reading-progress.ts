@@ -1,4 +1,4 @@
-/** Tells a person who waits for a long record how far it is read. */
+/** Shows how much of a long record has been read. */
 
 import { statSync } from 'node:fs'
 import { basename } from 'node:path'
@@ -7,14 +7,14 @@ import type { ReadOptions } from '../../checkpoint/reader.ts'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import type { Output } from '../output.ts'
 
-/** Shorter readings tell nothing. */
+/** No progress is shown before this time. */
 const firstMs = 1000
 const intervalMs = 250
 
-/** What readers need to be ended and to tell how far they are. */
+/** The options by which a reader is stopped and reports its position. */
 export type Followed = Required<Pick<ReadOptions, 'signal' | 'onRead'>>
 
-/** Calls `read` with it. The line goes when that has ended. */
+/** Calls `read` with progress options, and removes the progress line when it has ended. */
 export async function withReadingProgress<Result>(
   output: Output,
   read: (followed: Followed) => Promise<Result>,
@@ -38,7 +38,7 @@ export async function withReadingProgress<Result>(
   }
 }
 
-/** The bytes of a compressed file are those of the record in it, whose size is not known. */
+/** Counts uncompressed bytes; for a compressed file their total is not known. */
 function describe(bytes: number, path: string): string {
   const size = isCompressed(path) ? 0 : (statSync(path, { throwIfNoEntry: false })?.size ?? 0)
   if (size < bytes) return megabytes(bytes)

@@ -1,10 +1,10 @@
-/** Whether the process that writes a record lives, also one of a job of Slurm on another host. */
+/** Whether the process that writes a record is alive, also in a Slurm job on another host. */
 
 import { isBeingWritten, lockPathOf, type HolderJob, remoteJobOf } from '../../checkpoint/lock.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 
-/** The job that the lock's holder on another host belongs to, if Slurm says that it has ended. */
+/** The job of the lock's holder on another host, if Slurm reports that it has ended. */
 export async function endedJobOf(lock: string): Promise<HolderJob | null> {
   const job = remoteJobOf(lock)
   if (job === null) return null
@@ -13,14 +13,14 @@ export async function endedJobOf(lock: string): Promise<HolderJob | null> {
   return (await hasJobEnded(job, new SlurmCommands(), systemClock)) ? job : null
 }
 
-/** How long an answer of Slurm is good for. */
+/** How long an answer of Slurm is reused. */
 const freshMs = 10_000
 
-/** For readers that ask again and again. */
+/** Caches answers for readers that ask repeatedly. */
 export class RecordWriters implements RecordWriterStates {
   readonly #answers = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
 
-  /** Never rejects. A process of another host counts as alive, unless its job has ended. */
+  /** Never rejects. A process on another host counts as alive unless its job has ended. */
   async isWriting(folder: string, sessionId: string): Promise<boolean> {
     if (!isBeingWritten(folder, sessionId)) return false
     const lock = lockPathOf(folder, sessionId)

@@ -1,4 +1,4 @@
-/** `tutti report`: one page about a run, or about two of them, for a browser and for paper. */
+/** `tutti report`: an HTML page about one run, or comparing two, for browsers and printing. */
 
 import { spawn } from 'node:child_process'
 import { basename, resolve } from 'node:path'
@@ -15,9 +15,9 @@ import { expectNoRecord, isStandardOutput, writePieces } from './output-file.ts'
 import { withReadingProgress } from './reading-progress.ts'
 
 export interface ReportCommandOptions {
-  /** `-`: the standard output. */
+  /** `-` means standard output. */
   readonly output?: string
-  /** Shows it in the browser. */
+  /** Opens the report in the browser. */
   readonly open?: boolean
 }
 
@@ -49,12 +49,12 @@ export async function writeReport(
   return exitCodes.ok
 }
 
-/** What has the name of a record gets a report, also if no line of it can be read. */
+/** A file with the name of a record gets a report even if none of its lines can be read. */
 function expectRecord(path: string, views: RecordViews): void {
   if (parseRecordPath(path) === null && isForeign(path, views)) throw foreignFile(path)
 }
 
-/** A browser belongs to somebody who sits there, and needs a file. */
+/** Opening a browser needs a user at a terminal, and a file. */
 function expectPerson({ output: target }: ReportCommandOptions, output: Output): void {
   const field = '--open'
   if (target === '-') throw new ValueError('--open needs a file, not -o -', { field })
@@ -65,7 +65,7 @@ function expectPerson({ output: target }: ReportCommandOptions, output: Output):
   })
 }
 
-/** In the working folder: that of the record may not be writable. */
+/** In the working folder, because the folder of the record may not be writable. */
 function defaultPath(path: string, second: string | null): string {
   const stem = (file: string): string =>
     basename(file).replace(/(?:\.\d+(?:-\d+)?)?\.telemetry\.jsonl(?:\.zst)?$/, '')
@@ -73,15 +73,15 @@ function defaultPath(path: string, second: string | null): string {
   return `${name}.report.html`
 }
 
-/** The command that opens a file with the program that the person's desktop has for it. */
+/** The command that opens a file in the default application of the desktop. */
 function openerOf(path: string): readonly [command: string, ...args: string[]] {
   if (process.platform === 'darwin') return ['open', path]
-  // The first text in quotes would be the title of a window.
+  // `start` takes the first quoted argument as a window title.
   if (process.platform === 'win32') return ['cmd', '/c', 'start', '""', path]
   return ['xdg-open', path]
 }
 
-/** Resolves when that program runs, with `null`, or with why it does not. It may run for long. */
+/** Resolves with `null` once the program has started, or with why it could not. */
 function openFile(path: string): Promise<string | null> {
   const [command, ...args] = openerOf(path)
   return new Promise((settle) => {

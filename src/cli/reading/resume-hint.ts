@@ -1,4 +1,4 @@
-/** How to go on with a run that has stopped before all of it was done. */
+/** How to resume a run that stopped before all of it was done. */
 
 import { expectNotContinued, isPipe } from '../../checkpoint/chain.ts'
 import { readCommandOf } from '../../checkpoint/run-file.ts'
@@ -12,13 +12,13 @@ import type { OpenRecord } from './open-record.ts'
 export interface ResumeHint {
   /** The last file of the run. */
   readonly record: string
-  /** `null` when its program has to call `session.resume` or `flow.resume`. */
+  /** `null` when the user's program has to call `session.resume` or `flow.resume`. */
   readonly command: string | null
-  /** The same for people. */
+  /** The hint as a line of text. */
   readonly line: string
 }
 
-/** `null` when nothing is left to do, or when resuming would be refused. */
+/** `null` if nothing is left to do, or if resuming would be refused. */
 export async function resumeHintOf(open: OpenRecord): Promise<ResumeHint | null> {
   const { files, missing, bad, lines } = open
   const path = files.at(-1)
@@ -36,7 +36,7 @@ export async function resumeHintOf(open: OpenRecord): Promise<ResumeHint | null>
   return { record, command: resumeCommand(record, made), line }
 }
 
-/** Only tasks of a workflow wait for each other, or are blocks. */
+/** Only workflows have tasks with dependencies, or blocks. */
 function isWorkflow({ pass: { states } }: OpenRecord): boolean {
   const { requests } = states.bounds
   return states.graph.size > 0 || requests.some(({ backend }) => backend === blockBackend)
@@ -47,7 +47,7 @@ function isAllDone({ state, pass }: OpenRecord): boolean {
   return state === 'ended' && tasks === completed
 }
 
-/** A file that was asked for may have been continued by a later one. */
+/** The requested file may have been continued by a later one. */
 async function lastFileAfter(path: string): Promise<string> {
   try {
     await expectNotContinued(path)

@@ -1,4 +1,4 @@
-/** `tutti status`: how a run stands, or how it ended, on one screen. */
+/** `tutti status`: the state or result of a run on one screen. */
 
 import { countText, firstLine, nameAndProgram, numberText } from '../../views/readable.ts'
 import { secondsText, shortNames } from '../../views/readable.ts'
@@ -18,11 +18,11 @@ import { type Column, tableLines } from './text.ts'
 const mostNames = 20
 const mostNodes = 8
 
-/** Resolves with exit code 0 whatever the run's end. */
+/** Resolves with exit code 0, also for a failed run. */
 export async function showStatus(what: string, output: Output): Promise<number> {
   return await showRecord(what, output, async (record) => {
     const hint = await resumeHintOf(record)
-    // Of a large run either of them takes time.
+    // Only one form is computed, because each takes time for a large run.
     if (output.form === 'json') output.result(statusFields(record, hint), [])
     else output.result({}, statusLines(record, hint, output.width))
   })
@@ -68,7 +68,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
   }
 }
 
-/** Tasks whose state is RUNNING, and that wait for their next attempt. */
+/** Tasks in state RUNNING that wait for their next attempt. */
 const waitingIn = ({ pass: { states } }: OpenRecord): number =>
   names.show(states.names, { durations: false }).reduce((sum, { waiting }) => sum + waiting, 0)
 
@@ -78,8 +78,9 @@ function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
 }
 
 /**
- * Of a run that has not told it: from its first event until now, or to its last one if nobody
- * writes it any more. The time between two files counts where agents of a cluster went on.
+ * The recorded duration, or else from the first event until now, or to the last event if no process
+ * writes the record any more. The time between two files counts if agents of a cluster continued to
+ * run.
  */
 function durationOf({ pass, now }: OpenRecord): number {
   const { startTime, durationSeconds, earlierSeconds, sessionStart } = run.show(pass.states.run)
@@ -89,7 +90,7 @@ function durationOf({ pass, now }: OpenRecord): number {
   return startTime === null ? 0 : earlierSeconds + between + Math.max(0, now - sessionStart)
 }
 
-/** Also the screen of `tutti top`. */
+/** Also used for the screen of `tutti top`. */
 export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const { states } = record.pass
   const shown = names.show(states.names, { durations: true }).toSorted((a, b) => b.total - a.total)
@@ -169,7 +170,7 @@ const number = (
 const runningText = ({ running, waiting }: NameView): string => numberText(running - waiting)
 const interruptedText = ({ running }: NameView): string => numberText(running)
 
-/** Of a session that was killed nothing runs any more. */
+/** After a killed session nothing runs: the column shows interrupted tasks instead. */
 function columnsFor(
   { state }: OpenRecord,
   shown: readonly NameView[],

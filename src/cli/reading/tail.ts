@@ -1,4 +1,4 @@
-/** `tutti tail`: the latest events of a record, and those that follow. */
+/** `tutti tail`: the latest events of a record, and with `--follow` new ones. */
 
 import { nameIn } from '../../views/panel.ts'
 import { timeText } from '../../views/readable.ts'
@@ -18,24 +18,24 @@ import { RecordWriters } from './record-writer.ts'
 import { fit } from './text.ts'
 
 export interface TailOptions extends FilterOptions {
-  /** How many of the latest matching events. */
+  /** The number of latest matching events to show. */
   readonly lines: number
   readonly follow?: boolean
 }
 
 const pollMs = 200
-/** Where the search for the latest events begins, before the end of the file. */
+/** The search for the latest events starts this many bytes before the end of the file. */
 const firstWindow = 2 ** 20
 
 /**
- * Ends with the session or its process, a signal, or a closed output. One JSON value a line under
- * `--json`. A run that was resumed is one run, with all its files.
+ * Ends with the session or its process, a signal, or a closed output. With `--json` one JSON value
+ * per line. A resumed run is shown as one run with all its files.
  */
 export async function tail(what: string, options: TailOptions, output: Output): Promise<number> {
   const path = await findRecord(what)
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
-  // Before the reading: a file that takes its place has other events.
+  // Taken before reading, because a file that replaces this one would have other events.
   const identity = new FileIdentity(file)
   const signal = options.follow === true ? firstSignal(output.closed) : null
   const stop = new AbortController()
@@ -48,7 +48,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
     const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
     const isOpen = !last.hasEnded && !isPipe(path) && !isCompressed(path)
     const isFollowed = options.follow === true && isOpen
-    // Of no line that is asked for, nothing is looked for in the record.
+    // With `--lines 0` nothing was searched, so no value can be reported as unknown.
     if (options.lines > 0) await filter.expectKnown(isFollowed)
     for (const event of latest) show(event, output)
     if (!isFollowed) return exitCodes.ok
@@ -62,7 +62,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
 const codeOf = (signal: StopSignal | null): number =>
   signal === null ? exitCodes.ok : signalExitCodes[signal]
 
-/** Where the reading of a file has come to. */
+/** The position that was read to in a file. */
 interface ReadSoFar {
   readonly end: LinePosition
   readonly hasEnded: boolean
@@ -72,11 +72,11 @@ interface ReadSoFar {
 
 interface Latest {
   readonly latest: readonly EventLine[]
-  /** Of the last file. */
+  /** The position in the last file. */
   readonly last: ReadSoFar
 }
 
-/** Reads as little as possible from the end of the run. */
+/** Reads as little as possible, from the end of the run. */
 async function readLatest(
   files: readonly string[],
   lines: number,
@@ -120,7 +120,7 @@ async function readFile(
   }
 }
 
-/** From a byte within a line: that line is left out. */
+/** Starts at any byte; an incomplete first line is skipped. */
 async function readFrom(
   path: string,
   offset: number,
@@ -160,10 +160,10 @@ async function eachEvent(
   }
 }
 
-/** How much of the head is compared: the first line has an id that no other record has. */
+/** How many bytes are compared: the first line has an id that is unique to the record. */
 const headBytes = 512
 
-/** Whether a path still has the file that it had, with the same content before what follows. */
+/** Detects whether the file at a path was replaced or its beginning was rewritten. */
 class FileIdentity {
   readonly #path: string
   readonly #ino: number
@@ -175,7 +175,7 @@ class FileIdentity {
     this.#head = this.#readHead()
   }
 
-  /** `null` if it is another one. */
+  /** The size of the file; `null` if it is a different one. */
   sizeOfSame(least: number): number | null {
     const stat = statSync(this.#path, { throwIfNoEntry: false })
     if (stat === undefined || stat.ino !== this.#ino || stat.size < least) return null
@@ -185,7 +185,7 @@ class FileIdentity {
     return stat.size
   }
 
-  /** Empty if it cannot be read, such as when it is gone by now. */
+  /** Empty if it cannot be read, for example because it was removed. */
   #readHead(): Buffer {
     const bytes = Buffer.alloc(headBytes)
     if (isPipe(this.#path)) return bytes.subarray(0, 0)
@@ -215,7 +215,7 @@ async function follow(file: string, parts: FollowParts): Promise<void> {
   const writers = new RecordWriters()
   let now = last
   while (!signal.aborted) {
-    // Asked before the reading: what a process wrote before it ended is shown.
+    // Checked before reading, so that everything written before the end of the process is shown.
     const { sessionId } = now
     const isWritten = sessionId === null || (await writers.isWriting(dirname(file), sessionId))
     const size = identity.sizeOfSame(now.end.offset)
@@ -245,10 +245,10 @@ function show(event: EventLine, output: Output): void {
   if (!output.closed.aborted) output.result(event, [fit(toText(event, output.width), output.width)])
 }
 
-/** Narrower lines have no date, and still narrower ones no time: what happened counts. */
+/** Below these widths the date, then the time is left out, in favor of the event. */
 const widthOf = { date: 60, time: 40 }
 
-/** Of the fields, those that no other column shows. */
+/** Shows only fields that no other column shows. */
 function toText(event: EventLine, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
   const name = nameIn(attributes)

@@ -1,4 +1,4 @@
-/** `tutti tasks`: the tasks of a run by state, name and node. */
+/** `tutti tasks`: the tasks of a run, filtered by state, name and node. */
 
 import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -37,7 +37,7 @@ export async function listTasks(
 
 function show(record: OpenRecord, query: TasksQuery, output: Output): void {
   const { tasks: found, total } = findTasks(record.pass, { ...query, now: record.now })
-  // Of a session that is over nothing runs any more.
+  // After the end of a session nothing runs any more.
   const isOver = record.state !== 'running'
   const tasks = isOver ? found.map((task) => ({ ...task, runningFor: null })) : found
   if (total === 0 && record.state !== 'running') expectKnown(record, query)
@@ -49,7 +49,7 @@ function show(record: OpenRecord, query: TasksQuery, output: Output): void {
   ])
 }
 
-/** A name or node that no task has is misspelled; in a run that goes on it may still come. */
+/** A name or node that no task has is misspelled, unless the run is still going on. */
 function expectKnown({ pass }: OpenRecord, { name, nodeId }: TasksQuery): void {
   const { names, nodes } = knownWords(pass)
   const isNamed = (known: string): boolean => known === name || shortName(known) === name
@@ -74,7 +74,7 @@ function toState(text: string): TaskState {
   })
 }
 
-/** A task in JSON; times are wall-clock seconds. */
+/** A task as JSON; times are wall-clock seconds. */
 export const taskFields = (task: TaskView): object => ({
   uid: task.uid,
   name: task.name,
@@ -95,7 +95,7 @@ export const taskFields = (task: TaskView): object => ({
   error_type: task.errorType === '' ? null : task.errorType,
 })
 
-/** Of one that runs: so far. */
+/** The running time, so far for a running task. */
 const ranText = ({ ran, runningFor }: TaskView): string =>
   runningFor === null ? secondsText(ran) : `${secondsText(runningFor)} so far`
 

@@ -1,15 +1,15 @@
-/** Text for a terminal of any width: tables, and lines that are wrapped or cut. Pure. */
+/** Text for a terminal of any width: tables, and wrapped or cut lines. Pure. */
 
 import { escapeControls } from '../../telemetry/progress/terminal.ts'
 
 export interface Column<Row> {
   readonly head: string
   readonly cell: (row: Row) => string
-  /** Numbers stand to the right. Default `false`. */
+  /** Numbers are right-aligned. Default `false`. */
   readonly isNumber?: boolean
-  /** Where the width is short, those with a higher number are left out first. Default 0: never. */
+  /** If space is short, columns with a higher number are left out first. Default 0: never. */
   readonly dispensable?: number
-  /** Texts may be cut to this many characters, before a column is left out. Default: never. */
+  /** The width to which texts may be cut before a column is left out. Default: never cut. */
   readonly narrowest?: number
 }
 
@@ -17,13 +17,13 @@ interface MeasuredColumn<Row> {
   readonly column: Column<Row>
   readonly cells: readonly string[]
   readonly widest: number
-  /** What it needs at least. */
+  /** The minimum width of the column. */
   readonly least: number
 }
 
 const gap = '  '
 
-/** Lines of equal columns with their heads, none wider than `width`. */
+/** Lines of aligned columns with their heads, none wider than `width`. */
 export function tableLines<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
@@ -48,7 +48,7 @@ export function tableLines<Row>(
 const sumOf = (widths: readonly number[]): number =>
   widths.reduce((sum, one) => sum + one + gap.length, -gap.length)
 
-/** Leaves out what is least important, until the rest fits. */
+/** Leaves out the least important columns until the rest fits. */
 function keepFitting<Row>(
   all: readonly MeasuredColumn<Row>[],
   width: number,
@@ -64,7 +64,7 @@ function keepFitting<Row>(
   return kept
 }
 
-/** The room that is left goes to the columns that were cut, from the left. */
+/** Distributes the remaining width to columns that were cut, from left to right. */
 function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
   let room = width - sumOf(kept.map(({ least }) => least))
   return kept.map((one) => {
@@ -74,37 +74,36 @@ function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
   })
 }
 
-/** Cut to the width, with a mark where something is missing. */
+/** Cuts text to the width and marks the cut with `…`. */
 export const fit = (text: string, width: number): string =>
   text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
 
 const mark = ' \\'
 
 /**
- * One line as lines that are not wider: broken between words, and within one that is too long.
- * Further lines are indented; those of a command end with a backslash instead, so that a shell
- * takes what a person has copied.
+ * Breaks a line between words, and inside a word that is too long. Further lines are indented;
+ * those of a command end with a backslash instead, so that the copied text works in a shell.
  */
 export function wrapLine(line: string, width: number): string[] {
   if (line.length <= width || labelledPath.test(line)) return [line]
   const at = commandIn(line)
   if (at === -1) return wrapWords(line, width)
-  // With no room for a word of the command behind it, what stands before it has its own lines.
+  // If the start of the command does not fit behind its text, the text gets lines of its own.
   const [first = ''] = /^(?:npx )?\S*/.exec(line.slice(at)) ?? []
   if (at + first.length + mark.length <= width) return wrapCommand(line, width)
   return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
 }
 
-/** A path on a line of its own, such as that of a record: broken, it could not be copied. */
+/** A labelled path, such as that of a record, is not broken, so that it can be copied. */
 const labelledPath = /^\w+ {2,}\S*\/\S+$/
 
-/** Where a command for a shell begins in a line; -1 for none. */
+/** Where a shell command begins in the line; -1 for none. */
 function commandIn(line: string): number {
   const label = /^ {2}command: /.exec(line)
   return label === null ? line.search(knownCommands) : label[0].length
 }
 
-/** Those that tutti tells people to type. */
+/** Commands that tutti suggests to users. */
 const knownCommands = /\bnpx tutti |\b(?:apt-get|npm|ubuntu-drivers) install /
 
 function wrapWords(line: string, width: number): string[] {
@@ -113,7 +112,7 @@ function wrapWords(line: string, width: number): string[] {
   return breakAt(line, width, indent, () => '')
 }
 
-/** A backslash alone joins the parts of a word. What is quoted cannot be broken. */
+/** A backslash without a space joins the parts of a word. Quoted text cannot be broken. */
 const wrapCommand = (line: string, width: number): string[] =>
   line.length <= width || /['"]/.test(line)
     ? [line]

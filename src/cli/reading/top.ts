@@ -1,4 +1,4 @@
-/** `tutti top`: a run while it goes on, redrawn in place; without a terminal it is shown once. */
+/** `tutti top`: a running session, redrawn in place; without a terminal it is printed once. */
 
 import { secondsText, shortName } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
@@ -91,7 +91,7 @@ function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): s
   return [...statusLines(record, hint, width), ...table].flatMap((line) => wrapLine(line, width))
 }
 
-/** Of a session that was killed nothing runs any more. */
+/** After a killed session nothing runs any more. */
 const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
   head: state === 'interrupted' ? 'interrupted task' : 'running task',
   cell: ({ uid }) => uid,

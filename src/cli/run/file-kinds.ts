@@ -1,4 +1,4 @@
-/** What `tutti run` takes, by the ending of the file: a script for Node, or a file of tasks. */
+/** What `tutti run` accepts by file extension: a script for Node, or a task file. */
 
 import { extname } from 'node:path'
 import { ValueError } from '../../foundation/errors.ts'
@@ -11,7 +11,7 @@ export const isTaskFile = (file: string): boolean => [...lines, ...yaml].include
 
 export const isYamlFile = (file: string): boolean => yaml.includes(extname(file))
 
-/** Throws `ValueError` for any other. Node takes a file without an ending as JavaScript. */
+/** Throws a `ValueError` for other files. Node runs a file without an extension as JavaScript. */
 export function kindOf(file: string): 'script' | 'tasks' {
   const ending = extname(file)
   if (isTaskFile(file)) return 'tasks'
@@ -25,7 +25,7 @@ export function kindOf(file: string): 'script' | 'tasks' {
   })
 }
 
-/** For people who gave something else. */
+/** The hint for users who gave a different kind of file. */
 export const whatToGive =
   `Give a script for Node (${scripts.join(', ')}), or a file of tasks: a task a line ` +
   `(${lines.join(', ')}) or a list (${yaml.join(', ')}).`

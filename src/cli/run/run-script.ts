@@ -1,4 +1,4 @@
-/** Runs a program of the user's as a child, whose first session records what it does. */
+/** Runs a user's script as a child process, whose first session writes the record. */
 
 import { existsSync } from 'node:fs'
 import { removeUnused } from '../../checkpoint/chain.ts'
@@ -8,7 +8,7 @@ import type { Output } from '../output.ts'
 import { runScriptChild } from '../script-child.ts'
 import { resumeCommand } from './resume-command.ts'
 
-/** Resolves with the exit code of the script; one that a signal ended has 128 and its number. */
+/** Resolves with the exit code of the script: 128 plus the signal number if a signal ended it. */
 export async function runScript(
   request: RunRequest,
   args: readonly string[],
@@ -20,19 +20,19 @@ export async function runScript(
   const exitCode = await runScriptChild([process.execPath, ...nodeOptions, file, ...args], {
     cwd: folder,
     env: { [runVariable]: sent.path },
-    // As JSON, only the result goes to stdout.
+    // With `--json`, stdout is reserved for the result.
     stdout: output.form === 'json' ? process.stderr : 'inherit',
     onStart: (pid) => sent.sentTo(pid),
   })
   const { record } = sent
-  // A script that was refused ends without closing its session.
+  // A script whose resume was refused exits without closing its session.
   const isRefused = request.resume !== null && record !== null && exitCode !== 0
   const isUnused = isRefused && (await removeUnused(record))
   report(sent, { request, exitCode, isUnused }, output)
   return exitCode
 }
 
-/** What this command does in the process of the script. */
+/** The module that is preloaded into the script's process. */
 export function preload(form: string): string {
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
   return new URL(`./script-preload${extension}?form=${form}`, import.meta.url).href
@@ -41,15 +41,15 @@ export function preload(form: string): string {
 interface ScriptEnd {
   readonly request: RunRequest
   readonly exitCode: number
-  /** Its record had no task and was removed. */
+  /** Whether its record had no task and was removed. */
   readonly isUnused: boolean
 }
 
-/** On stderr for people: stdout is the script's. */
+/** Prints to stderr, because stdout belongs to the script. */
 function report(sent: SentRequest, end: ScriptEnd, output: Output): void {
   const { request, exitCode, isUnused } = end
   const told = sent.record
-  // The session may have removed it itself.
+  // The session itself may have removed the record.
   const isGone = told !== null && (isUnused || !existsSync(told))
   const record = isGone ? null : told
   if (output.form === 'json') output.result({ record, exit_code: exitCode }, [])

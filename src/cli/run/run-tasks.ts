@@ -1,4 +1,4 @@
-/** Runs the tasks of a file, with live progress, and says how to go on if some are left. */
+/** Runs the tasks of a file with live progress, and prints how to resume if some are left. */
 
 import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
@@ -12,12 +12,12 @@ import { reportResume } from './script-reports.ts'
 import { readTasks } from './task-file.ts'
 
 export interface RunTasksOptions {
-  /** Where the record goes; a resumed one is continued in its folder. */
+  /** The folder of the record; a resumed record is continued in its own folder. */
   readonly folder: string
   readonly resume: { readonly record: string; readonly how: ResumeOptions } | null
 }
 
-/** Resolves with the exit code: 1 when a task has failed. */
+/** Resolves with the exit code: 1 if a task failed. */
 export async function runTasks(
   command: RunCommand,
   { folder, resume }: RunTasksOptions,
@@ -48,7 +48,7 @@ export async function runTasks(
     })
     const summary = telemetry.summary()
     const { completed, failed, canceled } = summary.tasks
-    // As a reader has it: `null` where no task ran, such as in a resumed run that was complete.
+    // `null` if no task ran, as in the views of a record, for example when all were resumed.
     const duration = summary.duration.max === 0 ? null : summary.duration
     const isDone = signal === null && failed + canceled === 0
     output.result({ ...summary, duration, record: near, journal: near }, [

@@ -1,4 +1,4 @@
-/** `tutti run` and `tutti resume`: a program or a file of tasks, with a record to go on from. */
+/** `tutti run` and `tutti resume`: a script or a task file, with a record to resume from. */
 
 import { statSync } from 'node:fs'
 import { countText } from '../../views/readable.ts'
@@ -29,11 +29,11 @@ import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
 
 export interface RunOptions {
-  /** Where the record of a file of tasks goes; a script decides itself. Default `./telemetry`. */
+  /** The folder of the record of a task file; a script chooses its own. Default `./telemetry`. */
   readonly folder?: string
 }
 
-/** Resolves with the script's exit code, or for tasks with 1 when one has failed. */
+/** Resolves with the script's exit code; for a task file with 1 if a task failed. */
 export async function run(
   file: string,
   args: readonly string[],
@@ -75,7 +75,7 @@ export async function run(
   return runScript({ command, keep_results: true, resume: null }, args, output)
 }
 
-/** Continues a record in the way in which it was made. `given` replaces what was not kept. */
+/** Resumes a record the way it was started. `given` replaces arguments that were not stored. */
 export async function resume(
   what: string,
   given: readonly string[],
@@ -85,7 +85,7 @@ export async function resume(
   const record = await findRecord(what)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
-  // Before a script starts; the session that continues the record asks once more.
+  // Checked before a script starts; the session that continues the record checks again.
   const session_id = await expectResumable(path)
   const command = readCommandOf(files)
   if (command === null) {
@@ -119,7 +119,7 @@ export async function resume(
   return runScript({ command, keep_results: true, resume: continued }, args, output)
 }
 
-/** Resolves with the id of its session. */
+/** Resolves with the id of the record's session. */
 async function expectResumable(path: string): Promise<string> {
   if (await isAbandoned(path)) throw await noFirstLine(path)
   const started = (await readSessionStart(path))?.session_id
@@ -129,7 +129,7 @@ async function expectResumable(path: string): Promise<string> {
   return started ?? ''
 }
 
-/** A process of a launched script runs on another host: Slurm knows whether its job has ended. */
+/** The script may run in a job on another host: then Slurm knows whether the job has ended. */
 async function expectNoWriter(lock: string): Promise<void> {
   expectUnlocked(lock, await endedJobOf(lock))
 }

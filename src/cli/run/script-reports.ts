@@ -1,6 +1,6 @@
 /**
- * What the command says in the process of a script: how much of a resumed record is skipped, before
- * anything starts, and in one line why a record cannot be written or continued.
+ * What the command prints in the script's process: how many tasks of a resumed record are skipped,
+ * before anything starts, and in one line why a record cannot be written or continued.
  */
 
 import { subscribe } from 'node:diagnostics_channel'
@@ -15,13 +15,13 @@ import type { ResumedRecord, ResumeOptions } from '../../index.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
 import { createOutput, type Output, type OutputForm } from '../output.ts'
 
-/** What a session publishes once it continues a record: its first submission was not refused. */
+/** Published by a session once it continues a record, after its first submission was accepted. */
 export interface ResumeMessage {
   readonly record: ResumedRecord
   readonly options: ResumeOptions
 }
 
-/** `form` is that of the command. */
+/** `form` is the output form of the command. */
 export function reportForCommand(form: string): void {
   const shown: OutputForm = form === 'json' || form === 'quiet' ? form : 'text'
   const output = createOutput(shown, process.stdout, process.stderr)
@@ -33,14 +33,14 @@ export function reportForCommand(form: string): void {
   })
 }
 
-/** Before the first task starts; a refusal is told alone. */
+/** Prints before the first task starts. After a refusal only the error is printed. */
 export function reportResume(output: Output): void {
   subscribe(resumeChannel, (message) => {
     if (output.form === 'text') output.problem(describeResume(message as ResumeMessage))
   })
 }
 
-/** Such as `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
+/** For example `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
 export function describeResume({ record, options }: ResumeMessage): string {
   const { done, failed, canceled, unfinished, notKept, unnamed } = record
   const isKept = options.keepFailed === true
@@ -53,7 +53,7 @@ export function describeResume({ record, options }: ResumeMessage): string {
     [notKept, 'done, but without a kept result or a uid of their own'],
   ] as const
   const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
-  // Which tasks have changed is known only when the program has made them.
+  // Which tasks have changed is known only after the program has created them.
   const isForced = options.changed === 'rerun'
   const mayChange = skipped > 0 && (isForced || unnamed > 0)
   const others = isForced ? '' : ' without a uid of its own'
@@ -64,7 +64,7 @@ export function describeResume({ record, options }: ResumeMessage): string {
   ].join('; ')
 }
 
-/** Not a mistake in the script: its stack would say nothing. */
+/** Errors about the record are not mistakes in the script, so their stack is not printed. */
 function isOfRecord(error: unknown): error is TuttiError {
   if (CheckpointError.isInstance(error)) return true
   if (StateError.isInstance(error)) return error.code === 'ResumeRefusedError'

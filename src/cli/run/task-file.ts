@@ -1,4 +1,4 @@
-/** Reads a file of tasks: JSON Lines with a task a line, or YAML with a list of them. */
+/** Reads a task file: JSON Lines with one task per line, or YAML with a list of tasks. */
 
 import { readFile } from 'node:fs/promises'
 import { readAccessHint } from '../../checkpoint/files.ts'
@@ -18,10 +18,10 @@ import {
 import { parseYamlTree } from '../../inference/config/yaml-tree.ts'
 import { isYamlFile } from './file-kinds.ts'
 
-/** A file of many tasks is larger than a configuration. */
+/** Larger than the limits of a configuration, because a file may have many tasks. */
 const yamlLimits = { bytes: 2 ** 26, tokens: 10_000_000 }
 
-/** What a task may have, as `ComputeTask` has it in camelCase. */
+/** The keys of a task: the options of `ComputeTask` in snake_case. */
 const known = [
   'executable',
   'arguments',
@@ -39,22 +39,22 @@ const known = [
   'attributes',
   'resources',
 ]
-/** The keys of these are ours as well; the keys of others are the user's. */
+/** The keys inside these options are defined here too; in other options they are the user's. */
 const nested: Readonly<Record<string, readonly string[]>> = {
   retries: ['times', 'delay_seconds', 'factor', 'max_delay_seconds', 'jitter'],
   resources: ['cores', 'gpus', 'memory_mb', 'ranks', 'ranks_per_node', 'labels', 'seconds'],
   capture_stdio: ['stdout', 'stderr'],
 }
 
-/** A task and where it is written. */
+/** A task and its position in the file. */
 interface Item {
   readonly node: ConfigNode
   readonly position: SourcePosition
 }
 
 /**
- * Throws one `ValueError` with `file:line` for everything that is wrong, also for tasks that the
- * backend would refuse.
+ * Throws one `ValueError` that lists all problems as `file:line`, including tasks that the backend
+ * would refuse.
  */
 export async function readTasks(file: string, backend: TaskBackend): Promise<ComputeTask[]> {
   const text = await readText(file)
@@ -77,7 +77,7 @@ export async function readTasks(file: string, backend: TaskBackend): Promise<Com
   return tasks
 }
 
-/** The only backend of the session, on this machine. */
+/** The only backend of the session, which runs on this machine. */
 type TaskBackend = Pick<ConcurrentBackend, 'name' | 'refuse'>
 
 function refusalOf({ backend: wanted, spec }: ComputeTask, backend: TaskBackend): string | null {
@@ -139,7 +139,7 @@ function toTask(
     if (keys !== undefined && value.kind === 'map') unknown.push(...unknownKeys(value, keys, key))
   }
   for (const { position: own, text } of unknown) {
-    // Of a line of JSON only the line is known.
+    // In JSON Lines only the line of a problem is known.
     problems.add(own.line > position.line ? own : position, text)
   }
   if (unknown.length > 0) return null
@@ -163,7 +163,7 @@ const unknownKeys = (node: MapNode, keys: readonly string[], parent?: string): U
     return { position, text: `${place}${key}: unknown key${didYouMean(key, keys)}` }
   })
 
-/** Names of options in a message, as the file spells them. */
+/** Replaces option names in a message by the keys used in the file. */
 const withFileKeys = (message: string): string =>
   message.replaceAll(camelCaseKey, (key) => fileKeys.get(key) ?? key)
 
@@ -186,7 +186,7 @@ const toCamelCase = (key: string): string =>
   key.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
 const camelCaseKey = /\b[a-z]+(?:[A-Z][a-z]+)+\b/g
-/** By the name of the option. */
+/** Keys by option name. */
 const fileKeys = new Map(
   [...known, ...Object.values(nested).flat()].map((key) => [toCamelCase(key), key]),
 )

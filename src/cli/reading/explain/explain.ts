@@ -1,4 +1,4 @@
-/** `tutti explain`: the story of one task, and while it waits, what for. */
+/** `tutti explain`: the history of one task and, while it waits, what it waits for. */
 
 import { countText, firstLine, shortName } from '../../../views/readable.ts'
 import { ValueError } from '../../../foundation/errors.ts'
@@ -88,7 +88,7 @@ const begunFields = ({ begunBefore }: TaskExplanation): object => ({
   freed_by: begunBefore.freedBy?.uid ?? null,
 })
 
-/** A uid that is shortened to what is unique. */
+/** Finds a task by a unique prefix of its uid. */
 function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
   const { pass, sessionId, now } = record
   const { index } = pass.counts
@@ -120,7 +120,7 @@ function groupOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): Failu
   return groups.find(({ number }) => number === failureGroup) ?? null
 }
 
-/** The views keep one failure of a group; that of another task is in the record alone. */
+/** The views keep one failure per group; that of another task must be read from the record. */
 async function failureIn(
   { files }: OpenRecord,
   uid: string,

@@ -1,4 +1,4 @@
-/** The story of one task in lines of text. Pure. */
+/** The history of one task as lines of text. Pure. */
 
 import { countText, firstLine, numberText, secondsText, timeText } from '../../../views/readable.ts'
 import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
@@ -7,21 +7,21 @@ import type { TaskExplanation } from '../../../views/tasks.ts'
 import type { HeldByTask, MadeRoom } from '../../../views/turns.ts'
 import type { OpenRecord } from '../open-record.ts'
 
-/** In seconds; `null` for what has not happened. Together they are the life of the task. */
+/** Phases in seconds; `null` for a phase not reached. Their sum is the lifetime of the task. */
 export interface Waits {
-  /** Until its last dependency had ended. */
+  /** Until its last dependency ended. */
   readonly dependencies: number | null
-  /** Until a backend was chosen and had it in its queue. */
+  /** Until a backend was chosen and the task was in its queue. */
   readonly routing: number | null
-  /** Until a slot was free for it. */
+  /** Until a slot was free. */
   readonly queue: number | null
-  /** Until its worker began with it. */
+  /** Until its worker started it. */
   readonly start: number | null
-  /** All attempts of the session in which it ended. */
+  /** Running time of all attempts in the session in which it ended. */
   readonly run: number | null
-  /** Between attempts, and in those that were lost with an earlier session. */
+  /** Time between attempts, and in attempts that were lost with an earlier session. */
   readonly retries: number | null
-  /** While no process of the run was there: between two files. */
+  /** Time between two files, in which no session was running. */
   readonly away: number
 }
 
@@ -30,7 +30,7 @@ export function waitsOf(
   pauses: readonly Pause[],
 ): Waits {
   const { created, ready, queued, submitted, started, ended } = story
-  // What never came into a queue was not routed to one.
+  // A task that never entered a queue was not routed.
   const inQueue = queued ?? (started === null ? null : submitted)
   const between = (from: number | null, to: number | null): number | null =>
     from === null || to === null
@@ -48,17 +48,17 @@ export function waitsOf(
     queue: between(inQueue, free ?? (started === null ? ended : null)),
     start: between(free, started),
     run: ran,
-    // One attempt has none; what is left is rounded.
+    // A single attempt has no retries; a small difference would be a rounding error.
     retries: attemptsIn(attempts, created) > 1 ? others : life === null ? null : 0,
     away,
   }
 }
 
-/** Those of an earlier session do not count for a task that was made again. */
+/** Attempts of an earlier session do not count for a task that was created again. */
 const attemptsIn = (attempts: TaskExplanation['attempts'], created: number): number =>
   attempts.filter(({ start }) => start >= created).length
 
-/** How long it has waited so far for what it waits for now; `null` if it does not wait. */
+/** How long it has waited for its current obstacle; `null` if it does not wait. */
 export function waitingSeconds(record: OpenRecord, task: TaskExplanation): number | null {
   const { pauses } = record.pass.states.bounds
   const { created, ready, queued, started, ended } = task.story
@@ -89,10 +89,10 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
   ]
 }
 
-/** A shorter wait needs no reason. */
+/** A shorter wait is not explained. */
 const shortestWait = 0.001
 
-/** What it asked for, the larger tasks that it waited behind, and whose end made room. */
+/** What it asked for, the larger tasks that it waited behind, and which end made room. */
 function turnLines({ begunBefore }: TaskExplanation, { queue }: Waits): string[] {
   const { larger, lastLarger, asked, freedBy } = begunBefore
   if (queue === null || queue < shortestWait) return []
@@ -120,7 +120,7 @@ const askedText = ({ cores, gpus, memoryMb }: HeldByTask): string =>
     ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
   ].join(', ')
 
-/** The attempts before it was made again count for no wait. */
+/** Attempts before the task was created again belong to no wait. */
 const betweenText = ({ attempts, story }: TaskExplanation): string =>
   attempts.some(({ isEarlier, start }) => isEarlier && start >= story.created)
     ? 'between attempts, and in attempts that ended with an earlier session'
@@ -131,11 +131,11 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
     const { lane, start, end, seconds: ran, outcome, error, isEarlier } = one
     const worker = textAt(pass.states.lanes.lanes, lane)
     const seconds = secondsText(ran)
-    // Of an attempt whose process was killed only the begin is known.
+    // If the process of an attempt was killed, only its start is known.
     const isKnown = outcome !== 'lost' || end > start
     const verb = outcome === 'retried' ? 'failed' : outcome
     const ended = isKnown ? `${verb} after ${seconds}` : `${verb}, it is not known when`
-    // Nothing runs in a session that is over; its last event may be older than the end.
+    // Nothing runs after the end of a session, but its last event may be earlier than that end.
     const open = state === 'running' ? `runs for ${seconds}` : `ran for ${seconds} or longer`
     const how = outcome === 'running' ? open : ended
     const why = error === '' ? '' : ` (${firstLine(error, 200)})`
@@ -144,7 +144,7 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
   })
 }
 
-/** What happened to it beside its attempts. */
+/** What happened to the task other than its attempts. */
 export function remarkLines(task: TaskExplanation): string[] {
   const { attempts, cancelReason, moved, reuses, story } = task
   const again = attempts.length === 0 ? '' : ' again'
