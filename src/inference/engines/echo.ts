@@ -21,14 +21,14 @@ import { sampleJson } from './echo/sample-json.ts'
 
 /** The latency, name and context length of the simulated model. */
 export interface EchoEngineOptions {
-  /** How long a batch takes. Default 0. */
+  /** The simulated time of a batch. Default 0. */
   readonly latencyMs?: number
-  /** Additional time for each request of a batch. Default 0. */
+  /** Additional simulated time for each request of a batch. Default 0. */
   readonly latencyPerPromptMs?: number
   readonly clock?: Clock
   /** Default `echo`. */
   readonly modelName?: string
-  /** Tokens of prompt and answer. Default 8192. */
+  /** The maximum number of tokens of prompt and answer together. Default 8192. */
   readonly contextLength?: number
 }
 
@@ -102,7 +102,7 @@ class EchoEngine implements InferenceEngine {
 
 const closed = (): Error => inferenceError('closing', 'the echo engine was closed')
 
-/** One running request; it waits only for its own reader. */
+/** One running request; a pause of its reader delays no other request. */
 class EchoRun {
   readonly #request: GenerationRequest
   readonly #listener: GenerationListener
@@ -131,7 +131,7 @@ class EchoRun {
     this.end({ kind: 'canceled' })
   }
 
-  /** Sends the rest of the result, until the reader asks for a pause. */
+  /** Sends the rest of the result until the reader asks for a pause. */
   send(): void {
     const { id, signal } = this.#request
     while (!this.hasEnded) {
@@ -199,7 +199,7 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
   }
 }
 
-/** Each message and each text has a start token, as with real models. */
+/** Every message or text counts one start token, as with real models. */
 function countPrompt(input: GenerationInput): number {
   if (input.kind === 'text') return 1 + toPieces(input.text).length
   let count = 0
@@ -219,14 +219,14 @@ function formatted(prompt: string, format: OutputFormat): string {
   return format.kind === 'json_schema' ? JSON.stringify(sampleJson(format.schema, prompt)) : prompt
 }
 
-/** For `ignoreEos`: repeats the tokens up to the length. */
+/** For `ignoreEos`: repeats the tokens up to the given length. */
 function repeat(pieces: string[], length: number): void {
   const { length: period } = pieces
   if (period === 0) return
   for (let at = period; at < length; at++) pieces.push(pieces[at - period] ?? '')
 }
 
-/** The tokens before the first stop text; `null` if there is none. */
+/** The tokens before the first stop text; `null` if no stop text occurs. */
 function stopAt(pieces: readonly string[], stop: readonly string[]): string[] | null {
   if (stop.length === 0) return null
   const text = pieces.join('')
@@ -254,7 +254,7 @@ function toDeltas(
   return deltas
 }
 
-/** Numbers that only resemble probabilities. */
+/** Made-up log probabilities, always the same for the same token. */
 function toLogprob(token: string, count: number): TokenLogprob {
   const logprob = -(toTokenId(token) % 1000) / 1000
   const top = Array.from({ length: count }, (_, at) => ({
@@ -298,7 +298,7 @@ function toPieces(text: string): string[] {
   return text.match(piece) ?? []
 }
 
-/** Always the same number for the same token. */
+/** A hash, so that a token always has the same id. */
 function toTokenId(token: string): number {
   let hash = 0x811c9dc5
   for (let at = 0; at < token.length; at++) {

@@ -1,4 +1,4 @@
-/** Runs GGUF models with llama.cpp, in a process of its own, because llama.cpp may abort it. */
+/** Runs GGUF models with llama.cpp in a child process, because llama.cpp may abort its process. */
 
 import { basename } from 'node:path'
 import type { Clock } from '../../foundation/clock.ts'
@@ -30,29 +30,32 @@ export interface LlamaEngineOptions {
   readonly modelName: string
   /** Used for downloads only. */
   readonly hubToken: string | null
-  /** Where models from the hub are kept. */
+  /** The folder of models that are downloaded from the hub. */
   readonly cacheDir: string
-  /** Default `null`: the fastest number up to the cores that are free, as measured at the start. */
+  /** Default `null`: the fastest number of threads up to the free cores, measured at the start. */
   readonly threads?: number | null
   /** Default `auto`. */
   readonly gpu?: 'auto' | false
-  /** Default `auto`: not on a CPU, where it makes prompts slower that follow many tokens. */
+  /** Default `auto`: off on a CPU, where it slows prompts down that follow many tokens. */
   readonly flashAttention?: 'auto' | boolean
-  /** Answers made at the same time, up to 256. Default 16. */
+  /** The number of answers that are generated at a time, up to 256. Default 16. */
   readonly sequences?: number
-  /** Tokens evaluated together. Default 512. */
+  /** The number of tokens that are evaluated together. Default 512. */
   readonly batchSize?: number
-  /** Default `null`: what the model was trained with, up to 4096. More than it has is clipped. */
+  /**
+   * Default `null`: the context that the model was trained with, up to 4096. A larger value than
+   * the model's is reduced to it.
+   */
   readonly contextLength?: number | null
   /**
-   * How long the process may give no sign of life while it has work to do; then it is replaced.
-   * Half of it, at most 10 s, is told by `problem`. Default 60. While it loads the model, 60 at
-   * least.
+   * How many seconds the process may be silent while it has work, before it is replaced. After half
+   * of this time, at most 10 s, `problem` reports it. Default 60; while the model is loaded, at
+   * least 60.
    */
   readonly hungSeconds?: number
   /**
-   * Default true: with a version of node-llama-cpp that is known, its native context is used, which
-   * is faster. False keeps to its interface.
+   * Default true: uses the native context of node-llama-cpp, which is faster, if the version is
+   * known. False uses only the public interface of node-llama-cpp.
    */
   readonly usesNativeContext?: boolean
   readonly clock: Clock
@@ -61,11 +64,11 @@ export interface LlamaEngineOptions {
   readonly onProgress?: (text: string) => void
 }
 
-/** Nothing runs before `start`. */
+/** Creates an engine; nothing runs before `start`. */
 export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine =>
   new LlamaEngine(options)
 
-/** What it supports besides the fields of `Sampling` and `GenerationInput`. */
+/** The fields that the engine supports besides those of `Sampling` and `GenerationInput`. */
 const llamaFields: readonly string[] = [
   'prompt.tokens',
   'echo.logprobs',
@@ -91,7 +94,9 @@ class LlamaEngine implements InferenceEngine {
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
   readonly #silence: SilenceWatch
-  /** While the model is loaded, which may take minutes: the process says then that it lives. */
+  /**
+   * Watches the process while the model loads, which may take minutes, with signs of life.
+   */
   readonly #loadSilence: SilenceWatch
   #process: LlamaProcess | null = null
   #isLoaded = false
@@ -153,7 +158,7 @@ class LlamaEngine implements InferenceEngine {
     await Promise.all(ends)
   }
 
-  /** Resolves at the request's end; rejects when the engine is lost. */
+  /** Resolves when the request has ended; rejects when the engine is lost. */
   #expect(
     request: GenerationRequest,
     listener: GenerationListener,
@@ -165,7 +170,7 @@ class LlamaEngine implements InferenceEngine {
         listener,
         send: (message) => {
           process.send(message)
-          // A reader that was slow may have been the reason for the silence.
+          // The process may have been silent because the reader was slow, so the time starts again.
           if (message.kind === 'resume') this.#silence.sign()
         },
         onEnd: () => {
@@ -201,7 +206,7 @@ class LlamaEngine implements InferenceEngine {
     return this.#closing
   }
 
-  /** Each running request ends by itself: only a lost process fails a batch as a whole. */
+  /** Each running request ends on its own: only a lost process may fail a batch as a whole. */
   async #close(): Promise<void> {
     const error = inferenceError('closing', 'the engine is closed')
     for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
@@ -269,7 +274,7 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
-  /** Requests whose readers are slow wait for them, not for the process. */
+  /** A request that is paused for its slow reader does not wait for the process. */
   #isBusy(): boolean {
     if (this.#asks.size > 0) return true
     for (const { isHeld } of this.#recipients.values()) if (!isHeld) return true
@@ -291,7 +296,7 @@ class LlamaEngine implements InferenceEngine {
     this.#fail(inferenceError('engine_lost', reason, hint === undefined ? {} : { hint }))
   }
 
-  /** The first reason stays. */
+  /** Only the first error counts. */
   #fail(error: InferenceError): void {
     if (this.#failure !== null) return
     this.#failure = error
@@ -305,10 +310,12 @@ class LlamaEngine implements InferenceEngine {
   }
 }
 
-/** Parts of a load keep the process from saying that it lives. */
+/**
+ * The minimum while loading, because parts of a load keep the process from sending signs of life.
+ */
 const leastLoadHungMs = 60_000
 
-/** The limit of llama.cpp for one context. */
+/** The limit of llama.cpp for the sequences of one context. */
 const mostSequences = 256
 
 const toOrder = (options: LlamaEngineOptions): LoadOrder => ({

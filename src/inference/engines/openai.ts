@@ -34,28 +34,33 @@ import { readRefusal, toRefusal } from './openai/upstream-refusal.ts'
 
 /** The server to attach to, the key to use, and the number of concurrent requests. */
 export interface OpenAiEngineOptions {
-  /** Such as `http://127.0.0.1:8000/v1`. Without a path, `/v1` is added. */
+  /** The address of the API, such as `http://127.0.0.1:8000/v1`. Without a path, `/v1` is added. */
   readonly baseUrl: string
   readonly apiKey: string | null
-  /** The name that the server lists. */
+  /** The name of the model as the server lists it. */
   readonly modelName: string
   readonly maxConcurrency: number
   /** Paths that may be passed on, such as `/v1/embeddings`. Default none. */
   readonly paths?: readonly string[]
-  /** Used if the server does not report its own. */
+  /** Used if the server does not report its context length. */
   readonly contextLength: number
   readonly clock: Clock
   readonly log: Log
 }
 
-/** An engine whose server is watched by its owner, who may notice its end first. */
+/**
+ * An engine whose owner watches the server, and may notice the server's end before the engine does.
+ */
 export interface AttachedEngine extends InferenceEngine {
   forward(call: ForwardedCall): Promise<ForwardedAnswer>
-  /** The server is gone: running requests reject with `engine_lost`, and `lost` resolves. */
+  /**
+   * Tells the engine that the server is gone: running requests reject with `engine_lost`, and
+   * `lost` resolves.
+   */
   abandon(reason: string): void
 }
 
-/** Attaches to a server. The key is sent in one header and appears nowhere else. */
+/** Attaches to a server. The key is sent in the authorization header and appears nowhere else. */
 export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
   const { apiKey } = options
   if (apiKey !== null && !/^[\x21-\x7e]+$/.test(apiKey)) {
@@ -65,13 +70,13 @@ export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine
   return new OpenAiEngine(options, toServerAddress(options.baseUrl))
 }
 
-/** For requests other than generations. */
+/** The time limit of requests that do not generate text. */
 const metadataMs = 30_000
-/** Of a request that the server is too busy for. */
+/** How often a request is retried if the server is too busy. */
 const maxRetries = 2
-/** Of a request whose connection broke before any of its text was delivered. */
+/** How often a request is retried if its connection broke before any text was delivered. */
 const maxBreaks = 1
-/** For requests other than generations. */
+/** Connections for requests that do not generate text. */
 const spareConnections = 4
 
 class OpenAiEngine implements AttachedEngine {
@@ -84,7 +89,7 @@ class OpenAiEngine implements AttachedEngine {
   /** Aborted when the engine is lost or closed, with the error for all running requests. */
   readonly #gone = new AbortController()
   readonly #running = new Set<Promise<unknown>>()
-  /** Requests for other paths that are under way. */
+  /** The number of forwarded requests in flight. */
   #forwarding = 0
   #probing: Promise<boolean> | undefined
   #closing: Promise<void> | undefined
@@ -127,7 +132,7 @@ class OpenAiEngine implements AttachedEngine {
 
   async tokenize(text: string): Promise<readonly number[]> {
     this.#gone.signal.throwIfAborted()
-    // vLLM and others read `prompt`, llama.cpp's server `content`.
+    // vLLM and others read `prompt`, the server of llama.cpp reads `content`.
     const json = JSON.stringify({ model: this.#options.modelName, prompt: text, content: text })
     const { status, body } = await this.#request((signal) =>
       this.#link.post(`${this.#address.root}/tokenize`, json, signal),
@@ -150,7 +155,7 @@ class OpenAiEngine implements AttachedEngine {
     }
     const isOver = AbortSignal.any([signal, this.#gone.signal])
     const free = this.#countForwarded()
-    // An answer that nobody reads is aborted.
+    // A caller that stops reading the answer aborts the signal, which frees the slot.
     isOver.addEventListener('abort', free, { once: true })
     try {
       const json = JSON.stringify({ ...fields, model: modelName })
@@ -167,7 +172,7 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** Counts a request as under way until the returned function is called; again has no effect. */
+  /** Counts a forwarded request until the returned function is called for the first time. */
   #countForwarded(): () => void {
     this.#forwarding++
     let isCounted = true
@@ -177,7 +182,7 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** Below the API's own path, or beside it. */
+  /** Paths under `/v1/` belong to the API's path, others to the root. */
   #pathOf(path: string): string {
     const { api, root } = this.#address
     return path.startsWith('/v1/') ? `${api}${path.slice(3)}` : `${root}${path}`
@@ -208,7 +213,7 @@ class OpenAiEngine implements AttachedEngine {
     return `${this.#address.origin}${this.#address.api}`
   }
 
-  /** A request other than a generation, with a time limit. */
+  /** Sends a request that does not generate text, with a time limit. */
   async #request(
     send: (signal: AbortSignal) => Promise<UpstreamResponse>,
   ): Promise<{ readonly status: number; readonly body: string }> {
@@ -232,7 +237,7 @@ class OpenAiEngine implements AttachedEngine {
     return toRefusal(status, text, null, this.#options.clock.now()).error
   }
 
-  /** Rejects only when the engine is lost. */
+  /** Rejects only if the engine is lost. */
   async #run(request: GenerationRequest, listener: GenerationListener): Promise<void> {
     let end: GenerationEnd
     try {
@@ -279,7 +284,7 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** After a broken connection; requests that broke together share one probe. */
+  /** Called after a broken connection; requests that broke at the same time share one probe. */
   async #checkServer(): Promise<void> {
     const { clock } = this.#options
     const { signal } = this.#gone
@@ -301,7 +306,7 @@ async function* finallyDo<T>(items: AsyncIterable<T>, act: () => void): AsyncGen
   }
 }
 
-/** A server need not have every path that may be passed on. */
+/** The server may lack a path that the configuration allows to be passed on. */
 async function forwardedError(response: UpstreamResponse, clock: Clock): Promise<InferenceError> {
   const { status } = response
   const { error } = await readRefusal(response, clock)
@@ -321,7 +326,10 @@ function broken(cause: unknown): InferenceError {
 
 const maxNames = 10
 
-/** The model's context length in the list, or `null`; throws if the model is not served. */
+/**
+ * The context length that the server lists for the model, or `null`; throws if it lists no such
+ * model.
+ */
 function servedContextLength(list: unknown, model: string): number | null {
   const entries = listOf(pick(list, 'data'))
   const entry = entries.find((one) => pick(one, 'id') === model)
@@ -339,8 +347,8 @@ function servedContextLength(list: unknown, model: string): number | null {
 
 /**
  * Counts the tokens of calls for which the server reported no usage: with the server's tokenizer if
- * there is one, else by the length of the text. What the model's template adds is not counted.
- * Warns once.
+ * there is one, otherwise from the length of the text. Tokens that the model's chat template adds
+ * are not counted. Warns once.
  */
 class UsageCounter {
   readonly #tokenize: (text: string) => Promise<readonly number[]>

@@ -1,4 +1,4 @@
-/** Starts a server program for each worker, and talks to it like the `openai` engine. */
+/** Starts a server program for each worker, and uses it through the `openai` engine. */
 
 import { randomBytes } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -36,28 +36,28 @@ import {
   type WorkerSlice,
 } from './process/server-command.ts'
 
-/** How each worker's server is started and watched, and which GPUs it gets. */
+/** How each worker's server is started and checked, and which GPUs it gets. */
 export interface ProcessEngineOptions {
   /**
-   * Program and arguments, with `{model} {port} {host} {tp_size} {worker} {node} {dtype}
-   * {max_model_len} {gpu_memory_utilization}` in them.
+   * The program and its arguments, which may contain `{model} {port} {host} {tp_size} {worker}
+   * {node} {dtype} {max_model_len} {gpu_memory_utilization}`.
    */
   readonly command: readonly string[]
-  /** Added to what a server inherits, which is little. */
+  /** Added to the few variables that a server inherits. */
   readonly env: Environment
   readonly modelName: string
-  /** GPUs of one worker. */
+  /** The number of GPUs of one worker. */
   readonly tpSize: number
-  /** GPUs of one node. */
+  /** The number of GPUs of one node. */
   readonly numGpus: number
   readonly nodeOffset: number
   /** Where servers are started. Default: on this machine. */
   readonly servers?: ServerReservation
-  /** Cores of one worker, of a reservation. Default 1. */
+  /** The number of cores of one worker in a reservation. Default 1. */
   readonly cores?: number
-  /** A server on this machine listens there. */
+  /** The host on which a server on this machine listens. */
   readonly host: string
-  /** Answers 200 when the server is ready. */
+  /** The path that answers 200 when the server is ready. */
   readonly healthPath: string
   readonly startTimeoutSeconds: number
   readonly maxConcurrency: number
@@ -66,18 +66,18 @@ export interface ProcessEngineOptions {
   readonly contextLength: number
   readonly dtype: string
   readonly gpuMemoryUtilization: number
-  /** Becomes `HF_TOKEN` of the server. */
+  /** Passed to the server as `HF_TOKEN`. */
   readonly hubToken: string | null
   readonly clock: Clock
   readonly log: Log
   /**
-   * Called with each line of the server's output until it is ready; of one on another node with
-   * what it waits for.
+   * Called with each line of output until the server is ready; for a server on another node, with
+   * what the server waits for.
    */
   readonly onProgress?: (text: string) => void
 }
 
-/** Creates the engine of one worker. Checks the command template and the GPUs at once. */
+/** Creates the engine of one worker. Validates the command template and the GPUs at once. */
 export function createProcessEngine(
   options: ProcessEngineOptions,
   worker: EngineWorker,
@@ -93,7 +93,7 @@ const pollMs = 250
 const watchMs = 10_000
 const mostMisses = 3
 
-/** A server that runs, and the engine that talks to it. */
+/** A running server and the engine that uses it. */
 interface Attached {
   readonly server: ServerProcess
   readonly engine: AttachedEngine
@@ -109,13 +109,15 @@ class ProcessEngine implements InferenceEngine {
   readonly #over = new AbortController()
   #starting: Promise<ModelFacts> | undefined
   #server: ServerProcess | undefined
-  /** That clients must send; `null` for a server that only this machine reaches. */
+  /**
+   * The key that clients of the server must send; `null` if only this machine can reach the server.
+   */
   #apiKey: string | null = null
-  /** Of the latest health check before it was ready; `null` without an answer. */
+  /** The status of the last health check before the server was ready; `null` without an answer. */
   #lastStatus: number | null = null
-  /** Why the server is stopped; told when its output is known. */
+  /** Why the server was stopped; reported once the server has ended and its output is known. */
   #loss: Loss | undefined
-  /** Set once it has started. */
+  /** Set once the server has started. */
   #attached: Attached | undefined
   #closing: Promise<void> | undefined
 
@@ -259,7 +261,7 @@ class ProcessEngine implements InferenceEngine {
     return { server, engine, link }
   }
 
-  /** What came of asking whether it is ready. */
+  /** The outcome of the last health check before the server was ready. */
   #lastProbe({ host, port }: ServerAddress): string {
     const url = `${toOrigin(host, port)}${this.#options.healthPath}`
     const status = this.#lastStatus
@@ -295,14 +297,17 @@ class ProcessEngine implements InferenceEngine {
     this.#lose({ code: 'engine_lost', what: `failed ${mostMisses} health checks in a row` })
   }
 
-  /** Of a server on another node the output comes with its end. */
+  /**
+   * The output of a server on another node arrives only with its end, so the server is stopped
+   * first.
+   */
   #lose(loss: Loss): void {
     if (this.#options.servers === undefined) return this.#giveUp(loss)
     this.#loss ??= loss
     void this.#server?.stop()
   }
 
-  /** The output of the server goes into the log and the cause, never into the message. */
+  /** The server's output is written to the log and the cause, never to the message. */
   #giveUp({ code, what }: Loss): void {
     if (this.#over.signal.aborted) return
     const output = this.#server?.output ?? ''

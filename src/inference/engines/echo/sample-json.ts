@@ -1,18 +1,19 @@
-/** Creates a small value that fits a JSON schema, for the echo engine. Not a validator. */
+/** Creates a small value that matches a JSON schema, for the echo engine. Not a validator. */
 
 import { inferenceError } from '../../generation/inference-errors.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 
-/** Deeper schemas are refused, because a recursive one would not end. */
+/** Deeper schemas are refused, because a recursive one would never end. */
 const maxDepth = 32
 
-/** Limits the size of a value: one unit for each part of it, and one for every 64 characters. */
+/** Limits the size of a value: each part costs one unit, and every 64 characters one more. */
 const maxSize = 65_536
 
 /**
- * A value that fits a schema of `type`, `properties`, `required`, `items`, `enum`, `const`,
- * `anyOf`, `oneOf` and plain limits; free strings get `text`. Throws `unsupported` for the rest.
+ * A value that matches a schema of `type`, `properties`, `required`, `items`, `enum`, `const`,
+ * `anyOf`, `oneOf` and simple limits; unrestricted strings get `text`. Throws `unsupported` for
+ * other schemas.
  */
 export function sampleJson(schema: unknown, text: string): unknown {
   return new Sampler(text).sample(schema, 0)
@@ -105,7 +106,7 @@ function firstOf(key: string, choices: readonly unknown[]): unknown {
   return choices[0]
 }
 
-/** The number nearest to zero within the limits, as far as whole numbers reach. */
+/** The integer within the limits that is nearest to zero. */
 function sampleNumber(schema: Schema): number {
   const low = Math.max(
     Math.ceil(limit(schema, 'minimum', -Infinity)),

@@ -13,17 +13,17 @@ import type {
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { withText } from '../../generation/fields/message-text.ts'
 
-/** What to post, and to which endpoint of the API. */
+/** The body to post, and the endpoint of the API to post it to. */
 interface CallRequest {
   readonly path: '/chat/completions' | '/completions'
-  /** JSON, created at each call: it may be long and is needed only for a moment. */
+  /** Creates the JSON at each call, because it may be long and is needed only briefly. */
   readonly body: () => string
 }
 
 /**
- * Streams and asks for the usage, except where an answer would be incomplete then. A client's own
- * fields go as they are. Of the others, those that only some servers know (such as `top_k`) are
- * omitted if they would change nothing.
+ * Streams and asks for the usage, except if a streamed answer would be incomplete. A client's own
+ * fields are sent unchanged. Other fields that only some servers know (such as `top_k`) are omitted
+ * if they would change nothing.
  */
 export function toCall(model: string, { input, sampling }: GenerationRequest): CallRequest {
   const fields = {
@@ -41,10 +41,10 @@ export function toCall(model: string, { input, sampling }: GenerationRequest): C
 
 const streamFields = { stream: true, stream_options: { include_usage: true } }
 
-/** Fields that servers answer only where the answer is not streamed. */
+/** Fields that servers honour only if the answer is not streamed. */
 const unstreamed = ['prompt_logprobs', 'use_beam_search', 'best_of', 'kv_transfer_params', 'audio']
 
-/** `stream` is left in the fields of a client that asked for a stream. */
+/** Only a client that asked for a stream has `stream` in its fields. */
 const isUnstreamed = (fields: WireFields = {}): boolean =>
   fields['stream'] !== true && unstreamed.some((name) => Object.hasOwn(fields, name))
 
@@ -55,10 +55,13 @@ const ownFields = (input: GenerationInput, sampling: Sampling): WireFields => ({
   ...toolChoiceField(input),
 })
 
-/** Names of the longest answer: one of them makes the configured one superfluous. */
+/** Names of the limit of an answer's length; if one is given, the configured limit is not sent. */
 const lengthFields = ['max_tokens', 'max_completion_tokens', 'n_predict']
 
-/** What a client says wins, except for a seed, which differs between the choices of an answer. */
+/**
+ * The client's fields take precedence, except the seed, which differs between the choices of an
+ * answer.
+ */
 function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   const { max_tokens: maxTokens, ...rest } = samplingFields(sampling)
   const isLimited = lengthFields.some((name) => Object.hasOwn(fields, name))
@@ -71,7 +74,7 @@ function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   }
 }
 
-/** JSON of inputs, messages and tools, kept as long as they are: choices share them. */
+/** Caches the JSON of inputs, messages and tools, which the choices of a request share. */
 const encoded = new WeakMap<object, string>()
 
 function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): string {
@@ -82,7 +85,7 @@ function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): st
   return json
 }
 
-/** The long part of a body. Messages are encoded one by one: lists of them may be copies. */
+/** The long part of a body. Messages are cached one by one, because lists of them may be copies. */
 function inputFields(input: GenerationInput): string {
   if (input.kind === 'text') {
     return `"prompt":${encodeOnce(input, ({ text, tokens }) => tokens ?? text)}`
@@ -127,7 +130,7 @@ function logprobFields(input: GenerationInput, { logprobs }: Sampling): Record<s
   return input.kind === 'text' ? { logprobs } : { logprobs: true, top_logprobs: logprobs }
 }
 
-/** Servers reject a choice without tools. */
+/** Omitted without tools, because servers reject it then. */
 function toolChoiceField(input: GenerationInput): Record<string, unknown> {
   if (input.kind === 'text') return {}
   const { tools = [], toolChoice } = input

@@ -1,4 +1,6 @@
-/** Turns the chunks of a streamed response into deltas, tool calls, a finish reason and a usage. */
+/**
+ * Converts the chunks of a streamed response to deltas, tool calls, a finish reason and a usage.
+ */
 
 import { newUuid } from '../../../foundation/ids.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
@@ -16,7 +18,7 @@ import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './untrusted-json.ts'
 import { refusalIn } from './upstream-refusal.ts'
 
-/** The standard's four, and what some servers report instead. */
+/** The four standard finish reasons, and those that some servers report instead. */
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   stop: 'stop',
   eos: 'stop',
@@ -32,7 +34,7 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
 const maxArgumentChars = 1 << 20
 const maxCalls = 128
 
-/** Fields that are read here or written by our own server; all others are passed on. */
+/** Fields that are read here or that the HTTP server writes itself; all others are passed on. */
 const ownFields = {
   body: new Set(['id', 'object', 'created', 'model', 'choices', 'usage', 'error']),
   choice: new Set(['index', 'delta', 'message', 'text', 'finish_reason']),
@@ -42,20 +44,20 @@ const ownFields = {
 type Level = keyof typeof ownFields
 
 /**
- * Takes the data of the events in order, or a whole response. Throws the `InferenceError` that an
- * error chunk reports, or `EngineContractError` for data that is no chunk.
+ * Reads the data of the events in order, or a whole response. Throws the `InferenceError` that an
+ * error chunk reports, or `EngineContractError` for data that is not a chunk.
  */
 export class ResponseChunks {
-  /** The length of the arguments of each call. */
+  /** The length of the arguments of each call so far, by index. */
   readonly #calls = new Map<number, number>()
   /** Fields that no delta has contained yet. */
   #kept: { [L in Level]?: Record<string, unknown> } = {}
-  /** Scalars of the body that were passed on: most servers repeat them with each chunk. */
+  /** Scalars of the body that were passed on; most servers repeat them in each chunk. */
   readonly #told = new Map<string, unknown>()
   #finishReason: FinishReason | null = null
   #usage: Usage | null = null
 
-  /** `null` until a chunk reports it: a response without it is incomplete. */
+  /** `null` until a chunk reports it: a response without a finish reason is incomplete. */
   get finishReason(): FinishReason | null {
     return this.#finishReason
   }
@@ -83,7 +85,7 @@ export class ResponseChunks {
     return this.#toDelta(choice, isFields(message) ? message : {})
   }
 
-  /** The fields that no delta contained. */
+  /** The fields that no delta contained; they are returned only once. */
   rest(): AnswerFields | undefined {
     const rest = this.#kept
     this.#kept = {}
@@ -94,7 +96,7 @@ export class ResponseChunks {
     const hasMore = this.#keep('message', message)
     const toolCallPieces = listOf(message['tool_calls']).map((part) => this.#takeCall(part))
     const { content } = message
-    // Some servers answer in parts, of which not all are text.
+    // Some servers answer with a list of parts, not all of which are text.
     if (Array.isArray(content)) (this.#kept.message ??= {})['content'] = content
     const text = textIn(content ?? choice['text'])
     const logprobs = toLogprobs(choice['logprobs'])
@@ -109,7 +111,7 @@ export class ResponseChunks {
     }
   }
 
-  /** Keeps what the next delta, or the end, is to contain; returns whether there was anything. */
+  /** Keeps fields for the next delta or the end; returns whether there were any. */
   #keep(level: Level, fields: WireFields): boolean {
     let hasAny = false
     for (const [name, value] of Object.entries(fields)) {
@@ -153,7 +155,7 @@ export class ResponseChunks {
     this.#finishReason = known
   }
 
-  /** A part names its call by an index, which servers that send whole calls may omit. */
+  /** A part names its call by an index, which servers that send complete calls may omit. */
   #takeCall(part: unknown): ToolCallPiece {
     const index = countOr(pick(part, 'index'), this.#calls.size)
     const isFirst = !this.#calls.has(index)
@@ -180,7 +182,7 @@ export class ResponseChunks {
 const plainCall = new Set(['index', 'id', 'type', 'function'])
 const plainFunction = new Set(['name', 'arguments'])
 
-/** Whether a part has no fields but the standard's. */
+/** Whether a part has only the fields of the standard. */
 function isPlainCall(part: WireFields): boolean {
   const { function: called, type } = part
   if (isFields(called) && Object.keys(called).some((name) => !plainFunction.has(name))) return false
@@ -188,13 +190,13 @@ function isPlainCall(part: WireFields): boolean {
   return Object.keys(part).every((name) => plainCall.has(name))
 }
 
-/** The text of a message that is a text or a list of parts. */
+/** The text of a content that is a text or a list of parts. */
 function textIn(content: unknown): string {
   if (!Array.isArray(content)) return textOr(content, '')
   return content.map((part) => textOr(pick(part, 'text'), '')).join('')
 }
 
-/** From the chat form (a list of objects) or the text form (parallel lists). */
+/** Reads the chat format (a list of objects) or the text format (parallel lists). */
 function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
   if (typeof logprobs !== 'object' || logprobs === null) return []
   const content = pick(logprobs, 'content')

@@ -1,4 +1,4 @@
-/** One POST of a request and the stream that responds to it. Does not retry. */
+/** One POST of a request and the response to it, usually a stream. Does not retry. */
 
 import { createParser } from 'eventsource-parser'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -23,7 +23,7 @@ export type CallOutcome =
       /** `null` if the server reported none. */
       readonly usage: Usage | null
       readonly text: string
-      /** What came after the last delta. */
+      /** Fields that arrived after the last delta. */
       readonly fields: AnswerFields | undefined
     }
   | ({ readonly kind: 'refused' } & Refusal)
@@ -33,7 +33,7 @@ export type CallOutcome =
 export interface UpstreamCallOptions {
   readonly link: UpstreamLink
   readonly path: string
-  /** JSON. */
+  /** Creates the JSON of the request. */
   readonly body: () => string
   /** Ends the call at once, even while it waits for a slow reader. */
   readonly signal: AbortSignal
@@ -44,7 +44,7 @@ export interface UpstreamCallOptions {
 /** How long a server may take to end the body after the last event. */
 const bodyEndMs = 1000
 
-/** Rejects only with the signal's reason. */
+/** Calls the server once. Rejects only with the signal's reason. */
 export async function callUpstream(options: UpstreamCallOptions): Promise<CallOutcome> {
   const { link, path, body, signal } = options
   signal.throwIfAborted()
@@ -77,7 +77,7 @@ class ResponseReader {
     this.#ignored = response.ignored
     if (response.isJson) await this.#take(await response.text())
     else await this.#readEvents(response)
-    // An answer without text.
+    // No delta has carried the ignored fields, because the answer has no text.
     if (this.#ignored.length > 0) await this.#deliver({ text: '' })
     const { finishReason, usage } = this.#chunks
     if (finishReason === null) {
@@ -91,13 +91,13 @@ class ResponseReader {
 
   async #readEvents(response: UpstreamResponse): Promise<void> {
     const events = eventData(response.bytes)
-    // At its end, the body frees its connection for another request.
+    // A body that was read to its end frees its connection for another request.
     const free = (): Promise<void> =>
       boundedWait(this.#options.clock, bodyEndMs, exhaust(events)).catch(() => response.discard())
     try {
       await this.#readTo('[DONE]', events)
     } catch (error) {
-      // An error that the server reports is the last that it says.
+      // After an error that the server reports, nothing more follows.
       if (!this.#options.signal.aborted && isReported(error)) void free()
       else response.discard()
       throw error
@@ -137,21 +137,21 @@ async function exhaust(events: AsyncGenerator<string>): Promise<void> {
   while ((await events.next()).done !== true);
 }
 
-/** Characters; an event holds a few tokens. */
+/** The maximum number of characters of an event; usual events hold a few tokens. */
 const maxEventChars = 8 << 20
-/** Characters of all events: the longest answers with log probabilities have less. */
+/** The maximum of characters of all events; the longest answers with logprobs stay below it. */
 const maxAnswerChars = 256 << 20
 
 /**
  * The data of server-sent events, in order. Reads more bytes only after the last event was taken.
- * Throws `EngineContractError` if an event or the whole does not end.
+ * Throws `EngineContractError` if an event or the whole stream is too long.
  */
 export async function* eventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   const ready: string[] = []
   let isEndless = false
   let chars = 0
-  /** Bytes since the last event. */
+  /** The number of bytes since the last event. */
   let idle = 0
   const parser = createParser({
     maxBufferSize: maxEventChars,
@@ -171,7 +171,7 @@ export async function* eventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerat
     if (chars > maxAnswerChars) {
       throw inferenceError('EngineContractError', 'the server sent an answer without an end')
     }
-    // What is no event at all, such as a page of HTML, goes on for ever as well.
+    // Data without events, such as a page of HTML, is limited too.
     if (isEndless || idle > maxEventChars) {
       throw inferenceError('EngineContractError', 'the server sent an event without an end')
     }

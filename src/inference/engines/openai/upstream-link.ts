@@ -1,4 +1,6 @@
-/** A server that others run: its address, the connections to it, and whether it responds. */
+/**
+ * A server that is reached over HTTP: its address, the connections to it, and whether it responds.
+ */
 
 import type { Dispatcher, Pool } from 'undici'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
@@ -14,7 +16,7 @@ export interface ServerAddress {
   readonly root: string
 }
 
-/** Accepts an address with or without the API's path: `http://host:8000` means `/v1` there. */
+/** Accepts an address with or without a path: `http://host:8000` means `http://host:8000/v1`. */
 export function toServerAddress(baseUrl: string): ServerAddress {
   const expected = 'an http or https URL without a user, a query or a fragment'
   const url = URL.parse(baseUrl)
@@ -36,18 +38,21 @@ export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
   readonly contentType: string
-  /** Fields of the request that the server says it ignored, as one of our own does. */
+  /**
+   * Fields of the request that the server reports as ignored, in the header that tutti servers
+   * send.
+   */
   readonly ignored: readonly string[]
-  /** A whole body of JSON instead of a stream of events. */
+  /** Whether the body is one JSON text instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
-  /** The beginning of the body, of about `mostChars`; the rest is discarded. */
+  /** The first part of the body, about `mostChars` characters; the rest is discarded. */
   text(mostChars?: number): Promise<string>
   discard(): void
 }
 
 export interface UpstreamLinkOptions {
-  /** Such as `http://127.0.0.1:8000`. */
+  /** The origin of the server, such as `http://127.0.0.1:8000`. */
   readonly origin: string
   readonly apiKey: string | null
   readonly connections: number
@@ -55,17 +60,20 @@ export interface UpstreamLinkOptions {
 
 const maxIgnored = 32
 
-/** Characters: enough for a list of models or of tokens. */
+/** The maximum number of characters of a body: enough for a list of models or of tokens. */
 const maxTextChars = 16 << 20
 
-/** Keeps connections alive, follows no redirects, and closes with everything on them. */
+/** Keeps connections alive and follows no redirects; closing aborts all requests. */
 export class UpstreamLink {
-  /** Loaded with the first link: other engines need no client, which takes long to load. */
+  /**
+   * Loaded with the first link, because the HTTP client takes long to load and few engines need it.
+   */
   readonly #pool: Promise<Pool>
   readonly #headers: Readonly<Record<string, string>>
 
   constructor({ origin, apiKey, connections }: UpstreamLinkOptions) {
-    // Callers have a deadline and a signal of their own, and a long prompt may take minutes.
+    // No limits here: callers have their own deadline and signal, and a long prompt may take
+    // minutes.
     const limits = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
     this.#pool = import('undici').then((undici) => {
       return new undici.Pool(origin, { connections, ...limits })
@@ -77,7 +85,7 @@ export class UpstreamLink {
     return this.#send({ method: 'GET', path, headers: this.#headers, signal })
   }
 
-  /** Posts a text that is JSON already. The signal also ends the body. */
+  /** Posts JSON text. Aborting the signal also ends the response's body. */
   post(path: string, json: string, signal: AbortSignal): Promise<UpstreamResponse> {
     const headers = { ...this.#headers, 'content-type': 'application/json' }
     return this.#send({ method: 'POST', path, headers, body: json, signal })
@@ -92,7 +100,7 @@ export class UpstreamLink {
   async #send(options: Dispatcher.RequestOptions): Promise<UpstreamResponse> {
     const pool = await this.#pool
     const { statusCode, headers, body } = await pool.request(options)
-    // Without a listener, a body that fails before it is read would end the process.
+    // Without a listener, a body that fails before it is read would crash the process.
     body.on('error', () => {})
     const retryAfter = headers['retry-after']
     const contentType = String(headers['content-type'] ?? 'application/octet-stream')
@@ -119,7 +127,7 @@ function namesIn(header: string): string[] {
   }
 }
 
-/** Leaving the loop early destroys the body. */
+/** Leaving the loop early destroys the body, which discards the rest. */
 async function readText(bytes: AsyncIterable<Uint8Array>, mostChars: number): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
@@ -141,7 +149,7 @@ export interface Probe {
   readonly signal: AbortSignal
 }
 
-/** The status of one GET, or `null` if there was no response in time. */
+/** The status of one GET, or `null` without a response in time. */
 export async function probeOnce({ link, path, clock, signal }: Probe): Promise<number | null> {
   const over = new AbortController()
   try {
@@ -157,8 +165,8 @@ export async function probeOnce({ link, path, clock, signal }: Probe): Promise<n
 }
 
 /**
- * Whether one of a few requests gets a response, with any status below 500. Rejects with the
- * signal's reason.
+ * Whether one of a few requests gets a response with a status below 500. Rejects with the signal's
+ * reason.
  */
 export async function isResponding(probe: Probe): Promise<boolean> {
   for (let attempt = 1; ; attempt++) {

@@ -1,6 +1,6 @@
 /**
- * Maps a server's error responses to our codes. The server's own words are only in the `cause`, and
- * in what a client is told about a mistake of its own.
+ * Maps a server's error responses to the codes of `InferenceError`. The server's message is only in
+ * the `cause`, and in the refusal that a client gets for its own mistake.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
@@ -11,7 +11,7 @@ import { inferenceError, type InferenceErrorCode } from '../../generation/infere
 import { parseJson, pick, textOr } from './untrusted-json.ts'
 import type { UpstreamResponse } from './upstream-link.ts'
 
-/** `waitMs` says after what time a retry may succeed; `null` if none will. */
+/** `waitMs` is the time after which a retry may succeed; `null` if no retry will. */
 export interface Refusal {
   readonly error: InferenceError
   readonly waitMs: number | null
@@ -19,17 +19,17 @@ export interface Refusal {
 
 const maxMessageChars = 2000
 const defaultWaitMs = 1000
-/** Of a retry: a caller waits meanwhile. */
+/** The maximum delay of a retry, because a caller waits for it. */
 const maxWaitMs = 10_000
-/** Of what a client is told: a day. */
+/** The maximum `Retry-After` for clients: a day. */
 const maxAskedMs = 86_400_000
 
-/** How long a server may take for the words of a refusal; the status is known without them. */
+/** How long a server may take to send the body of an error; the status is known without it. */
 const bodyMs = 5000
-/** More is no explanation, and reading it would delay others. */
+/** The maximum length of an error's body: more is no explanation, and reading it takes time. */
 const bodyChars = 65_536
 
-/** From a response with a status other than 200, whose body may have no end. */
+/** Reads a response with a status other than 200, whose body may never end. */
 export async function readRefusal(response: UpstreamResponse, clock: Clock): Promise<Refusal> {
   const { status, retryAfter } = response
   const body = await boundedWait(clock, bodyMs, response.text(bodyChars)).catch(() => {
@@ -39,7 +39,10 @@ export async function readRefusal(response: UpstreamResponse, clock: Clock): Pro
   return toRefusal(status, body, retryAfter, clock.now())
 }
 
-/** From a response with a status other than 200. `nowSeconds` is for a date in `Retry-After`. */
+/**
+ * Converts a response with a status other than 200. `nowSeconds` is needed for a date in
+ * `Retry-After`.
+ */
 export function toRefusal(
   status: number,
   body: string,
@@ -63,7 +66,7 @@ export function refusalIn(chunk: unknown): InferenceError {
   return createError(codeFor(status, body), status, body, { failure })
 }
 
-/** Seconds or a date. */
+/** Parses `Retry-After`, which holds seconds or a date. */
 export function askedWaitMs(header: string | null, nowSeconds: number): number {
   if (header === null || header.trim() === '') return defaultWaitMs
   const seconds = Number(header)
@@ -71,7 +74,7 @@ export function askedWaitMs(header: string | null, nowSeconds: number): number {
   return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxAskedMs)
 }
 
-/** What servers say that do not use the code `context_length_exceeded`. */
+/** The wording of servers that do not use the code `context_length_exceeded`. */
 const contextWords =
   /maximum context length|exceeds? the (?:available |model's )?context|exceed_context_size/i
 
@@ -128,12 +131,12 @@ const maxNameChars = 200
 const nameOr = <T>(value: unknown, otherwise: T): string | T =>
   typeof value === 'string' ? value.slice(0, maxNameChars) : otherwise
 
-/** Shown to clients: who failed, and nothing of what it said. */
+/** A message for clients that names the status but repeats nothing of the server's message. */
 const answeredText = (status: number): string => `the server behind this one answered ${status}`
 
 /**
- * Statuses about the client's request, its number of requests, or what the server does not support:
- * the client gets the server's words.
+ * Statuses about the client's request, its number of requests, or missing support: the client gets
+ * the server's message.
  */
 const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429, 501])
 

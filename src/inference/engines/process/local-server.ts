@@ -1,4 +1,4 @@
-/** A server program on this machine, behind the port of servers on nodes. */
+/** A server program on this machine, as an implementation of `ServerProcess`. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { findFreePort } from '../../../runtime/server/free-port.ts'
@@ -7,22 +7,22 @@ import type { ServerAddress, ServerProcess } from '../../../runtime/server/node-
 import { runServer } from '../../../runtime/server/run-server.ts'
 
 export interface LocalServerOptions {
-  /** It listens there. */
+  /** The host on which the server listens. */
   readonly host: string
   readonly toCommand: (address: ServerAddress) => readonly string[]
-  /** All of it. */
+  /** The complete environment of the server. */
   readonly env: Readonly<Record<string, string>>
-  /** Of the process that ends the server with this one. */
+  /** The environment of the guard process, which ends the server when this process ends. */
   readonly guardEnv: Readonly<Record<string, string>>
   readonly clock: Clock
-  /** Each line of its output. */
+  /** Called with each line of the server's output. */
   readonly onLine: (line: string) => void
 }
 
-/** Between SIGTERM and SIGKILL. */
+/** The time between SIGTERM and SIGKILL. */
 const graceMs = 10_000
 
-/** Runs from its construction. */
+/** The server is started by the constructor. */
 export class LocalServer implements ServerProcess {
   readonly launched: Promise<ServerAddress>
   readonly ended: Promise<string>

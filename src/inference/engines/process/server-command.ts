@@ -47,7 +47,7 @@ export function fillTemplate(command: readonly string[], values: TemplateValues)
 }
 
 export interface ChildEnvironmentOptions {
-  /** From the configuration; it overrides what is inherited. */
+  /** Variables of the configuration, which override inherited ones. */
   readonly env: Environment
   readonly hubToken: string | null
   readonly node: number
@@ -67,7 +67,7 @@ export function childEnvironment(
   }
 }
 
-/** What it gets besides, wherever it runs. */
+/** Variables that a server gets in addition to inherited ones, on every machine. */
 function addedEnvironment({
   env,
   hubToken,
@@ -83,18 +83,17 @@ function addedEnvironment({
   }
 }
 
-/** Where vLLM, llama.cpp and `tutti serve` look for the key that clients must send. */
+/** The variables in which vLLM, llama.cpp and `tutti serve` expect the key of their clients. */
 const keyVariables = ['VLLM_API_KEY', 'LLAMA_API_KEY', 'TUTTI_API_KEY']
 
 /**
- * What a server on another node gets besides what it inherits there. Others reach its address, so
- * it gets a key: the configured one if there is one, else `newKey`.
+ * The variables that a server on another node gets in addition to those it inherits there. Other machines reach its address, so it gets a key: the configured one, or else `newKey`.
  */
 export function remoteEnvironment(
   options: Omit<ChildEnvironmentOptions, 'gpus'>,
   newKey: string,
 ): { readonly env: Record<string, string>; readonly apiKey: string } {
-  // The agent of the node knows which GPUs are reserved.
+  // Left out, because the agent of the node knows which GPUs are reserved.
   const { CUDA_VISIBLE_DEVICES: _, ...configured } = options.env
   const own = keyVariables.map((name) => configured[name]).find((key) => key !== undefined)
   const apiKey = own ?? newKey
@@ -103,20 +102,20 @@ export function remoteEnvironment(
 }
 
 export interface SliceOptions {
-  /** The worker, counted from 0. */
+  /** The index of the worker, from 0. */
   readonly index: number
-  /** GPUs of one worker. */
+  /** The number of GPUs of one worker. */
   readonly tpSize: number
-  /** GPUs of one node; 0 for none at all. */
+  /** The number of GPUs of one node; 0 for none. */
   readonly numGpus: number
   readonly nodeOffset: number
-  /** Our own `CUDA_VISIBLE_DEVICES`: the GPUs to divide. */
+  /** The `CUDA_VISIBLE_DEVICES` of this process or the configuration: the GPUs to divide. */
   readonly visible: string | undefined
 }
 
 export interface WorkerSlice {
   readonly node: number
-  /** For `CUDA_VISIBLE_DEVICES`; `null` leaves it as it is. */
+  /** The value of `CUDA_VISIBLE_DEVICES`; `null` leaves the variable as it is. */
   readonly gpus: string | null
 }
 
@@ -135,7 +134,7 @@ export function workersPerNode({
   return Math.max(1, Math.floor(numGpus / tpSize))
 }
 
-/** Fills one node with workers before the next; without GPUs each node has one worker. */
+/** Workers fill one node before the next; without GPUs each node has one worker. */
 export function sliceOf(options: SliceOptions): WorkerSlice {
   const { index, tpSize, numGpus, nodeOffset } = options
   const perNode = workersPerNode(options)
@@ -157,7 +156,7 @@ function gpusOf({ visible, numGpus }: SliceOptions): readonly (string | number)[
   })
 }
 
-/** The address at which a server that listens on `host` is reached from this machine. */
+/** The address at which this machine reaches a server that listens on `host`. */
 export function toOrigin(host: string, port: number): string {
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
   return `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${port}`

@@ -1,11 +1,13 @@
-/** What the workers of a configuration need of the nodes of an allocation. Pure. */
+/**
+ * The cores and GPUs that the workers of a configuration need on the nodes of an allocation. Pure.
+ */
 
 import { ValueError } from '../../../foundation/errors.ts'
 import type { ServerRequest } from '../../../runtime/server/node-servers.ts'
 import type { InferenceConfig } from '../../config/inference-config.ts'
 import { workersPerNode } from './server-command.ts'
 
-/** All of them at once, also those that start only under load. */
+/** The request for all workers at once, including workers that start only under load. */
 export function toServerRequest(
   service: string,
   { tpSize, hardware, dynamicWorkers }: InferenceConfig,
