@@ -1,16 +1,19 @@
-/** Reduces a text to its letters, so that no spelling trick hides a phrase. */
+/** Reduces a text to its letters, so that unusual spellings cannot hide a phrase. */
 
 export interface NormalizedText {
   /** Lower-case Latin letters where a character resembles one, other letters, and nothing else. */
   readonly text: string
-  /** For each letter, the index in the original text of the character that it comes from. */
+  /** For each letter, the index in the original text of the character that it was derived from. */
   readonly origins: Readonly<Uint32Array>
 }
 
-/** Punctuation and digits that stand for letters inside a word, each before its letter. */
+/** Punctuation and digits that are used as letters inside words; each is followed by its letter. */
 const lookAlikes = '0o1i3e4a5s7t@a$s!i|l'
 
-/** By ASCII code: the lower-case letter, and the letter that a character resembles; 0 if none. */
+/**
+ * Tables by ASCII code: the lower-case letter, and the letter that a character resembles; 0 if
+ * none.
+ */
 const letters = new Uint8Array(128)
 const looks = new Uint8Array(128)
 for (const letter of 'abcdefghijklmnopqrstuvwxyz') {
@@ -21,7 +24,7 @@ for (let at = 0; at < lookAlikes.length; at += 2) {
   looks[lookAlikes.charCodeAt(at)] = lookAlikes.charCodeAt(at + 1)
 }
 
-/** Cyrillic and Greek letters that resemble Latin ones, each before its Latin letter. */
+/** Cyrillic and Greek letters that resemble Latin ones; each is followed by its Latin letter. */
 const latinTwins = new Map(
   'аa вb еe кk мm нh оo рp сc тt уy хx іi ѕs јj ԁd ԛq ԝw һh αa βb εe ιi κk νv οo ρp τt υu χx ηn ωw'
     .split(' ')
@@ -30,9 +33,10 @@ const latinTwins = new Map(
 
 /**
  * Removes compatibility forms, case, accents, invisible characters, white space, punctuation and
- * digits that stand for letters. Takes the characters from `from` on and before `to`; those around
- * them decide about digits at the borders. Clients send megabytes, and nothing else runs
- * meanwhile: a character costs one look-up in a table, and the result is written to flat arrays.
+ * digits that are used as letters. Processes the characters from `from` to before `to`; characters
+ * around them are considered for digits at the borders. Clients send megabytes, and the event loop
+ * is blocked meanwhile, so a character costs one look-up in a table, and the result is written to
+ * flat arrays.
  */
 export function normalizeConfusables(text: string, from = 0, to = text.length): NormalizedText {
   let room = to - from
@@ -59,7 +63,7 @@ export function normalizeConfusables(text: string, from = 0, to = text.length): 
     } else if (letter === several) {
       const found = expansions.get(whole) ?? nothing
       isLatin = false
-      // The remaining characters need room too: one letter for each.
+      // Each of the remaining characters needs room for at least one letter.
       if (length + found.length + to - at > room) {
         room += room + longest
         codes = grown(codes, new Uint16Array(room))
@@ -80,13 +84,15 @@ function grown<T extends Uint16Array | Uint32Array>(from: T, into: T): T {
   return into
 }
 
-/** A text of Latin letters alone takes half the memory, and is searched faster. */
+/** A text of Latin letters alone takes half the memory and is searched faster. */
 function toText(codes: Uint16Array, isLatin: boolean): string {
   if (isLatin) return Buffer.from(new Uint8Array(codes).buffer).toString('latin1')
   return Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('utf16le')
 }
 
-/** A digit next to a letter stands for one; punctuation that ends sentences must be between two. */
+/**
+ * A digit counts as a letter next to a letter; punctuation that ends sentences, only between two.
+ */
 function lookOf(text: string, at: number, code: number): number {
   const look = looks[code] ?? 0
   if (look === 0) return 0
@@ -100,7 +106,10 @@ const exclamationMark = 33
 const bar = 124
 const mostInARow = 3
 
-/** Whether a letter is next to it, or after a few characters that stand for letters as well. */
+/**
+ * Whether a letter is next to the position, or follows after a few characters that resemble
+ * letters.
+ */
 function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
   for (let distance = 1; distance <= mostInARow; distance++) {
     const code = text.charCodeAt(at + direction * distance)
@@ -110,22 +119,23 @@ function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
   return false
 }
 
-/** The letter that a code point stands for, once it has occurred; or `none` or `several`. */
+/**
+ * A cache: the letter that a code point is reduced to, or `none` or `several`; 0 if not known yet.
+ */
 const known = new Uint16Array(0x11_00_00)
 const none = 1
 const several = 2
-/** Of those that stand for several letters: Hangul, ligatures, and letters beyond 16 bits. */
+/** The letters of code points with `several`: Hangul, ligatures, and letters beyond 16 bits. */
 const expansions = new Map<number, Uint16Array>()
 const nothing = new Uint16Array()
 /**
- * Letters kept of one character: U+FDFA spells a sentence of 15. No phrase contains any of them, or
- * allows a gap of this length.
+ * The maximum number of letters that are kept of one character: U+FDFA expands to a sentence of 15 letters. No phrase contains any of these letters, or allows a gap of this length.
  */
 const longest = 8
 
-/** From here on there are tags and private characters, and no letters. */
+/** From this code point on there are only tags and private characters, no letters. */
 const firstEmptyPlane = 0x4_00_00
-/** Tags: an invisible copy of ASCII. */
+/** Whether a code point is a tag: an invisible copy of an ASCII character. */
 const isTag = (code: number): boolean => code >= 0xe_00_20 && code <= 0xe_00_7e
 
 function learn(code: number): number {

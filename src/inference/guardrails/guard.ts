@@ -20,7 +20,7 @@ import { createMarkFinder, type OutputGuard, redactionMark, SlidingScan } from '
 
 export type { OutputGuard } from './sliding-scan.ts'
 
-/** A hit names a rule and never the words that it found. */
+/** A hit names a rule and never the matched text. */
 export type Verdict =
   | { readonly action: 'pass'; readonly text: string; readonly hits: readonly GuardHit[] }
   | { readonly action: 'block'; readonly hits: readonly GuardHit[] }
@@ -28,19 +28,26 @@ export type Verdict =
 export interface Guard {
   /** Whether any rule judges prompts; if not, the other methods for prompts need not be called. */
   readonly judgesInput: boolean
-  /** Judges the number of characters of a whole request; a hit that rejects ends it. */
+  /**
+   * Judges the number of characters of a whole request; a hit with `reject` rejects the request.
+   */
   checkLength(chars: number): readonly GuardHit[]
-  /** Judges a text before it is queued: the text to continue with, or that it is blocked. */
+  /**
+   * Judges a text before it is queued. Returns the text to continue with, or that it is blocked.
+   */
   checkInput(text: string): Steps<Verdict>
-  /** Those of many texts that `checkInput` has to judge: all others pass without a hit. */
+  /** Returns the texts that `checkInput` has to judge; all others pass without a hit. */
   findSuspects(texts: readonly string[]): Steps<ReadonlySet<string>>
-  /** For one answer; `null` if no rule judges answers, so that all of it may be shown. */
+  /**
+   * Creates the guard of one answer; `null` if no rule judges answers, so that all text is
+   * released.
+   */
   openOutput(): OutputGuard | null
-  /** The sentence that replaces what was blocked; `null` if that is an error instead. */
+  /** The sentence that replaces blocked text; `null` if blocked text is reported as an error. */
   readonly refusal: string | null
 }
 
-/** An answer is judged in short steps, or it would be shown late. */
+/** The step sizes in characters. Answers need short steps, or their text would be released late. */
 const inputStep = 16_384
 const outputStep = 64
 
@@ -50,7 +57,7 @@ export function createGuard(config: GuardrailConfig): Guard {
   const rules = config.isOn ? config.rules : []
   const input = createMatchers(rules.filter(({ stage }) => stage !== 'output'))
   const output = createMatchers(rules.filter(({ stage }) => stage !== 'input'))
-  // An answer may repeat a prompt that was redacted.
+  // An answer may repeat the redaction marks of a prompt, which must not be redacted again.
   const redacting = rules.filter(({ action }) => action === 'redact').map(({ id }) => id)
   const marks = createMarkFinder(redacting)
   return {
@@ -73,12 +80,12 @@ function checkLength(
 ): readonly GuardHit[] {
   const action = actionOf(rules, 'limits')
   if (action === undefined || maxPromptChars === null || chars <= maxPromptChars) return []
-  // A truncated prompt would be another request, so `redact` rejects as well.
+  // `redact` rejects too, because a truncated prompt would be a different request.
   const reason = `it has ${chars} characters, and ${maxPromptChars} are allowed`
   return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject', reason }]
 }
 
-/** First the rule that judges the whole text, then those that judge its parts. */
+/** Applies the rule that judges the whole text first, then the rules that judge its parts. */
 function* checkInput(
   text: string,
   { sensitivity }: GuardrailConfig,
@@ -101,14 +108,14 @@ function* checkInput(
   return isBlocked ? { action: 'block', hits } : { action: 'pass', text: release, hits }
 }
 
-/** Longer than any gap between words, with a letter that no phrase continues with. */
+/** Longer than any gap between words, with a letter that does not continue any phrase. */
 const separator = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
-/** Characters of texts that are searched together. */
+/** The maximum number of characters of texts that are searched together. */
 const groupChars = 8192
 
 /**
- * Judging a text has a fixed cost, so short texts are searched together. A longer text, or any text
- * if a rule depends on where a text begins or ends, is always suspect.
+ * Judging a text has a fixed cost, so short texts are searched together. A text longer than a group
+ * is always suspect, and so is every text if a rule depends on the borders of a text.
  */
 function* findSuspects(
   texts: readonly string[],
@@ -141,7 +148,7 @@ function* findSuspects(
 
 const nothing: ReadonlySet<string> = new Set()
 
-/** Smaller groups, so that one hit does not make many texts suspect. */
+/** Splits a group into smaller ones, so that one hit does not make many texts suspect. */
 function piecesOf(group: readonly string[]): (readonly string[])[] {
   const count = Math.ceil(group.length / pieceSize)
   return Array.from({ length: count }, (_, at) => group.slice(at * pieceSize, (at + 1) * pieceSize))
@@ -149,7 +156,7 @@ function piecesOf(group: readonly string[]): (readonly string[])[] {
 
 const pieceSize = 16
 
-/** Groups that are no longer than `groupChars` when they are joined; a longer text is alone. */
+/** Groups whose joined texts do not exceed `groupChars`; a longer text is alone in its group. */
 function groupsOf(texts: Iterable<string>): string[][] {
   const groups: string[][] = []
   let room = 0
@@ -194,7 +201,7 @@ function builtInMatcher(id: BuiltInRule, base: MatchBase): Matcher[] {
   return [toMatcher(base, (stretch) => shapes.flatMap((shape) => findShape(shape, stretch, base)))]
 }
 
-/** The built-in expressions and phrases take one step for a stretch. */
+/** A matcher of built-in expressions or phrases, which searches a stretch in one step. */
 const toMatcher = ({ rule }: MatchBase, find: (stretch: Stretch) => readonly Match[]): Matcher => ({
   isLocal: true,
   // oxlint-disable-next-line require-yield
@@ -212,7 +219,7 @@ function findShape(shape: Shape, { text, begin, end }: Stretch, base: MatchBase)
     if (start >= end) break
     const length = measure?.(candidate) ?? candidate.length
     if (length > 0) found.push({ ...base, start, end: start + length, until })
-    // A rejected candidate may begin with digits that do not belong to the real one after them.
+    // A rejected candidate may begin with digits that precede the real match.
     pattern.lastIndex = start + Math.max(1, length)
   }
   return found
@@ -239,7 +246,7 @@ function withoutExceptions(unless: readonly string[]): OwnPattern['select'] {
     const [first, last] = [matches[0], matches.at(-1)]
     if (first === undefined || last === undefined) return matches
     const exceptions = find(text, Math.max(0, first.start - lookBack), last.end)
-    // Both are in the order of the text, so one pass compares them.
+    // Both lists are in the order of the text, so one pass compares them.
     let at = 0
     return matches.filter(({ start, end }) => {
       while ((exceptions[at]?.end ?? Infinity) <= start) at++

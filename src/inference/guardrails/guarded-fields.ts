@@ -1,4 +1,4 @@
-/** Judges every text in JSON whose form is not known, before and after an engine. Pure. */
+/** Judges every text in JSON of unknown structure, before and after an engine. Pure. */
 
 import type { Steps } from '../../runtime/turn-budget.ts'
 import type { WireFields } from '../generation/inference-engine.ts'
@@ -9,14 +9,14 @@ import { rejectedError, separator, unreadableError } from './guarded-input.ts'
 
 const what = 'the request'
 
-/** The fields as the rules on prompts return them; throws if one of them rejects. */
+/** Returns the fields as the prompt rules pass them; throws if a rule rejects them. */
 export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields> {
   const unreadable = ['input', 'prompt'].find((name) => hasNumbers(fields[name]))
   if (unreadable !== undefined) throw unreadableError(unreadable)
   const texts = textsIn(fields)
   const tooLong = guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
   if (tooLong.some(({ action }) => action === 'reject')) throw rejectedError(what, tooLong)
-  // Together first: words may be divided between texts.
+  // Judges the joined texts first, because a phrase may be divided between texts.
   const whole = yield* guard.checkInput(texts.join(separator))
   if (whole.action === 'block') throw rejectedError(what, whole.hits)
   if (whole.hits.length === 0) return fields
@@ -29,7 +29,7 @@ export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields
   return replaceTexts(fields, (text) => judged.get(text) ?? text) as WireFields
 }
 
-/** A whole JSON answer as the rules on answers return it; throws if one of them rejects. */
+/** Returns a whole JSON answer as the answer rules pass it; throws if a rule rejects it. */
 export function redactAnswer(json: string, guard: Guard): string {
   const judge = (text: string): string => {
     const output = guard.openOutput()

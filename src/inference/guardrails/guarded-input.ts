@@ -1,4 +1,4 @@
-/** Judges everything in a request that a client writes. Pure. */
+/** Judges all text of a request that its client wrote. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
 import { isJsonText } from '../../foundation/json-value.ts'
@@ -16,7 +16,7 @@ import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
 
-/** With the rules that hit, each once, including those that only flag. */
+/** The outcome, with each rule that hit once, including rules that only flag. */
 export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
   | { readonly input: GenerationInput }
   | { readonly refusal: GenerationResult }
@@ -26,8 +26,8 @@ export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
 type ChatInput = GenerationInput & { readonly kind: 'chat' }
 
 /**
- * Messages of every role are judged, because a client writes the assistant's too. The configured
- * system prompt comes first, unless the request brings its own.
+ * Judges messages of every role, because a client also writes those of the assistant. The
+ * configured system prompt is inserted first, unless the request has its own.
  */
 export function* guardInput(
   input: GenerationInput,
@@ -83,7 +83,7 @@ class InputCheck {
       ...(tools ?? []).map(descriptionOf),
     ]
     this.#checkLength([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
-    // Together: every text has a fixed cost, and a client may send very many.
+    // Joined, because judging a text has a fixed cost, and a client may send very many texts.
     yield* this.#check(fixed.map(unescaped).join(separator))
     const calls = messages.flatMap(({ toolCalls = [] }) => toolCalls)
     if (!this.isBlocked) {
@@ -104,7 +104,7 @@ class InputCheck {
     this.isBlocked ||= hits.some(({ action }) => action === 'reject')
   }
 
-  /** The text without what a rule redacts. */
+  /** Returns the text with the redactions of the rules. */
   *#check(text: string): Steps<string> {
     if (this.isBlocked || text === '' || this.#suspects?.has(text) === false) return text
     const verdict = yield* this.#guard.checkInput(text)
@@ -128,7 +128,7 @@ class InputCheck {
     return { ...judged, toolCalls: judgedCalls }
   }
 
-  /** Arguments are redacted only if they are JSON afterwards. */
+  /** Redacted arguments are used only if they are still JSON. */
   *#checkCall(call: ToolCall): Steps<ToolCall> {
     const passed = yield* this.#check(call.arguments)
     return passed === call.arguments || !isJsonText(passed) ? call : { ...call, arguments: passed }
@@ -153,7 +153,8 @@ const descriptionOf = ({ description = '' }: ToolDefinition): string => descript
 
 /**
  * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and a
- * redacted schema is another schema. Arguments are among them because escapes may hide words.
+ * redacted schema would be a different schema. Arguments are included because escapes may hide
+ * words in them.
  */
 function fixedTexts(input: ChatInput): string[] {
   const { messages, tools = [], templateArguments = {}, reasoningEffort } = input
@@ -175,14 +176,14 @@ function fixedTexts(input: ChatInput): string[] {
 const withoutDescription = (described: unknown): unknown =>
   typeof described === 'object' ? { ...described, description: undefined } : described
 
-/** What a client wrote into a message besides its content and what `freeEntries` names. */
+/** The texts of a message besides its content and the fields of `freeEntries`. */
 function otherTexts(wire: WireFields): string[] {
   const free = new Set(freeEntries(wire).map(([name]) => name))
   return Object.entries(wire).flatMap(([name, value]) => {
     if (name === 'role' || free.has(name)) return []
     if (name !== 'content') return textsIn(value)
     if (!Array.isArray(value)) return []
-    // A part of text is judged with the content; what else it has is judged here.
+    // The text of a part is judged with the content; other fields of the part are judged here.
     return value.flatMap((part: unknown) => {
       if (typeof part !== 'object' || part === null) return []
       const { type: _, text, ...rest } = part as Record<string, unknown>
@@ -193,7 +194,7 @@ function otherTexts(wire: WireFields): string[] {
 
 const freeTexts = ({ wire }: ChatMessage): string[] => freeEntries(wire).map(([, text]) => text)
 
-/** Further texts of a message that may be redacted, such as `reasoning_content`. */
+/** Additional texts of a message that may be redacted, such as `reasoning_content`. */
 function freeEntries(wire: WireFields = {}): (readonly [string, string])[] {
   return Object.entries(wire).filter(
     (entry): entry is [string, string] => typeof entry[1] === 'string' && !fixedNames.has(entry[0]),
@@ -202,7 +203,7 @@ function freeEntries(wire: WireFields = {}): (readonly [string, string])[] {
 
 const fixedNames: ReadonlySet<string> = new Set(['role', 'content', 'name', 'tool_call_id', 'id'])
 
-/** Texts in the further fields of a body, such as a schema or documents, with names inside them. */
+/** The texts in additional fields of a body, such as a schema or documents, with names in them. */
 function fieldTexts(fields: WireFields = {}): string[] {
   return Object.values(fields).flatMap((value) => {
     if (typeof value === 'string') return [value]
@@ -210,7 +211,7 @@ function fieldTexts(fields: WireFields = {}): string[] {
   })
 }
 
-/** A field that holds the prompt in a form that no rule can read. */
+/** The name of a field that holds the prompt in a form that no rule can read. */
 function unreadableField(input: GenerationInput): string | undefined {
   if (input.kind === 'text' && input.tokens !== undefined) return 'prompt'
   return Object.hasOwn(input.fields ?? {}, 'prompt_embeds') ? 'prompt_embeds' : undefined
@@ -227,7 +228,7 @@ export const unreadableError = (param: string): InferenceError =>
     },
   })
 
-/** JSON with its escapes resolved, so that they hide no word and add no letter. */
+/** Resolves the escapes of JSON text, so that they hide no word and add no letter. */
 function unescaped(json: string): string {
   if (!json.includes('\\')) return json
   const codes = new Uint16Array(json.length)
@@ -264,7 +265,7 @@ function refuse(
   return { error: rejectedError('the prompt', hits) }
 }
 
-/** The error for what rules reject, which it names. */
+/** The error for rejected text; it names the rules that rejected it. */
 export function rejectedError(what: string, hits: readonly GuardHit[]): InferenceError {
   const rejecting = hits.filter(({ action }) => action === 'reject')
   const rules = rejecting

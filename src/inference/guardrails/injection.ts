@@ -3,7 +3,7 @@
 import type { Steps } from '../../runtime/turn-budget.ts'
 import { type NormalizedText, normalizeConfusables } from './confusables.ts'
 
-/** A phrase, and how likely it means an injection when it stands alone: above 0, below 1. */
+/** A phrase and the probability that it means an injection if it occurs alone: above 0, below 1. */
 interface Sign {
   readonly pattern: RegExp
   readonly weight: number
@@ -14,16 +14,18 @@ export interface InjectionSpan {
   readonly end: number
 }
 
-/** Characters that are normalised in one step. */
+/** The number of characters that are normalised in one step. */
 const sliceChars = 32_768
-/** Letters of the longest phrase, and those that a phrase looks at before its own. */
+/**
+ * The maximum number of letters of a phrase, and of the letters before it that a phrase examines.
+ */
 const longestPhrase = 128
 const lookBehind = 16
 
 /**
- * The phrases in a text whose signs together reach `1 - sensitivity`; none if they do not. Signs
- * add up like independent probabilities: two of 0.4 make 0.64. At the default of 0.5 one strong
- * sign (0.5 and more) is enough; at 0 nothing is found, at 1 every sign.
+ * The phrases in a text whose signs together reach `1 - sensitivity`; none if they do not. Weights
+ * are combined like independent probabilities: two of 0.4 make 0.64. At the default sensitivity of
+ * 0.5 one strong sign (0.5 or more) is enough; at 0 nothing is found, at 1 every sign.
  */
 export function* findInjections(text: string, sensitivity: number): Steps<InjectionSpan[]> {
   const spans: InjectionSpan[] = []
@@ -43,7 +45,10 @@ export function* findInjections(text: string, sensitivity: number): Steps<Inject
   return sensitivity > 0 && 1 - innocence >= 1 - sensitivity ? spans : []
 }
 
-/** Slice by slice; the letters of a slice that a phrase may need are kept for the next one. */
+/**
+ * Searches slice by slice; letters at the end of a slice that a phrase may need are kept for the
+ * next.
+ */
 function* findPhrases(
   text: string,
   onFound: (sign: Sign, start: number, end: number) => void,
@@ -79,8 +84,8 @@ function joined(first: NormalizedText, second: NormalizedText): NormalizedText {
 }
 
 /**
- * The matches of a global expression, none of which is empty, that begin from `begin` on and before
- * `end`. Not by `matchAll`, which would copy the expression for each of very many short texts.
+ * Calls `onMatch` for each match that begins from `begin` to before `end`; no match is empty. Does
+ * not use `matchAll`, which would copy the expression for each of very many short texts.
  */
 function forEachMatch(
   pattern: RegExp,
@@ -118,7 +123,7 @@ const orders = `${any(
 const talk = `${any('message', 'context', 'command', 'direction', 'conversation', 'question')}s?`
 const hidden = any('system', 'hidden', 'initial', 'secret', 'internal', 'developer')
 const show = any('reveal', 'show', 'print', 'repeat', 'output', 'display', 'leak', 'tell', 'give')
-/** "Do not ignore the previous instructions" asks for the opposite. */
+/** Excludes negations: "Do not ignore the previous instructions" asks for the opposite. */
 const notTo = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
 
 const sign = (weight: number, ...parts: readonly string[]): Sign => ({
@@ -126,7 +131,7 @@ const sign = (weight: number, ...parts: readonly string[]): Sign => ({
   weight,
 })
 
-/** Searched for in normalised text: lower-case letters with nothing between them. */
+/** Searched in normalised text: lower-case letters with nothing between them. */
 const phrases: readonly Sign[] = [
   sign(0.9, notTo, drop, all, whose, formers, orders),
   sign(0.4, notTo, drop, all, whose, formers, talk),
@@ -152,7 +157,7 @@ const phrases: readonly Sign[] = [
   sign(0.3, 'without', maybe('any'), any('restrictions', 'filters', 'censorship', 'guardrails')),
   sign(0.3, 'youarenowa'),
   sign(0.3, 'jailbreak'),
-  // The same in other languages that prompts are often written in, without accents.
+  // Equivalent phrases in other languages that are common in prompts, without accents.
   sign(0.9, 'ignorier', any('ensie', 'en', 'e'), maybe('alle', 'die'), 'vorherigenanweisung'),
   sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('las'), 'instruccionesanteriores'),
   sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('as'), 'instrucoesanteriores'),
@@ -160,7 +165,7 @@ const phrases: readonly Sign[] = [
   sign(0.9, any('忽略', '无视'), '.{0,6}', any('指令', '指示', '提示')),
 ]
 
-/** Searched for in the text itself: what templates separate the parts of a conversation with. */
+/** Searched in the original text: separators that chat templates put between messages. */
 const markers: readonly Sign[] = [
   { pattern: /<\|(?:im_start|im_end|system|endoftext|eot_id|start_header_id)\|>/gi, weight: 0.7 },
   { pattern: /\[\/?INST\]|<<\/?SYS>>/g, weight: 0.6 },

@@ -1,6 +1,6 @@
 /**
- * Finds the matches of users' regular expressions in time linear in the text, whatever the
- * expression: RE2's automata never backtrack. The only file that names re2js.
+ * Finds the matches of users' regular expressions in time linear in the text, for any expression:
+ * RE2's automata never backtrack. The only file that names re2js.
  */
 
 import { RE2JS, RE2JSException, RE2Set } from 're2js'
@@ -9,27 +9,28 @@ import { type Match, type Matcher, reach, type Stretch } from './rules.ts'
 
 const maxLength = 512
 /**
- * Instructions of a compiled pattern. In the worst case each of them costs something at every
- * character, so their number and the length of a view bound what one call of RE2 costs.
+ * The maximum number of instructions of a compiled pattern. In the worst case each of them is
+ * executed at every character, so their number and the length of a view bound the cost of one RE2
+ * call.
  */
 const maxInstructions = 300
-/** Instructions of patterns that are tested together. */
+/** The maximum number of instructions of patterns that are tested together. */
 const maxSetInstructions = 250
-/** Characters times instructions: bounds what one call of RE2 costs. */
+/** The maximum product of characters and instructions, which bounds the cost of one RE2 call. */
 const maxWork = 160_000
-/** Characters that are tested, and searched for matches, at a time. */
+/** The number of characters that are tested, and searched for matches, at a time. */
 const [minWindow, maxWindow] = [32, 1024]
-/** After so many matches in a window, the rest of it is searched in narrow ones. */
+/** After this many matches in a window, the rest of it is searched in narrow windows. */
 const manyMatches = 32
 const narrowWindow = 128
 /**
  * Memory for the states of an automaton: a few hundred, which is more than ordinary patterns need.
- * With more, patterns that have very many states would spend their time on building them.
+ * With more memory, patterns with very many states would spend their time on building them.
  */
 const [minStateBytes, stateBytesPerInstruction] = [1 << 18, 2560]
 const flags = RE2JS.CASE_INSENSITIVE
 
-/** Why a pattern is refused; `undefined` when it may run. */
+/** Why a pattern is refused; `undefined` if it is accepted. */
 export function findPatternProblem(pattern: string): string | undefined {
   if (pattern.length > maxLength) return `expected at most ${maxLength} characters`
   const translation = translatePattern(pattern)
@@ -48,8 +49,8 @@ export function findPatternProblem(pattern: string): string | undefined {
 }
 
 /**
- * Whether it matches between two characters, as `a*` and `\b` do. Nothing could be reported there,
- * and the search would stop at every place of a text.
+ * Whether the expression matches the empty text between two characters, as `a*` and `\b` do. Such a
+ * match has nothing to report, and the search would stop at every position of a text.
  */
 const matchesNothing = (regex: RE2JS): boolean =>
   ['', 'a', ' '].some((text) => {
@@ -57,7 +58,7 @@ const matchesNothing = (regex: RE2JS): boolean =>
     return matcher.find() && matcher.start() === matcher.end()
   })
 
-/** Such as "invalid repeat count: {1,2000}", in words of JavaScript where RE2's would mislead. */
+/** RE2's reason, such as "invalid repeat count: {1,2000}", reworded where it would mislead. */
 function reasonOf({ message }: RE2JSException): string {
   const property = /\\[pP]\{[^}]*\}/.exec(message)?.[0]
   if (property !== undefined) return `unknown property ${property}, expected one like \\p{L}`
@@ -66,7 +67,7 @@ function reasonOf({ message }: RE2JSException): string {
   return reason.replace('invalid repeat count', inWords)
 }
 
-/** A rule's pattern, ready to be searched for; `findPatternProblem` must have found none in it. */
+/** The pattern of a rule, ready to be searched for; `findPatternProblem` must have accepted it. */
 export interface OwnPattern extends Pick<Match, 'rule' | 'action' | 'order'> {
   readonly pattern: string
   /** Removes matches that an exception overlaps; `null` if the rule has no exceptions. */
@@ -75,7 +76,7 @@ export interface OwnPattern extends Pick<Match, 'rule' | 'action' | 'order'> {
 
 interface CompiledPattern extends OwnPattern {
   readonly regex: RE2JS
-  /** For views with which the text does not end. */
+  /** For views that end before the text does. */
   readonly regexInside: RE2JS
   readonly isAnchored: boolean
 }
@@ -92,7 +93,7 @@ function compile(own: OwnPattern): CompiledPattern {
 const sizeOf = (patterns: readonly CompiledPattern[]): number =>
   patterns.reduce((sum, { regex }) => sum + regex.programSize(), 0)
 
-/** How far the search for one pattern has come. */
+/** The progress of the search for one pattern. */
 interface Search {
   readonly pattern: CompiledPattern
   at: number
@@ -100,8 +101,8 @@ interface Search {
 }
 
 /**
- * Patterns that are tested together, in one pass over the text. Only where one of them is present
- * its matches are searched for, because their borders cost ten times as much.
+ * Patterns that are tested together in one pass over the text. The matches of a pattern are
+ * searched only where the test finds it, because finding their borders costs ten times as much.
  */
 export class PatternSet implements Matcher {
   readonly #patterns: readonly CompiledPattern[]
@@ -110,7 +111,7 @@ export class PatternSet implements Matcher {
   readonly #windowChars: number
   readonly isLocal: boolean
 
-  /** In as few sets as their sizes allow. */
+  /** Distributes patterns to as few sets as their sizes allow. */
   static group(patterns: readonly OwnPattern[]): PatternSet[] {
     const groups: CompiledPattern[][] = []
     for (const pattern of patterns.map(compile)) {
@@ -164,30 +165,30 @@ function toSet(regexes: readonly RE2JS[]): RE2Set {
   return set
 }
 
-/** A part of a stretch, and what RE2 sees of it. */
+/** A part of a stretch, and the text around it that RE2 gets. */
 interface Window {
-  /** Matches that begin from here on belong to the next window. */
+  /** Matches that begin at or after this index belong to the next window. */
   readonly end: number
   readonly view: string
-  /** Where in the stretch the view begins. */
+  /** The index in the stretch at which the view begins. */
   readonly from: number
-  /** Whether the text ends where the view does. */
+  /** Whether the text ends at the end of the view. */
   readonly isLast: boolean
 }
 
 function windowAt(stretch: Stretch, begin: number, wantedEnd: number): Window {
   const { text } = stretch
   const end = betweenCharacters(text, Math.min(stretch.end, wantedEnd))
-  // The character before a match decides about `\b` and `^`.
+  // Includes the character before, which decides whether `\b` and `^` match.
   const from = Math.max(0, begin - 1)
   const view = text.slice(from, end + reach)
   return { end, view, from, isLast: stretch.isLast && from + view.length === text.length }
 }
 
 /**
- * For a match of a single character RE2 may read all of the view, and does so again for the next
- * one. So every match is a step, and where there are many, views are short: with long ones, the
- * time for a text full of such matches would grow with the square of the view.
+ * For a match of one character RE2 may read the whole view, and again for the next match. So every
+ * match is a step, and where matches are many, views are short: with long views, the time for a
+ * text full of such matches would grow with the square of the view's length.
  */
 function* findInWindow(search: Search, whole: Window, stretch: Stretch): Steps<Match[]> {
   const { pattern } = search
@@ -204,7 +205,7 @@ function* findInWindow(search: Search, whole: Window, stretch: Stretch): Steps<M
       if (stop === start) search.at = start + widthAt(view, start - from)
       else {
         matches.push({ rule, action, order, start, end: stop, until: null })
-        // If it is longer than the view, the next window finds the rest.
+        // The next window finds the rest of a match that is longer than the view.
         search.at = !window.isLast && stop === from + view.length ? end : stop
       }
       found++
@@ -229,21 +230,22 @@ const isLow = (code: number): boolean => code >= 0xdc_00 && code <= 0xdf_ff
 const widthAt = (text: string, at: number): number =>
   (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1
 
-/** Not between the two halves of a character. */
+/** Moves a position that is between the two halves of a surrogate pair before the pair. */
 const betweenCharacters = (text: string, at: number): number =>
   isHigh(text.charCodeAt(at - 1)) && isLow(text.charCodeAt(at)) ? at - 1 : at
 
 export interface Translation {
   readonly source: string
-  /** Matches the same, except what has to end with the text. */
+  /** Like `source`, but without matches that must end with the text. */
   readonly sourceInside: string
-  /** Whether where a text begins or ends may decide about a match in it. */
+  /** Whether a match may depend on where the text begins or ends. */
   readonly isAnchored: boolean
 }
 
 /**
- * The expression in RE2's syntax, or why it is refused. What JavaScript rejects with the flags `i`
- * and `u` is rejected here too: users meet one syntax, and RE2's extensions stay out of it.
+ * The expression in RE2's syntax, or why it is refused. Expressions that JavaScript rejects with
+ * the flags `i` and `u` are refused too, so that users need only one syntax, without RE2's
+ * extensions.
  */
 function translatePattern(pattern: string): Translation | { readonly problem: string } {
   try {
@@ -267,7 +269,7 @@ function translatePattern(pattern: string): Translation | { readonly problem: st
     isInClass = isInClass ? text !== ']' : text === '[' || text === '[^'
     at += text.length
   }
-  // With the modifier `m`, a `$` also matches before a line break.
+  // With the modifier `m`, `$` also matches before a line break, so it is kept.
   const isMultiline = atoms.some((one) => /^\(\?[a-z]*m/.test(one))
   const inside = isMultiline ? atoms : atoms.map((one) => (one === endAnchor ? never : one))
   return {
@@ -277,12 +279,12 @@ function translatePattern(pattern: string): Translation | { readonly problem: st
   }
 }
 
-/** Groups of their own, so that a `^` or `$` in a class is not taken for one. */
+/** Groups, so that a `^` or `$` in a character class is not mistaken for an anchor. */
 const startAnchor = '(?:^)'
 const endAnchor = '(?:$)'
 const never = String.raw`[^\x00-\x{10FFFF}]`
 
-/** With the flag `u`, JavaScript knows no other escapes. */
+/** With the flag `u`, JavaScript has no other escapes. */
 const escapes = [
   String.raw`\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}`,
   String.raw`\\u(?:\{[\da-fA-F]+\}|[\da-fA-F]{4})`,
@@ -298,7 +300,7 @@ function unsupported(text: string): string | undefined {
   return /^\(\?<?[=!]/.test(text) ? 'look-around' : undefined
 }
 
-/** Groups capture nothing: no rule asks for more than the whole match. */
+/** Groups become non-capturing, because rules need only the whole match. */
 function translateAtom(text: string): string {
   if (text === '(' || text.startsWith('(?<')) return '(?:'
   if (text === '^') return startAnchor
@@ -311,7 +313,7 @@ function translateAtom(text: string): string {
 }
 
 function translateInClass(text: string): string {
-  // RE2 would take it for the beginning of a POSIX class.
+  // RE2 would read `[` in a class as the beginning of a POSIX class.
   if (text === '[') return String.raw`\[`
   if (text === String.raw`\b`) return String.raw`\x08`
   if (text === String.raw`\s`) return whiteSpace
@@ -333,7 +335,7 @@ function translateEscape(text: string): string {
 
 const toEscape = (code: number): string => String.raw`\x{${code.toString(16)}}`
 
-/** What `\s` means in JavaScript; in RE2 it stands for five ASCII characters. */
+/** The characters of `\s` in JavaScript; in RE2, `\s` means five ASCII characters. */
 const whiteSpace =
   String.raw`\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}` +
   String.raw`\x{feff}`

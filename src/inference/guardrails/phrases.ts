@@ -1,14 +1,16 @@
-/** Finds many words and phrases at once: whole ones, in any case, the longest first. */
+/** Finds many words and phrases at once: whole words, in any case, the longest phrase first. */
 
-/** A node of the tree of phrases: what may follow the letters that lead to it. */
+/** A node of the tree of phrases: the letters that may follow those that lead to it. */
 interface Branch {
-  /** Whether its letter belongs to a script that separates words by spaces. */
+  /** Whether the letter of the node belongs to a script that separates words by spaces. */
   readonly isSpaced: boolean
-  /** By code point, in every case. */
+  /** The next nodes by code point, for both cases of a letter. */
   readonly next: Map<number, Branch>
-  /** What follows a gap between two words. */
+  /** The node after a gap between two words. */
   blank: Branch | null
-  /** Of the phrase that ends here, `Infinity` if none does; the lowest rank wins. */
+  /**
+   * The rank of the phrase that ends at this node, `Infinity` if none does; the lowest rank wins.
+   */
   rank: number
 }
 
@@ -17,22 +19,22 @@ export interface PhraseSpan {
   readonly end: number
 }
 
-/** Spans that begin in `view` from `begin` on and before `end`, and do not overlap. */
+/** Returns spans that begin in `view` from `begin` to before `end` and do not overlap. */
 export type FindPhrases = (view: string, begin: number, end: number) => PhraseSpan[]
 
 /**
- * Up to two invisible characters between letters, and up to four white-space characters between
- * words, do not hide a phrase.
+ * A phrase is also found with up to two invisible characters between letters and up to four
+ * white-space characters between words.
  */
 export function createPhraseFinder(list: readonly string[]): FindPhrases {
-  // A text may spell two phrases with invisible letters at once: only their order decides.
+  // With invisible letters in phrases, two of them may match at once, and only their order decides.
   if (list.some((phrase) => hasInvisible.test(phrase.trim()))) return createOrderedFinder(list)
   return createTreeFinder(list)
 }
 
 /**
- * Walks a tree of letters. A regular expression of all phrases would cost more with each of them,
- * and one of a thousand takes seconds to compile or is too large.
+ * Searches with a tree of letters. A regular expression of all phrases would get slower with each
+ * of them, and with a thousand phrases it takes seconds to compile or is too large.
  */
 function createTreeFinder(list: readonly string[]): FindPhrases {
   const phrases = list
@@ -102,7 +104,7 @@ function follow(
   softRun.lastIndex = at
   const run = softRun.exec(view)?.[0] ?? ''
   if (run === '') return
-  // A gap may be of both kinds: U+FEFF is white space and invisible.
+  // Tries both kinds of gap, because U+FEFF is both white space and invisible.
   if (hiddenGap.test(run)) takeLetter(next, view, at + run.length, best)
   if (blank !== null && wordGap.test(run)) takeLetter(blank.next, view, at + run.length, best)
 }
@@ -128,17 +130,17 @@ function holdsAt(condition: RegExp, view: string, at: number): boolean {
   return condition.test(view)
 }
 
-/** One character more than the longest gap, so that a longer one is recognised. */
+/** One character longer than the longest allowed gap, so that a longer gap is detected. */
 const softRun = /[\s\u00AD\u200B-\u200D\u2060]{0,9}/uy
 const hiddenGap = /^[\u00AD\u200B-\u200D\u2060\uFEFF]{1,2}$/u
 const hasInvisible = /[\u00AD\u200B-\u200D\u2060\uFEFF]/
 const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
 const wordGap = new RegExp(String.raw`^${invisible}\s{1,4}${invisible}$`, 'u')
-/** Escaped for use in a regular expression. */
+/** The character, escaped for a regular expression. */
 const literal = (character: string): string =>
   character.replace(/[\\^$.*+?()[\]{}|/]/, String.raw`\$&`)
 
-/** Scripts without spaces between words. */
+/** Scripts that do not separate words by spaces. */
 const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}]/u
 
 const newBranch = (isSpaced: boolean): Branch => ({
@@ -170,11 +172,11 @@ function addPhrase(
 }
 
 const cased = /[\p{Changes_When_Casemapped}\p{Changes_When_Casefolded}]/u
-/** After this code point no letter has cases. */
+/** Beyond this code point no letter has upper and lower case. */
 const lastCased = 0x1_ff_ff
 let casedLetters = ''
 
-/** The code points that a case-insensitive expression takes for this letter. */
+/** The code points that a case-insensitive regular expression treats as this letter. */
 function spellingsOf(letter: string): number[] {
   const own = letter.codePointAt(0) ?? 0
   if (!cased.test(letter)) return [own]

@@ -1,11 +1,11 @@
-/** The rules of the guardrails as data, and the port of the matchers that search for them. */
+/** The guardrail rules as data, and the port of the matchers that search for them. */
 
 import type { Steps } from '../../runtime/turn-budget.ts'
 
-/** Whether a rule reads prompts, answers or both. */
+/** Whether a rule judges prompts, answers or both. */
 export type GuardStage = 'input' | 'output' | 'both'
 
-/** What follows from a match: the text is rejected, the match is replaced, or it is reported. */
+/** The effect of a match: the text is rejected, the match is replaced, or it is only reported. */
 export type GuardAction = 'reject' | 'redact' | 'flag'
 
 export const builtInRules = ['injection', 'secrets', 'personal_data', 'limits'] as const
@@ -24,7 +24,7 @@ export interface NamedRule extends RuleBase {
   readonly id: BuiltInRule
 }
 
-/** Words of the user, whole, in any case. Matches that an `unless` phrase overlaps are ignored. */
+/** Whole words of the user, in any case. Matches that an `unless` phrase overlaps are ignored. */
 export interface KeywordRule extends RuleBase {
   readonly kind: 'keywords'
   readonly keywords: readonly string[]
@@ -44,14 +44,16 @@ export type GuardRule = NamedRule | KeywordRule | PatternRule
 /** The section `guardrails`. */
 export interface GuardrailConfig {
   readonly isOn: boolean
-  /** Of the injection rule, 0 to 1: at 0 everything passes, at 1 the weakest sign is enough. */
+  /**
+   * The sensitivity of the injection rule, 0 to 1: at 0 everything passes, at 1 any sign is enough.
+   */
   readonly sensitivity: number
-  /** In the order in which hits are reported. */
+  /** The rules, in the order in which hits are reported. */
   readonly rules: readonly GuardRule[]
   readonly maxPromptChars: number | null
-  /** The default of rules. */
+  /** The default action of rules. */
   readonly action: GuardAction
-  /** Whether a blocked prompt or answer is an error or a fixed sentence. */
+  /** Whether blocked text is reported as an error or replaced by a fixed sentence. */
   readonly onBlock: 'error' | 'refusal'
 }
 
@@ -59,33 +61,38 @@ export interface GuardrailConfig {
 export interface GuardHit {
   readonly rule: string
   readonly action: GuardAction
-  /** What the client is told besides the rule. */
+  /** An explanation for the client, besides the name of the rule. */
   readonly reason?: string
 }
 
 /**
- * Characters after a match's first one that a search is sure to see: the longest match that is
- * certain to be found whole, and by how much an answer is held back.
+ * The number of characters after a match's first one that a search is sure to see: longer matches
+ * may be found in part. An answer is held back by this much.
  */
 export const reach = 256
-/** Characters before the matches that a search can see, for words and exceptions across borders. */
+/**
+ * The number of characters before a match that a search sees, for words and exceptions at borders.
+ */
 export const lookBack = 160
 
-/** A part of a text, with what stands around it. */
+/** A part of a text, with the text around it. */
 export interface Stretch {
-  /** From up to `lookBack` before `begin` to `reach` after `end`, or to the end of the text. */
+  /**
+   * The text from up to `lookBack` before `begin` to `reach` after `end`, or to the end of the
+   * text.
+   */
   readonly text: string
-  /** Matches that begin from here on and before `end` belong to the stretch. */
+  /** Matches that begin from `begin` to before `end` belong to the stretch. */
   readonly begin: number
   readonly end: number
-  /** Whether the text ends where `text` does. */
+  /** Whether the whole text ends at the end of `text`. */
   readonly isLast: boolean
 }
 
 export interface Match {
   readonly rule: string
   readonly action: GuardAction
-  /** Of the rule in the configuration: decides between matches that begin together. */
+  /** The position of the rule in the configuration; decides between matches that begin together. */
   readonly order: number
   readonly start: number
   readonly end: number
@@ -94,11 +101,12 @@ export interface Match {
 }
 
 export interface Matcher {
-  /** Whether it finds at least the same in a text that stands between line breaks. */
+  /** Whether surrounding a text with line breaks never removes a match. */
   readonly isLocal: boolean
   /**
-   * The matches that belong to a stretch; none is empty. Of a rule that does not redact, the first
-   * one is enough; rules in `reported` are left out. Each step takes a few milliseconds at most.
+   * Returns the matches that belong to a stretch; none is empty. For a rule that does not redact,
+   * the first match is enough; rules in `reported` are skipped. Each step takes a few milliseconds
+   * at most.
    */
   find(stretch: Stretch, reported: ReadonlySet<string>): Steps<readonly Match[]>
 }

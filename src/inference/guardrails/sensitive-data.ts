@@ -1,18 +1,19 @@
 /**
- * The shapes of secrets and personal data; numbers with a checksum must be valid. Every repetition
- * is bounded, so that an attempt at one place of a text ends after a bounded number of steps.
+ * The patterns of secrets and personal data; numbers with a checksum must be valid. Every
+ * repetition is bounded, so that an attempt at one position of a text takes a bounded number of
+ * steps.
  */
 
 export interface Shape {
   /** A global expression. */
   readonly pattern: RegExp
-  /** The number of characters of a candidate that are a match; 0 if none are. Default: all. */
+  /** Returns how many characters of a candidate match; 0 if none do. Default: all. */
   readonly measure?: (text: string) => number
   /** See `Match.until`. */
   readonly until?: RegExp
 }
 
-/** The end of a key, however long it is; the character after it stays. */
+/** Finds the end of a key of any length; the character after the key is not included. */
 const endOfKey = /(?=[^\w-])/g
 
 const keyStarts = [
@@ -34,7 +35,7 @@ export const secretShapes: readonly Shape[] = [
     until: /-----END [A-Z0-9 ]{0,60}-----/g,
   },
   { pattern: new RegExp(`(?<![\\w-])(?:${keyStarts.join('|')})`, 'g'), until: endOfKey },
-  // A JSON web token: its first two parts begin with an encoded `{"`.
+  // A JSON web token; its first two parts begin with an encoded `{"`.
   { pattern: /(?<![\w-])eyJ[\w-]{10,160}\.eyJ[\w-]{10}/g, until: /(?=[^\w.-])/g },
 ]
 
@@ -46,7 +47,7 @@ export const personalData: readonly Shape[] = [
   { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, measure: ibanLength },
 ]
 
-/** The possible numbers of digits of a card number that begins with these four. */
+/** The possible lengths of a card number that begins with these four digits. */
 function cardLengths(four: number): readonly number[] {
   const two = Math.trunc(four / 100)
   if (two >= 40 && two <= 49) return lengths.visa
@@ -67,8 +68,8 @@ const lengths = {
 }
 
 /**
- * The places and values of a candidate's digits. Shared by all calls, because every digit of a text
- * may begin a candidate.
+ * The positions and values of a candidate's digits. Shared by all calls to avoid allocations,
+ * because every digit of a text may begin a candidate.
  */
 const places = new Uint16Array(19)
 const digits = new Uint8Array(19)
@@ -93,7 +94,7 @@ function cardLength(text: string): number {
 
 const zero = 48
 
-/** Of the first `length` digits. */
+/** Whether the first `length` digits pass the Luhn check. */
 function passesLuhn(length: number): boolean {
   let sum = 0
   for (let at = 0; at < length; at++) {
@@ -123,7 +124,7 @@ function ibanLength(text: string): number {
     if (end === text.length) return 0
     const code = text.charCodeAt(end)
     if (code === space) continue
-    // Country and check digits come last in the checksum.
+    // In the checksum, the country and the check digits come last.
     if (count++ >= 4) rest = appended(rest, code)
   }
   if (end < text.length && text.charCodeAt(end) !== space) return 0
@@ -134,6 +135,6 @@ function ibanLength(text: string): number {
 const space = 32
 const letterA = 65
 
-/** The remainder by 97 of a number with one more digit, or two more for a letter. */
+/** The remainder modulo 97 after a digit is appended to the number, or two digits for a letter. */
 const appended = (rest: number, code: number): number =>
   code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

@@ -1,22 +1,22 @@
-/** Applies matchers to a text that arrives in pieces, in steps that depend on the text alone. */
+/** Applies matchers to a text that arrives in pieces; the result depends on the text alone. */
 
 import { runSteps, type Steps } from '../../runtime/turn-budget.ts'
 import { type GuardHit, lookBack, type Match, type Matcher, reach, type Stretch } from './rules.ts'
 
 /**
- * Holds an answer back as long as its end may be the beginning of a match. All releases together
+ * Holds the end of an answer back while it may be the beginning of a match. All releases together
  * are the same however the text was cut into pieces.
  */
 export interface OutputGuard {
   push(text: string): Release
-  /** The rest. Nothing may be pushed after it. */
+  /** Releases the rest. Nothing may be pushed afterwards. */
   finish(): Release
 }
 
 export interface Release {
-  /** May be shown now. */
+  /** The text that may be shown now. */
   readonly release: string
-  /** Once true, nothing is released anymore. */
+  /** Once true, nothing more is released. */
   readonly isBlocked: boolean
   /** Rules that hit for the first time in this text. */
   readonly hits: readonly GuardHit[]
@@ -24,8 +24,8 @@ export interface Release {
 
 /**
  * A step judges the matches that begin in the next `stepChars` characters, once `reach` more have
- * arrived or the text has ended. Steps begin at the same places however the text was cut, and each
- * sees the same characters, so the outcome is the same too. Overlapping matches are redacted as
+ * arrived or the text has ended. Steps begin at the same positions however the text was cut, and
+ * each sees the same characters, so the result is the same too. Overlapping matches are redacted as
  * one.
  */
 export class SlidingScan implements OutputGuard {
@@ -33,19 +33,19 @@ export class SlidingScan implements OutputGuard {
   readonly #stepChars: number
   readonly #marks: RegExp | null
   readonly #hits = new Set<string>()
-  /** Rules that hit and only flag: there is nothing left to find for them. */
+  /** Rules that hit and only flag, so that they need not be searched again. */
   readonly #flagged = new Set<string>()
   /** The text from `lookBack` characters before the next step on. */
   #text = ''
-  /** Where in `#text` the next step begins. */
+  /** The index in `#text` at which the next step begins. */
   #at = 0
-  /** Up to here, which may lie beyond `#at`, the text is redacted. */
+  /** The text before this index, which may be beyond `#at`, is redacted. */
   #covered = 0
   /** Finds the end of a redaction that has begun. */
   #closing: RegExp | null = null
   #isBlocked = false
 
-  /** `marks` finds what was redacted before: there is nothing to find inside. */
+  /** `marks` finds the marks of earlier redactions; matches inside them are ignored. */
   constructor(matchers: readonly Matcher[], stepChars: number, marks: RegExp | null = null) {
     this.#matchers = matchers
     this.#stepChars = stepChars
@@ -64,13 +64,13 @@ export class SlidingScan implements OutputGuard {
     return runSteps(this.#run(1))
   }
 
-  /** A whole text at once, with pauses where the event loop may continue. */
+  /** Judges a whole text at once, with pauses in which the event loop may continue. */
   *scan(text: string): Steps<Release> {
     this.#text += text
     return yield* this.#run(1)
   }
 
-  /** Takes steps as long as `needed` characters are left; one means that the text has ended. */
+  /** Takes steps while at least `needed` characters are left; 1 means that the text has ended. */
   *#run(needed: number): Steps<Release> {
     const hits: GuardHit[] = []
     let [release, from] = ['', 0]
@@ -93,7 +93,7 @@ export class SlidingScan implements OutputGuard {
     return { text, begin: this.#at - from, end: stepEnd(this.#text, stop) - from, isLast }
   }
 
-  /** Judges one step; returns what may be shown of it. */
+  /** Judges one step; returns the part of it that may be shown. */
   #step(stretch: Stretch, from: number, matches: readonly Match[], hits: GuardHit[]): string {
     const [begin, end] = [from + stretch.begin, from + stretch.end]
     let release = ''
@@ -132,7 +132,7 @@ export class SlidingScan implements OutputGuard {
     this.#covered = Math.max(this.#covered, covered)
   }
 
-  /** In the order of the text; of those that begin together, in the order of the rules. */
+  /** All matches in the order of the text; those that begin together, in the order of the rules. */
   *#findAll(stretch: Stretch): Steps<readonly Match[]> {
     const found: Match[] = []
     for (const matcher of this.#matchers) {
@@ -154,10 +154,10 @@ export class SlidingScan implements OutputGuard {
   }
 }
 
-/** What takes the place of redacted text. */
+/** The text that replaces redacted text. */
 export const redactionMark = (rule: string): string => `[redacted:${rule}]`
 
-/** Finds the marks of these rules, and of no others: any text could stand in a mark. */
+/** Finds only the marks of these rules: with any id, a mark could hide arbitrary text. */
 export function createMarkFinder(rules: readonly string[]): RegExp | null {
   if (rules.length === 0) return null
   const ids = rules.map((rule) => rule.replaceAll(/[.-]/g, String.raw`\$&`))
@@ -167,7 +167,7 @@ export function createMarkFinder(rules: readonly string[]): RegExp | null {
 const nothing: Release = { release: '', isBlocked: false, hits: [] }
 const blocked: Release = { release: '', isBlocked: true, hits: [] }
 
-/** Not between the two halves of a character. */
+/** Moves an end that is between the two halves of a surrogate pair before the pair. */
 function stepEnd(text: string, end: number): number {
   const last = text.charCodeAt(end - 1)
   return last >= 0xd8_00 && last <= 0xdb_ff ? end - 1 : Math.min(end, text.length)
