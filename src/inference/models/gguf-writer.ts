@@ -1,18 +1,18 @@
 /**
- * Writes models as GGUF files (version 3), tensor by tensor: memory does not grow with the model.
- * It reads none.
+ * Writes models as GGUF files (version 3) tensor by tensor, so that memory does not grow with the
+ * model. Does not read GGUF files.
  */
 
 import { closeSync, openSync, writeSync } from 'node:fs'
 
-/** What a GGUF file is made of. */
+/** The content of a GGUF file. */
 export interface GgufContent {
-  /** In the order in which it is written. */
+  /** The metadata, in the order in which it is written. */
   readonly metadata: Readonly<Record<string, GgufValue>>
   readonly tensors: readonly GgufTensor[]
 }
 
-/** An array has items of the type. */
+/** A metadata value; all items of an array have the type. */
 export interface GgufValue {
   readonly type: 'uint32' | 'int32' | 'float32' | 'bool' | 'string'
   readonly value: GgufItem | readonly GgufItem[]
@@ -22,15 +22,15 @@ export type GgufItem = number | boolean | string
 
 export interface GgufTensor {
   readonly name: string
-  /** The length of a row first. */
+  /** The lengths of the dimensions, the length of a row first. */
   readonly shape: readonly number[]
   readonly type: 'F32' | 'F16' | 'Q8_0'
-  /** All values, row by row. A chunk is copied before the next is asked for. */
+  /** All values, row by row. A chunk is copied before the next one is requested. */
   chunks(): Iterable<Float32Array>
 }
 
 const alignment = 32
-/** Values that share one scale in a Q8_0 tensor, and the bytes that they become. */
+/** The number of values that share one scale in a Q8_0 tensor, and the bytes of such a block. */
 const blockLength = 32
 const blockBytes = 34
 const bufferBytes = 1 << 20
@@ -39,8 +39,8 @@ const valueTypes = { uint32: 4, int32: 5, float32: 6, bool: 7, string: 8, array:
 const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
 
 /**
- * The same input gives the same bytes. A tensor's `chunks` are read when it is their turn; a chunk
- * of a Q8_0 tensor holds whole blocks of 32 values.
+ * The same input gives the same bytes. The chunks of a tensor are read only when it is written; a
+ * chunk of a Q8_0 tensor must hold whole blocks of 32 values.
  */
 export function writeGguf(path: string, { metadata, tensors }: GgufContent): void {
   const sink = new FileSink(path)
@@ -138,7 +138,7 @@ function quantise(values: Float32Array): Buffer {
 const floats = new Float32Array(1)
 const bits = new Uint32Array(floats.buffer)
 
-/** The nearest half-precision float, as its bits; for what is not negative. */
+/** The bits of the nearest half-precision float; only for numbers that are not negative. */
 function toHalf(value: number): number {
   floats[0] = value
   const [all = 0] = bits
@@ -149,7 +149,7 @@ function toHalf(value: number): number {
   return exponent < -10 ? 0 : halfway(fraction | 0x800000, 14 - exponent)
 }
 
-/** A shift that rounds to the nearest, ties to even. A carry into the exponent is right. */
+/** Shifts right and rounds to the nearest, ties to even. A carry into the exponent is correct. */
 function halfway(fraction: number, shift: number): number {
   const kept = fraction >>> shift
   const rest = fraction - kept * 2 ** shift
@@ -171,7 +171,7 @@ function sizeOf(tensor: GgufTensor): number {
   return count * (tensor.type === 'F32' ? 4 : 2)
 }
 
-/** Little-endian values, one after another. */
+/** Encodes little-endian values one after another. */
 class ByteWriter {
   readonly #parts: Buffer[] = []
 
@@ -213,7 +213,7 @@ class ByteWriter {
   }
 }
 
-/** A file that grows in large steps. */
+/** A file that is written in large pieces. */
 class FileSink {
   readonly #file: number
   #parts: Buffer[] = []

