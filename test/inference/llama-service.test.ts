@@ -182,6 +182,16 @@ describe('log probabilities over HTTP', () => {
     expect(offsets).toEqual(whole.logprobs.text_offset)
   })
 
+  it('offsets count characters of the text, also after special tokens and bytes', async () => {
+    // A prompt of nothing but the begin mark: the first word of the text has no blank.
+    const { logprobs, text } = await score([1], { max_tokens: 3 })
+    expect(text).toBe('Once upon a')
+    expect(logprobs.text_offset).toEqual([0, 0, 4, 9])
+    const emoji = await score('a😀b', { max_tokens: 0 })
+    expect(emoji.logprobs.tokens[1]).toBe(String.raw`bytes:\xf0`)
+    expect(emoji.logprobs.text_offset).toEqual([0, 1, 1, 1, 1, 2])
+  })
+
   it('max_tokens: 0 scores the prompt and generates nothing', async () => {
     const whole = await score(once.prompt)
     const alone = await score(once.prompt, { max_tokens: 0 })

@@ -18,7 +18,7 @@ import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './untrusted-json.ts'
 import { refusalIn } from './upstream-refusal.ts'
 
-/** The four standard finish reasons, and those that some servers report instead. */
+/** The standard's, and what some servers report instead. */
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   stop: 'stop',
   eos: 'stop',
@@ -27,10 +27,13 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   max_tokens: 'length',
   model_length: 'length',
   tool_calls: 'tool_calls',
-  function_call: 'tool_calls',
   content_filter: 'content_filter',
 }
 
+/** The server gave up: what it sent is not an answer. */
+const failures: ReadonlySet<string> = new Set(['abort', 'error'])
+
+const maxReasonChars = 80
 const maxArgumentChars = 1 << 20
 const maxCalls = 128
 
@@ -55,6 +58,8 @@ export class ResponseChunks {
   /** Scalars of the body that were passed on; most servers repeat them in each chunk. */
   readonly #told = new Map<string, unknown>()
   #finishReason: FinishReason | null = null
+  /** The server's own name of the finish reason, where it is not one of ours. */
+  #passedReason: string | null = null
   #usage: Usage | null = null
 
   /** `null` until a chunk reports it: a response without a finish reason is incomplete. */
@@ -85,8 +90,15 @@ export class ResponseChunks {
     return this.#toDelta(choice, isFields(message) ? message : {})
   }
 
-  /** The fields that no delta contained; they are returned only once. */
+  /** At the end: the fields that no delta contained. */
   rest(): AnswerFields | undefined {
+    if (this.#passedReason !== null) {
+      this.#kept.choice = { ...this.#kept.choice, finish_reason: this.#passedReason }
+    }
+    return this.#takeKept()
+  }
+
+  #takeKept(): AnswerFields | undefined {
     const rest = this.#kept
     this.#kept = {}
     return Object.keys(rest).length === 0 ? undefined : rest
@@ -102,7 +114,7 @@ export class ResponseChunks {
     const logprobs = toLogprobs(choice['logprobs'])
     const isEmpty = text === '' && logprobs.length === 0 && toolCallPieces.length === 0
     if (isEmpty && !hasMore && !Array.isArray(content)) return null
-    const fields = this.rest()
+    const fields = this.#takeKept()
     return {
       text,
       ...(logprobs.length === 0 ? {} : { logprobs }),
@@ -142,17 +154,13 @@ export class ResponseChunks {
 
   #takeReason(reason: unknown): void {
     if (typeof reason !== 'string') return
-    const known = Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined
-    if (known === undefined) {
-      throw inferenceError(
-        'EngineContractError',
-        'the server ended a response with an unknown finish reason',
-        {
-          cause: new Error(`finish_reason: ${reason.slice(0, 80)}`),
-        },
-      )
+    if (failures.has(reason)) {
+      const message = `the server behind this one ended the answer with '${reason}'`
+      throw inferenceError('upstream_error', message)
     }
-    this.#finishReason = known
+    const known = Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined
+    this.#passedReason = known === undefined ? reason.slice(0, maxReasonChars) : null
+    this.#finishReason = known ?? (reason === 'function_call' ? 'tool_calls' : 'stop')
   }
 
   /** A part names its call by an index, which servers that send complete calls may omit. */

@@ -13,6 +13,7 @@ import type {
   Usage,
 } from '../../generation/inference-engine.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
+import { countCharacters, offsetsIn } from './text-offsets.ts'
 import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
 /** The format of one chat response. Counts the tool calls of each choice to number them. */
@@ -51,7 +52,8 @@ export class ChatReply implements ReplyShape {
     }
   }
 
-  opening(index: number): string {
+  opening(index: number, first?: GenerationDelta): string {
+    this.#chunks.learn(first?.fields?.body)
     return this.#chunk(index, { role: 'assistant', content: '', refusal: null })
   }
 
@@ -221,11 +223,14 @@ export class CompletionReply implements ReplyShape {
     const choices = results.map((result, index) => {
       const { prompt } = result
       const echo = prompt?.text ?? this.#options.echoOf(index)
-      const start = prompt === undefined ? echo.length : 0
+      const text = `${echo}${result.text}`
       return {
-        text: `${echo}${result.text}`,
+        text,
         index,
-        logprobs: this.#logprobs([...(prompt?.logprobs ?? []), ...result.logprobs], start),
+        logprobs:
+          prompt === undefined
+            ? this.#logprobs(result.logprobs, result.text, countCharacters(echo))
+            : this.#logprobs([...prompt.logprobs, ...result.logprobs], text, 0),
         finish_reason: result.finishReason,
         ...result.fields?.choice,
       }
@@ -247,12 +252,12 @@ export class CompletionReply implements ReplyShape {
     const text = `${prompt?.text ?? ''}${delta.text}`
     const logprobs = [...(prompt?.logprobs ?? []), ...(delta.logprobs ?? [])]
     const start = this.#lengths[index] ?? 0
-    this.#lengths[index] = start + text.length
+    if (this.#options.hasLogprobs) this.#lengths[index] = start + countCharacters(text)
     return this.#chunks.choice(
       {
         text,
         index,
-        logprobs: logprobs.length === 0 ? null : this.#logprobs(logprobs, start),
+        logprobs: logprobs.length === 0 ? null : this.#logprobs(logprobs, text, start),
         finish_reason: null,
         ...fields?.choice,
       },
@@ -269,19 +274,13 @@ export class CompletionReply implements ReplyShape {
     return this.#chunks.usage(usage)
   }
 
-  #logprobs(logprobs: readonly PromptLogprob[], start: number): object | null {
+  #logprobs(logprobs: readonly PromptLogprob[], text: string, start: number): object | null {
     if (!this.#options.hasLogprobs) return null
-    let offset = start
-    const offsets = logprobs.map(({ token }) => {
-      const at = offset
-      offset += token.length
-      return at
-    })
     return {
       tokens: logprobs.map(nameOf),
       token_logprobs: logprobs.map(({ logprob }) => logprob),
       top_logprobs: logprobs.map(({ logprob, top }) => (logprob === null ? null : topFields(top))),
-      text_offset: offsets,
+      text_offset: offsetsIn(text, logprobs, start),
     }
   }
 }

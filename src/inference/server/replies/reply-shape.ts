@@ -42,21 +42,30 @@ export function usageFields(usage: Usage): object {
 
 /** Serializes the chunks of a stream; their common head is serialized once. */
 export class ChunkWriter {
-  readonly #head: WireFields
-  readonly #prefix: string
+  #head: WireFields
+  #prefix: string
   readonly #suffix: string
 
   constructor(object: string, head: ReplyHead) {
     const { id, created, model } = head
     this.#head = { id, object, created, model, system_fingerprint: null }
-    this.#prefix = `${JSON.stringify(this.#head).slice(0, -1)},"choices":[`
+    this.#prefix = prefixOf(this.#head)
     this.#suffix = head.includesUsage ? '],"usage":null}' : ']}'
+  }
+
+  /** What a server behind the engine says of itself is in all chunks that follow, as there. */
+  learn(body: WireFields | undefined): void {
+    const fingerprint = body?.['system_fingerprint']
+    if (typeof fingerprint !== 'string') return
+    this.#head = { ...this.#head, system_fingerprint: fingerprint }
+    this.#prefix = prefixOf(this.#head)
   }
 
   /** `body` has additional fields of the chunk. */
   choice(choice: object, body?: WireFields): string {
     const json = JSON.stringify(choice)
     if (body === undefined) return `${this.#prefix}${json}${this.#suffix}`
+    this.learn(body)
     const head = JSON.stringify({ ...this.#head, ...body })
     return `${head.slice(0, -1)},"choices":[${json}${this.#suffix}`
   }
@@ -65,3 +74,5 @@ export class ChunkWriter {
     return `${this.#prefix}],"usage":${JSON.stringify(usageFields(usage))}}`
   }
 }
+
+const prefixOf = (head: WireFields): string => `${JSON.stringify(head).slice(0, -1)},"choices":[`

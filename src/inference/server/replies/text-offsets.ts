@@ -1,0 +1,50 @@
+/** Where the tokens of a text begin in it. Pure. */
+
+import { isUtf8 } from 'node:buffer'
+
+/** A token of a text. `bytes` if its name is not its text. */
+interface NamedToken {
+  readonly token: string
+  readonly bytes?: readonly number[]
+}
+
+const space = 0x20
+const replacement = Buffer.from('\uFFFD')
+
+/**
+ * In characters (code points), as the public API counts them; `start` is that of the text. All
+ * tokens of one character have its offset. Tokens that are not in the text, such as an end mark or
+ * the part of a character that was cut off, have that of what follows.
+ */
+export function offsetsIn(text: string, tokens: readonly NamedToken[], start: number): number[] {
+  const bytes = Buffer.from(text)
+  let at = 0
+  let characters = start
+  return tokens.map(({ token, bytes: given }) => {
+    const offset = isContinued(bytes[at]) ? characters - 1 : characters
+    const end = at + lengthIn(bytes, at, Buffer.from(given ?? token))
+    for (; at < end; at++) if (!isContinued(bytes[at])) characters++
+    return offset
+  })
+}
+
+export const countCharacters = (text: string): number =>
+  Buffer.from(text).reduce((count, byte) => count + Number(!isContinued(byte)), 0)
+
+/** The bytes of a token in a text; 0 if it is not there. */
+function lengthIn(text: Buffer, at: number, token: Buffer): number {
+  if (startsWith(text, at, token)) return token.length
+  // A text does not begin with the blank that its first token has.
+  const isFirst = at === 0 && token[0] === space
+  if (isFirst && startsWith(text, at, token.subarray(1))) return token.length - 1
+  // Bytes that are no character.
+  return token.length > 0 && !isUtf8(token) && startsWith(text, at, replacement)
+    ? replacement.length
+    : 0
+}
+
+const startsWith = (text: Buffer, at: number, part: Buffer): boolean =>
+  text.subarray(at, at + part.length).equals(part)
+
+/** Whether a byte is not the first of its character. */
+const isContinued = (byte = 0): boolean => (byte & 0xc0) === 0x80
