@@ -129,7 +129,8 @@ const several = 2
 const expansions = new Map<number, Uint16Array>()
 const nothing = new Uint16Array()
 /**
- * The maximum number of letters that are kept of one character: U+FDFA expands to a sentence of 15 letters. No phrase contains any of these letters, or allows a gap of this length.
+ * The maximum number of letters that are kept of one character: U+FDFA expands to a sentence of 15
+ * letters. No phrase contains any of these letters, or allows a gap of this length.
  */
 const longest = 8
 

@@ -87,7 +87,8 @@ function addedEnvironment({
 const keyVariables = ['VLLM_API_KEY', 'LLAMA_API_KEY', 'TUTTI_API_KEY']
 
 /**
- * The variables that a server on another node gets in addition to those it inherits there. Other machines reach its address, so it gets a key: the configured one, or else `newKey`.
+ * The variables that a server on another node gets in addition to those it inherits there. Other
+ * machines reach its address, so it gets a key: the configured one, or else `newKey`.
  */
 export function remoteEnvironment(
   options: Omit<ChildEnvironmentOptions, 'gpus'>,
