@@ -1,6 +1,6 @@
 /**
- * The server's acknowledgements of messages that a stream has. One subscription serves all of them:
- * a request of the client makes several errors in advance, which costs more than the message.
+ * The server's acknowledgements of messages that a stream has stored. One subscription serves all:
+ * each request of the client creates several errors in advance, which costs more than the message.
  */
 
 import type { Msg, NatsConnection } from '@nats-io/transport-node'
@@ -8,7 +8,7 @@ import { systemClock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { NoRoomError } from './broker.ts'
 
-/** Of the server's answers: the store of the account, or that of the server, is full. */
+/** Error codes of the server: the store of the account, or of the server, is full. */
 export const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
 
 interface PendingAppend {
@@ -20,15 +20,15 @@ interface PendingAppend {
 
 export class AppendAcks {
   readonly #connection: NatsConnection
-  /** Acknowledgements are sent to this subject, followed by the number of the message. */
+  /** Acknowledgements are sent to this prefix, followed by the number of the message. */
   readonly #prefix: string
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
-  /** When it is looked for those that are late. A timer for each would cost as much as the rest. */
+  /** When overdue messages are rejected next. One timer each would double the cost of a message. */
   #looksAtMs = Infinity
   #cancelLook: () => void = () => {}
 
-  /** `inbox` is a subject of this client alone. */
+  /** `inbox` must be a subject that only this client uses. */
   constructor(connection: NatsConnection, inbox: string) {
     this.#connection = connection
     this.#prefix = `${inbox}.`
@@ -53,7 +53,7 @@ export class AppendAcks {
   #lookAt(atMs: number, afterMs: number): void {
     this.#cancelLook()
     this.#looksAtMs = atMs
-    // The connection keeps the process alive.
+    // The timer need not keep the process alive: the connection does.
     this.#cancelLook = systemClock.after(afterMs, () => this.#rejectLate(), { background: true })
   }
 
@@ -92,7 +92,7 @@ export class AppendAcks {
   }
 }
 
-/** Throws with what the server said when no stream has the message. */
+/** Throws with the server's reason if no stream has stored the message. */
 function expectStored(message: Msg): void {
   if (message.data.length === 0) throw new Error('no stream takes the message')
   const { stream, error } = message.json<{

@@ -1,4 +1,4 @@
-/** Says when the broker stays away, and when it is back: what is not told looks like a hang. */
+/** Warns when the broker is unreachable and when it is back: without this it looks like a hang. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -8,20 +8,20 @@ export interface BrokerWatchOptions {
   readonly broker: Broker
   readonly clock: Clock
   readonly log: Log
-  /** Whose connection it is, such as `agent "first"`. */
+  /** The owner of the connection, such as `agent "first"`. */
   readonly owner: string
-  /** Called once each time, with the reason for people. */
+  /** Called once per disconnect, with a reason in text for users. */
   readonly onAway?: (reason: string) => void
 }
 
-/** A server that is restarted is back sooner, and nobody needs to know. */
+/** A server that is merely restarted is back sooner, and needs no warning. */
 const awayAfterMs = 2000
 
 export class BrokerWatch {
   readonly #options: BrokerWatchOptions
   readonly #unsubscribe: () => void
   #cancel: () => void = () => {}
-  /** When the connection was lost, in seconds since the epoch; `null` while it was not told. */
+  /** When the reported disconnect began, in seconds since the epoch; `null` if none is reported. */
   #awaySince: number | null = null
 
   constructor(options: BrokerWatchOptions) {

@@ -1,44 +1,44 @@
-/** The port of the message broker, and of what it stores. It knows no jobs and no keys. */
+/** The port of the message broker and its store. It knows neither jobs nor keys. */
 
-/** A message of the broker. */
+/** A message received from the broker. */
 export interface BrokerMessage {
   readonly subject: string
   readonly data: Uint8Array
-  /** Answers it, if it was sent by `request`. */
+  /** Answers the message, if it was sent by `request`. */
   respond(data: Uint8Array): void
 }
 
 /**
- * One client's connection. It reconnects by itself for as long as it is not closed. What is
+ * A client's connection. It reconnects automatically until it is closed. Messages that are
  * published while it is down may be lost without an error.
  */
 export interface Broker {
-  /** Of the server, without credentials. */
+  /** The URL of the server, without credentials. */
   readonly url: string
   readonly isConnected: boolean
-  /** Of the server that it is connected to; a server that is started again has another one. */
+  /** The id of the connected server. A restarted server has another id. */
   readonly serverId: string
   /** The largest message, in bytes. */
   readonly maxPayload: number
   readonly store: BrokerStore
   publish(subject: string, data: Uint8Array): void
-  /** `onMessage` must not throw. Returns the end of the subscription. */
+  /** `onMessage` must not throw. Returns a function that ends the subscription. */
   subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
-  /** Rejects with `NoResponderError` when nobody has subscribed, with `TimeoutError` in time. */
+  /** Rejects with `NoResponderError` if nobody has subscribed, with `TimeoutError` if late. */
   request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
-  /** Like `request`, but waits for an answer that is accepted: anybody may have subscribed. */
+  /** Like `request`, but ignores answers that are not accepted: any client may have subscribed. */
   requestAccepted(
     subject: string,
     data: Uint8Array,
     timeoutMs: number,
     accepts: (answer: Uint8Array) => boolean,
   ): Promise<Uint8Array>
-  /** Called when the connection is lost and when it is back. Returns the end of this. */
+  /** Calls the listener on each disconnect and reconnect. Returns a function that removes it. */
   onConnection(listener: (isConnected: boolean) => void): () => void
   close(): Promise<void>
 }
 
-/** What a stream has of one message. */
+/** A message as a stream has stored it. */
 export interface StoredMessage {
   readonly subject: string
   readonly data: Uint8Array
@@ -47,80 +47,80 @@ export interface StoredMessage {
 export interface StoredStream {
   readonly name: string
   readonly messages: number
-  /** When it was created, or got its last message; in seconds since the epoch. */
+  /** When the stream was created or got its last message, in seconds since the epoch. */
   readonly usedAt: number
   readonly maxAgeSeconds: number
 }
 
 export interface StoredObject {
   readonly data: Uint8Array
-  /** Where the stream has its parts. */
+  /** The sequence numbers of its pieces in the stream. */
   readonly pieces: readonly number[]
 }
 
 export interface StreamSettings {
   readonly subjects: readonly string[]
   readonly maxAgeSeconds: number
-  /** Kept with the stream for as long as it is there: that of whoever creates it. Not empty. */
+  /** A non-empty text that is stored with the stream when it is created, and does not change. */
   readonly label: string
 }
 
 export interface OpenedStream {
   readonly isCreated: boolean
-  /** That of whoever has created it. */
+  /** The label from the creation of the stream. */
   readonly label: string
 }
 
-/** What a stream has of a subject. */
+/** The state of a stream, and how many messages of one subject it has. */
 export interface StreamState {
-  /** When the stream was created: a later one of the same name is another stream. */
+  /** When the stream was created: it distinguishes a later stream of the same name. */
   readonly created: string
-  /** That of whoever has created it. */
+  /** The label from the creation of the stream. */
   readonly label: string
   readonly messages: number
 }
 
-/** How far a stream was read. */
+/** How far a stream has been read. */
 export interface StreamPosition {
-  /** When the stream was created: a later one of the same name is another stream. */
+  /** When the stream was created: it distinguishes a later stream of the same name. */
   readonly created: string
   readonly sequence: number
 }
 
 /**
- * Streams of messages, kept by the server on its disk, and objects in them. Every call ends in
- * time, with an error if it must be; a value that is large takes several calls of the server.
+ * Streams of messages that the server keeps on disk, and objects in these streams. Every call ends
+ * within a time limit, with an error if necessary; a large value takes several calls of the server.
  */
 export interface BrokerStore {
-  /** Creates the stream unless it is there. It has these subjects. */
+  /** Creates the stream unless it exists, and ensures that it stores these subjects. */
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
   hasStream(name: string): Promise<boolean>
-  /** `null` when there is no such stream. */
+  /** `null` if there is no such stream. */
   findStream(name: string, subject: string): Promise<StreamState | null>
-  /** All streams whose names begin so. */
+  /** Lists all streams whose names begin with this prefix. */
   listStreams(prefix: string): Promise<StoredStream[]>
   /**
-   * Publishes a message; resolves when a stream has it. Subscribers get it at once. Rejects with
-   * `NoRoomError` if the store is full.
+   * Publishes a message and resolves when a stream has stored it. Subscribers receive it at once.
+   * Rejects with `NoRoomError` if the store is full.
    */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
-  /** The place of the last message of a subject; 0 if there is none, or no stream. */
+  /** The sequence number of the last message of a subject; 0 without a message or a stream. */
   lastSequence(stream: string, subject: string): Promise<number>
   /**
-   * Like `append`, if the last message of the subject is at this place. `false` when it is not:
-   * of several who append after the same message one succeeds. Rejects with `StoreFullError` if
-   * there is no room for it now.
+   * Like `append`, but only if the last message of the subject has this sequence number; `false`
+   * otherwise: of several clients that append after the same message, one succeeds. Rejects with
+   * `StoreFullError` if there is no room now.
    */
   appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean>
-  /** The messages of a subject that the stream has now, in order, and were not read `after`. */
+  /** Reads the messages of a subject that the stream has now and that follow `after`, in order. */
   read(
     stream: string,
     subject: string,
     after: StreamPosition | null,
   ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
   /**
-   * Looks at the next few hundred messages of a subject, from this place on, and removes those that
-   * `mayRemove` agrees to. Resolves with the place to go on from, 1 after the last message.
+   * Examines the next few hundred messages of a subject from sequence number `from`, and removes
+   * those that `mayRemove` accepts. Resolves with the number to continue from, 1 after the last.
    */
   removeFirst(
     stream: string,
@@ -128,22 +128,22 @@ export interface BrokerStore {
     from: number,
     mayRemove: (data: Uint8Array) => boolean,
   ): Promise<{ readonly removed: number; readonly next: number }>
-  /** Removes the stream and its objects; a missing one is fine. */
+  /** Removes the stream and its objects; resolves if there is no such stream, too. */
   remove(stream: string): Promise<void>
   /**
-   * Stores an object below this subject, which a stream must have. May be repeated. What was stored
-   * of one that fails or is aborted is removed again. Rejects with `StoreFullError` if there is no
-   * room for it now.
+   * Stores an object below this subject, which a stream must store. May be repeated. If it fails or
+   * is aborted, the stored pieces are removed again. Rejects with `StoreFullError` if there is no
+   * room now.
    */
   putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
   usage(): Promise<StoreUsage>
-  /** `null` when the stream, or a part of the object, is not there. */
+  /** `null` if the stream, or a piece of the object, is missing. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
-  /** `pieces` are those that were read, if it was. */
+  /** `pieces` are those that `getObject` returned, if the object was read. */
   deleteObject(stream: string, subject: string, pieces?: readonly number[]): Promise<void>
 }
 
-/** What the store has of the account, and what it takes of it; `null` if that is not told. */
+/** How much the account stores, and its limit; `null` if the server does not tell one. */
 export interface StoreUsage {
   readonly heldBytes: number
   readonly limitBytes: number | null
@@ -156,14 +156,14 @@ export class NoRoomError extends Error {
 
 export const isNoRoom = (error: unknown): boolean => error instanceof NoRoomError
 
-/** There is no room for an object. */
+/** There is no room for an object now. */
 export class StoreFullError extends NoRoomError implements StoreUsage {
   override readonly name = 'StoreFullError'
-  /** What the store had then of the account. */
+  /** How much the account stored at that time. */
   readonly heldBytes: number
-  /** What of that was of the object. */
+  /** How much of `heldBytes` belonged to the object. */
   readonly storedBytes: number
-  /** What the object would take in all. */
+  /** How much the whole object requires. */
   readonly neededBytes: number
   readonly limitBytes: number | null
 
@@ -180,7 +180,7 @@ export class StoreFullError extends NoRoomError implements StoreUsage {
   }
 }
 
-/** Nobody has subscribed to the subject of a request: the process behind it is gone. */
+/** The subject of a request has no subscriber: the process that should answer is gone. */
 export class NoResponderError extends Error {
   override readonly name = 'NoResponderError'
 }

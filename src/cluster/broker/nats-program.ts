@@ -1,13 +1,13 @@
-/** Where the program of a nats-server is. Apart from its start: a launcher only looks for it. */
+/** Finds the nats-server program. Separate from its start, because a launcher only finds it. */
 
 import { accessSync, constants, statSync } from 'node:fs'
 import { delimiter, join, resolve } from 'node:path'
 import { BackendError } from '../../foundation/errors.ts'
 
-/** Where a project may keep the program, for machines that do not have it. */
+/** Where a project may provide the program for machines on which it is not installed. */
 const projectPath = join('node_modules', '.tutti', 'nats-server')
 
-/** The server's program: `TUTTI_NATS_SERVER`, the first on PATH, or the one of the project. */
+/** The server's program: `TUTTI_NATS_SERVER`, the first on PATH, or that of the project. */
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']
   if (named !== undefined && named !== '') {
@@ -21,7 +21,7 @@ export function findNatsServer(): string {
   throw notFound('on PATH')
 }
 
-/** A file that this user may execute. */
+/** Whether this is a file that this user may execute. */
 function isProgram(file: string): boolean {
   try {
     accessSync(file, constants.X_OK)

@@ -13,9 +13,9 @@ import { findNatsServer } from './nats-program.ts'
 
 export interface NatsServer {
   readonly url: string
-  /** Its store and its configuration; removed with the server. */
+  /** The folder of the store and the configuration; removed with the server. */
   readonly folder: string
-  /** Resolves when it ended too often to be started again. */
+  /** Resolves when the server has ended too often to be restarted. */
   readonly lost: Promise<BackendError>
   close(): Promise<void>
 }
@@ -27,19 +27,19 @@ export interface NatsServerOptions {
   readonly log?: Log
   /** Default 127.0.0.1. */
   readonly host?: string
-  /** Encrypts; both in PEM form. */
+  /** Enables TLS. Both are in PEM form. */
   readonly tls?: { readonly certificate: string; readonly key: string }
-  /** Whether it may have been told to end together with this process, which is no news then. */
+  /** Whether the server may have been stopped along with this process: then nothing is logged. */
   readonly isEndExpected?: () => boolean
 }
 
 const startMs = 10_000
 const pollMs = 20
-/** In a row: one that ran for some time before it ended is the first again. */
+/** The most restarts in a row: one that ran for `steadyMs` before it ended counts as the first. */
 const mostRestarts = 5
 const steadyMs = 60_000
 
-/** Ends with this process, also when it is killed; until then it is started again when it ends. */
+/** The server ends with this process, even a killed one; until then it is restarted if it ends. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   const program = findNatsServer()
   const server = new PrivateServer(program, options)
@@ -56,7 +56,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   }
 }
 
-/** One address, certificate and store, for as many processes as are needed. */
+/** One address, certificate and store, used by successive server processes. */
 class PrivateServer implements NatsServer {
   readonly folder: string
   readonly #program: string
@@ -86,7 +86,7 @@ class PrivateServer implements NatsServer {
     return this.#lost.promise
   }
 
-  /** Rejects when it is not ready in time, and leaves no process then. */
+  /** Rejects if the server is not ready in time; then no process remains. */
   async start(): Promise<void> {
     const { clock } = this.#options
     const { PATH = '' } = process.env
@@ -121,7 +121,7 @@ class PrivateServer implements NatsServer {
   async #closeOnce(): Promise<void> {
     this.#cancelStart()
     await this.#process?.stop()
-    // Its guard has done that, unless somebody killed it.
+    // The guard process removes the folder, unless the guard itself was killed.
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 10 })
   }
 
@@ -142,7 +142,7 @@ class PrivateServer implements NatsServer {
     const text = `the nats-server of this process at ${this.url} has ended: ${reason}`
     const limit = `${mostRestarts} times in a row at most`
     const start = (): void => {
-      // Not before: a signal for both may reach the server first.
+      // Checked only now: a signal to both processes may have reached the server first.
       if (isEndExpected?.() !== true) {
         const again = `it is started again (${failures}), ${limit}`
         this.#log.warn('NatsServerRestarted', `${text}; ${again}`)
@@ -160,8 +160,9 @@ class PrivateServer implements NatsServer {
   }
 
   /**
-   * Resolves with the configuration. It is a file, because the arguments of a process can be read
-   * by everybody. A later process has the port of the first one, and its store if that is there.
+   * Writes the configuration and returns its path. It is a file, because everybody can read the
+   * arguments of a process. A restarted server gets the same port, and the store if that still
+   * exists.
    */
   #writeFiles(ports: string): string {
     const { token, host = '127.0.0.1', tls } = this.#options
@@ -192,7 +193,7 @@ function toTlsLine(tls: { certificate: string; key: string }, folder: string): s
   return `tls { cert_file: ${JSON.stringify(certificate)}, key_file: ${JSON.stringify(key)} }`
 }
 
-/** The server writes down which port it has. */
+/** Waits for the file in which the server writes its port. */
 async function findUrl(folder: string, server: GuardedServer, clock: Clock): Promise<string> {
   let exit: string | null = null
   void server.ended.then((reason) => (exit = reason))

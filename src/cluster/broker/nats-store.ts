@@ -1,4 +1,4 @@
-/** The store of the broker port on NATS: streams, and objects as pieces in them. */
+/** The store of the broker port on NATS: streams, and objects as pieces in these streams. */
 
 import type * as JetStream from '@nats-io/jetstream'
 import type { JetStreamClient, JetStreamManager, StoredMsg, StreamInfo } from '@nats-io/jetstream'
@@ -19,7 +19,7 @@ import {
   type StreamSettings,
 } from './broker.ts'
 
-/** The client's packages. */
+/** The packages of the NATS client. */
 export interface NatsLibraries {
   readonly transport: typeof Transport
   readonly jetstream: typeof JetStream
@@ -33,24 +33,24 @@ interface ReadMessage extends StoredMessage {
 const fetchCount = 256
 /** Messages that one request of `removeFirst` looks at. */
 const lookedAt = 256
-/** Of an object; smaller where the server's limit for messages is. */
+/** The size of an object's pieces, unless the server's limit for messages is smaller. */
 const pieceBytes = 128 * 1024
-/** Of the server's limit, for headers. */
+/** Bytes of the server's limit that are reserved for headers. */
 const overheadBytes = 1024
-/** Every piece says how many there are. */
+/** The header in which each piece has the number of pieces. */
 const countHeader = 'Tutti-Pieces'
 const mostPieces = 2 ** 20
-/** Pieces that are on their way at a time. */
+/** How many pieces are transferred concurrently. */
 const parallelPieces = 8
-/** A stream of this name has other settings. */
+/** Error code of the server: a stream of this name exists with other settings. */
 const takenNameCode = 10_058
-/** The last message of a subject is another one than was expected. */
+/** Error codes of the server: the last message of the subject is not the expected one. */
 const otherLastCodes: ReadonlySet<number> = new Set([10_071, 10_164])
 
 /**
- * The client has an object store of its own. It is not used: each read of an object leaves a
- * consumer in the server, and waits for ever when the server is restarted meanwhile. Pieces that
- * are asked for by their subjects need no consumer, and every request ends in time.
+ * Does not use the client's own object store: each read there leaves a consumer in the server, and
+ * waits forever if the server is restarted meanwhile. Pieces that are requested by their subjects
+ * need no consumer, and every request has a time limit.
  */
 export class NatsStore implements BrokerStore {
   readonly #connection: NatsConnection
@@ -60,7 +60,7 @@ export class NatsStore implements BrokerStore {
   readonly #callMs: number
   readonly #acks: AppendAcks
 
-  /** Each request of the server's API ends within `callMs`. */
+  /** Each request to the server's API ends within `callMs`. */
   constructor(
     connection: NatsConnection,
     manager: JetStreamManager,
@@ -83,7 +83,7 @@ export class NatsStore implements BrokerStore {
     const all = new Set([...config.subjects, ...subjects])
     const { description = '' } = config
     const label = description === '' ? settings.label : description
-    // Created by another version, or by another program.
+    // The stream was created by another version, or by another program.
     if (all.size > config.subjects.length || description === '') {
       await this.#manager.streams.update(name, { subjects: [...all], description: label })
     }
@@ -105,7 +105,7 @@ export class NatsStore implements BrokerStore {
       return { isCreated: true, label }
     } catch (error) {
       if (!(error instanceof JetStreamApiError && error.code === takenNameCode)) throw error
-      // Somebody else has created it meanwhile.
+      // Another process has created it meanwhile.
       return this.openStream(name, settings)
     }
   }
@@ -173,11 +173,11 @@ export class NatsStore implements BrokerStore {
     after: StreamPosition | null,
   ): Promise<{ readonly messages: StoredMessage[]; readonly position: StreamPosition }> {
     const { created, state } = await this.#manager.streams.info(stream)
-    // Another stream of the same name counts from 1.
+    // A later stream of the same name counts from 1.
     const from = after?.created === created ? after.sequence : 0
     if (from >= state.last_seq) return { messages: [], position: { created, sequence: from } }
     const messages = await this.#readFrom(stream, subject, from + 1)
-    // Some may have come since.
+    // Further messages may have arrived since.
     const sequence = Math.max(state.last_seq, messages.at(-1)?.sequence ?? 0)
     return { messages, position: { created, sequence } }
   }
@@ -241,7 +241,7 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  /** Asked before anything is removed: the usage has the pieces that were stored. */
+  /** Called before pieces are removed, so that the usage includes them. */
   async #toProblem(error: unknown, storedBytes: number, neededBytes: number): Promise<unknown> {
     const { JetStreamApiError } = this.#libraries.jetstream
     if (!(error instanceof JetStreamApiError && fullStoreCodes.has(error.code))) return error
@@ -254,7 +254,7 @@ export class NatsStore implements BrokerStore {
 
   async usage(): Promise<StoreUsage> {
     const account = await this.#manager.getAccountInfo()
-    // Streams are created without replicas; an account has its limits for these, or in all.
+    // Streams are created without replicas: the limit is that of tier R1, or of the whole account.
     const { storage, limits } = account.tiers?.['R1'] ?? account
     const { max_storage: limit } = limits
     return { heldBytes: storage, limitBytes: limit >= 0 ? limit : null }
@@ -292,17 +292,17 @@ export class NatsStore implements BrokerStore {
   }
 
   /**
-   * One by one: nats-server 2.9 counts what a purge by subject has removed as used for as long as
-   * it runs, so that the store's limit would be reached by what is long gone.
+   * Deletes pieces one by one: nats-server 2.9 counts messages removed by a purge by subject as
+   * used until it is restarted, so that deleted data would fill the store's limit.
    */
   async #deletePieces(stream: string, pieces: readonly number[]): Promise<void> {
     const { streams } = this.#manager
     await forEachPiece(pieces.length, async (index) => {
       try {
-        // Without overwriting it.
+        // `false`: does not overwrite the data.
         await streams.deleteMessage(stream, pieces[index] ?? 0, false)
       } catch (error) {
-        // One that is gone already is an answer of the server.
+        // An error answer of the server means that the piece is deleted already.
         const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
         if (this.#isMissing(error) || !isAnswer) throw error
       }
@@ -332,13 +332,13 @@ export class NatsStore implements BrokerStore {
         if (count === 0) throw new TimeoutError(`stream ${stream} is not read to its end`)
       }
     } finally {
-      // The server removes one that is not used, but not at once.
+      // The server would remove an unused consumer, but only after a while.
       consumer.delete().catch(() => {})
     }
     return messages
   }
 
-  /** A replica may be late: only the leader of the stream says that one is missing. */
+  /** A replica may lag behind: only the stream's leader can say that a piece is missing. */
   async #getPiece(stream: string, subject: string): Promise<StoredMsg | null> {
     const wanted = { last_by_subj: subject }
     try {
@@ -369,11 +369,11 @@ export class NatsStore implements BrokerStore {
 const pieceOf = (data: Uint8Array, index: number, bytes: number): Uint8Array =>
   data.subarray(index * bytes, (index + 1) * bytes)
 
-/** What the server counts for a message in a file: its content, and a frame around it. */
+/** The size that the server counts for a message in a file: the content, and a frame around it. */
 const recordBytes = (subject: string, bytes: number, headerBytes: number): number =>
   30 + subject.length + bytes + (headerBytes > 0 ? 4 + headerBytes : 0)
 
-/** Some at a time. After a failure no further one begins, and those that have begun have ended. */
+/** Some at a time. After a failure no further piece begins; rejects when all begun ones ended. */
 async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {
   let next = 0
   const run = async (): Promise<void> => {

@@ -1,4 +1,4 @@
-/** The broker port on NATS: the connection. The only file that loads its client. */
+/** The connection of the broker port on NATS. The only file that loads the NATS client. */
 
 import { isIP } from 'node:net'
 import { checkServerIdentity, type PeerCertificate } from 'node:tls'
@@ -18,7 +18,7 @@ import { findRefusal, type ServerAddress } from './server-greeting.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
-  /** Shown by the server's own tools. */
+  /** The client's name, as the server's own tools show it. */
   readonly name: string
   readonly token?: string
   readonly user?: string
@@ -31,30 +31,30 @@ export interface NatsOptions {
 
 /** Files in PEM form; an empty object uses the system's certificate authorities. */
 export interface NatsTls {
-  /** A file, or the text of a certificate. */
+  /** The path of a file, or a certificate as text. */
   readonly ca?: string
   readonly cert?: string
   readonly key?: string
 }
 
 const defaultPort = 4222
-/** How long every call of the server's API may take. */
+/** The time limit of each call of the server's API. */
 const callMs = 4000
-/** How long all servers of a list may take to answer, one after the other. */
+/** The time limit for connecting, divided among the servers of the list. */
 const connectMs = 3000
-/** So often is a server tried that says who it is, and is too slow to let a client in. */
+/** The most attempts with a server that sends its greeting, but is too slow to accept a client. */
 const slowServerAttempts = 5
-/** Between two attempts to reconnect: with the client's default a restart is a gap of seconds. */
+/** The delay between reconnects: with the client's default, a server restart costs seconds. */
 const reconnectMs = 100
-/** A link that is cut is noticed after three of these without an answer. */
+/** The interval of pings. A broken link is noticed after three pings without an answer. */
 const pingMs = 2000
 
-/** The certificate itself, instead of the name of its file. */
+/** Whether the text is a certificate itself, instead of a file name. */
 export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN ')
 
 /**
- * Rejects with `BackendError` within 5 s when there is no server or no JetStream, or the server
- * takes nobody; one that says who it is, but is slow, is given more.
+ * Rejects with `BackendError` within 5 s if there is no server or no JetStream, or if the server
+ * refuses this client. A server that sends its greeting, but is slow, gets more time.
  */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
@@ -86,7 +86,7 @@ async function openConnection(
   for (let attempt = 1; ; attempt++) {
     const call = await endSocketsOnFailure(() => transport.connect(settings))
     if ('value' in call) return call.value
-    // The server, too, has limits: for a client that is slow to say who it is, and for TLS.
+    // The server has time limits, too: for a client's authentication, and for the TLS handshake.
     const isTimeout =
       call.error instanceof transport.TimeoutError ||
       /authentication timeout|disconnected before secure TLS|ECONNRESET/i.test(
@@ -98,7 +98,7 @@ async function openConnection(
   }
 }
 
-/** Throws what a server says that refuses everybody, unless another one of the list may be slow. */
+/** Throws the reason of a server that refuses all clients, unless another one may be slow. */
 async function expectSlow(
   servers: readonly string[],
   { tls }: NodeConnectionOptions,
@@ -112,7 +112,7 @@ async function expectSlow(
 
 const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
 
-/** What a person should look at. */
+/** What a user should check, given the reason of the failure. */
 function hintFor(why: string, { credentials, user }: NatsOptions): string | undefined {
   if (/authentication timeout/i.test(why)) {
     return 'The server is slow, or the link to it: raise `timeout` in its `authorization`.'
@@ -164,13 +164,13 @@ function unusable(where: string, why: string, cause: unknown, hint?: string): Ba
   })
 }
 
-/** Begins to load the client, in a process that will connect soon. */
+/** Starts to load the client early, in a process that will connect soon. */
 export function preloadClient(): void {
-  // Whoever connects is told what is missing.
+  // Connecting reports what is missing.
   loadLibraries().catch(() => {})
 }
 
-/** Optional peers, loaded by those who use a cluster. */
+/** Loads the optional peer dependencies, which only clusters need. */
 async function loadLibraries(): Promise<NatsLibraries> {
   try {
     const [transport, jetstream] = await Promise.all([
@@ -201,9 +201,9 @@ function toConnectionOptions(
     maxReconnectAttempts: -1,
     pingInterval: pingMs,
     maxPingOut: 2,
-    // An error for every request in advance, for the trace of one that fails.
+    // Saves an error that is created for each request only for its stack trace.
     noAsyncTraces: true,
-    // A server that starts with another configuration may refuse for a moment.
+    // A server that restarts with another configuration may refuse clients for a moment.
     ignoreAuthErrorAbort: true,
     ...(credentials === undefined
       ? user === undefined
@@ -231,7 +231,7 @@ function toTls(
   }
 }
 
-/** The client names no server that is given by its address, so that Node takes it for localhost. */
+/** For a server given by its IP address, the client passes no name and Node assumes localhost. */
 const identityOf =
   (addresses: readonly string[]) =>
   (name: string, certificate: PeerCertificate): Error | undefined => {
@@ -289,7 +289,7 @@ class NatsBroker implements Broker {
   }
 
   publish(subject: string, data: Uint8Array): void {
-    // Closed meanwhile: whoever needs an acknowledgement sees that it does not come.
+    // The connection was closed meanwhile. A caller that needs an acknowledgement will miss it.
     if (!this.#connection.isClosed()) this.#connection.publish(subject, data)
   }
 
@@ -304,8 +304,8 @@ class NatsBroker implements Broker {
             respond: (data) => void message.respond(data),
           })
         } catch (thrown) {
-          // It would end the connection. The message is not delivered again: it would fail again,
-          // and those after it would wait.
+          // An exception here would end the connection. The message is not delivered again: it
+          // would fail again, and block the messages after it.
           const cause = thrown instanceof Error ? (thrown.stack ?? thrown.message) : thrown
           const text = 'a message could not be handled, and what it told is lost'
           this.#log.warn('BrokerMessageFailed', `${text}: ${maskSecrets(String(cause))}`)
@@ -349,7 +349,7 @@ class NatsBroker implements Broker {
     await this.#connection.close()
   }
 
-  /** What is refused is lost without a word to whoever has sent it. Once for each kind. */
+  /** Warns once per kind of subject: a client is not told otherwise that it was refused. */
   #tellRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error

@@ -1,22 +1,22 @@
 /**
- * Ends the sockets of a call that fails. The client of NATS gives up a server that does not answer,
- * but not the socket that is still connecting, which keeps the process alive until the system gives
- * that up, too: after seconds or minutes.
+ * Destroys the sockets of a call that fails. The NATS client gives up a server that does not
+ * answer, but not the socket that is still connecting. That socket would keep the process alive
+ * until the operating system gives up, too, after seconds or minutes.
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 
-/** Of Node: every socket of a client, in the call that makes it. */
+/** Node publishes every client socket here, synchronously in the call that creates it. */
 const socketChannel = 'net.client.socket'
 
-/** How a call ended; `hasReceived`: its sockets had got something from the other side. */
+/** The result of a call. `hasReceived`: its sockets had received data from the other side. */
 export type SocketCall<T> =
   | { readonly value: T }
   | { readonly error: unknown; readonly hasReceived: boolean }
 
-/** Other sockets of the process, which are opened meanwhile, are not touched. */
+/** Leaves other sockets alone that this process opens in the meantime. */
 export async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<SocketCall<T>> {
   const sockets: Socket[] = []
   const calls = new AsyncLocalStorage<Socket[]>()

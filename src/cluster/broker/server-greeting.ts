@@ -1,4 +1,4 @@
-/** What a server of NATS says first, to anybody: why the client could not connect in time. */
+/** Reads a NATS server's greeting, to find out why the client could not connect in time. */
 
 import { createConnection } from 'node:net'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -9,20 +9,20 @@ export interface ServerAddress {
   readonly port: number
 }
 
-/** Of what a server tells about itself. */
+/** A part of the information that a server sends about itself. */
 interface ServerInfo {
   readonly tls_required?: boolean
-  /** Whether clients have to show a certificate. */
+  /** Whether clients must present a certificate. */
   readonly tls_verify?: boolean
 }
 
 const greetingMs = 1000
-/** A greeting is shorter. */
+/** Greetings are shorter; reading stops beyond this. */
 const mostBytes = 64 * 1024
 
 /**
- * Why the server will never let this client in; `null` if it is slow, or speaks through TLS alone.
- * A server that refuses says so at once, but the client may not hear it.
+ * Returns why the server will never accept this client; `null` if it is merely slow, or requires
+ * TLS first. A server that refuses says so at once, but the client may miss it.
  */
 export async function findRefusal(
   address: ServerAddress,
@@ -35,7 +35,7 @@ export async function findRefusal(
   if (info === null) return 'the program that answers there is not a NATS server'
   if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
-  // For whoever is slow to say who it is, or to begin with TLS: this connection never does.
+  // The server's time limit for authentication or TLS: this connection attempts neither.
   if (refusal !== undefined && /authentication timeout/i.test(refusal)) return null
   const isEnded = isClosed && info.tls_required !== true
   return refusal ?? (isEnded ? 'it ends the connection' : null)
@@ -50,7 +50,7 @@ function infoOf(greeting: string): ServerInfo | null {
   }
 }
 
-/** What comes within a second, or until the server ends the connection. */
+/** Returns what arrives within a second, or until the server ends the connection. */
 async function readGreeting(
   { host, port }: ServerAddress,
   clock: Clock,
@@ -63,7 +63,7 @@ async function readGreeting(
     text += piece
     if (text.length > mostBytes) socket.destroy()
   })
-  // One that cannot be reached says nothing.
+  // A server that cannot be reached has no greeting.
   socket.on('error', () => {})
   socket.on('close', () => resolve(true))
   const isClosed = await boundedWait(clock, greetingMs, closed).catch(() => false)

@@ -1,6 +1,6 @@
 /**
- * The stream of one session, as a process that uses it keeps it: created when the server does not
- * have it, and never after the use has ended, so that it does not come back once it was removed.
+ * A process's access to the stream of one session. Creates the stream if the server does not have
+ * it, but not after the use has ended, so that a removed stream does not reappear.
  */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -13,11 +13,11 @@ export interface SessionStreamOptions {
   readonly store: BrokerStore
   readonly name: string
   readonly subjects: readonly string[]
-  /** Names the run of the session that it is created for. */
+  /** Identifies the session's run; it becomes the stream's label. */
   readonly run: () => string
-  /** How long its messages are kept. */
+  /** How long the stream keeps its messages. */
   readonly maxAgeSeconds: () => number
-  /** Whether it may be created now. Default: always. */
+  /** Whether the stream may be created now. Default: always. */
   readonly mayOpen?: () => Promise<boolean>
 }
 
@@ -33,26 +33,26 @@ export class SessionStream {
   }
 
   /**
-   * Its label is the run that it was created for; `null` if it must not be created. Those who ask
-   * at the same time share one request.
+   * Resolves with the stream, whose label is the run that it was created for; with `null` if it
+   * must not be created. Concurrent calls share one request.
    */
   open(): Promise<OpenedStream | null> {
     this.#opening ??= this.#open().finally(() => (this.#opening = null))
     return this.#opening
   }
 
-  /** Whether it was gone after this process had opened it, and this process created it again. */
+  /** Whether the stream disappeared after this process opened it, and this process recreated it. */
   get isRecreated(): boolean {
     return this.#isRecreated
   }
 
-  /** Creates nothing from now on; resolves when nothing is under way. */
+  /** Prevents further creation; resolves when no request is pending. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#opening?.catch(() => {})
   }
 
-  /** Creates nothing from now on. Tried again, because a server that restarts loses requests. */
+  /** Closes and removes the stream. Retried, because a server that restarts loses requests. */
   async remove(clock: Clock): Promise<void> {
     await this.close()
     const { store, name } = this.#options
@@ -69,7 +69,7 @@ export class SessionStream {
   async #open(): Promise<OpenedStream | null> {
     const { store, name, subjects, run, maxAgeSeconds, mayOpen } = this.#options
     const isWanted = !this.#isClosed && (mayOpen === undefined || (await mayOpen()))
-    // It may have been closed meanwhile.
+    // It may have been closed while `mayOpen` was pending.
     if (!isWanted || this.#isClosed) return null
     const settings = { subjects, label: run(), maxAgeSeconds: maxAgeSeconds() }
     const opened = await store.openStream(name, settings)

@@ -1,17 +1,17 @@
-/** Whether an object that is refused by a full store would ever fit. */
+/** Decides whether an object that a full store refuses could ever fit. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { StoreFullError } from './broker.ts'
 
-/** Fewer in a row say little: what others have stored comes and goes. */
+/** Fewer refusals in a row prove little: what others store comes and goes. */
 const fewestRefusals = 5
 
 /**
- * The tries to store one object. A server tells its own limit to nobody. What is known after a
- * refusal is how much it had for the account, and even that may have changed by the time the answer
- * comes. So an object counts as too large only when more of it was missing, at every try for a
- * whole while, than everything else of the account could make room for, or when it is larger than
- * the limit that the account has.
+ * The attempts to store one object. A server does not tell its own limit. A refusal only tells how
+ * much the account stored, and even that may have changed by the time the answer arrives. So an
+ * object counts as too large only if, at every attempt for a whole while, it needed more than the
+ * account stored in all, so that removing everything else would not have been enough; or if it
+ * exceeds the account's limit.
  */
 export class StoreRefusals {
   readonly #clock: Clock
@@ -27,17 +27,17 @@ export class StoreRefusals {
     this.#patienceMs = patienceMs
   }
 
-  /** What the account has of other things before the next try. */
+  /** Sets how much else the account stores, before the next attempt. */
   before(heldBytes: number): void {
     this.#heldBefore = heldBytes
   }
 
-  /** A try failed for another reason: the server may be another one by now. */
+  /** An attempt failed for another reason: the server may be another one by now. */
   forget(): void {
     this.#count = 0
   }
 
-  /** Why the object will not fit, or `null` while it may. */
+  /** Counts a refusal. Returns why the object will not fit, or `null` while it may. */
   refused({ heldBytes, storedBytes, neededBytes, limitBytes }: StoreFullError): string | null {
     if (limitBytes !== null && this.#bytes > limitBytes) return `is limited to ${limitBytes} bytes`
     const nowMs = this.#clock.monotonicMs()

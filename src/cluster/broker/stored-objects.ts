@@ -1,7 +1,7 @@
 /**
- * Data of a session that is too large for a message and is kept by the broker meanwhile. The
- * message that names it is signed, and the name has the digest: what the broker returns is checked
- * by it. While the broker cannot be reached, or does not take anything, everything waits.
+ * Data of a session that is too large for a message and is stored by the broker. The message that
+ * names an object is signed, and the name contains the digest, which verifies what the broker
+ * returns. While the broker is unreachable or accepts nothing, all calls wait.
  */
 
 import { createHash } from 'node:crypto'
@@ -14,38 +14,38 @@ import { type Broker, StoreFullError, type StoredObject } from './broker.ts'
 import { StoreRefusals } from './store-refusals.ts'
 
 export interface StoredObjectsOptions {
-  /** As errors name it: a backend or an agent, with its name. */
+  /** The owner in error messages: a backend or an agent, with its name. */
   readonly owner: string
   readonly broker: Broker
   readonly clock: Clock
   readonly stream: string
-  /** What the subjects of the objects begin with. */
+  /** The prefix of the objects' subjects. */
   readonly objects: string
-  /** How long an object is refused before it counts as larger than the store. */
+  /** How long an object may be refused before it counts as larger than the store. */
   readonly patienceMs: () => number
-  /** Creates the stream again, if the server has lost it. */
+  /** Recreates the stream, if the server has lost it. */
   readonly openStream: () => Promise<unknown>
-  /** Has something removed that the stream need not have, if there is such a thing. */
+  /** Starts to remove data that the stream does not need, if there is any. */
   readonly makeRoom: () => unknown
-  /** The broker answers, but does not store an object. Called once for each. */
+  /** Called once per object when the broker answers, but does not store it. */
   readonly onProblem: (error: Error) => void
 }
 
-/** What is stored. */
+/** Data to be stored, with its names. */
 export interface ObjectToStore {
-  /** Of its name. */
+  /** The prefix of its name. */
   readonly prefix: string
-  /** As errors name it, such as "the value of task t1". */
+  /** The object in error messages, such as "the value of task t1". */
   readonly title: string
   readonly data: Uint8Array
 }
 
-/** An object while it is stored. */
+/** The state of an object while it is being stored. */
 interface PendingObject {
   readonly subject: string
   readonly data: Uint8Array
   readonly refusals: StoreRefusals
-  /** The latest try. */
+  /** The latest attempt. */
   putting: Promise<void>
 }
 
@@ -64,7 +64,7 @@ function tooSmall(text: string, cause: StoreFullError): BackendError {
   })
 }
 
-/** Whether an object was refused for good. */
+/** Whether an object was refused permanently. */
 export const isTooSmall = (error: unknown): error is BackendError =>
   error instanceof BackendError && error.code === 'StoreTooSmallError'
 
@@ -72,7 +72,7 @@ export class StoredObjects {
   readonly #options: StoredObjectsOptions
   readonly #closed = new AbortController()
   #lastPut: Promise<void> = Promise.resolve()
-  /** Objects that are not stored, of which the store may have pieces. */
+  /** Subjects of objects that are incomplete, of which the store may have pieces. */
   readonly #unfinished = new Set<string>()
 
   constructor(options: StoredObjectsOptions) {
@@ -80,10 +80,10 @@ export class StoredObjects {
   }
 
   /**
-   * Resolves with its name, once the broker has it. Rejects when this is closed or `canceled`
-   * before, and with `StoreTooSmallError` when the store would not take it even if it had nothing
-   * else, as far as that can be known. One at a time, and the pieces of one that does not fit are
-   * given back: halves of several large objects could fill a store, and none of them would ever be
+   * Resolves with the object's name once the broker has it. Rejects if this is closed or `canceled`
+   * before, and with `StoreTooSmallError` if even an otherwise empty store would not take it, as
+   * far as that can be known. Objects are stored one at a time, and the pieces of one that does not
+   * fit are removed: parts of several large objects could fill the store, and none would ever be
    * complete.
    */
   async put(
@@ -124,7 +124,7 @@ export class StoredObjects {
       return name
     } catch (error) {
       if (canceled.aborted && this.#unfinished.delete(object.subject)) {
-        // Not before it has ended: pieces may be on their way.
+        // Only after the latest attempt has ended: its pieces may still be in transit.
         void object.putting.catch(() => {}).then(() => this.delete(name))
       }
       throw error
@@ -142,7 +142,7 @@ export class StoredObjects {
       if (this.#unfinished.has(subject)) {
         await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
         const held = store.usage().then(({ heldBytes }) => heldBytes)
-        // Nothing is concluded from a refusal without it.
+        // With `Infinity`, no refusal counts as proof that the object is too large.
         refusals.before(
           await unlessAborted(
             signal,
@@ -160,26 +160,26 @@ export class StoredObjects {
   }
 
   /**
-   * `null` when the broker does not have it, or has something else under its name. Rejects when
+   * `null` if the broker does not have the object, or has other data under its name. Rejects if
    * this is closed before.
    */
   async get(name: string): Promise<Uint8Array | null> {
     return (await this.#read(name))?.data ?? null
   }
 
-  /** Like `get`; what was read is deleted. */
+  /** Like `get`, but deletes the object after reading. */
   async take(name: string): Promise<Uint8Array | null> {
     const found = await this.#read(name)
     if (found !== null) this.delete(name, found.pieces)
     return found?.data ?? null
   }
 
-  /** Without an answer: what is left is removed with the session. */
+  /** Does not report a result: whatever remains is removed with the session. */
   delete(name: string, pieces: readonly number[] = []): void {
     const { broker, stream } = this.#options
     const subject = this.#subjectOf(name)
     this.#untilDone(() => broker.store.deleteObject(stream, subject, pieces)).catch(() => {
-      // Closed.
+      // Only closing rejects.
     })
   }
 
@@ -193,7 +193,7 @@ export class StoredObjects {
     return this.#closed.signal.aborted
   }
 
-  /** What is under way is given up. */
+  /** Aborts all pending calls. */
   close(): void {
     this.#closed.abort(new Error('the session has ended'))
   }
@@ -215,12 +215,12 @@ export class StoredObjects {
       } catch (error) {
         signal.throwIfAborted()
         if (isTooSmall(error)) throw error
-        // The first failure may be that of a connection which is just lost, or of a lost stream.
+        // The first failure may be due to a connection or a stream that was just lost.
         if (broker.isConnected && backOff.failures > 0 && !isTold) {
           isTold = true
           onProblem(error)
         }
-        // Those of several processes that do not fit together must not go on in step.
+        // A random delay, so that several processes whose objects do not fit do not retry in step.
         const delayMs = backOff.fail(clock.monotonicMs(), error) * (0.5 + randomFraction())
         const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
         await this.#untilReconnected(pause, signal).catch(() => {})
@@ -229,7 +229,7 @@ export class StoredObjects {
     }
   }
 
-  /** What was sent over a connection that was lost is not answered: it is not waited for. */
+  /** Aborts `wait` at a reconnect: requests over the lost connection are never answered. */
   async #untilReconnected<T>(
     wait: (signal: AbortSignal) => Promise<T>,
     ended: AbortSignal,
