@@ -1,6 +1,6 @@
 /**
- * A child process of the driver that imports one module, notes what was loaded for it, and packs
- * the files. The module's code runs here as it would in a worker.
+ * A child process of the driver that imports one module, records which files were loaded for it,
+ * and packs these files. The module's code runs here as it would in a worker.
  */
 
 import { readFileSync } from 'node:fs'
@@ -20,13 +20,13 @@ export type FromBundleProgram =
       readonly kind: 'packed'
       readonly data: Uint8Array
       readonly digest: string
-      /** Of the module, in the bundle. */
+      /** The path of the module in the bundle. */
       readonly path: string
     }
   | { readonly kind: 'failed'; readonly message: string; readonly hint: string | null }
 
 const imports: Import[] = []
-/** Files that code names and has not loaded. */
+/** Files that code refers to by `new URL`, without loading them. */
 const named = new Set<string>()
 
 registerHooks({
@@ -63,8 +63,8 @@ const dynamicImport = /\b(?:import|require)\(\s*(['"])([^'"\n]+)\1\s*\)/g
 const namedFile = /\bnew URL\(\s*(['"])(\.{1,2}\/[^'"\n]+)\1\s*,\s*import\.meta\.url\s*\)/g
 
 /**
- * What functions import only when they are called, if the word stands in their source, and files
- * that they name beside their own. Code of packages is left as it is.
+ * Imports what functions would import only when called, if the specifier is a literal in their
+ * source. Also records files that they name relative to `import.meta.url`. Skips code of packages.
  */
 async function importLater(module: string): Promise<void> {
   const read = new Set<string>()
@@ -84,7 +84,7 @@ async function importLater(module: string): Promise<void> {
   }
 }
 
-/** What cannot be imported here fails, or is not asked for, there. */
+/** Ignores failures: such an import fails on the node, too, or is not reached there. */
 async function importFrom(specifier: string, from: string): Promise<void> {
   try {
     const url = import.meta.resolve(specifier, from)
@@ -92,7 +92,7 @@ async function importFrom(specifier: string, from: string): Promise<void> {
     imports.push({ specifier, parent: from, url })
     await import(url)
   } catch {
-    // The function that needs it says so.
+    // The function that needs this module will report the failure.
   }
 }
 
@@ -102,6 +102,6 @@ function noteFile(url: URL): void {
     readFileSync(file)
     named.add(file)
   } catch {
-    // A folder, or a file that does not exist.
+    // The URL is a folder, or the file does not exist.
   }
 }

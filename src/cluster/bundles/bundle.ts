@@ -1,6 +1,6 @@
 /**
- * The files of a module and of what it imports, as one piece of data. Their layout is kept, so that
- * Node resolves them as before and every module has a URL of its own.
+ * The files of a module and of its imports, as one piece of data. The folder layout is preserved,
+ * so that Node resolves imports as before and every module has its own URL.
  */
 
 import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -9,13 +9,13 @@ import { fileURLToPath } from 'node:url'
 import { deserialize, serialize } from 'node:v8'
 import { gunzipSync, gzipSync } from 'node:zlib'
 
-/** All paths are relative to `root`, which is a folder of the driver's machine. */
+/** All paths are relative to `root`, a folder on the driver's machine. */
 export interface Bundle {
   readonly root: string
-  /** Where the driver's installation of this package is; the agent puts its own there. */
+  /** Where the driver's installation of this package is; the agent links its own there. */
   readonly ownPackage: string
   readonly files: readonly BundledFile[]
-  /** As package managers create them in `node_modules`. */
+  /** Symbolic links, such as package managers create in `node_modules`. */
   readonly links: readonly { readonly path: string; readonly target: string }[]
 }
 
@@ -24,7 +24,7 @@ export interface BundledFile {
   readonly data: Uint8Array
 }
 
-/** Of all files together. */
+/** The limit for all files of a bundle together. */
 export const largestBundleBytes = 64 * 2 ** 20
 
 export const encodeBundle = (bundle: Bundle): Buffer => gzipSync(serialize(bundle))
@@ -33,28 +33,28 @@ export const decodeBundle = (data: Uint8Array): Bundle =>
   deserialize(gunzipSync(data, { maxOutputLength: 2 * largestBundleBytes })) as Bundle
 
 const scheme = 'bundle:'
-/** Of the names of bundles in the object store. */
+/** The prefix of the names of bundles in the object store. */
 export const bundlePrefix = 'bundles'
 
 /** The URL of a module inside a bundle, as agents get it. */
 export const toBundleUrl = (digest: string, path: string): string => `${scheme}${digest}/${path}`
 
-/** The inverse; `null` for any other URL. */
+/** The inverse of `toBundleUrl`; `null` for any other URL. */
 export function parseBundleUrl(
   url: string,
 ): { readonly digest: string; readonly path: string } | null {
-  // A look at the first letters: it is asked of every function that comes.
+  // A cheap test first: this is called for every function that arrives.
   if (!url.startsWith(scheme)) return null
   const found = /^bundle:([0-9a-f]{64})\/(.+)$/s.exec(url)
   const [, digest, path] = found ?? []
   return digest === undefined || path === undefined ? null : { digest, path }
 }
 
-/** The folder of this package's code, `src` or `dist`, and that of the package. */
+/** The folder of this package's code, `src` or `dist`, and the folder of the package. */
 export const ownCodeFolder = fileURLToPath(new URL('../../', import.meta.url))
 export const ownPackageFolder = dirname(ownCodeFolder.slice(0, -1))
 
-/** Creates the files below a new folder. */
+/** Writes the files of the bundle into a new folder. */
 export function unpackBundle({ ownPackage, files, links }: Bundle, folder: string): void {
   const place = (path: string): string => {
     const target = join(folder, inside(path))
@@ -68,12 +68,12 @@ export function unpackBundle({ ownPackage, files, links }: Bundle, folder: strin
     const link = place(join(ownPackage, name))
     if (existsSync(own) && !existsSync(link)) symlinkSync(own, link)
   }
-  // The search for a package ends here, and not at a file of this node.
+  // Ends Node's search for a package.json here, so that it does not find a file of this node.
   const outermost = join(folder, 'package.json')
   if (!existsSync(outermost)) writeFileSync(outermost, '{}\n')
 }
 
-/** A path that stays below its folder. */
+/** Returns the normalized path; throws if it leaves the folder. */
 function inside(path: string): string {
   const normal = normalize(path)
   if (isAbsolute(normal) || normal === '..' || normal.startsWith(`..${sep}`)) {

@@ -1,4 +1,4 @@
-/** Packs a module and what it imports, in a child process. */
+/** Packs a module and its imports, in a child process. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -6,10 +6,10 @@ import { exitReason, siblingProgram, SupervisedChild } from '../../runtime/super
 import type { FromBundleProgram, ToBundleProgram } from './bundle-program.ts'
 import { UnbundleableError } from './module-graph.ts'
 
-/** A bundle as it is stored. */
+/** A packed bundle, ready to be stored. */
 export type PackedModule = Extract<FromBundleProgram, { kind: 'packed' }>
 
-/** As long as a worker may take to import it. */
+/** The same time that a worker may take to import a module. */
 const packMs = 60_000
 const importHint = 'The module is imported once on this machine, to see what it needs.'
 
@@ -24,7 +24,7 @@ export async function packModule(module: string, clock: Clock): Promise<PackedMo
   const child = new SupervisedChild<ToBundleProgram, FromBundleProgram>({
     program: siblingProgram(import.meta.url, 'bundle-program'),
     clock,
-    // Resolves a word as another module would.
+    // Needed to resolve a specifier relative to another module.
     execArgv: ['--experimental-import-meta-resolve'],
     isDetached: true,
     stdout: 'ignore',
@@ -42,7 +42,7 @@ export async function packModule(module: string, clock: Clock): Promise<PackedMo
   try {
     return await boundedWait(clock, packMs, promise)
   } finally {
-    // Code of the module may keep it alive.
+    // Code of the module may keep the process alive.
     child.kill()
   }
 }

@@ -1,11 +1,11 @@
-/** Which files a module needs: what was loaded for it, and what Node reads to resolve that. */
+/** Finds the files of a module: those loaded for it, and those Node reads to resolve them. */
 
 import { lstatSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Bundle, largestBundleBytes, ownCodeFolder, ownPackageFolder } from './bundle.ts'
 
-/** One import: who, with which word, and what Node found. */
+/** One import: the importing module, the specifier, and the URL that Node resolved. */
 export interface Import {
   readonly specifier: string
   readonly parent: string
@@ -23,7 +23,7 @@ export class UnbundleableError extends Error {
   }
 }
 
-/** The files that the module has loaded. This package's own code is not among them. */
+/** Returns the files that the module has loaded, without this package's own code. */
 export function reachableFiles(module: string, imports: readonly Import[]): ReadonlySet<string> {
   const byParent = Map.groupBy(imports, ({ parent }) => withoutQuery(parent))
   const files = new Set<string>()
@@ -80,7 +80,7 @@ function expectSize(files: ReadonlySet<string>): void {
   )
 }
 
-/** Those that decide how a file is loaded, and how its package is found. */
+/** The `package.json` files that decide how a file is loaded and how its package is found. */
 function packageFilesOf(file: string): string[] {
   const found: string[] = []
   for (let folder = dirname(file); ; folder = dirname(folder)) {
@@ -101,7 +101,7 @@ function isFile(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
 }
 
-/** Links on the way from an import to its file: from the link's path to its real target. */
+/** Symbolic links on the paths of imports: from the path of a link to its real target. */
 function linksOf(files: ReadonlySet<string>, imports: readonly Import[]): Map<string, string> {
   const links = new Map<string, string>()
   const seen = new Set<string>()
@@ -114,7 +114,7 @@ function linksOf(files: ReadonlySet<string>, imports: readonly Import[]): Map<st
   return links
 }
 
-/** Where Node looks for it first: a path, or the nearest folder of the package. */
+/** The path that Node tries first: a file path, or the nearest folder of the package. */
 function pathOf(specifier: string, from: string): string | null {
   if (/^\.{0,2}\//.test(specifier)) return resolve(dirname(from), specifier)
   const name = /^(?:@[^/]+\/)?[^/:#]+/.exec(specifier)?.[0]
@@ -140,7 +140,7 @@ function noteLinks(path: string, links: Map<string, string>, seen: Set<string>):
     seen.add(next)
     if (stat.isSymbolicLink()) {
       const target = realpathSync(next)
-      // A link of the whole machine, such as /tmp, is above everything.
+      // A top-level link of the machine, such as /tmp, stays outside of the bundle.
       if (at > 0) links.set(next, target)
       current = target
     } else current = next

@@ -1,4 +1,4 @@
-/** The modules of a session's functions, packed and stored once, for agents that lack them. */
+/** The modules of a session's functions, packed and stored once each, for agents that lack them. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -18,7 +18,7 @@ export class SentModules {
   readonly #clock: Clock
   readonly #ready = new Map<string, SentModule>()
   readonly #packing = new Map<string, Promise<void>>()
-  /** One after another: each takes a process and the memory for its files. */
+  /** Modules are packed one at a time: each takes a process and memory for its files. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(objects: StoredObjects, clock: Clock) {
@@ -26,12 +26,12 @@ export class SentModules {
     this.#clock = clock
   }
 
-  /** The URL under which agents know a module that is stored; `null` before. */
+  /** The URL under which agents know a stored module; `null` if it is not stored yet. */
   find(module: string): string | null {
     return this.#ready.get(module)?.url ?? null
   }
 
-  /** Waits for the broker. Rejects with `UnbundleableError`, or when the session has ended. */
+  /** Packs and stores a module. Rejects with `UnbundleableError`, or when the session has ended. */
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known
@@ -39,13 +39,13 @@ export class SentModules {
     this.#last = added.catch(() => {})
     this.#packing.set(module, added)
     added.catch((error: unknown) => {
-      // Packing may succeed the next time.
+      // Only an `UnbundleableError` is permanent; other failures are retried by the next call.
       if (!(error instanceof UnbundleableError)) this.#packing.delete(module)
     })
     return added
   }
 
-  /** The store has lost these bundles: they are stored again when they are needed. */
+  /** The store has lost these bundles: the modules are stored again when they are needed. */
   forget(digests: readonly string[]): void {
     for (const [module, { digest }] of this.#ready) {
       if (!digests.includes(digest)) continue
@@ -61,7 +61,7 @@ export class SentModules {
   }
 }
 
-/** Names the node and the module. */
+/** The error for a module that cannot be sent; names the node and the module. */
 export function toImportError(module: string, agent: string, cause: unknown): TaskImportError {
   return new TaskImportError(
     `the module ${module} cannot be sent to node ${agent}: ${messageOf(cause)}`,

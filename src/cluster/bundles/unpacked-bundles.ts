@@ -1,4 +1,4 @@
-/** Bundles of modules on this node: each is unpacked once, for all sessions that use it. */
+/** The bundles on this node: each is unpacked once, for all sessions that use it. */
 
 import { existsSync, rmSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
@@ -7,16 +7,16 @@ import { decodeBundle, parseBundleUrl, unpackBundle } from './bundle.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 
 interface Unpacked {
-  /** Sessions that use it. */
+  /** The sessions that use the bundle. */
   readonly users: Set<string>
-  /** `false` when it could not be loaded. */
+  /** Resolves with `false` if the bundle could not be loaded. */
   readonly ready: Promise<boolean>
-  /** Its folder on the driver's machine. */
+  /** The bundle's root folder on the driver's machine. */
   root: string | null
 }
 
 export class UnpackedBundles {
-  /** Under its real path: workers import by it. Created with the first bundle. */
+  /** The real path, because workers import by it. Created with the first bundle. */
   readonly #folder: string
   readonly #bundles = new Map<string, Unpacked>()
 
@@ -24,12 +24,12 @@ export class UnpackedBundles {
     this.#folder = folder
   }
 
-  /** The bundle that a module of a message is in; `null` for one that this node has itself. */
+  /** The digest of the bundle of a module; `null` for a module that this node has itself. */
   digestOf({ module }: TaskDefinition): string | null {
     return parseBundleUrl(module)?.digest ?? null
   }
 
-  /** The definition as workers of this node import it. */
+  /** Converts a definition to the one that workers of this node import. */
   toLocal(definition: TaskDefinition): TaskDefinition {
     const found = parseBundleUrl(definition.module)
     if (found === null) return definition
@@ -38,8 +38,8 @@ export class UnpackedBundles {
   }
 
   /**
-   * Loads and unpacks a bundle, unless it is there; resolves with `false` when `load` does not
-   * have it. Rejects with what `load` or the disk said.
+   * Loads and unpacks a bundle, unless it is present. Resolves with `false` if `load` returns
+   * `null`. Rejects with the error of `load` or of the disk.
    */
   use(digest: string, sessionId: string, load: () => Promise<Uint8Array | null>): Promise<boolean> {
     const known = this.#bundles.get(digest)
@@ -49,13 +49,13 @@ export class UnpackedBundles {
     }
     const ready = this.#load(digest, load)
     this.#bundles.set(digest, { users: new Set([sessionId]), ready, root: null })
-    // It is tried again for the next job.
+    // A failed load is retried for the next job.
     const forget = (): void => void this.#bundles.delete(digest)
     ready.then((isThere) => (isThere ? null : forget()), forget)
     return ready
   }
 
-  /** The path of a module in its project, which begins at the nearest `package.json`. */
+  /** The path of a bundled module from its nearest `package.json`; `null` for any other file. */
   projectPath(file: string): string | null {
     if (!file.startsWith(`${this.#folder}/`)) return null
     let folder = dirname(file)
@@ -63,7 +63,7 @@ export class UnpackedBundles {
     return relative(folder, file)
   }
 
-  /** The text with paths of the driver's machine instead of those of this node. */
+  /** Replaces paths of this node in a text by those of the driver's machine. */
   restorePaths(text: string): string {
     if (!text.includes(this.#folder)) return text
     let restored = text
@@ -74,7 +74,7 @@ export class UnpackedBundles {
     return restored
   }
 
-  /** Removes what no other session uses. */
+  /** Removes bundles that no other session uses. */
   leave(sessionId: string): void {
     for (const [digest, { users }] of this.#bundles) {
       if (!users.delete(sessionId) || users.size > 0) continue
