@@ -1,4 +1,4 @@
-/** The agents of a cluster, for people: who is there, with what, and who cannot be used. */
+/** Lists the agents of a cluster for users: the present ones, and those that cannot be used. */
 
 import type { BackendError } from '../foundation/errors.ts'
 import { sleep, systemClock } from '../foundation/clock.ts'
@@ -11,18 +11,18 @@ import type { Announcement, WatcherReport } from './wire/messages.ts'
 
 export interface AgentList {
   readonly agents: readonly Announcement[]
-  /** Those that do not answer, such as stopped ones, as their watchers know them. */
+  /** Agents that do not answer, such as suspended ones, as their watchers report them. */
   readonly silent: readonly WatcherReport[]
-  /** Why agents that announced themselves cannot be used. */
+  /** Agents that announced themselves, but cannot be used, each with the reason. */
   readonly unusable: readonly UnusableAgent[]
 }
 
 export interface UnusableAgent {
-  /** `null` if its token is another one: nothing of it can be read. */
+  /** `null` if the agent has another token: then nothing of its announcement can be read. */
   readonly name: string | null
   readonly code: string
   readonly reason: string
-  /** Versions of the protocol, where these differ. */
+  /** The versions of the protocol, if they differ. */
   readonly ours?: number
   readonly theirs?: number
 }
@@ -34,7 +34,7 @@ function toUnusable(error: BackendError): UnusableAgent {
   return { name, code, ours, theirs, reason }
 }
 
-/** All agents answer within this time, unless they are stopped. */
+/** Agents that are not suspended answer within this time. */
 const answerMs = 1000
 
 export async function findAgents(

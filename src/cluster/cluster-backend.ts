@@ -43,9 +43,9 @@ import { deriveKeys } from './wire/envelope.ts'
 
 /** How long `create` waits for the first agents to answer. */
 const discoveryMs = 250
-/** Less than a sampler may take, so that what is under way has ended when it is closed. */
+/** Shorter than a sampler's time limit, so that pending requests have ended when it is closed. */
 const sampleMs = 1500
-/** An agent that is there is heard every half second. */
+/** A present agent is heard every half second. */
 const heardWithinMs = 1000
 
 /**
@@ -61,7 +61,7 @@ const heardWithinMs = 1000
  */
 export class ClusterBackend implements Backend {
   readonly name: string
-  /** What is kept from tasks. @internal */
+  /** The resources that services hold on nodes, which tasks cannot use. @internal */
   readonly held = new HeldNodes()
   readonly #options: ResolvedClusterOptions
   readonly #broker: Broker
@@ -80,7 +80,7 @@ export class ClusterBackend implements Backend {
     return backend
   }
 
-  /** For whoever starts the agents: does not wait for any, and calls back when one is there. */
+  /** For a caller that starts the agents: waits for none, and calls `onJoined` for each. */
   static connectTo(
     options: ClusterBackendOptions,
     onJoined: (nodeId: string) => void,
@@ -146,23 +146,23 @@ export class ClusterBackend implements Backend {
     return this.#directory.agents.map((agent) => this.#toNode(agent))
   }
 
-  /** Of all sessions. @internal */
+  /** The load of all sessions. @internal */
   get load(): ClusterLoad {
     return joinLoads(Array.from(this.#sessions, ({ load }) => load))
   }
 
-  /** Why a node that was there is gone; `null` for any other. */
+  /** The reason why a node that was present has left; `null` for any other node. */
   whyGone(nodeId: string): string | null {
     const gone = this.#directory.gone.find(({ announcement }) => announcement.name === nodeId)
     return gone?.reason ?? null
   }
 
-  /** For the parent of an agent: its process has ended, perhaps because it was told to. */
+  /** For the parent of an agent: the agent's process has ended, `isExpected` if it was told to. */
   noteExit(nodeId: string, isExpected = false): void {
     this.#directory.noteExit(nodeId, isExpected)
   }
 
-  /** `mayGrow`: whether other nodes may come than are there. */
+  /** `mayGrow`: whether nodes other than the present ones may join. */
   refuse(spec: TaskSpec, { mayGrow = true }: { mayGrow?: boolean } = {}): Refusal | null {
     if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt') {
@@ -181,7 +181,7 @@ export class ClusterBackend implements Backend {
     return this.#refuseResources(spec, mayGrow)
   }
 
-  /** With what is known of the cluster beyond its options. */
+  /** `settings` has what is known of the cluster beyond the options of this backend. */
   connect(
     listener: BackendListener,
     session: ConnectedSession,
@@ -237,7 +237,7 @@ export class ClusterBackend implements Backend {
     return this.close()
   }
 
-  /** Resolves when all of them are among `nodes`. */
+  /** Resolves when all of these agents are among `nodes`. */
   async #expectAgents(names: readonly string[]): Promise<void> {
     const found = await Promise.all(names.map((name) => this.#directory.locate(name)))
     const missing = names.filter((_, at) => found[at] === null)
@@ -254,7 +254,7 @@ export class ClusterBackend implements Backend {
   }
 
   #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
-    // Every node has a core. Most tasks ask for nothing else, and are not compared with all nodes.
+    // Every node has a core. Most tasks request nothing else: they are not compared with all nodes.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
@@ -266,7 +266,7 @@ export class ClusterBackend implements Backend {
     }))
     const known = nodes.map(({ facts }) => facts)
     if (largestNode !== null) known.push(largestNode)
-    // Agents may come later; what they have is not known.
+    // Without a known node nothing is refused: agents may join later, with unknown resources.
     if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
     const lack = describeLack(resources, nodes, mayGrow ? largestNode : 'none')
     return { field: 'resources', message: [lack, ...this.held.describe()].join('; ') }
@@ -277,13 +277,13 @@ export class ClusterBackend implements Backend {
     return {
       nodeId: name,
       capacity: { ...facts, version },
-      // The local backend of the same node samples more.
+      // A local backend on the same node provides more readings.
       samplingPriority: -1,
       createSampler: () => this.#createSampler(agent),
     }
   }
 
-  /** The agent samples itself when it is asked. */
+  /** Each reading is requested from the agent, which samples its own node. */
   #createSampler(agent: KnownAgent): ResourceSampler {
     const { sampling } = this.#options
     const sampler = randomUUID()
@@ -301,7 +301,7 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** `null` of a node that is silent, leaves or has left: that is told by other means. */
+  /** `null` for a node that is silent, leaving or gone: other events report that. */
   async #askSampler(
     agent: KnownAgent,
     sampler: string,
@@ -329,7 +329,7 @@ export class ClusterBackend implements Backend {
   }
 }
 
-/** What the specification lists for a cluster: CPU, memory and disk. */
+/** The readings that the specification lists for a cluster: CPU, memory and disk. */
 function toClusterColumn(sample: ResourceSample): ResourceSample {
   return {
     ...sample,
@@ -356,7 +356,7 @@ async function connectCluster(
   const keys = deriveKeys(token, null)
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
   const backend = new ClusterBackend({ options, broker, directory, local, onJoined })
-  // It is the parent of its agents, which need no watchers.
+  // This process is the parent of local agents and sees them exit; they need no watchers.
   local?.onExit((agent) => directory.noteExit(agent))
   directory.discover()
   removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {

@@ -1,4 +1,4 @@
-/** The options of a cluster backend, checked and completed. */
+/** Validates the options of a cluster backend and fills in defaults. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { clockMethods, systemClock } from '../foundation/clock.ts'
@@ -30,18 +30,18 @@ import type { NodeFacts } from './wire/messages.ts'
 
 /** How to reach the broker. */
 export interface BrokerOptions {
-  /** A URL such as `nats://host:4222`, or several of one cluster of servers. */
+  /** A URL such as `nats://host:4222`, or the URLs of several servers of one NATS cluster. */
   readonly servers: string | readonly string[]
   /**
    * Whoever has the token can run code on every agent. It signs all messages, and it is the
    * broker's authentication token where neither `credentials` nor `user` is given.
    */
   readonly token?: string
-  /** A file with the token, which nobody else may read. */
+  /** A file with the token; only its owner may have access to it. */
   readonly tokenFile?: string
   /** Files in PEM form; an empty object trusts the system's certificate authorities. */
   readonly tls?: NatsTls
-  /** A `.creds` file, or one with an NKey seed. */
+  /** A `.creds` file, or a file with an NKey seed. */
   readonly credentials?: string
   readonly user?: string
   readonly passwordFile?: string
@@ -59,19 +59,19 @@ export interface ClusterBackendOptions extends BrokerOptions {
    */
   readonly modules?: 'shared' | 'bundle'
   /**
-   * How long tasks wait for an agent that could run them, and how long a large value is refused by
-   * the broker before it counts as larger than its store. Default 60.
+   * How long tasks wait for an agent that could run them. Also how long the broker may refuse a
+   * large value before the value counts as larger than the broker's store. Default 60.
    */
   readonly agentTimeoutSeconds?: number
-  /** Silence after which an agent is lost. Default 10. */
+  /** An agent counts as lost after this time of silence. Default 10. */
   readonly lossSeconds?: number
-  /** How long agents go on with the tasks of a driver that is gone. Default 60. */
+  /** How long agents continue the tasks of a driver that has disappeared. Default 60. */
   readonly ownerTtlSeconds?: number
-  /** How long the broker keeps ends for a driver that is started again. Default 86,400. */
+  /** How long the broker keeps results for a driver that is restarted. Default 86,400. */
   readonly resultTtlSeconds?: number
-  /** The largest node that may come: what it could run is not refused at submission. */
+  /** The largest node that may join: tasks that it could run are not refused at submission. */
   readonly largestNode?: Partial<NodeFacts>
-  /** `all` adds network and GPUs to what is sampled of agents. Default `default`. */
+  /** `all` adds network and GPU readings to the samples of agents. Default `default`. */
   readonly sampling?: 'default' | 'all'
   readonly clock?: Clock
   readonly log?: Log
@@ -138,7 +138,7 @@ export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedC
   }
 }
 
-/** The connection and the token, for backends and agents alike. */
+/** Resolves the connection and the token, for backends and agents. */
 export function resolveBrokerOptions(
   options: BrokerOptions,
   clientName: string,
@@ -147,7 +147,7 @@ export function resolveBrokerOptions(
   const { credentials, user, passwordFile } = options
   const token = tokenOf(options)
   const servers = resolveServers(options)
-  // The client takes tls:// for nats://, and a server that does not ask for TLS gets none.
+  // The client treats tls:// like nats://, and uses no TLS if the server does not require it.
   const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
   const tls = options.tls ?? (isTls ? {} : undefined)
   const isOwnAuth = credentials === undefined && user === undefined
@@ -182,7 +182,7 @@ export function resolveBrokerOptions(
   }
 }
 
-/** Those that know by now. */
+/** The logs that were warned already. */
 const warned = new WeakSet<Log>()
 
 function warnOfPlaintext(log: Log): void {
@@ -238,7 +238,7 @@ function isLocal(server: string): boolean {
   return url !== null && isLoopbackHost(url.hostname.replace(/^\[|\]$/g, ''))
 }
 
-/** A URL without a scheme is one of NATS. */
+/** A URL without a scheme gets `nats://`. */
 const toUrl = (text: string): URL | null =>
   URL.parse(/^[a-z]+:\/\//i.test(text) ? text : `nats://${text}`)
 

@@ -1,11 +1,11 @@
-/** Secrets come from files that nobody else may read, never from the command line. */
+/** Reads secrets from files that only their owner may access, never from the command line. */
 
 import { X509Certificate } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
-/** The content of a secret file, trimmed; it is masked in everything that leaves the process. */
+/** Returns the trimmed content of a secret file. It is masked in all output of the process. */
 export function readSecretFile(field: string, file: string): string {
   let content: string
   let mode: number
@@ -29,7 +29,7 @@ export function readSecretFile(field: string, file: string): string {
 
 const seedPattern = /\bSU[A-Z2-7]{56}\b/
 
-/** The content of a `.creds` file, or of one with an NKey seed alone. */
+/** Returns the content of a `.creds` file, or of a file with only an NKey seed. */
 export function readCredentials(field: string, file: string): string {
   const content = readSecretFile(field, file)
   const [seed] = seedPattern.exec(content) ?? []
@@ -46,12 +46,12 @@ export function readCredentials(field: string, file: string): string {
 const certificatePattern = /-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----[\s\S]*?-----END \1-----/g
 const privateKeyPattern = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----/
 
-/** A file of certificates in PEM form. The client would ignore what it cannot read. */
+/** Checks a file of certificates in PEM form: the client would ignore unreadable ones. */
 export function expectCertificateFile(field: string, file: string): void {
   expectCertificates(field, readPem(field, file), file)
 }
 
-/** `where` says whose text it is. */
+/** `where` names the source of the text in messages. */
 export function expectCertificates(field: string, text: string, where: string): void {
   const found = text.match(certificatePattern) ?? []
   if (found.length === 0) {

@@ -1,4 +1,4 @@
-/** A whole cluster on this machine: a private server, and agents in processes of their own. */
+/** Starts a whole cluster on this machine: a private nats-server, and agents in child processes. */
 
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
@@ -17,13 +17,13 @@ import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervis
 import type { FromAgentProgram, ToAgentProgram } from './agent/agent-program.ts'
 import { startNatsServer } from './broker/nats-server.ts'
 
-/** How `ClusterBackend.local` divides this machine: each agent has its part of GPUs and memory. */
+/** How `ClusterBackend.local` divides this machine. GPUs and memory are divided among the agents. */
 export interface LocalClusterOptions {
-  /** Of the backend. Default `cluster`. */
+  /** The name of the backend. Default `cluster`. */
   readonly name?: string
-  /** Default 2. */
+  /** The number of agents. Default 2. */
   readonly agents?: number
-  /** Of each agent. Default: those of this machine, divided by the agents, and at least 1. */
+  /** Cores of each agent. Default: those of this machine divided by the number of agents, at least 1. */
   readonly cores?: number
   readonly clock?: Clock
   readonly log?: Log
@@ -32,11 +32,11 @@ export interface LocalClusterOptions {
 export interface LocalCluster {
   readonly url: string
   readonly token: string
-  /** Of its agents. */
+  /** The names of the agents. */
   readonly names: readonly string[]
   /** Resolves when all agents are connected. */
   readonly ready: Promise<unknown>
-  /** Calls back with the name of an agent whose process has ended. */
+  /** Calls the listener with the name of each agent whose process has ended. */
   onExit(listener: (agent: string) => void): void
   close(): Promise<void>
 }
@@ -53,7 +53,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const server = await startNatsServer({ token, clock, log })
   const memoryMb = Math.floor(usableMemoryMb() / count)
   const gpus = visibleGpus()
-  // Removed with the server, also when this process and the agents are killed.
+  // In the server's folder, which is removed even when this process and the agents are killed.
   const workDir = join(server.folder, 'agents')
   const listeners = new Set<(agent: string) => void>()
   const onExit = (name: string): void => {
@@ -75,7 +75,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     ),
   )
   const ready = Promise.all(agents.map(({ started }) => started))
-  // Whoever closes it before it is ready does not wait for it.
+  // Prevents an unhandled rejection if the cluster is closed before anything awaits `ready`.
   ready.catch(() => {})
   return {
     url: server.url,
@@ -125,7 +125,7 @@ function startAgentProcess(
     onExit: (exit) => {
       fail(exitReason(exit))
       onExit(options.name)
-      // One that does not start is the error of the whole cluster, or ends because of that.
+      // An agent that fails before it has started rejects `started` instead.
       if (hasStarted && exit.code !== 0)
         log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
     },

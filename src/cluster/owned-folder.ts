@@ -1,6 +1,6 @@
 /**
- * Folders whose names say which process they belong to: no folder is ever there without its owner.
- * What processes that were killed have left is removed by the next one.
+ * Creates folders whose names identify the process that owns them, so that no folder is ever
+ * without an owner. Folders of killed processes are removed when the next one is created.
  */
 
 import { createHash } from 'node:crypto'
@@ -9,13 +9,13 @@ import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { identityOf, isProcessAlive } from '../runtime/process-group.ts'
 
-/** What follows the kind of a folder in its name. */
+/** The owner in a folder's name, after the kind. */
 const owner = /^-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-[^-]*$/
 
 /**
- * Creates a folder of this process, under its real path, and removes those of the same kind and the
- * same user whose processes are dead. Processes of other hosts and containers are not seen from
- * here: what they left stays. `onNotRemoved` is told what could not be removed, and why.
+ * Creates a folder for this process and returns its real path. Removes folders of the same kind and
+ * user whose processes are dead. Those of other hosts and containers stay, because their processes
+ * are not visible here. `onNotRemoved` gets each folder that could not be removed.
  */
 export function createOwnedFolder(
   parent: string,
@@ -43,25 +43,25 @@ function isLeft(name: string, kind: string, place: string): boolean {
   if (found === undefined || found['place'] !== place) return false
   const pid = Number(found['pid'])
   if (!isProcessAlive(pid)) return true
-  // The id may be that of another process by now.
+  // Another process may have this id by now.
   const startTime = identityOf(pid)?.startTime
   return startTime !== undefined && startTime !== Number(found['startTime'])
 }
 
-/** In a folder for everybody others may choose such a name; another process may have removed it. */
+/** In a shared folder, the entry may be of another user; or another process has removed it. */
 function isOwn(folder: string): boolean {
   const found = lstatSync(folder, { throwIfNoEntry: false })
   if (found === undefined || !found.isDirectory()) return false
   return process.getuid === undefined || found.uid === process.getuid()
 }
 
-/** Where the ids of processes mean the same. */
+/** Identifies the host and the PID namespace: process ids are comparable only within one. */
 function placeOf(): string {
   let namespace = ''
   try {
     namespace = readlinkSync('/proc/self/ns/pid')
   } catch {
-    // Not on Linux.
+    // There is no /proc on this system.
   }
   const place = `${hostname()} ${namespace}`
   return createHash('sha256').update(place).digest('hex').slice(0, 24)
