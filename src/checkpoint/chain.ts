@@ -1,4 +1,4 @@
-/** A run may be a chain of files: each resumed one names its forerunner, which lies beside it. */
+/** A run may be a chain of files: each resumed one names the earlier file, which is beside it. */
 
 import { closeSync, openSync, readSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
@@ -24,16 +24,17 @@ export const resumedFrom = 'resumed_from'
 export interface RecordChain {
   /** Absolute paths, the oldest first; the last one is the file that was asked for. */
   readonly files: readonly string[]
-  /** A forerunner that is named but not there: the chain begins after it. */
+  /** The name of an earlier file that does not exist; the chain begins after it. */
   readonly missing: string | null
 }
 
 /**
- * The files of the run that ends with this one. Reads only the head of each. Rejects with
- * `CheckpointError` when the file itself cannot be read, or when files name each other in a ring.
+ * The files of the run that ends with this one. Reads only the beginning of each. Rejects with
+ * `CheckpointError` when the file itself cannot be read, or when the files name each other in a
+ * cycle.
  */
 export async function findChain(path: string): Promise<RecordChain> {
-  // What is no plain file, such as a pipe, can be read once only.
+  // A file that is not regular, such as a pipe, can be read only once.
   if (isPipe(path)) return { files: [path], missing: null }
   let file = absolutePath(path)
   const files = [file]
@@ -61,11 +62,11 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
   return null
 }
 
-/** How much of a record is read to know which one it continues. */
+/** How many bytes are read to find which record a file continues. */
 const headBytes = 65_536
 
 interface RecordHead {
-  /** It has no whole line: its process was killed before, or has just made it. */
+  /** Whether it has no complete line: its process was killed before, or has just created it. */
   readonly isEmpty: boolean
   /** The name of the record that it continues. */
   readonly before: string | null
@@ -73,7 +74,7 @@ interface RecordHead {
 
 const noHead: RecordHead = { isEmpty: false, before: null }
 
-/** Reads as little as possible: a folder may have thousands of records. Never rejects. */
+/** Reads as little as possible, because a folder may have thousands of records. Never rejects. */
 async function readHead(path: string): Promise<RecordHead> {
   try {
     if (!isFile(path)) return noHead
@@ -85,12 +86,12 @@ async function readHead(path: string): Promise<RecordHead> {
     const name = (isStart ? first : await readSessionStart(path))?.attributes[resumedFrom]
     return { isEmpty: false, before: typeof name === 'string' ? recordNameOf(name) : null }
   } catch {
-    // Whoever reads the record says what is wrong with it.
+    // The reader of the record reports the error.
     return noHead
   }
 }
 
-/** `null` if there is none; empty if it is longer than the head. */
+/** `null` if no line is complete; empty if the first line is longer than the head. */
 function readFirstLine(path: string): string | null {
   const fd = openSync(path, 'r')
   try {
@@ -104,7 +105,7 @@ function readFirstLine(path: string): string | null {
   }
 }
 
-/** Whether it has no whole first line, and no live process that is about to write one. */
+/** Whether it has no complete first line, and no live process that would write one. */
 export async function isAbandoned(path: string): Promise<boolean> {
   const record = parseRecordPath(path)
   if (record !== null && isBeingWritten(dirname(path), record.sessionId)) return false
@@ -113,7 +114,8 @@ export async function isAbandoned(path: string): Promise<boolean> {
 
 /**
  * The last file of the newest run among records of one session in one folder; `null` when none has
- * a whole line. By what the files say that they continue: their names go back when a clock does.
+ * a complete line. Uses the links between the files, because their names are wrong if the clock
+ * went back.
  */
 export async function findLastFile(records: readonly RecordFile[]): Promise<RecordFile | null> {
   const [newest] = records
@@ -123,16 +125,16 @@ export async function findLastFile(records: readonly RecordFile[]): Promise<Reco
   const continued = new Set<string>()
   for (const record of sortNewestFirst(records)) {
     const { isEmpty, before } = await readHead(record.path)
-    // The file that a live process has just made is the newest.
+    // An empty file is the newest one if a live process has just created it.
     if (isEmpty && !(isWritten && usable.length === 0)) continue
-    // A record that grows is not what its copies are.
+    // Copies of a record that is still being written are incomplete.
     if (!isWritten || record.copy === null) usable.push(record)
     if (before !== null && before !== recordNameOf(record.path)) continued.add(before)
   }
   return usable.find(({ path }) => !continued.has(recordNameOf(path))) ?? usable[0] ?? null
 }
 
-/** The refusal of a record whose process was killed before it wrote anything. */
+/** The error for a record whose process was killed before it wrote anything. */
 export async function noFirstLine(path: string): Promise<CheckpointError> {
   const { sessionId } = parseRecordPath(path) ?? {}
   const ofSession = recordsIn(dirname(path)).filter((one) => one.sessionId === sessionId)
@@ -146,9 +148,9 @@ export async function noFirstLine(path: string): Promise<CheckpointError> {
 }
 
 /**
- * Rejects with `CheckpointError` when another file continues the record or one of its forerunners:
- * a second continuation would split the run in two, and each would run what the other has done. A
- * file that was removed, or that has no task, as after a refused submission, continues nothing.
+ * Rejects with `CheckpointError` when another file continues the record or an earlier file of it: a
+ * second continuation would split the run in two, and each would repeat work of the other. A file
+ * that was removed, or that has no task, as after a refused submission, does not count.
  */
 export async function expectNotContinued(path: string): Promise<void> {
   const { files } = await findChain(path)
@@ -162,7 +164,7 @@ export async function expectNotContinued(path: string): Promise<void> {
   }
 }
 
-/** `before`: the forerunner of both. */
+/** `before` is the file that both continue. */
 function continuedError(file: string, last: string, before: string | null): CheckpointError {
   const what = `${file} was continued by ${basename(last)}`
   const text = `${basename(last)} continues ${basename(before ?? '')} as well as ${basename(file)}`
@@ -175,9 +177,9 @@ function continuedError(file: string, last: string, before: string | null): Chec
 }
 
 /**
- * Removes a record that continues another one and has no task, and what lies beside it, such as
- * after a refused submission: nobody should go on from there. Returns whether it was removed. A
- * record that is in use or cannot be removed stays.
+ * Removes a record that continues another one but has no task, for example after a refused
+ * submission, and its companion files, so that no run is resumed from it. Returns whether it was
+ * removed. A record that is in use or cannot be removed stays.
  */
 export async function removeUnused(path: string): Promise<boolean> {
   if (!path.endsWith(recordSuffix)) return false
@@ -214,8 +216,9 @@ async function readSuccessors(folder: string, sessionId: string): Promise<readon
 }
 
 /**
- * The farthest file with tasks that continues this one, directly or not; `null` without any. By
- * what the files name, not by their times: clocks go back. Those of `own` are not asked for.
+ * The last file with tasks that continues this one, directly or not; `null` if there is none. Uses
+ * the links between the files, not their times, because a clock may go back. Files of `own` are
+ * skipped.
  */
 async function findLastAfter(
   file: string,
@@ -238,7 +241,7 @@ async function findLastAfter(
   return last
 }
 
-/** Reads up to the first task, which soon follows the start. */
+/** Reads up to the first task, which follows soon after the start. */
 async function hasTasks(path: string): Promise<boolean> {
   for await (const batch of readBatches(path, { skipSpans: true })) {
     if (batch.some((line) => line.section === 'event' && line.task_id !== null)) return true
@@ -246,14 +249,14 @@ async function hasTasks(path: string): Promise<boolean> {
   return false
 }
 
-/** Where the file lies that `name` stands for; it may have been compressed since. */
+/** The path of the file called `name`, which may have been compressed since. */
 function forerunnerIn(folder: string, name: string): string | null {
   if (basename(name) !== name) return null
   const path = join(folder, name)
   return [path, `${path}${compressedSuffix}`].find(isFile) ?? null
 }
 
-/** Links are resolved: forerunners lie beside the file itself. */
+/** Resolves symbolic links, because earlier files are beside the file itself. */
 function absolutePath(path: string): string {
   try {
     return realpathSync(path)
@@ -262,7 +265,7 @@ function absolutePath(path: string): string {
   }
 }
 
-/** Whether it is there, and neither a plain file nor a folder. */
+/** Whether it exists and is neither a regular file nor a folder. */
 export function isPipe(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false })
   return stat !== undefined && !stat.isFile() && !stat.isDirectory()

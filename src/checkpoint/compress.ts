@@ -1,4 +1,4 @@
-/** Writes a compressed copy of a record, in frames of whole lines with a seek table behind them. */
+/** Writes a compressed copy of a record, in frames of whole lines followed by a seek table. */
 
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
 import { constants, crc32, zstdCompressSync } from 'node:zlib'
@@ -15,10 +15,10 @@ import {
 import { checkpointFailure } from './files.ts'
 
 export interface CompressOptions {
-  /** About so many bytes of the record are one frame. Default 1 MiB. */
+  /** The approximate number of uncompressed bytes per frame. Default 1 MiB. */
   readonly frameBytes?: number
   readonly signal?: AbortSignal
-  /** Called after each frame with how far the record is read, in bytes, and its path. */
+  /** Called after each frame with the number of bytes read so far, and the path of the record. */
   readonly onRead?: (bytes: number, path: string) => void
 }
 
@@ -29,13 +29,14 @@ export interface CompressedRecord {
   readonly frames: number
 }
 
-/** A frame is cut within a line only if the line is longer than this. */
+/** A frame ends inside a line only if the line is longer than this. */
 const longestFrame = 32 * 2 ** 20
 const newline = 0x0a
 
 /**
- * Compresses into a file beside the record, which stays as it is. The copy has been read back and
- * compared when it gets its name. Rejects with `CheckpointError`; an existing file is kept.
+ * Compresses into a file beside the record, which is not changed. The copy is renamed to its final
+ * name only after it was read back and compared. Rejects with `CheckpointError`; an existing file
+ * is kept.
  */
 export async function compressRecord(
   path: string,
@@ -109,7 +110,7 @@ async function writeFrames(
   return written
 }
 
-/** Pieces of the file that end behind a newline. */
+/** Pieces of the file that end after a newline. */
 async function* partsOf(source: FileHandle, frameBytes: number): AsyncGenerator<Buffer> {
   let rest = Buffer.alloc(0)
   const buffer = Buffer.allocUnsafeSlow(frameBytes)
@@ -138,7 +139,7 @@ function toSeekTable(entries: readonly number[]): Buffer {
   return table
 }
 
-/** What was written must come back as it was. */
+/** Verifies that the copy decompresses to the original content. */
 async function compare(packed: FileHandle, written: WrittenFrames, path: string): Promise<void> {
   let [bytes, crc] = [0, 0]
   for await (const part of decompressFrames(packed, 0)) {

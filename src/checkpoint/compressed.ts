@@ -1,6 +1,6 @@
 /**
- * Compressed records: `….jsonl.zst`, zstd frames that can be read one by one, and a seek table
- * behind them (the format "zstd seekable"). Node's own zstd silently stops after the first frame.
+ * Compressed records: `….jsonl.zst`, zstd frames that can be read independently, followed by a seek
+ * table (the format "zstd seekable"). Node's own zstd silently stops after the first frame.
  */
 
 import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises'
@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream'
-// Not by name: an older Node does not have zstd, and must come to say that it is too old.
+// Not a named import: a Node without zstd must get as far as reporting that it is too old.
 import * as zlib from 'node:zlib'
 import { messageOf } from '../foundation/errors.ts'
 
@@ -19,13 +19,13 @@ export const isCompressed = (path: string): boolean => path.endsWith(compressedS
 /** Bytes of the record, or why some of them are missing. */
 export type RecordPart =
   | { readonly kind: 'bytes'; readonly bytes: Buffer }
-  /** A frame that cannot be read; what follows it can. */
+  /** A frame that cannot be read; the following ones can. */
   | { readonly kind: 'damage'; readonly reason: string; readonly missingBytes: number }
-  /** The file ends within a frame. */
+  /** The file ends inside a frame. */
   | { readonly kind: 'torn'; readonly reason: string; readonly missingBytes: number }
 
 const frameMagic = 0xfd2fb528
-/** Frames that decoders skip have one of 16 numbers. */
+/** The first of the 16 magic numbers of frames that decoders skip. */
 const skippableMagic = 0x184d2a50
 const magicBytes = 4
 const isSkippable = (magic: number): boolean => (magic & 0xfffffff0) >>> 0 === skippableMagic
@@ -36,7 +36,7 @@ export const seekFooterBytes = 9
 export const seekHeadBytes = 8
 export const seekEntryBytes = 8
 
-/** The longest head of a frame: magic, descriptor, window, dictionary, content size. */
+/** The maximum size of a frame header: magic, descriptor, window, dictionary, content size. */
 const longestHead = 18
 const blockHeadBytes = 3
 const checksumBytes = 4
@@ -44,7 +44,7 @@ const checksumBytes = 4
 const mostAtOnce = 32 * 2 ** 20
 const readBytes = 262_144
 
-/** The decompressed bytes from this offset of them on. No content makes it throw. */
+/** The decompressed bytes from the offset `from` on. Does not throw for any content. */
 export async function* decompressFrames(
   file: FileHandle,
   from: number,
@@ -67,8 +67,8 @@ export async function* decompressFrames(
 }
 
 /**
- * The bytes that come through a pipe; compressed ones are decompressed. Frames have to be read at
- * their positions, so these are kept in a file without a name until the end.
+ * The bytes that come through a pipe, decompressed if necessary. Frames must be read at their
+ * positions, so compressed input is first stored in an unnamed temporary file.
  */
 export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<RecordPart, void> {
   const rest = chunks[Symbol.asyncIterator]()
@@ -93,7 +93,7 @@ export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<
   } else for await (const bytes of all) yield { kind: 'bytes', bytes }
 }
 
-/** A file that is gone when it is closed, whatever happens. */
+/** A file without a name, which is freed when it is closed or the process ends. */
 async function openUnnamed(): Promise<FileHandle> {
   const folder = await mkdtemp(join(tmpdir(), 'tutti-piped-'))
   try {
@@ -103,7 +103,7 @@ async function openUnnamed(): Promise<FileHandle> {
   }
 }
 
-/** Whether the end of the file says where its frames begin. What was cut off has no such end. */
+/** Whether the file ends with a seek table; a truncated file does not. */
 export async function hasSeekTable(path: string): Promise<boolean> {
   const file = await open(path)
   try {
@@ -114,13 +114,13 @@ export async function hasSeekTable(path: string): Promise<boolean> {
   }
 }
 
-/** A frame as the seek table has it, in bytes. */
+/** A frame in the seek table; sizes are in bytes. */
 interface SeekEntry {
   readonly packed: number
   readonly plain: number
 }
 
-/** `null` without one, or if it does not agree with the size of the file. */
+/** `null` if there is none, or if it does not match the size of the file. */
 async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[] | null> {
   if (size < seekFooterBytes + seekHeadBytes) return null
   const footer = await readAt(file, size - seekFooterBytes, seekFooterBytes)
@@ -141,13 +141,13 @@ async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[
   return end === tableAt - seekHeadBytes ? entries : null
 }
 
-/** Frames that are not read because the caller has what they hold. */
+/** Frames that are not decompressed, because they are before `from`. */
 interface SkippedPart {
   readonly kind: 'skipped'
   readonly bytes: number
 }
 
-/** Frame by frame as the seek table has them: a damaged one does not hide where the next begins. */
+/** Follows the seek table, so that the start of the next frame is known after a damaged one. */
 async function* listedFrames(
   file: FileHandle,
   entries: readonly SeekEntry[],
@@ -162,7 +162,7 @@ async function* listedFrames(
   }
 }
 
-/** One frame behind the other. */
+/** Follows the frames one after the other, without a seek table. */
 async function* walkFrames(file: FileHandle, size: number): AsyncGenerator<RecordPart, void> {
   let at = 0
   while (at < size) {
@@ -177,7 +177,7 @@ async function* walkFrames(file: FileHandle, size: number): AsyncGenerator<Recor
 interface Frame {
   readonly kind: 'frame'
   readonly end: number
-  /** `null` where its head does not tell it. */
+  /** `null` if the frame header does not contain it. */
   readonly contentBytes: number | null
 }
 
@@ -189,7 +189,7 @@ type Measured =
 
 const torn: Measured = { kind: 'torn', reason: 'the compressed file ends within a frame' }
 
-/** Walks over the heads of the frame's blocks, without decompressing them. */
+/** Follows the block headers of the frame without decompressing. */
 async function measureFrame(file: FileHandle, at: number, size: number): Promise<Measured> {
   const head = await readAt(file, at, longestHead)
   if (head.length < seekHeadBytes) return torn
@@ -209,7 +209,7 @@ async function measureFrame(file: FileHandle, at: number, size: number): Promise
     if (block.length < blockHeadBytes) return torn
     const value = block.readUIntLE(0, blockHeadBytes)
     isLast = (value & 1) === 1
-    // A block of repeated bytes holds one of them.
+    // A block of a repeated byte contains it only once.
     const isRepeated = ((value >> 1) & 3) === 1
     next += blockHeadBytes + (isRepeated ? 1 : value >> 3)
   }
@@ -242,7 +242,7 @@ function contentSizeAt(head: Buffer, at: number, bytes: number): number {
   return head.readUIntLE(at, bytes) + (bytes === 2 ? 256 : 0)
 }
 
-/** Of a frame that cannot be read: how many bytes of the record are missing, if that is known. */
+/** For a frame that cannot be read, yields how many bytes of the record are missing, if known. */
 async function* contentOf(
   file: FileHandle,
   at: number,
@@ -278,7 +278,7 @@ async function* decompress(
     return
   }
   const plain = zlib.createZstdDecompress()
-  // The iteration below throws what goes wrong.
+  // Errors are thrown by the iteration below.
   pipeline(Readable.from(partsOf(file, at, end)), plain, () => {})
   for await (const bytes of plain) yield bytes as Buffer
 }
@@ -289,7 +289,7 @@ async function* partsOf(file: FileHandle, from: number, to: number): AsyncGenera
   }
 }
 
-/** Fewer bytes at the end of the file. */
+/** Returns fewer bytes at the end of the file. */
 async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
   const buffer = Buffer.allocUnsafe(length)
   let filled = 0

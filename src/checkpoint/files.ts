@@ -103,7 +103,7 @@ export class GroupCommit {
 
 /** How many file names of one second are tried. */
 const mostNames = 1000
-/** For a file that must not exist yet, nor be reached through a link. */
+/** Flags for creating a file that must not exist, without following a symbolic link. */
 export const newFileFlags =
   constants.O_CREAT |
   constants.O_EXCL |
@@ -123,8 +123,8 @@ export function createFolder(folder: string): string {
 }
 
 /**
- * Creates `<session_id>.<unix seconds>.telemetry.jsonl`; further ones of that second end in `-2`,
- * `-3` and so on, before the suffix. Existing files are never opened.
+ * Creates `<session_id>.<unix seconds>.telemetry.jsonl`; further files of the same second have
+ * `-2`, `-3` and so on before the suffix. Never opens an existing file.
  */
 export function createCheckpointFile(
   files: FileOperations,
@@ -148,7 +148,7 @@ export function createCheckpointFile(
   })
 }
 
-/** Syncs the folder, so that the file's name survives a power loss where the file system can. */
+/** Syncs the folder, so that the file's name survives a power loss, if the file system can. */
 export function syncFolder(folder: string): void {
   let fd: number | undefined
   try {
@@ -162,9 +162,9 @@ export function syncFolder(folder: string): void {
 }
 
 /**
- * Creates a folder and its parents; one that exists, or that another process creates meanwhile, is
- * accepted. Not `mkdir` with `recursive`, which never returns where a folder exists but cannot hold
- * others, as in /proc.
+ * Creates a folder and its parents; accepts a folder that exists or that another process creates
+ * meanwhile. Not `mkdir` with `recursive`, which never returns if a folder exists but cannot
+ * contain others, as in /proc.
  */
 export function makeFolders(path: string): void {
   if (isFolder(path)) return
@@ -210,7 +210,7 @@ const hints: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'Choose a shorter folder or session id.',
 }
 
-/** What a person can do about a file that cannot be read, where it differs. */
+/** Hints for a file that cannot be read, where they differ from writing. */
 const readHints: Readonly<Record<string, string>> = {
   ...hints,
   EACCES: readAccessHint,
@@ -225,7 +225,7 @@ const readHints: Readonly<Record<string, string>> = {
 export const checkpointFailure = (action: string, path: string, cause: unknown): CheckpointError =>
   failure(`Cannot ${action}`, path, cause, hints)
 
-/** The same for what is only read; `what` completes "Cannot read …". */
+/** Like `checkpointFailure` for a file that is only read; `what` completes "Cannot read …". */
 export const readFailure = (what: string, path: string, cause: unknown): CheckpointError =>
   failure(`Cannot read ${what}`, path, cause, readHints)
 

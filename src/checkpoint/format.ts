@@ -1,4 +1,4 @@
-/** The format of a checkpoint: how lines are written and parsed. The only file with the keys. */
+/** The format of a checkpoint: how lines are written and parsed. Only this file has the keys. */
 
 import type { BaseEvent, BaseFields } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
@@ -17,7 +17,7 @@ export interface EventLine extends BaseFields {
   readonly [field: string]: unknown
 }
 
-/** Each metric's name with its current value, flat. */
+/** The current value of each metric by name, without nesting. */
 export interface MetricLine {
   readonly section: 'metric'
   readonly checkpoint_time: number
@@ -44,7 +44,7 @@ export interface FinishedSpan {
   readonly status_description: string | null
   readonly attributes: JsonObject
   readonly events: readonly SpanAnnotation[]
-  /** Other spans that it is linked to; those of the same trace by their id alone. */
+  /** Spans that it is linked to; those of the same trace are given by their id alone. */
   readonly links?: readonly (string | SpanLink)[]
 }
 
@@ -71,7 +71,7 @@ export function eventLine(event: BaseEvent, traceId: string, spanId: string): st
 
 const spanHead = '{"section":"span",'
 
-/** Whether this is the line of a span, neither cut short nor joined with another, by its ends. */
+/** Whether this is the line of one complete span; checks only its beginning and end. */
 export const isWholeSpan = (text: string): boolean =>
   text.startsWith(spanHead) && text.endsWith('}') && !text.includes('\0')
 
@@ -123,7 +123,7 @@ const isObject = (value: unknown): value is Fields =>
 const isText: Check = (value) => typeof value === 'string'
 const isTextOrNull: Check = (value) => value === null || typeof value === 'string'
 const isNumber: Check = (value) => typeof value === 'number' && Number.isFinite(value)
-/** Seconds that a `Date` can hold: any other value is damage, or no time. */
+/** Seconds that a `Date` can represent; any other value is damage. */
 const isTime: Check = (value) => isNumber(value) && Math.abs(value as number) <= 8.64e12
 const isStatus: Check = (value) => value === 'UNSET' || value === 'OK' || value === 'ERROR'
 const isAnnotation: Check = (value) =>
@@ -167,7 +167,7 @@ const sections = new Map<string, Required>([
   ],
 ])
 
-/** The same as the table says, spelled out: five of six lines are events. */
+/** The checks of the table written out for speed, because five of six lines are events. */
 const isEvent = (value: Fields): boolean =>
   typeof value['event_id'] === 'string' &&
   typeof value['event_type'] === 'string' &&

@@ -1,14 +1,14 @@
-/** Values of tasks as bytes, for a later run: only those that come back equal. */
+/** Serializes values of tasks for a later run: only values that deserialize to an equal value. */
 
 import { isDeepStrictEqual, types } from 'node:util'
 import { DefaultDeserializer, serialize } from 'node:v8'
 
-/** A value that was kept, which may be `undefined`. */
+/** A stored value, which may be `undefined`. */
 export interface KeptValue {
   readonly value: unknown
 }
 
-/** `null` for a value that would come back as something else, such as an instance of a class. */
+/** `null` for a value that would not deserialize to an equal one, such as a class instance. */
 export function toBytes(value: unknown): Uint8Array | null {
   try {
     return comesBackEqual(value) ? serialize(value) : null
@@ -17,7 +17,7 @@ export function toBytes(value: unknown): Uint8Array | null {
   }
 }
 
-/** The value has no memory in common with the bytes. `null`: unreadable. */
+/** The value shares no memory with the bytes. `null` if they cannot be read. */
 export function fromBytes(bytes: Uint8Array): KeptValue | null {
   try {
     const reader = new ValueReader(bytes)
@@ -28,12 +28,12 @@ export function fromBytes(bytes: Uint8Array): KeptValue | null {
   }
 }
 
-/** Documented for subclasses; Node's types do not have it. */
+/** Documented for subclasses, but missing in Node's types. */
 const readView = Reflect.get(DefaultDeserializer.prototype, '_readHostObject') as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
-/** Gives each view of bytes a buffer of its own: Node's would be over what it reads from. */
+/** Copies the bytes of each view: Node's views would share the buffer that is read from. */
 class ValueReader extends DefaultDeserializer {
   _readHostObject(): ArrayBufferView {
     const view = readView.call(this)
@@ -44,7 +44,7 @@ class ValueReader extends DefaultDeserializer {
   }
 }
 
-/** V8 writes deeper values, but the stack of a process may not be enough to read them back. */
+/** V8 can write deeper values, but reading them back may exceed the stack. */
 const deepest = 500
 
 /** Serializing an instance keeps its fields but not its class. Functions and symbols throw. */
@@ -52,7 +52,7 @@ function comesBackEqual(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   const seen = new Set<object>()
   const ranges = new Map<ArrayBufferLike, Range[]>()
-  // In the order in which V8 writes them: an object is as deep as where it comes first.
+  // In the order of V8's serializer: the depth of an object is that of its first occurrence.
   const waiting: { readonly part: object; readonly depth: number }[] = [{ part: value, depth: 1 }]
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
     const { part, depth } = next
@@ -72,7 +72,7 @@ function comesBackEqual(value: unknown): boolean {
   return [...ranges.values()].every(areApart)
 }
 
-/** Bytes of a buffer, from the first to before the last. */
+/** A range of bytes in a buffer; the end is exclusive. */
 type Range = readonly [from: number, to: number]
 
 function addRange(ranges: Map<ArrayBufferLike, Range[]>, view: ArrayBufferView): void {
@@ -83,7 +83,7 @@ function addRange(ranges: Map<ArrayBufferLike, Range[]>, view: ArrayBufferView):
   else known.push(range)
 }
 
-/** What is written through one of two views of the same bytes is seen through the other. */
+/** Overlapping views of one buffer would no longer share memory after deserialization. */
 const areApart = (ranges: Range[]): boolean =>
   ranges.length === 1 ||
   ranges
@@ -92,7 +92,7 @@ const areApart = (ranges: Range[]): boolean =>
 
 const none: readonly never[] = []
 
-/** What has to come back equal as well; `null` when the object itself does not. */
+/** Nested values that must be serializable as well; `null` if the object itself is not. */
 function partsOf(value: object): readonly unknown[] | null {
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Object.getOwnPropertySymbols(value).length > 0) return null
@@ -105,7 +105,7 @@ function partsOf(value: object): readonly unknown[] | null {
   return parts !== null && hasNoFields(value) ? parts : null
 }
 
-/** `null` if one is a getter, which may give another value each time. */
+/** `null` if one is a getter, which may return another value each time. */
 function fieldsOf(value: object): readonly unknown[] | null {
   const fields: unknown[] = []
   for (const name of Object.keys(value)) {
@@ -126,7 +126,7 @@ function partsOfKind(value: object, prototype: unknown): readonly unknown[] | nu
   return null
 }
 
-/** What pretends to be an object of another kind is not plain, and neither are boxed values. */
+/** Excludes boxed primitives and objects that only look like plain ones. */
 const isPlain = (value: object): boolean =>
   kindOf(value) === '[object Object]' &&
   hidesOnly(value, 0) &&
@@ -139,20 +139,20 @@ const isPlain = (value: object): boolean =>
 
 const kindOf = (value: object): string => Object.prototype.toString.call(value)
 
-/** Whether no more than so many properties are not enumerable: those do not come back. */
+/** Whether at most `count` properties are not enumerable, because such properties are lost. */
 const hidesOnly = (value: object, count: number): boolean =>
   Object.getOwnPropertyNames(value).length === Object.keys(value).length + count
 
 const hasNoFields = (value: object): boolean => Object.getOwnPropertyNames(value).length === 0
 
-/** Memory that is shared or grows cannot come back, and neither can fields of its own. */
+/** Shared or resizable memory and additional properties would be lost. */
 const isOwnView = (value: ArrayBufferView, prototype: unknown): boolean =>
   types.isArrayBuffer(value.buffer) &&
   !value.buffer.resizable &&
   (prototype === Buffer.prototype || prototype === plainPrototypeOf(value)) &&
   hasNoFieldsBesides(value)
 
-/** Compared with a view of the same bytes: a list of its fields would name every byte, too. */
+/** Compares with a new view of the same bytes, because listing its keys would list every byte. */
 function hasNoFieldsBesides(value: ArrayBufferView): boolean {
   if (types.isDataView(value)) return hasNoFields(value)
   const { buffer, byteOffset } = value

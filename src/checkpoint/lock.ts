@@ -12,19 +12,19 @@ import { checkpointFailure } from './files.ts'
 /** The process that holds a lock. A pid may be reused; the start time distinguishes them. */
 interface Holder {
   readonly pid: number
-  /** In the system's clock ticks since boot; `null` where the system does not provide it. */
+  /** Clock ticks since boot; `null` where the system does not provide it. */
   readonly start_time: string | null
   readonly host: string
   /** Unique per lock. */
   readonly token: string
-  /** That it ends with; `null` of a process that no scheduler has started. */
+  /** The scheduler's job that the process ends with; `null` if it was not started by one. */
   readonly job: HolderJob | null
 }
 
-/** A job of Slurm, whose processes end with it on all its hosts. */
+/** A Slurm job, which ends all its processes on all hosts when it ends. */
 export interface HolderJob {
   readonly id: string
-  /** `null` where Slurm has not named it. */
+  /** `null` if Slurm did not provide it. */
   readonly cluster: string | null
 }
 
@@ -52,7 +52,7 @@ export function isHeld(path: string): boolean {
   }
 }
 
-/** What a file says of its holder. */
+/** The content of a lock file for this process. */
 export const holderOf = (pid: number): Holder => ({
   pid,
   start_time: processOf(pid)?.startTime ?? null,
@@ -61,13 +61,13 @@ export const holderOf = (pid: number): Holder => ({
   job: ownJob(),
 })
 
-/** A shell of `salloc` has the variables of a job and does not end with it; a node has a name. */
+/** A shell of `salloc` has the job's variables but outlives it, and has no SLURMD_NODENAME. */
 function ownJob(): HolderJob | null {
   const { SLURM_JOB_ID: id = '', SLURMD_NODENAME: node = '', SLURM_CLUSTER_NAME } = process.env
   return id === '' || node === '' ? null : { id, cluster: SLURM_CLUSTER_NAME ?? null }
 }
 
-/** What for: a new record can have another id, and one that is continued cannot. */
+/** Determines the hint: a new record can use another session id, a continued one cannot. */
 type LockUse = 'write' | 'resume'
 
 const hints: Readonly<Record<LockUse, string>> = {
@@ -77,33 +77,32 @@ const hints: Readonly<Record<LockUse, string>> = {
 }
 
 /**
- * Throws `CheckpointLockedError` while a live process has the lock. One of another host counts as
- * live, unless it was of the job that has ended.
+ * Throws `CheckpointLockedError` while a live process holds the lock. A process on another host
+ * counts as alive, unless it belongs to the job `ended`.
  */
 export function expectUnlocked(path: string, ended: HolderJob | null = null): void {
   acquireLock(path, 'resume', path, ended).release()
 }
 
-/** The job of a holder on another host, which only its scheduler can tell from a dead one. */
+/** The job of a holder on another host; only the scheduler knows whether it has ended. */
 export function remoteJobOf(path: string): HolderJob | null {
   const found = readLock(path)
   if (found === 'missing' || found === 'unreadable' || found.host === hostname()) return null
   return found.job
 }
 
-/** How often a lock may disappear between the attempt to create it and the look at its holder. */
+/** How often a lock may disappear between the attempt to create it and reading its holder. */
 const mostAttempts = 100
 const mostLockBytes = 4096
 
 /**
  * Takes the lock at once or throws: `CheckpointLockedError` with the `pid` of a live holder, or the
- * system's error. The lock of a dead process is taken over by exactly one of those
- * that compete for it.
+ * system's error. If several processes compete for the lock of a dead one, exactly one gets it.
  */
 export function acquireLock(
   path: string,
   use: LockUse = 'write',
-  /** The lock that a refusal names. */
+  /** The lock that the error message names. */
   named = path,
   ended: HolderJob | null = null,
 ): CheckpointLock {
@@ -141,7 +140,7 @@ interface TakeOverOptions {
   readonly ended: HolderJob | null
 }
 
-/** False when the lock disappeared meanwhile. */
+/** Returns false if the lock disappeared meanwhile. */
 function takeOver(draft: string, path: string, { use, named, ended }: TakeOverOptions): boolean {
   const found = readLock(path)
   if (found === 'missing') return false
@@ -215,7 +214,7 @@ function parseHolder(text: string): Found {
   }
 }
 
-/** Locks of earlier versions name none. */
+/** Locks of earlier versions have no job. */
 function parseJob(given: unknown): HolderJob | null {
   if (typeof given !== 'object' || given === null) return null
   const { id, cluster } = given as Partial<Record<string, unknown>>
@@ -226,7 +225,7 @@ function parseJob(given: unknown): HolderJob | null {
 const isOf = ({ host, job }: Holder, ended: HolderJob | null): boolean =>
   host !== hostname() && job !== null && job.id === ended?.id && job.cluster === ended.cluster
 
-/** A process of another host cannot be checked (shared file system): it counts as alive. */
+/** A process on another host (shared file system) cannot be checked and counts as alive. */
 function isAlive(found: Found): found is Holder {
   if (found === 'unreadable') return false
   if (found.host !== hostname()) return true
@@ -253,7 +252,7 @@ function processOf(pid: number): ProcessFacts | undefined {
   }
 }
 
-/** Whether this host has such a process, also one of another user. */
+/** Whether this host has such a process, including processes of other users. */
 export function signalReaches(pid: number): boolean {
   try {
     return process.kill(pid, 0)

@@ -1,6 +1,6 @@
-/** The writer's buffer: lines that are not yet on file, oldest first, and which may be dropped. */
+/** The writer's buffer: lines that are not yet on file, oldest first; the oldest may be dropped. */
 
-/** The most that one write carries: a killed process rarely tears a small write. */
+/** The maximum size of one write: a killed process rarely tears a small write. */
 export const chunkBytes = 65_536
 
 /** The next bytes for the file: whole lines, unless one line alone is longer than a chunk. */
@@ -49,7 +49,7 @@ export class PendingLines {
     this.#lines++
   }
 
-  /** What to write next: full chunks only, or also lines that do not fill one yet. */
+  /** What to write next: only full chunks, or also lines that do not fill one yet. */
   next(which: 'chunks' | 'all'): Slice | undefined {
     if (which === 'all' && this.#chunks.length === 0) this.#encode()
     const head = this.#chunks[0]

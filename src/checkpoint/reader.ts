@@ -1,4 +1,4 @@
-/** Reads a checkpoint as a stream, of a live or a crashed run. No file content makes it throw. */
+/** Reads a checkpoint of a live or crashed run as a stream. Does not throw for any file content. */
 
 import { constants } from 'node:buffer'
 import { open, type FileHandle } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { decompressFrames, readPiped, isCompressed, type RecordPart } from './co
 import { readFailure } from './files.ts'
 import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
 
-/** A line that was skipped: its number, the byte at which it begins, and why. */
+/** A skipped line: its number, its byte offset, and the reason. */
 export interface BadLine extends LinePosition {
   readonly reason: string
 }
@@ -17,14 +17,14 @@ export interface ReadOptions {
   readonly maxLineBytes?: number
   /** Aborts the reading; the generator throws its reason. */
   readonly signal?: AbortSignal
-  /** Called after each block with how far the file is read, in bytes, and its path. */
+  /** Called after each block with the byte offset reached, and the path of the file. */
   readonly onRead?: (bytes: number, path: string) => void
   /** Called for each bad line, in order; not for a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
   /**
-   * Called for each line that is not empty, before its batch is yielded: its text (`null` for one
-   * that is too long, and for lines that a compressed file has lost) and what is wrong with it, or
-   * `null`.
+   * Called for each line that is not empty, before its batch is yielded, with its text and its
+   * problem, or `null`. The text is `null` for a line that is too long, and for lines that a
+   * compressed file has lost.
    */
   readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
   /** Called for each good line, except skipped spans, before its batch is yielded. */
@@ -32,33 +32,33 @@ export interface ReadOptions {
   /** Where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
   readonly from?: LinePosition
   /**
-   * Neither parses nor yields the lines of spans: only whether they end as one does is checked.
-   * Default `false`.
+   * Neither parses nor yields the lines of spans; checks only that they are complete. Default
+   * `false`.
    */
   readonly skipSpans?: boolean
   /**
-   * Takes no last line that a newline does not end, also if it is complete: for files that grow, of
-   * which the next reading begins with that line. Default `false`.
+   * Ignores a last line without a newline, even if it is complete: for growing files, where the
+   * next reading starts with that line. Default `false`.
    */
   readonly onlyWholeLines?: boolean
 }
 
 export interface ReadSummary {
-  /** Good lines, all of which were yielded, except skipped spans. */
+  /** The number of good lines, all of which were yielded, except skipped spans. */
   readonly lines: number
   readonly bad: number
-  /** Lines whose section is not known. */
+  /** The number of lines with an unknown section. */
   readonly unknown: number
   /** The last line, when a crash or a live writer left it incomplete. */
   readonly torn: BadLine | null
-  /** Up to where the file was read. */
+  /** The byte offset up to which the file was read. */
   readonly bytes: number
-  /** Behind the last line that a newline ends. */
+  /** The position after the last newline. */
   readonly end: LinePosition
 }
 
 const readBytes = 262_144
-/** Read as a stream: it may be a socket, which has no file that could be opened. */
+/** Read as a stream, because it may be a socket, which cannot be opened by its path. */
 export const standardInput = '/dev/stdin'
 
 /** Yields the good lines in order. Breaking out of the loop closes the file. */
@@ -136,7 +136,7 @@ class Reading {
     }
   }
 
-  /** A part of a compressed record cannot be read, and with it the line that began before. */
+  /** A part of a compressed record cannot be read; the line that began before it is lost too. */
   #miss(part: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
     const { kind, reason, missingBytes } = part
     const bad = { ...this.#splitter.position, reason }
@@ -195,7 +195,7 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-/** The bytes of the record from `offset` on; chunks are reused. */
+/** The bytes of the record from `offset` on; the chunks reuse one buffer. */
 async function* partsOf(
   file: FileHandle | null,
   path: string,
@@ -227,22 +227,22 @@ async function* plainParts(file: FileHandle, offset: number): AsyncGenerator<Rec
   for await (const bytes of plainBytes(file, offset)) yield { kind: 'bytes', bytes }
 }
 
-/** Where a line begins. */
+/** The position of the beginning of a line. */
 export interface LinePosition {
-  /** From 1. */
+  /** The line number, from 1. */
   readonly line: number
-  /** In bytes. */
+  /** The byte offset. */
   readonly offset: number
 }
 
-/** Called with a line without its newline; `null` stands for one that was too long to keep. */
+/** Called with a line without its newline; `null` for a line that was too long to keep. */
 type LineVisitor = (text: string | null, line: number, offset: number) => void
 
 const newline = 0x0a
 const byteOrderMark = '\uFEFF'
 
 /**
- * Cuts bytes into lines at 0x0A alone. Holds at most the line that the last chunk left incomplete;
+ * Splits bytes into lines at 0x0A only. Keeps at most the line that the last chunk left incomplete;
  * invalid UTF-8 is replaced, not rejected.
  */
 class LineSplitter {
@@ -260,7 +260,7 @@ class LineSplitter {
     this.#visit = visit
   }
 
-  /** Where the line begins that no newline has ended yet. */
+  /** The beginning of the line that has no newline yet. */
   get position(): LinePosition {
     return { line: this.#line, offset: this.#offset }
   }
@@ -277,14 +277,14 @@ class LineSplitter {
     this.#keep(chunk.subarray(start))
   }
 
-  /** The last line when no newline ended it; `undefined` when one did. */
+  /** The last line if it has no newline; `undefined` otherwise. */
   end(): { readonly text: string | null; readonly position: LinePosition } | undefined {
     if (this.#openBytes === 0) return undefined
     const text = this.#isTooLong(this.#openBytes) ? null : this.#joined()
     return { text, position: this.position }
   }
 
-  /** Drops the line that no newline has ended yet, and goes on so many bytes behind it. */
+  /** Drops the line that has no newline yet, and skips the missing bytes after it. */
   forget(missingBytes: number): void {
     this.#offset += this.#openBytes + missingBytes
     this.#openBytes = 0

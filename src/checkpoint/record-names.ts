@@ -1,4 +1,4 @@
-/** The names of records: whose they are, in which order they were made, and which are copies. */
+/** The names of records: their session, their order, and which are copies. */
 
 import { readdirSync, rmSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -9,16 +9,16 @@ export const recordSuffix = '.telemetry.jsonl'
 export interface RecordFile {
   readonly path: string
   readonly sessionId: string
-  /** When its session began, in seconds, and its number among those of that second. */
+  /** The start of the session in seconds, and the file's number among those of that second. */
   readonly seconds: number
   readonly count: number
   readonly copy: 'repaired' | 'compressed' | null
 }
 
-/** `<session_id>.<unix seconds>[-N][.repaired].telemetry.jsonl`, `.zst` where it is compressed. */
+/** `<session_id>.<unix seconds>[-N][.repaired].telemetry.jsonl`, with `.zst` if compressed. */
 const nameForm = /^(.+)\.(\d+)(?:-(\d+))?(\.repaired)?\.telemetry\.jsonl(\.zst)?$/
 
-/** `null` for a file of another name. */
+/** `null` for a file with another name. */
 export function parseRecordPath(path: string): RecordFile | null {
   const [, sessionId, seconds, count = '1', repaired, zst] = nameForm.exec(basename(path)) ?? []
   if (sessionId === undefined) return null
@@ -26,7 +26,7 @@ export function parseRecordPath(path: string): RecordFile | null {
   return { path, sessionId, seconds: Number(seconds), count: Number(count), copy }
 }
 
-/** None where there is no such folder. */
+/** Empty if the folder does not exist. */
 export function recordsIn(folder: string): RecordFile[] {
   return namesIn(folder).flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
 }
@@ -43,11 +43,11 @@ function namesIn(folder: string): string[] {
 export const recordNameOf = (path: string): string =>
   basename(path.replace(/\.zst$/, '')).replace(`.repaired${recordSuffix}`, recordSuffix)
 
-/** Of copies the repaired one first, because only it can be resumed, and then the record itself. */
+/** The repaired copy comes first, because only it can be resumed, then the record itself. */
 const copyOrder = { repaired: 0, record: 1, compressed: 2 } as const
 const orderOf = ({ copy }: RecordFile): number => copyOrder[copy ?? 'record']
 
-/** The newest first: by the names, and within a second by what was written last. */
+/** Newest first: by the time in the name; within a second by number or modification time. */
 export function sortNewestFirst(records: readonly RecordFile[]): RecordFile[] {
   return records.toSorted(
     (a, b) =>
@@ -66,13 +66,13 @@ function changedAt({ path }: RecordFile): number {
   }
 }
 
-/** Removes a record and what lies beside it. Never throws. */
+/** Removes a record and its companion files. Never throws. */
 export function removeRecord(path: string): void {
   const stem = path.slice(0, -recordSuffix.length)
   if (!path.endsWith(recordSuffix)) return
   try {
     for (const ending of [recordSuffix, '.results', '.run']) rmSync(stem + ending, { force: true })
   } catch {
-    // What cannot be removed stays; readers pass over it if it is empty.
+    // A file that cannot be removed stays; readers skip an empty record.
   }
 }

@@ -1,4 +1,4 @@
-/** Copies the readable lines of a damaged record into a new file; the old one is only read. */
+/** Copies the readable lines of a damaged record into a new file; the record is not changed. */
 
 import { existsSync } from 'node:fs'
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
@@ -13,11 +13,11 @@ export interface RepairedRecord {
   readonly bytes: number
   /** Lines that were copied. */
   readonly kept: number
-  /** Of those, lines of which something before them had to be cut off. */
+  /** The copied lines that had NUL bytes before them, which were removed. */
   readonly mended: number
   /** Lines that were left out. */
   readonly dropped: number
-  /** The first of those. */
+  /** The first of the dropped lines. */
   readonly problems: readonly BadLine[]
 }
 
@@ -25,8 +25,8 @@ const mostProblems = 100
 const pieceBytes = 262_144
 
 /**
- * Writes `….repaired.telemetry.jsonl` beside the record: every line that can be read, as it is; NUL
- * bytes before one, which a crashed machine leaves, are cut off. Rejects with `CheckpointError`; an
+ * Writes `….repaired.telemetry.jsonl` beside the record with every readable line, unchanged except
+ * for leading NUL bytes, which a machine crash may leave. Rejects with `CheckpointError`; an
  * existing file is kept.
  */
 export async function repairRecord(
@@ -105,7 +105,7 @@ async function copyLines(
   return found
 }
 
-/** A machine that lost its power may leave NUL bytes before a whole line. */
+/** A power loss may leave NUL bytes before a complete line. */
 function mend(text: string | null): string | null {
   const rest = text?.replace(/^\0+/, '') ?? ''
   const { kind } = parseLine(rest)

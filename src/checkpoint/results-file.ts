@@ -1,6 +1,6 @@
 /**
- * The file beside a record that holds what its tasks returned, for a later run. Append-only: frames
- * of a length, a digest and entries, so that a torn or damaged end is recognised and cut.
+ * The file beside a record that stores the return values of its tasks for a later run. Append-only:
+ * frames of a length, a digest and entries, so that a torn or damaged end is detected and removed.
  */
 
 import { hash } from 'node:crypto'
@@ -15,10 +15,10 @@ import {
 } from './files.ts'
 import { toBytes } from './kept-value.ts'
 
-/** The first line of the file: `id` is that of its record, so that no other's is taken. */
+/** The first line of the file, with the id of its record: results of another record are refused. */
 export const resultsHead = (id: string): Buffer => Buffer.from(`tutti-results/2 ${id}\n`)
 
-/** The id of a record, by its SessionStarted: new for each file. */
+/** The id of a record, from its SessionStarted: unique for each file. */
 export const recordIdOf = (start: {
   readonly trace_id: string
   readonly span_id: string
@@ -34,7 +34,7 @@ const frameBytes = 262_144
 
 const suffix = /\.telemetry\.jsonl(?:\.zst)?$/
 
-/** A record that was repaired has the results of the original. */
+/** A repaired record uses the results of the original. */
 export const resultsPathOf = (record: string): string =>
   `${record.replace(suffix, '').replace(/\.repaired$/, '')}.results`
 
@@ -44,11 +44,11 @@ export const digestOf = (entries: Uint8Array): Buffer =>
 
 export interface ResultsFileOptions {
   readonly record: string
-  /** As `recordIdOf` has it. */
+  /** The id from `recordIdOf`. */
   readonly id: string
   readonly files: FileOperations
   readonly log: Log
-  /** A larger value counts as not kept. */
+  /** A larger value is not stored. */
   readonly mostBytes: number
   readonly durability: 'os' | 'fsync'
 }
@@ -60,12 +60,12 @@ export class ResultsFile {
   readonly #commit: GroupCommit | undefined
   #frame = Buffer.allocUnsafeSlow(frameHeadBytes + frameBytes)
   #used = frameHeadBytes
-  /** Bytes of whole frames that are on file. */
+  /** Bytes of complete frames that are on file. */
   #written = 0
   #hasWarned = false
   #isBroken = false
 
-  /** Only the user may read it: values may hold anything. Throws `CheckpointError`. */
+  /** Readable only by its owner, because values may be confidential. Throws `CheckpointError`. */
   constructor(options: ResultsFileOptions) {
     this.#options = options
     this.#path = resultsPathOf(options.record)
@@ -84,7 +84,7 @@ export class ResultsFile {
     this.#writeHead()
   }
 
-  /** Keeps a value unless it is too large or would not come back equal. Never throws. */
+  /** Buffers a value, unless it is too large or would not deserialize equal. Never throws. */
   append(uid: string, value: unknown): void {
     const bytes = toBytes(value)
     if (bytes === null || bytes.length > this.#options.mostBytes) return
@@ -99,10 +99,10 @@ export class ResultsFile {
     this.#used = at + bytes.length
   }
 
-  /** Writes what was kept so far. Values that the disk refuses are not kept. Never throws. */
+  /** Writes the buffered values. Values that cannot be written are dropped. Never throws. */
   write(): void {
     if (this.#used === frameHeadBytes) return
-    // The disk was full before.
+    // The head could not be written before, for example because the disk was full.
     if (this.#written === 0) this.#writeHead()
     const frame = this.#frame
     const entries = frame.subarray(frameHeadBytes, this.#used)
@@ -112,7 +112,7 @@ export class ResultsFile {
     this.#used = frameHeadBytes
   }
 
-  /** Resolves when everything written is synced to the disk, if that was asked for. */
+  /** Resolves when everything written is synced to the disk, if `durability` is `fsync`. */
   async flush(): Promise<void> {
     await this.#commit?.settled()
   }
@@ -128,7 +128,7 @@ export class ResultsFile {
     }
   }
 
-  /** The buffer stays as large as the largest value only until that is written. */
+  /** Enlarges the buffer for a large value, and shrinks it again with the next frame. */
   #makeRoom(size: number): void {
     this.write()
     const needed = frameHeadBytes + Math.max(size, frameBytes)
@@ -140,7 +140,7 @@ export class ResultsFile {
     this.#writeBytes(head, head.length)
   }
 
-  /** After an error the torn frame is removed: what follows it would not be found. */
+  /** After an error the torn frame is removed, because frames after it would not be found. */
   #writeBytes(bytes: Buffer, length: number): void {
     if (this.#isBroken) return
     const { files } = this.#options
@@ -165,7 +165,7 @@ export class ResultsFile {
     }
   }
 
-  /** Once: the others would say the same. */
+  /** Warns only once, because further warnings would be equal. */
   #warn(error: unknown): void {
     if (this.#hasWarned) return
     this.#hasWarned = true

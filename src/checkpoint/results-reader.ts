@@ -1,4 +1,4 @@
-/** Reads the values that a run has kept: one pass that finds them, then each when it is needed. */
+/** Reads the stored values of a run: one pass locates them, then each is read when needed. */
 
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
@@ -13,15 +13,15 @@ import {
   resultsPathOf,
 } from './results-file.ts'
 
-/** Where a value lies in the file. */
+/** The position of a value in the file. */
 export interface ValueLocation {
   readonly offset: number
   readonly bytes: number
-  /** Of the bytes when they were found. */
+  /** The CRC of the bytes when they were located. */
   readonly crc: number
 }
 
-/** How much is read at once; values that are needed together usually lie together. */
+/** How many bytes are read at once; values that are needed together are usually close together. */
 const blockBytes = 262_144
 
 export class ResultsReader implements Disposable {
@@ -36,8 +36,8 @@ export class ResultsReader implements Disposable {
   #blockLength = 0
 
   /**
-   * `null` when nothing was kept. `id` is that of the record: the results of another one count as
-   * none. Throws `CheckpointError` when the file cannot be opened.
+   * `null` when no results were stored. `id` is that of the record: the results of another record
+   * are ignored. Throws `CheckpointError` when the file cannot be opened.
    */
   static open(record: string, id: string): ResultsReader | null {
     const path = resultsPathOf(record)
@@ -57,8 +57,8 @@ export class ResultsReader implements Disposable {
   }
 
   /**
-   * Visits every value in the order in which they were kept, up to the first frame that is torn or
-   * damaged. Yields between blocks, so that the caller can give way to others.
+   * Visits every value in the order of the file, up to the first torn or damaged frame. Yields
+   * between blocks, so that the caller can let other work run.
    */
   *find(visit: (uid: string, at: ValueLocation) => void): Generator<undefined, void> {
     const head = resultsHead(this.#id)
@@ -81,7 +81,7 @@ export class ResultsReader implements Disposable {
     }
   }
 
-  /** The value at a place that `find` gave; `null` when it is no longer there as it was. */
+  /** The value at a location from `find`; `null` if its bytes have changed since. */
   read({ offset, bytes, crc }: ValueLocation): KeptValue | null {
     const found = this.#bytesAt(offset, bytes)
     if (found === null || crc32(found) !== crc) return null
@@ -92,7 +92,7 @@ export class ResultsReader implements Disposable {
     closeSync(this.#fd)
   }
 
-  /** The offset of the next frame; `null` when this one is not whole. */
+  /** The offset of the next frame; `null` if this one is incomplete or damaged. */
   #visitFrame(at: number, visit: (uid: string, at: ValueLocation) => void): number | null {
     const head = this.#bytesAt(at, frameHeadBytes)
     if (head === null) return null
@@ -102,7 +102,7 @@ export class ResultsReader implements Disposable {
     const entries = this.#bytesAt(start, length)
     if (entries === null || !digest.equals(digestOf(entries))) return null
     for (let from = 0; from < length;) {
-      // A digest proves that nothing was damaged, not who wrote it.
+      // Check the lengths: a digest detects damage, but not a file that was made on purpose.
       if (from + entryHeadBytes > length) return null
       const uidBytes = entries.readUInt32LE(from)
       const bytes = entries.readUInt32LE(from + 4)
@@ -116,7 +116,7 @@ export class ResultsReader implements Disposable {
     return start + length
   }
 
-  /** Valid until the next call. */
+  /** The returned bytes are valid until the next call. */
   #bytesAt(offset: number, length: number): Buffer | null {
     if (offset + length > this.#size) return null
     const isInBlock =

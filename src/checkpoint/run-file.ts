@@ -1,6 +1,6 @@
 /**
- * The files by which a command and the program that it runs know of each other: what the command
- * asks of the first session of the program, and beside a record the command that made it.
+ * The files by which a command and the program that it runs communicate: what the command requests
+ * of the program's first session, and, beside a record, the command that started it.
  */
 
 import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
@@ -16,31 +16,31 @@ import { holderOf, isHeld } from './lock.ts'
 /** The environment variable with the path of the request. */
 export const runVariable = 'TUTTI_RUN'
 
-/** The diagnostics channel on which a session tells what it has read of the record to continue. */
+/** The diagnostics channel on which a session publishes what it read from the resumed record. */
 export const resumeChannel = 'tutti.resume'
 
-/** How a record was made, so that it can be continued in the same way. */
+/** How a record was started, so that it can be resumed in the same way. */
 export interface RunCommand {
   readonly kind: 'script' | 'tasks'
-  /** Absolute. */
+  /** An absolute path. */
   readonly file: string
-  /** `null` for one that held a secret. */
+  /** `null` for an argument that contained a secret. */
   readonly arguments: readonly (string | null)[]
-  /** The folder in which it ran. */
+  /** The working folder of the program. */
   readonly folder: string
-  /** Of a script that `tutti launch` has started: what was asked of the scheduler. */
+  /** For a script started by `tutti launch`: what was requested of the scheduler. */
   readonly launch?: {
     readonly options: Readonly<Record<string, unknown>>
-    /** Further options, in the scheduler's own form. */
+    /** Additional options in the scheduler's own form. */
     readonly more: readonly string[]
   }
 }
 
-/** What a command asks of the first session that starts telemetry. */
+/** What a command requests of the first session that starts telemetry. */
 export interface RunRequest {
   readonly command: RunCommand
   readonly keep_results: boolean
-  /** For a new session that has not chosen its own; default: any. */
+  /** For a new session that has not chosen its own id. Default: a generated one. */
   readonly session_id?: string | null
   /** The record to continue, and how. */
   readonly resume: {
@@ -52,14 +52,14 @@ export interface RunRequest {
 }
 
 const folderPrefix = 'tutti-run-'
-/** As `mkdtemp` makes them. */
+/** The form of names that `mkdtemp` creates. */
 const folderName = /^tutti-run-[A-Za-z0-9]{6}$/
-/** The processes that use the folder of a request; each has a file that names it. */
+/** Files that name the processes which use the folder of a request. */
 const holderFiles = { command: 'command.holder', script: 'script.holder' }
 
 /**
- * A request that waits to be taken, in a folder that only the user may read. Those that killed
- * commands have left are removed.
+ * A request that a session has not taken yet, in a folder that only its owner may read. Also
+ * removes folders left by killed commands.
  */
 export class SentRequest implements Disposable {
   readonly path: string
@@ -73,17 +73,17 @@ export class SentRequest implements Disposable {
     writeRequest(this.path, request)
   }
 
-  /** The script may outlive this process, and then still needs the folder. */
+  /** The script may outlive this process and then still needs the folder. */
   sentTo(scriptPid: number): void {
     writePrivate(join(this.#folder, holderFiles.script), holderOf(scriptPid))
   }
 
-  /** Whether a session of the program took it. */
+  /** Whether a session of the program took the request. */
   get isTaken(): boolean {
     return existsSync(`${this.path}.taken`)
   }
 
-  /** The record of the session that took it; `null` if it wrote none. */
+  /** The record of the session that took the request; `null` if it wrote none. */
   get record(): string | null {
     return readToldRecord(this.path)
   }
@@ -93,7 +93,7 @@ export class SentRequest implements Disposable {
   }
 }
 
-/** Folders without a holder are just being made, or of an older version. */
+/** Keeps folders without a holder, which are just being created or of an older version. */
 function removeLeftovers(parent: string): void {
   for (const name of readdirSync(parent)) {
     const folder = join(parent, name)
@@ -112,14 +112,14 @@ function removeQuietly(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true })
   } catch {
-    // Another command removes it at the same time, or it stays for the next.
+    // Another command is removing it, or the next command will.
   }
 }
 
-/** For a program that is started elsewhere. Only the user may read it. */
+/** For a program that is started elsewhere. Only its owner may read the file. */
 export const writeRequest = (path: string, request: RunRequest): void => writePrivate(path, request)
 
-/** A request that was written here, whether it was taken or not; `null` if there is none. */
+/** A request written by `writeRequest`, taken or not; `null` if there is none. */
 export function readRequest(path: string): RunRequest | null {
   const found = readJson(path) ?? readJson(`${path}.taken`)
   return isCommand(found?.['command']) ? (found as unknown as RunRequest) : null
@@ -131,13 +131,13 @@ export function readToldRecord(path: string): string | null {
   return typeof told?.['record'] === 'string' ? told['record'] : null
 }
 
-/** `null` in place of an argument that is a secret, or belongs to an option that is named so. */
+/** Has `null` for an argument that is a secret or the value of an option with a secret's name. */
 export function toKeptArguments(args: readonly string[]): (string | null)[] {
   const isSecret = findSecretArguments(args)
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
-/** Read when the library is loaded: what the program starts later is no part of the run. */
+/** Read when the library is loaded, so that processes the program starts later do not see it. */
 let requestPath = readVariable()
 
 /** Whether `tutti run`, `resume` or `launch` has started this program. */
@@ -149,9 +149,9 @@ function readVariable(): string {
   return path
 }
 
-/** A request that was taken by this session and by no other. */
+/** A request that only this session has taken. */
 export interface TakenRequest extends RunRequest {
-  /** Tells the command where the record is, and keeps the command beside it. */
+  /** Tells the command where the record is, and stores the command beside it. */
   tellRecord(record: string): void
 }
 
@@ -161,7 +161,7 @@ export function takeRequest(): TakenRequest | null {
   if (path === '') return null
   requestPath = ''
   try {
-    // Atomic: of several processes one succeeds.
+    // Atomic: only one of several processes succeeds.
     renameSync(path, `${path}.taken`)
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return null
@@ -180,22 +180,22 @@ export function takeRequest(): TakenRequest | null {
   }
 }
 
-/** Keeps the command that makes a record, beside it. Only the user may read it. */
+/** Stores the command that started a record beside it. Only its owner may read the file. */
 export function keepCommand(record: string, command: RunCommand): void {
   writePrivate(commandPathOf(record), command)
 }
 
-/** The command that made a record; `null` if no command did. */
+/** The command that started a record; `null` if none did. */
 function readCommand(record: string): RunCommand | null {
   const found = readJson(commandPathOf(record))
   return isCommand(found) ? found : null
 }
 
-/** The command that made the files of a run. The last process may have kept none before it died. */
+/** The command that started a run. The last process may have died before it stored one. */
 export const readCommandOf = (files: readonly string[]): RunCommand | null =>
   files.map(readCommand).findLast((one) => one !== null) ?? null
 
-/** Of the last file that has a command which cannot be used; `null`: none was kept. */
+/** Why the command of the last file that has one cannot be used; `null` if none was stored. */
 export function commandProblemOf(files: readonly string[]): CheckpointError | null {
   const path = files.map(commandPathOf).findLast((one) => existsSync(one))
   if (path === undefined) return null
@@ -233,7 +233,7 @@ function isLaunch(given: unknown): boolean {
   )
 }
 
-/** Replaced as a whole: a reader never sees half of it. */
+/** Replaces the file atomically, so that a reader never sees a part of it. */
 function writePrivate(path: string, value: object): void {
   const draft = join(dirname(path), `.${process.pid}.run.tmp`)
   try {

@@ -22,16 +22,16 @@ import { PendingLines } from './pending-lines.ts'
 import { removeRecord } from './record-names.ts'
 
 export interface CheckpointWriterOptions {
-  /** Created with its parents when missing. */
+  /** Created with its parents if missing. */
   readonly folder: string
   readonly sessionId: string
   readonly clock: Clock
   readonly log: Log
   /** A flushed line survives a killed process (`os`, default), or also power loss (`fsync`). */
   readonly durability?: 'os' | 'fsync'
-  /** The session's lock, if it is held already. `close` releases it. */
+  /** The session's lock, if it is already held. `close` releases it. */
   readonly lock?: CheckpointLock | null
-  /** Called before lines go to the file: what they speak of can be written first. */
+  /** Called before lines are written, so that data they refer to can be written first. */
   readonly beforeWrite?: () => void
   /** Called when writing fails for the first time since it last worked. May call `append`. */
   readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
@@ -134,15 +134,15 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#drain('all', when)
   }
 
-  /** Nobody can go on from a file that took no line, such as on a full disk. Never throws. */
+  /** Removes a file without any written line, for example on a full disk. Never throws. */
   removeIfRefused(): void {
     if (this.#written === 0 && this.#lost + this.linesPending > 0) removeRecord(this.path)
   }
 
   /**
    * Resolves when every line appended before is on file, and with `fsync` synced to the disk.
-   * Rejects with `CheckpointError` as long as one waits for the disk, and then once for the lines
-   * that were dropped meanwhile: later calls speak of later lines. `linesLost` keeps the total.
+   * Rejects with `CheckpointError` as long as lines wait for the disk, and then once for the lines
+   * that were dropped meanwhile; later calls report only later losses. `linesLost` is the total.
    */
   async flush(): Promise<void> {
     this.write()
@@ -205,7 +205,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#isWriting = true
     this.#attempt(this.#options.beforeWrite)
     const before = this.#written
-    // `onRecovered` is called once per episode, and the lines that it appends are written too.
+    // `onRecovered` is called once per episode; lines that it appends are written too.
     while (this.#writePending(which) && this.#endEpisode()) which = 'all'
     this.#isWriting = false
     if (this.#written > before) this.#commit?.wrote()
@@ -216,7 +216,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#options.clock.monotonicMs() >= this.#episode.retryAtMs
   }
 
-  /** True when nothing is left to write. */
+  /** Returns whether nothing is left to write. */
   #writePending(which: 'chunks' | 'all'): boolean {
     const wanted = this.#episode === undefined ? which : 'all'
     for (;;) {
@@ -250,7 +250,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#attempt(() => onDegraded(facts))
   }
 
-  /** False when no episode was open. */
+  /** Returns false if no episode was open. */
   #endEpisode(): boolean {
     if (this.#episode === undefined) return false
     const lost = this.#lost - this.#episode.lostBefore
@@ -310,7 +310,7 @@ function resolveWriterOptions(options: CheckpointWriterOptions): ResolvedWriterO
   }
   return {
     folder: expectString('folder', options.folder),
-    // Part of a file name, so it is checked here whatever the caller has checked.
+    // Checked here in any case, because it becomes part of a file name.
     sessionId: expectId('sessionId', options.sessionId),
     clock,
     log,
