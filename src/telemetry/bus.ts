@@ -1,6 +1,6 @@
 /**
- * The one queue and the one dispatch loop. Bounded without loss: a full queue is drained by the
- * emitter. Before the bus runs, a limited number of events waits.
+ * The only event queue and dispatch loop. Bounded without loss: when the queue is full, the emitter
+ * drains it. Before the bus runs, a limited number of events waits.
  */
 
 import type { BaseEvent } from '../events/event.ts'
@@ -18,7 +18,7 @@ export interface Consumer {
 export interface BusParts {
   readonly clock: Clock
   readonly log: Log
-  /** A batch goes to them one after the other; the record is the first. */
+  /** Each batch goes to one consumer after the other; the record is the first. */
   readonly consumers: readonly Consumer[]
   /** Runs the dispatch in the context of the manager's start, not of the emitter. */
   readonly inContext: (dispatch: () => void) => void
@@ -26,10 +26,10 @@ export interface BusParts {
 
 const capacity = 4096
 /**
- * An envelope that waited this long is dispatched by the next `publish`: the event loop is blocked.
+ * If the oldest envelope has waited this long, the event loop is blocked, and `publish` dispatches.
  */
 const longestWaitSeconds = 0.025
-/** So many batches in a row that consist only of what subscribers emitted indicate a loop. */
+/** This many batches in a row that only contain events emitted by subscribers indicate a loop. */
 const suspiciousGenerations = 1000
 
 export class EventBus {
@@ -60,7 +60,7 @@ export class EventBus {
     else if (!this.#isScheduled) this.#schedule()
   }
 
-  /** Dispatches what is queued now; what subscribers emit meanwhile is queued after it. */
+  /** Dispatches what is queued now; events that subscribers emit meanwhile are queued after it. */
   drain(): void {
     if (this.#isDraining || this.#queue.length === 0) return
     this.#isDraining = true
@@ -93,8 +93,8 @@ export class EventBus {
   }
 
   /**
-   * The process exits: the first consumer, the record, gets all that is queued, and from now on
-   * each event at once. Also inside a drain, whose batch the record has already.
+   * Called when the process exits: the first consumer, the record, gets everything queued, and from
+   * now on each event at once. Also inside a drain, whose batch the record already has.
    */
   recordAtExit(): void {
     this.#isExiting = true
@@ -109,7 +109,7 @@ export class EventBus {
     record?.endOfBatch()
   }
 
-  /** One consumer after the other: what a subscriber does cannot keep a batch from the record. */
+  /** One consumer after the other, so that a subscriber cannot keep a batch from the record. */
   #dispatch(batch: readonly Envelope[]): void {
     for (const consumer of this.#parts.consumers) {
       for (const envelope of batch) consumer.accept(envelope)
@@ -138,7 +138,7 @@ export class EventBus {
 
 const mostEarlyEvents = 1000
 
-/** Events that come while no bus runs: before the start some wait, all others are counted. */
+/** Events emitted while no bus runs: a limited number waits for the start, others are counted. */
 export class EarlyEvents {
   readonly #log: Log
   #waiting: BaseEvent[] = []

@@ -18,7 +18,7 @@ export interface EventStreamOptions {
   readonly limit?: number
   /**
    * What happens beyond the limit: `drop-oldest` (default) drops and counts; `block` keeps every
-   * event in this stream's own queue. Neither delays anybody else.
+   * event in this stream's own queue. Neither delays other subscribers.
    */
   readonly overflow?: 'drop-oldest' | 'block'
 }
@@ -59,14 +59,14 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     return new Promise((resolve) => this.#readers.push(resolve))
   }
 
-  /** Ends the stream, as leaving a `for await` loop does. What waits is dropped. */
+  /** Ends the stream, as leaving a `for await` loop does. Waiting events are dropped. */
   return(): Promise<IteratorResult<TelemetryEvent>> {
     this.#waiting.clear()
     this.end()
     return Promise.resolve({ done: true, value: undefined })
   }
 
-  /** Call when no more events will come; events that wait can still be read. */
+  /** Call when no more events will come; waiting events can still be read. */
   end(): void {
     if (this.#hasEnded) return
     this.#hasEnded = true

@@ -72,12 +72,12 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#subscribers = new Subscribers({ clock, sink: this, sessionId })
   }
 
-  /** The session whose telemetry it is. */
+  /** The id of the session. */
   get sessionId(): string {
     return this.#options.sessionId
   }
 
-  /** The file that is written, once telemetry has started with a `checkpointPath`. */
+  /** The path of the checkpoint; `null` before the start, or without a `checkpointPath`. */
   get checkpointFile(): string | null {
     return this.#pipeline?.checkpointFile ?? null
   }
@@ -98,8 +98,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Calls back with every event, in order; a promise that it returns is awaited before its next
-   * event.
+   * Calls back with every event, in order. If the callback returns a promise, it is awaited before
+   * the next event.
    */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void {
     return this.#subscribers.add(callback)
@@ -120,16 +120,17 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Hands everything emitted so far to the checkpoint and to subscribers before it returns, in the
-   * usual order, instead of in the next turn of the loop. Does nothing inside of a subscriber.
+   * Passes everything emitted so far to the checkpoint and to subscribers before it returns, in the
+   * usual order, instead of in the next turn of the event loop. Does nothing when called by a
+   * subscriber.
    */
   dispatchNow(): void {
     this.#pipeline?.drain()
   }
 
   /**
-   * Lines that are missing from the checkpoint: the disk refused them for too long. The run goes on
-   * without them.
+   * The number of lines missing from the checkpoint, because they could not be written for too
+   * long. The run continues without them.
    */
   get lostLines(): number {
     return this.#pipeline?.lostLines ?? 0
@@ -137,16 +138,16 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   /**
    * Resolves when everything emitted before is in the checkpoint. Rejects with `CheckpointError` as
-   * long as lines wait for the disk, and then once for those that were lost meanwhile: later calls
-   * speak of later lines. `lostLines` keeps the total.
+   * long as lines wait for the disk, and then once for those that were lost meanwhile; later calls
+   * report only later losses. `lostLines` is the total.
    */
   async flush(): Promise<void> {
     await this.#pipeline?.flush()
   }
 
   /**
-   * Runs the callback inside a span of its own and returns its result; when telemetry is not
-   * running, only runs it.
+   * Runs the callback inside a new span and returns its result; when telemetry is not running, only
+   * runs the callback.
    */
   spanScope<T>(name: string, callback: () => T): T
   spanScope<T>(name: string, attributes: object | undefined, callback: () => T): T
@@ -169,7 +170,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     )
   }
 
-  /** Adds a span of finished work under its task's, or under the session's. */
+  /** Adds a span of finished work as a child of its task's span, or of the session's. */
   recordSpan(span: WorkSpan): void {
     if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.book.addWork(span))
   }
@@ -179,12 +180,12 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#source.measured.record(measurement)
   }
 
-  /** Keeps the value of a task beside the record; before the event of its end. */
+  /** Stores the value of a task beside the record; call before the event of its end. */
   protected keepInRecord(uid: string, value: unknown): void {
     this.#pipeline?.keepValue(uid, value)
   }
 
-  /** Counts a result that came after the end of its task and was dropped. */
+  /** Counts a result that arrived after the end of its task and was dropped. */
   recordLateResult(): void {
     this.#lateResults++
   }
@@ -224,8 +225,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Serves the current metrics to Prometheus, until its `close()` or `stop()`. Rejects with
-   * `StateError` while telemetry is not running.
+   * Serves the current metrics to Prometheus until `close()` of the endpoint or `stop()`. Rejects
+   * with `StateError` while telemetry is not running.
    */
   async servePrometheus(options: PrometheusOptions = {}): Promise<PrometheusEndpoint> {
     const isRunning = (): boolean => this.#isOpen && !this.isStopping
@@ -251,7 +252,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     })
   }
 
-  /** Once: after `stop()` it rejects with `StateError`. */
+  /** Can be called once: after `stop()` it rejects with `StateError`. */
   override start(): Promise<void> {
     if (!this.isStopping) return super.start()
     const hint = 'Create another TelemetryManager; the telemetry of a session ends with it.'
@@ -315,8 +316,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * SessionStarted's attributes: the file's format and where the run took place. The program is
-   * named without its folder and its arguments, which may hold secrets.
+   * SessionStarted's attributes: the file's format and where the run took place. Only the file name
+   * of the program is included, because its folder and arguments may contain secrets.
    */
   #runFacts(): JsonObject {
     const { resumedFrom: before } = this.#record

@@ -38,20 +38,20 @@ export interface TelemetryOptions {
   /** OpenTelemetry metric readers, not bound to another provider. */
   readonly metricReaders?: readonly IMetricReader[]
   /**
-   * Whether each task has metric series of its own, by the label `task_id`. Use `false` for systems
+   * Whether each task has its own metric series, with the label `task_id`. Use `false` for systems
    * that keep every series, such as Prometheus. Default `true`.
    */
   readonly taskLabels?: boolean
   /**
-   * Started inside an active span of the application, the session's span becomes its child instead
-   * of a root with a link to it. Default `false`.
+   * If telemetry is started inside an active span of the application, whether the session's span
+   * becomes its child instead of a root with a link to it. Default `false`.
    */
   readonly continueTrace?: boolean
   /** Added to the resource of spans and metrics; takes precedence over the environment. */
   readonly resource?: Resource | JsonObject
   /** How long `stop()` waits for asynchronous subscribers, and for processors. Default 5. */
   readonly stopDeadlineSeconds?: number
-  /** Default: the system's. */
+  /** Default: the system clock. */
   readonly clock?: Clock
   /** Default: Node's process warnings. */
   readonly log?: Log
@@ -72,15 +72,15 @@ export interface ResolvedTelemetryOptions {
   readonly log: Log
 }
 
-/** What a session adds to its record; a manager alone adds nothing. */
+/** What a session adds to its record; a manager without a session adds nothing. */
 export interface RecordParts {
-  /** Values of tasks up to this size are kept beside the record; `null`: none. */
+  /** Values of tasks up to this size are stored beside the record; `null`: none are. */
   readonly mostValueBytes: number | null
   /** The file name of the record that this one continues. */
   readonly resumedFrom: string | null
-  /** The lock of the session's records, if it is held already. */
+  /** The lock of the session's records, if it is already held. */
   readonly lock: CheckpointLock | null
-  /** For SessionStarted: where the run takes place, besides its host. */
+  /** Attributes for SessionStarted: where the run takes place, in addition to its host. */
   readonly runFacts: JsonObject
 }
 

@@ -1,4 +1,4 @@
-/** Running telemetry: from `emit` over the bus to the file, span processors and subscribers. */
+/** Running telemetry: from `emit` through the bus to the file, span processors and subscribers. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
@@ -32,7 +32,7 @@ import { nullMirror, type SpanMirror } from './spans/span-mirror.ts'
 import { SpanBook } from './spans/spans.ts'
 import type { Subscribers } from './subscribers.ts'
 
-/** How much of a turn of the loop the collection of metrics may take. */
+/** How much of a turn of the event loop the collection of metrics may take. */
 const collectingMsPerTurn = 5
 
 export interface PipelineParts {
@@ -44,7 +44,7 @@ export interface PipelineParts {
 }
 
 /**
- * The constructor opens the checkpoint, so a folder that cannot be written is an error at once.
+ * The constructor opens the checkpoint, so that a folder that is not writable is reported at once.
  */
 export class Pipeline {
   readonly book: SpanBook
@@ -110,7 +110,7 @@ export class Pipeline {
     this.#bus.publish(this.book.admit(event))
   }
 
-  /** Keeps the value of a task beside the record, if that was asked for. */
+  /** Stores the value of a task beside the record, if values are stored. */
   keepValue(uid: string, value: unknown): void {
     this.#recorder?.keepValue(uid, value)
   }
@@ -119,7 +119,7 @@ export class Pipeline {
     this.#bus.publish(new Envelope(null, span.span_id, span))
   }
 
-  /** All finished spans: as a string without a path, else streamed to the file. */
+  /** All finished spans: as a string if `path` is `null`, otherwise streamed to the file. */
   exportAsOtlp(path: string | null): string | Promise<void> {
     const spans = this.book.finished()
     if (path === null) return toOtlpString(spans, this.#resource)
@@ -140,7 +140,7 @@ export class Pipeline {
   }
 
   async flush(): Promise<void> {
-    // A subscriber that calls flush is inside a drain: the rest of its batch is not written yet.
+    // If a subscriber calls flush inside a drain, the rest of its batch is not written yet.
     const drained = this.#bus.drained()
     if (drained !== null) await drained
     this.drain()
@@ -158,7 +158,7 @@ export class Pipeline {
     ])
   }
 
-  /** Without it, the events of the last turn of the loop would be missing from the file. */
+  /** Without it, the events of the last turn of the event loop would be missing from the file. */
   #recordAtExit(): () => void {
     const recorder = this.#recorder
     if (recorder === null) return () => {}
@@ -168,7 +168,7 @@ export class Pipeline {
     })
   }
 
-  /** Last, because a bound reader starts at once; closes the file when a reader cannot be bound. */
+  /** Called last: a bound reader starts at once. Closes the file if a reader cannot be bound. */
   #bindReaders(): MetricReaders {
     const { clock, log, metricReaders, taskLabels } = this.#parts.options
     const groups = taskLabels ? null : this.#groups
@@ -225,7 +225,7 @@ export class Pipeline {
     })
   }
 
-  /** Removes the record when the file of its values cannot be made. */
+  /** Removes the record if the file of its values cannot be created. */
   #createResults(writer: CheckpointWriter): ResultsFile | null {
     const { options, record } = this.#parts
     const { log, durability } = options

@@ -1,4 +1,4 @@
-/** Writes what the bus dispatches to the checkpoint: whole lines, in the same turn of the loop. */
+/** Writes dispatched events to the checkpoint: whole lines, in the same turn of the event loop. */
 
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
 import type { ResultsFile } from '../checkpoint/results-file.ts'
@@ -12,7 +12,7 @@ import type { Envelope } from './spans/envelope.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
-  /** Written before the lines that speak of its values; `null`: none are kept. */
+  /** Written before the lines that refer to its values; `null` if values are not stored. */
   readonly results: ResultsFile | null
   readonly clock: Clock
   readonly traceId: string
@@ -47,7 +47,7 @@ export class Recorder implements Consumer {
       writer.append(lineOfSpan(ended instanceof TaskRecord ? toSpan(ended) : ended))
   }
 
-  /** Keeps the value of a task beside the record; before the event of its end. */
+  /** Stores the value of a task beside the record; call before the event of its end. */
   keepValue(uid: string, value: unknown): void {
     this.#parts.results?.append(uid, value)
   }
@@ -62,7 +62,7 @@ export class Recorder implements Consumer {
     await results?.flush()
   }
 
-  /** The last chance: also while a failed write waits for its retry. */
+  /** Writes even if a failed write waits for its retry, because there is no later chance. */
   writeAtExit(): void {
     this.#parts.writer.write('now')
     this.#parts.writer.removeIfRefused()
@@ -94,7 +94,7 @@ export class Recorder implements Consumer {
   }
 }
 
-/** An instance of the application's own class may hold values that JSON cannot represent. */
+/** An instance of an application's class may hold values that JSON cannot represent. */
 function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
   try {
     return eventLine(event, traceId, spanId)
@@ -103,7 +103,7 @@ function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
   }
 }
 
-/** With many annotations a span can exceed the longest string: it is written without them then. */
+/** A span with many annotations may exceed the longest string; then it is written without them. */
 function lineOfSpan(span: FinishedSpan): string {
   try {
     return spanLine(span)

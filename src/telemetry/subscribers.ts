@@ -1,6 +1,6 @@
 /**
- * The callbacks that receive every event. A failing one is reported, a slow one delays nobody else,
- * and none is removed.
+ * The callbacks that receive every event. A failing one is reported, a slow one does not delay
+ * others, and none is removed.
  */
 
 import { isThenable } from '../foundation/promises.ts'
@@ -19,7 +19,7 @@ import type { Envelope } from './spans/envelope.ts'
 export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportEveryMs = 60_000
-/** How many waiting events an asynchronous callback gets in one turn of the loop, and how long. */
+/** Limits per turn of the event loop for the waiting events of an asynchronous callback. */
 const mostPerTurn = 1000
 const longestTurnMs = 10
 
@@ -38,7 +38,7 @@ export class Subscribers implements Consumer {
     this.#parts = parts
   }
 
-  /** Adds a callback; the returned function removes it with the events that wait for it. */
+  /** Adds a callback; the returned function removes it together with its waiting events. */
   add(callback: Subscriber): () => void {
     expectFunction('callback', callback)
     this.#count++
@@ -58,7 +58,7 @@ export class Subscribers implements Consumer {
 
   endOfBatch(): void {}
 
-  /** Waits until asynchronous callbacks are idle, or the deadline; returns those that are not. */
+  /** Waits until asynchronous callbacks are idle, or the deadline; returns the busy ones. */
   async settle(deadlineMs: number): Promise<{ name: string; left: number }[]> {
     const busy = this.#subscriptions.filter((one) => one.left > 0)
     if (busy.length === 0) return []
@@ -89,7 +89,7 @@ class Subscription {
     this.#budget = new TurnBudget(parts.clock, mostPerTurn, longestTurnMs)
   }
 
-  /** Events that it was given and has not finished. */
+  /** The number of events that were delivered or wait, and are not finished. */
   get left(): number {
     return this.#backlog.length + (this.#isBusy ? 1 : 0)
   }
@@ -127,14 +127,14 @@ class Subscription {
       this.#isBusy = false
       this.#catchUp()
     }
-    // Wrapped: a foreign thenable may call back synchronously, twice or never.
+    // Wrapped, because a foreign thenable may call back synchronously, twice or never.
     Promise.resolve(answer).then(next, (error: unknown) => {
       this.#fail(error)
       next()
     })
   }
 
-  /** Within a budget: a callback whose promises resolve at once must not block the event loop. */
+  /** Uses a budget: a callback whose promises resolve at once must not block the event loop. */
   #catchUp(): void {
     while (!this.#isBusy && this.#backlog.length > 0) {
       if (this.#budget.left <= 0) {

@@ -26,11 +26,11 @@ export interface TaskInstrument extends Described {
 /** A histogram with at most one value per task. */
 export interface TaskHistogram extends HistogramInstrument {
   readonly total: (tasks: TaskTable) => { readonly count: number; readonly sum: number }
-  /** Seconds; `null` when the task has none. */
+  /** Seconds; `null` when the task has no value. */
   readonly perTask: (record: TaskRecord) => number | null
 }
 
-/** An instrument with one series per node: its latest value. */
+/** An instrument with one series per node, which holds its latest value. */
 export interface NodeInstrument extends Described {
   readonly kind: 'updowncounter'
   readonly perNode: (node: NodeUsage) => number | null
@@ -145,7 +145,7 @@ export const nodeInstruments: readonly NodeInstrument[] = [
   },
 ]
 
-/** What all metrics are read from. */
+/** The data that all metrics are read from. */
 export interface MetricSource {
   readonly sessionId: string
   readonly tasks: TaskTable
@@ -154,8 +154,8 @@ export interface MetricSource {
 }
 
 /**
- * Each instrument's name with its sum over all labels, zeros included; for gauges the value of the
- * node that was polled last, absent when nothing was measured. Measurements of backends appear once
+ * The sum of each instrument over all labels by name, zeros included. For gauges the value of the
+ * node that was polled last, absent without a measurement. Measurements of backends appear once
  * there is one.
  */
 export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<string, number> {

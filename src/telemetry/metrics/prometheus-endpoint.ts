@@ -1,6 +1,6 @@
 /**
- * The metrics of a running session for Prometheus: an HTTP server of its own. The work of a scrape
- * is spread over turns of the event loop.
+ * Serves the metrics of a running session to Prometheus, on its own HTTP server. The work of a
+ * scrape is spread over several turns of the event loop.
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -33,15 +33,15 @@ import type { TaskRecord } from './task-record.ts'
 
 /** Options of `telemetry.servePrometheus()`. */
 export interface PrometheusOptions {
-  /** 0: any free port. Default 9464. */
+  /** 0 selects any free port. Default 9464. */
   readonly port?: number
   /** The address to listen on. Default `127.0.0.1`. */
   readonly host?: string
-  /** A series for each task instead of one for each backend and executable. Default `false`. */
+  /** One series per task instead of one per backend and executable. Default `false`. */
   readonly taskLabels?: boolean
   /**
    * Names that a `Host` header may have besides `localhost`, addresses, this machine's name and
-   * `host`: a page of a foreign site must not read the metrics by a name of its own (DNS
+   * `host`. Prevents a foreign web page from reading the metrics through its own host name (DNS
    * rebinding). Default none.
    */
   readonly allowedHosts?: readonly string[]
@@ -51,7 +51,7 @@ export interface PrometheusOptions {
 export interface PrometheusEndpoint extends AsyncDisposable {
   /** `http://host:port`. */
   readonly url: string
-  /** Idempotent; no socket is left when it resolves. `telemetry.stop()` closes it too. */
+  /** Idempotent; all sockets are closed when it resolves. `telemetry.stop()` closes it too. */
   close(): Promise<void>
 }
 
@@ -62,7 +62,7 @@ export interface EndpointParts {
 }
 
 const contentType = 'text/plain; version=0.0.4; charset=utf-8'
-/** Tasks between two looks at the clock. */
+/** How many tasks are processed between two checks of the clock. */
 const tasksPerStep = 50
 
 /** Resolves when the server listens. */
@@ -111,7 +111,7 @@ function expectNames(field: string, names: unknown): string[] {
   return names.map((name: unknown, at) => expectString(`${field}[${at}]`, name))
 }
 
-/** An address is no name that somebody else's name server could answer for. */
+/** An address is safe: DNS rebinding needs a name that an attacker's name server resolves. */
 function isKnownHost(header: string, known: ReadonlySet<string>): boolean {
   const name = header.toLowerCase().replace(/:\d*$/, '')
   return known.has(name) || isIP(name.replace(/^\[(.*)\]$/, '$1')) !== 0
@@ -147,7 +147,7 @@ async function answer(
     response.end()
     return
   }
-  // No faster than the client reads.
+  // Waits for the client to read, so that memory use stays bounded.
   await pipeline(pieces(taskLabels, parts), response)
 }
 
@@ -199,7 +199,7 @@ function* chunksByGroup(groups: readonly TaskGroup[]): Generator<string> {
   }
 }
 
-/** The format has all series of a metric together, so there is one pass over the tasks for each. */
+/** The format requires all series of a metric together, so each metric is a pass over the tasks. */
 function* chunksByTask(source: MetricSource): Generator<string> {
   for (const instrument of taskInstruments) {
     const head = headOf(instrument)

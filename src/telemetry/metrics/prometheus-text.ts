@@ -1,8 +1,8 @@
-/** The text format of Prometheus, with the names that OpenTelemetry's exporter gives. Pure. */
+/** The text format of Prometheus, with the names that OpenTelemetry's exporter uses. Pure. */
 
 import type { Distribution, Distributions, Labels } from '../../events/measurement.ts'
 
-/** What the head of a metric says. */
+/** The content of a metric's head lines. */
 export interface MetricHead {
   readonly name: string
   readonly kind: 'counter' | 'gauge' | 'histogram'
@@ -16,7 +16,7 @@ export interface PlainMetric extends MetricHead {
   readonly points: readonly { readonly labels: Labels; readonly value: number }[]
 }
 
-/** Plain numbers and distributions as one text. */
+/** Plain metrics and distributions as one text. */
 export function toPrometheusText(metrics: readonly PlainMetric[], measured: Distributions): string {
   let text = ''
   for (const metric of metrics) {
@@ -35,7 +35,7 @@ export function headLines(metric: MetricHead): string {
   return `# HELP ${name} ${escape(metric.description)}\n${unit}# TYPE ${name} ${metric.kind}\n`
 }
 
-/** `labels` is what `labelText` returns. */
+/** `labels` is the result of `labelText`. */
 export function pointLine(metric: MetricHead, labels: string, value: number): string {
   return line(nameOf(metric), labels, value)
 }
@@ -54,7 +54,7 @@ export function histogramLines({ instrument, counts, sum, count }: Distribution,
   return text
 }
 
-/** Distributions with their heads; those of one instrument together. */
+/** Distributions with their heads, grouped by instrument. */
 export function distributionLines(distributions: Iterable<Distribution>): string {
   const texts = new Map<string, string>()
   for (const one of distributions) {
@@ -65,7 +65,7 @@ export function distributionLines(distributions: Iterable<Distribution>): string
   return [...texts.values()].join('')
 }
 
-/** The labels as they stand between the braces of a line. */
+/** The labels as text for between the braces of a line. */
 export function labelText(labels: Labels): string {
   let text = ''
   for (const name in labels) {

@@ -1,20 +1,17 @@
-/**
- * Tasks that have ended, in columns: numbers lie outside the heap that the garbage collector scans,
- * names are shared.
- */
+/** Ended tasks in columns: numbers are outside the garbage-collected heap, and names are shared. */
 
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
 import { TaskRecord } from './task-record.ts'
 
 const blockRows = 4096
 
-/** Fields that few tasks have. */
+/** Fields that only few tasks have. */
 interface RareFields {
   readonly enriched: TaskRecord['enriched']
   readonly annotations: TaskRecord['annotations']
 }
 
-/** The columns of a fixed number of tasks: the archive grows by blocks and copies nothing. */
+/** The columns for a fixed number of tasks: the archive grows by blocks without copying. */
 class Block {
   readonly uids: string[] = []
   readonly spanIds: string[] = []
@@ -74,7 +71,7 @@ export class TaskArchive {
     return row
   }
 
-  /** A new record of the task in this row. */
+  /** A new record with the data of the task in this row. */
   read(row: number): TaskRecord {
     const block = this.#blockOf(row)
     const at = row % blockRows
@@ -123,7 +120,7 @@ const keyOfAttributes = (attributes: JsonObject): string =>
 
 const num = (column: Float64Array | Uint8Array | Uint32Array, at: number): number => column[at] ?? 0
 
-/** Each distinct value once: tasks share few names and few workers. */
+/** Stores each distinct value once, because tasks share few names and few workers. */
 class Pool<T> {
   readonly #keyOf: (value: T) => string | null
   readonly #indexes = new Map<string | null, number>()

@@ -1,6 +1,6 @@
 /**
- * The values of the task instruments without `task_id`: one series for each backend, executable and
- * task type. Bounded, however many tasks there are.
+ * The values of the task instruments without `task_id`: one series per backend, executable and task
+ * type. Bounded, regardless of the number of tasks.
  */
 
 import {
@@ -15,7 +15,7 @@ import { taskHistograms, taskInstruments } from './metrics.ts'
 import type { TaskRecord } from './task-record.ts'
 import type { TaskTable } from './task-table.ts'
 
-/** The tasks that share their labels. */
+/** The tasks with the same labels. */
 export interface TaskGroup {
   readonly labels: Labels
   /** In the order of `taskInstruments`. */
@@ -26,12 +26,12 @@ export interface TaskGroup {
 
 type Groups = Map<string, TaskGroup>
 
-/** Further tasks count in one group with the label `overflow`. */
+/** Tasks with further labels count in one group with the label `overflow`. */
 const mostGroups = 1000
-/** Tasks between two looks at the clock. */
+/** How many tasks are processed between two checks of the clock. */
 const tasksPerStep = 100
 
-/** Tasks that have ended are added up once, so that a later collection has less to do. */
+/** Ended tasks are added only once, so that a later collection has less to do. */
 export class TaskGroups {
   readonly #sessionId: string
   readonly #tasks: TaskTable
@@ -54,7 +54,7 @@ export class TaskGroups {
   }
 
   *#collect(): Steps<readonly TaskGroup[]> {
-    // Of one moment: a task that ends from now on is one of the open ones.
+    // A consistent snapshot: a task that ends from now on counts as open.
     const open = this.#tasks.openRecords()
     const endedCount = this.#tasks.endedCount
     while (this.#endedCount < endedCount) {
@@ -88,7 +88,7 @@ export class TaskGroups {
     const key = `${backend}\n${executable}\n${taskType}`
     const known = groups.get(key)
     if (known !== undefined) return known
-    // The groups of open tasks may add one to those of the tasks that have ended.
+    // Not `===`, because the overflow group itself is beyond the limit.
     const isFull = groups.size >= mostGroups
     const group = isFull ? groups.get('') : undefined
     if (group !== undefined) return group

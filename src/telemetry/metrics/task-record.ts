@@ -1,4 +1,4 @@
-/** One task as telemetry keeps it: small, and enough for its span and its metric points. */
+/** The data of one task in telemetry: small, but enough for its span and its metric points. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import type { BaseEvent } from '../../events/event.ts'
@@ -11,7 +11,7 @@ export type SpanStatus = 'completed' | 'failed' | 'canceled'
 /** A time that is not known yet; 0 is a valid time. */
 const unknownTime = Number.NaN
 
-/** Kept for every task until the manager is garbage, so each field counts. */
+/** One is kept for every task until the manager is collected, so each field costs memory. */
 export class TaskRecord implements Indexed {
   setIndex = -1
   readonly uid: string
@@ -26,7 +26,7 @@ export class TaskRecord implements Indexed {
   /** TaskQueued's attributes beyond `executable` and `task_type`, as strings. */
   queuedAttributes: JsonObject = emptyAttributes
   startedTime = unknownTime
-  /** TaskStarted's further attributes, such as the worker, as strings. */
+  /** TaskStarted's additional attributes, such as the worker, as strings. */
   startedAttributes: JsonObject = emptyAttributes
   /** When the span ended: with the task, or with telemetry. */
   endTime = unknownTime
@@ -72,7 +72,7 @@ export class TaskRecord implements Indexed {
     return !Number.isNaN(this.endTime)
   }
 
-  /** Takes over the event's backend, executable and task type. */
+  /** Copies the event's backend, executable and task type. */
   describe(event: BaseEvent): void {
     if (event.backend !== '') this.backend = event.backend
     const { executable, task_type: taskType } = event.attributes
@@ -80,7 +80,7 @@ export class TaskRecord implements Indexed {
     if (typeof taskType === 'string') this.taskType = taskType
   }
 
-  /** The labels of its metric points. */
+  /** The labels of the task's metric points. */
   labelsIn(sessionId: string): Record<string, string> {
     return {
       session_id: sessionId,
@@ -97,15 +97,15 @@ export class TaskRecord implements Indexed {
   }
 }
 
-/** Results of `beyondTask`: sessions share one attributes object among many tasks. */
+/** Caches results of `beyondTask`: sessions share one attributes object among many tasks. */
 const remembered = new Map<JsonObject, JsonObject>()
 const mostRemembered = 64
 
 const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
 
 /**
- * The attributes that the span does not have itself, as strings. Most events have none beyond
- * `executable` and `task_type`.
+ * The attributes that are not attributes of the span itself, as strings. Most events have none
+ * beyond `executable` and `task_type`.
  */
 export function beyondTask(attributes: JsonObject): JsonObject {
   const known = remembered.get(attributes)

@@ -1,6 +1,6 @@
 /**
- * Every task that telemetry knows, and the totals over them. Updated in `emit`, once per event: the
- * counting itself is that of the views.
+ * Every task that telemetry knows, and the totals over them. Updated once per event, in `emit`; the
+ * counting itself is shared with the views.
  */
 
 import type { BaseEvent } from '../../events/event.ts'
@@ -13,9 +13,9 @@ import { beyondTask, TaskRecord } from './task-record.ts'
 
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
-  /** How long tasks waited, from TaskQueued to TaskStarted. */
+  /** The time that tasks waited from TaskQueued to TaskStarted. */
   readonly queueTotals = { count: 0, sum: 0 }
-  /** Open tasks, and the archive's rows of those that have ended. */
+  /** By uid: the record of an open task, or the archive row of an ended one. */
   readonly #known = new Map<string, TaskRecord | number>()
   readonly #open = new IndexedSet<TaskRecord>()
   readonly #archive = new TaskArchive()
@@ -25,8 +25,8 @@ export class TaskTable {
   }
 
   /**
-   * Each task that is known now, once, even when tasks change during the iteration; those that have
-   * ended first. Records of ended tasks are copies.
+   * Each currently known task once, even if tasks change during the iteration; ended tasks first.
+   * Records of ended tasks are copies.
    */
   *records(): Generator<TaskRecord> {
     const open = this.#open.toArray()
@@ -60,7 +60,7 @@ export class TaskTable {
     return typeof known === 'number' ? undefined : known
   }
 
-  /** A record for a task that was not known before. */
+  /** Creates the record of a task that was not known before. */
   open(uid: string, event: BaseEvent): TaskRecord {
     const record = new TaskRecord(uid, newSpanId(), event.event_time)
     this.#known.set(uid, record)
@@ -69,8 +69,8 @@ export class TaskTable {
   }
 
   /**
-   * Applies a lifecycle event to an open task; a repeated one changes nothing. True when it ended
-   * the task.
+   * Applies a lifecycle event to an open task; a repeated one changes nothing. Returns whether it
+   * ended the task.
    */
   apply(record: TaskRecord, event: BaseEvent, stage: number): boolean {
     record.describe(event)
@@ -100,7 +100,7 @@ export class TaskTable {
     if (isQueued(record.passed)) this.totals.queued--
   }
 
-  /** Each task is counted once: when the second of its two events is known. */
+  /** Counts each task once, when the second of its two events is known. */
   #addWait({ queueSeconds }: TaskRecord): void {
     if (queueSeconds === null) return
     this.queueTotals.count++

@@ -1,6 +1,6 @@
 /**
- * OpenTelemetry's active context: which span code runs in. Libraries and the application see the
- * spans of tasks and scopes there, and telemetry sees the application's.
+ * OpenTelemetry's active context, which knows the span that code runs in. It shows the spans of
+ * tasks and scopes to libraries and the application, and the application's spans to telemetry.
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
@@ -30,7 +30,7 @@ import type { ActiveSpans, ForeignSpan, LiveSpan } from '../spans/live-span.ts'
 import type { SpanIds } from '../spans/span-ids.ts'
 import { toHrTime, toOtelAttributes } from './otel.ts'
 
-/** What the application registered for OpenTelemetry may be wrong: that costs spans, not tasks. */
+/** Errors of what the application registered for OpenTelemetry may lose spans, but never tasks. */
 export class OtelActiveSpans implements ActiveSpans {
   readonly #clock: Clock
   readonly #log: Log
@@ -41,7 +41,7 @@ export class OtelActiveSpans implements ActiveSpans {
     this.#log = log
   }
 
-  /** The ids of the span that is active in the calling code, whoever opened it. */
+  /** The ids of the span that is active in the calling code, regardless of who opened it. */
   ids(): SpanIds | null {
     return this.#orNull(() => {
       const active = trace.getSpanContext(context.active())
@@ -123,14 +123,14 @@ function rethrow(failure: { readonly error: unknown } | null): void {
 }
 
 /**
- * A span of a task or a scope as OpenTelemetry's interface has it. Its name, status and end are
- * telemetry's to set.
+ * A span of a task or a scope behind OpenTelemetry's interface. Only telemetry sets its name,
+ * status and end.
  */
 class EnteredSpan implements Span {
   readonly live: LiveSpan
-  /** What was active around it. */
+  /** The span that was active when it was entered. */
   readonly outer: Span | undefined
-  /** The task that ran when it was entered: a task that starts inside of it does not see it. */
+  /** The task that ran when it was entered: a task that starts inside the span does not see it. */
   readonly task = currentTask()?.uid
   readonly #clock: Clock
 
@@ -201,7 +201,7 @@ function toSeconds(time: TimeInput | undefined): number | null {
   return (time instanceof Date ? time.getTime() : time) / 1000
 }
 
-/** Attributes of span events are strings, as those of `annotateCurrentSpan`. */
+/** Attributes of span events are strings, as for `annotateCurrentSpan`. */
 function toTexts(attributes: Attributes): JsonObject {
   const texts = Object.entries(toJsonObject(attributes)).map(([name, value]) => [
     name,
@@ -249,8 +249,8 @@ let users = 0
 const own = new LocalContextManager()
 
 /**
- * Without a context manager nothing is ever active. The SDK of an application registers one; where
- * there is none, ours is registered until the last user has released it.
+ * Without a context manager no span is ever active. The SDK of an application registers one; if
+ * there is none, tutti's is registered until its last user has released it.
  */
 export function holdContextManager(): () => void {
   if (users === 0 && isRegistered(context)) return () => {}
@@ -259,18 +259,18 @@ export function holdContextManager(): () => void {
   return () => {
     if (!isHeld) return
     isHeld = false
-    // The application may have replaced it meanwhile.
+    // The application may have replaced the context manager meanwhile.
     if (--users === 0 && isRegistered(own)) context.disable()
   }
 }
 
-/** Whether what runs inside of this context manager is active for everybody. */
+/** Whether a context set by this manager is globally active. */
 function isRegistered(manager: Pick<ContextManager, 'with'>): boolean {
   const probing = ROOT_CONTEXT.setValue(probe, true)
   try {
     return manager.with(probing, () => context.active().getValue(probe) === true)
   } catch {
-    // What fails is not ours, and cannot be replaced.
+    // A manager that fails is not tutti's and cannot be replaced.
     return false
   }
 }

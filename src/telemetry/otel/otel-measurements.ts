@@ -14,7 +14,7 @@ export interface Period {
   readonly endTime: HrTime
 }
 
-/** One per reader: with delta temporality it keeps what that reader has received. */
+/** One per reader: for delta temporality it remembers what the reader has received. */
 export class DistributionSeries {
   readonly #seen = new Map<string, Histogram>()
 

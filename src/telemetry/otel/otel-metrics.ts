@@ -41,7 +41,7 @@ interface ProducerParts {
   readonly reader: IMetricReader
   readonly resource: Resource
   readonly source: MetricSource
-  /** `null`: each task has a series of its own. */
+  /** `null`: each task has its own series. */
   readonly groups: TaskGroups | null
   readonly scheduler: StepScheduler
   readonly clock: Clock
@@ -77,7 +77,7 @@ export class MetricReaders {
 
   async #closeOne(reader: IMetricReader, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
-    // A shutdown collects and exports a last time: flushing before would do both twice.
+    // Not flushed before, because a shutdown collects and exports a last time itself.
     const closing = async (): Promise<void> => reader.shutdown()
     await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
       log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),
@@ -85,15 +85,15 @@ export class MetricReaders {
   }
 }
 
-/** Tasks between two looks at the clock. */
+/** How many tasks are processed between two checks of the clock. */
 const tasksPerStep = 100
 
-/** One per reader: with delta temporality it keeps what that reader has received. */
+/** One per reader: for delta temporality it remembers what the reader has received. */
 class TableMetricProducer implements MetricProducer {
   readonly #parts: ProducerParts
   readonly #startTime: HrTime
   readonly #series: TaskSeries[]
-  /** With delta temporality: the last value of each sum that the reader received. */
+  /** For delta temporality: the last value of each sum that the reader received. */
   readonly #seenLevels = new Map<string, number>()
   readonly #distributions = new DistributionSeries()
   #lastCollected: HrTime
@@ -109,7 +109,7 @@ class TableMetricProducer implements MetricProducer {
     ]
   }
 
-  /** One at a time: a collection takes several turns of the loop, and the series are shared. */
+  /** One collection at a time: it takes several turns of the loop, and the series are shared. */
   collect(): Promise<CollectionResult> {
     const collected = this.#collecting.then(() => this.#collect())
     this.#collecting = collected.catch(() => {})
@@ -203,7 +203,7 @@ class TableMetricProducer implements MetricProducer {
     )
   }
 
-  /** A sum with a point for each item that has one. */
+  /** A sum metric with a point for each item that has one. */
   #sum<T>(
     instrument: Described & { readonly kind: 'counter' | 'updowncounter' },
     valueType: ValueType,

@@ -1,4 +1,4 @@
-/** The points of one task instrument, with a series for each task. */
+/** The points of one task instrument, with one series per task. */
 
 import type { Attributes, HrTime } from '@opentelemetry/api'
 import type { DataPoint, Histogram, InstrumentType, MetricData } from '@opentelemetry/sdk-metrics'
@@ -58,7 +58,7 @@ export class TaskSeries {
   }
 }
 
-/** The bucket counts of a histogram with a single value, by the value's bucket. */
+/** The bucket counts of a histogram with a single value, indexed by the value's bucket. */
 const oneHot = new Map<number, number[][]>()
 
 function countsOfOne(buckets: number, hot: number): number[] {
@@ -72,7 +72,7 @@ function countsOfOne(buckets: number, hot: number): number[] {
   return all[hot] ?? []
 }
 
-/** A task has one value, so its histogram has a count in one bucket. */
+/** A task has one value, so one bucket of its histogram has a count of 1. */
 export function toHistogramOfOne(bounds: readonly number[], seconds: number): Histogram {
   const above = bounds.findIndex((bound) => seconds <= bound)
   const counts = countsOfOne(bounds.length + 1, above === -1 ? bounds.length : above)

@@ -36,12 +36,12 @@ import type { SpanMirror, StartedSpan } from '../spans/span-mirror.ts'
 export type { IMetricReader } from '@opentelemetry/sdk-metrics'
 export type { Resource, SpanProcessor }
 
-/** The meter's and the tracer's scope. */
+/** The scope of the meter and the tracer. */
 export const instrumentationScope = { name: 'rhapsody', version }
 
 /**
  * The default resource, overridden by the environment (`OTEL_SERVICE_NAME`,
- * `OTEL_RESOURCE_ATTRIBUTES`), overridden by the caller's.
+ * `OTEL_RESOURCE_ATTRIBUTES`), which is overridden by the caller.
  */
 export function createResource(given: Resource | JsonObject | undefined): Resource {
   const ours = defaultResource()
@@ -62,8 +62,7 @@ export function toHrTime(seconds: number): HrTime {
 }
 
 /**
- * OpenTelemetry accepts scalars; other values become JSON text. `null` and keys without a name are
- * left out.
+ * OpenTelemetry accepts scalars; other values become JSON text. `null` and empty keys are left out.
  */
 export function toOtelAttributes(
   attributes: JsonObject,
@@ -87,7 +86,7 @@ function toStatus(span: FinishedSpan): { code: SpanStatusCode; message?: string 
   return span.status_description === null ? { code } : { code, message: span.status_description }
 }
 
-/** A finished span as exporters and serializers read it. */
+/** A finished span in the form that exporters and serializers read. */
 export function toReadableSpan(span: FinishedSpan, resource: Resource): ReadableSpan {
   const startTime = toHrTime(span.start_time)
   const endTime = toHrTime(span.end_time)
@@ -129,7 +128,7 @@ function toLinks({ links = [], trace_id: own }: FinishedSpan): { context: SpanCo
   })
 }
 
-/** An exporter gets what `exportAsOtlp` has; the spans are in memory anyway. */
+/** An exporter gets the same as `exportAsOtlp`; the spans are in memory anyway. */
 const noLimits = {
   attributeCountLimit: Infinity,
   attributeValueLengthLimit: Infinity,
@@ -147,9 +146,7 @@ export interface MirrorParts {
   readonly log: Log
 }
 
-/**
- * Creates an SDK span for each span, with the same ids and times, for the attached processors.
- */
+/** Creates an SDK span with the same ids and times for each span, for the attached processors. */
 export class OtelSpanMirror implements SpanMirror {
   readonly #parts: MirrorParts
   readonly #provider: TracerProvider

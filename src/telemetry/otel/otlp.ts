@@ -12,14 +12,14 @@ import { newUuid } from '../../foundation/ids.ts'
 import { createResource, toReadableSpan } from './otel.ts'
 
 const chunkSpans = 500
-/** Approximate: only texts of attributes and annotations are counted. */
+/** Approximate: counts only the texts of attributes and annotations. */
 const chunkCharacters = 10_000_000
 /** V8's longest string is 2^29 - 24 characters. */
 const longestString = 536_000_000
 const head = '{"resourceSpans":['
 const tail = ']}'
 
-/** The whole export as one string, or an error that asks for a path when it cannot be one. */
+/** The whole export as one string; throws an error that asks for a path if it is too long. */
 export function toOtlpString(
   spans: Iterable<FinishedSpan>,
   resource: Resource,
@@ -35,7 +35,7 @@ export function toOtlpString(
   return `${head}${parts.join(',')}${tail}`
 }
 
-/** Streams the export to a file that appears only when it is complete. */
+/** Streams the export to a file that is created only when complete. */
 export async function writeOtlpFile(
   path: string,
   spans: Iterable<FinishedSpan>,
@@ -71,7 +71,7 @@ export async function writeOtlpFile(
 
 /**
  * The spans of a record as OTLP, in pieces: one JSON document, or one protobuf message, which is
- * the same as its pieces one after the other.
+ * the concatenation of its pieces.
  */
 export async function* encodeSpans(
   batches: AsyncIterable<readonly FinishedSpan[]>,
@@ -113,7 +113,7 @@ function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<s
   if (batch.length > 0) yield encode()
 }
 
-/** The characters of what can be long: the texts of attributes and annotations. */
+/** The number of characters in texts that can be long: those of attributes and annotations. */
 function charactersOf({ attributes, events }: FinishedSpan): number {
   let characters = 0
   for (const one of [attributes, ...events.map((event) => event.attributes)]) {

@@ -1,4 +1,4 @@
-/** Shows a run while it goes on: the progress block of the command, for any program. */
+/** Shows a run while it is running: the progress block of the command, for any program. */
 
 import { systemClock } from '../../foundation/clock.ts'
 import { expectKnownKeys, expectObject, invalid } from '../../foundation/options.ts'
@@ -22,12 +22,12 @@ export interface FollowProgressOptions {
   readonly stream?: ProgressStream
 }
 
-/** What it follows: the telemetry of a session. */
+/** The part of a session's telemetry that `followProgress` uses. */
 export interface FollowedTelemetry {
   readonly sessionId: string
-  /** Calls back with every event; the returned function ends that. */
+  /** Calls back with every event until the returned function is called. */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void
-  /** Hands out what was emitted and is still queued. Without it the last numbers may lack that. */
+  /** Delivers events that are still queued. Without it the last numbers may lack them. */
   dispatchNow?(): void
 }
 
@@ -35,10 +35,10 @@ const ttyRedrawMs = 100
 const plainSeconds = 10
 
 /**
- * Shows a line for each kind of task: how many have ended, failed, run and wait for their next
- * attempt, the rate and the time left. The returned function ends it with the numbers of that
- * moment and the failures by cause; after `session.close()` these are final. Does not keep the
- * process alive. An error of the stream, such as a closed pipe, ends the display and nothing else.
+ * Shows one line per kind of task: how many have ended, failed, run and wait for their next
+ * attempt, the rate and the time left. The returned function ends the display with the current
+ * numbers and the failures by cause; after `session.close()` these are final. Does not keep the
+ * process alive. An error of the stream, such as a closed pipe, only ends the display.
  *
  * @example
  * const telemetry = await session.startTelemetry()
@@ -61,7 +61,7 @@ export function followProgress(
   return showProgress(telemetry, stream, plainSeconds)
 }
 
-/** `lineSeconds`: how often streams that are no terminal get lines. */
+/** `lineSeconds` is the interval between lines for streams that are not terminals. */
 export const showProgress = (
   telemetry: FollowedTelemetry,
   stream: ProgressStream,
@@ -75,7 +75,7 @@ class ProgressDisplay {
   readonly #redrawMs: number
   readonly #pass = new Pass(progressPanels)
   readonly #barWidth = new BarWidth()
-  /** SessionStarted may have been handed out before. */
+  /** Used as the start of the run if SessionStarted was delivered before. */
   readonly #since = systemClock.now()
   #isBroken = false
   #cancelTimer = (): void => {}
@@ -155,7 +155,7 @@ class ProgressDisplay {
       this.#isBroken = true
     }
     emitter.on('error', onError)
-    // The errors of the last writes come later.
+    // Errors of the last writes may still arrive in the next turn.
     return () => systemClock.nextTurn(() => emitter.off?.('error', onError))
   }
 }

@@ -1,4 +1,4 @@
-/** A run's progress block and its summary as lines of text. Pure: views in, lines out. */
+/** The progress block and the summary of a run as lines of text. Pure: views in, lines out. */
 
 import { stripVTControlCharacters, styleText } from 'node:util'
 import { counts } from '../../views/panels/counts.ts'
@@ -21,7 +21,7 @@ const narrowestBar = 4
 const gap = '  '
 const longestProgressText = 40
 
-/** The numbers of one name in the order of the line; an empty text where there is none. */
+/** The numbers of one name in the order of the line; empty texts are not shown. */
 interface Numbers {
   ended: string
   reused: string
@@ -35,7 +35,7 @@ interface Numbers {
   timeLeft: string
 }
 
-/** What is left out first where the width is short. Failures stay. */
+/** In the order in which numbers are left out if the line is too short. Failures always stay. */
 const dispensable = [
   'progress',
   'timeLeft',
@@ -51,25 +51,25 @@ const dispensable = [
 export interface LineOptions {
   /** Default: no limit. */
   readonly width?: number
-  /** Default `true`; in a log file the numbers say the same in fewer characters. */
+  /** Default `true`; in a log file the numbers are enough. */
   readonly hasBars?: boolean
   /** Default `false`. */
   readonly isColored?: boolean
-  /** When the following began: the start of a run whose SessionStarted was earlier. */
+  /** When the display began: the assumed start of a run whose SessionStarted was not seen. */
   readonly since?: number
-  /** Of a block that is redrawn: bars do not become wider again. Default: all the room there is. */
+  /** For a redrawn block: bars do not become wider again. Default: all available width. */
   readonly barWidth?: BarWidth
 }
 
 /**
- * The width of the bars of a block that is redrawn. Numbers appear and disappear all the time; bars
- * that take what is left of the line would change their width with them.
+ * The width of the bars in a redrawn block. Numbers appear and disappear constantly; without this,
+ * the bars, which take the rest of the line, would constantly change their width.
  */
 export class BarWidth {
   #lineWidth = 0
   #cells = 0
 
-  /** The cells of a bar where `spare` are free: no more than before in lines of the same width. */
+  /** The cells of a bar if `spare` are free: no more than before for the same line width. */
   next(lineWidth: number, spare: number): number {
     const most = lineWidth === this.#lineWidth ? this.#cells : widestBar
     this.#lineWidth = lineWidth
@@ -79,8 +79,8 @@ export class BarWidth {
 }
 
 /**
- * One line for each name. Where `width` is short, all bars shrink and then disappear; after them
- * the numbers that are left out first.
+ * One line per name. If `width` is too small, all bars shrink and then disappear, then numbers are
+ * left out in the order of `dispensable`.
  */
 export function progressLines(
   pass: ProgressPass,
@@ -109,7 +109,7 @@ export function progressLines(
   )
 }
 
-/** `Math.max` of any number of arguments overflows the stack. */
+/** `Math.max` with very many arguments overflows the stack. */
 const widestOf = (numbers: readonly number[]): number =>
   numbers.reduce((most, one) => Math.max(most, one), 0)
 
@@ -117,7 +117,7 @@ const endedOf = ({ completed, failed, canceled }: NameView): number => completed
 
 function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers {
   const ended = endedOf(name)
-  // What was reused took no time and tells nothing about the rest.
+  // Reused tasks took no time and say nothing about the remaining ones.
   const ran = ended - name.reused
   const rate = ran / elapsed
   const failed = `failed ${name.failed}`
@@ -130,7 +130,7 @@ function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers
     failed: name.failed === 0 ? '' : isColored ? inRed(failed) : failed,
     canceled: name.canceled > 0 ? `canceled ${name.canceled}` : '',
     running: running > 0 ? `running ${running}` : '',
-    // For their next attempt; `name.running` includes them, as the state does.
+    // Waiting for their next attempt; `name.running` includes them, because their state is RUNNING.
     waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
     progress: toProgress(name),
     rate: ran > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
@@ -139,8 +139,8 @@ function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers
 }
 
 /**
- * Of those that run, half is done: with many at a time the first end is much work, and its rate
- * alone would give a time many times too long.
+ * Assumes that running tasks are half done: with many at a time, the rate of ended tasks alone
+ * would give a far too long time at the beginning.
  */
 const rateOfWork = (ran: number, running: number, elapsed: number): number =>
   (ran + running / 2) / elapsed
@@ -148,7 +148,7 @@ const rateOfWork = (ran: number, running: number, elapsed: number): number =>
 const timeLeftText = (seconds: number): string =>
   seconds < 100 ? `${Math.ceil(seconds)}s` : secondsText(seconds)
 
-/** What the tasks report about themselves: their mean, and the latest text. */
+/** The progress that tasks report: the mean, and the latest text. */
 function toProgress({ progress }: NameView): string {
   if (progress === null) return ''
   const percent = `at ${Math.round(progress.mean * 100)} %`
@@ -156,7 +156,7 @@ function toProgress({ progress }: NameView): string {
   return text === '' ? percent : `${percent} (${text})`
 }
 
-/** Whether the stream takes colours is for the caller to know. */
+/** The caller knows whether the stream supports colors. */
 const inRed = (text: string): string => styleText('red', text, { validateStream: false })
 
 const joined = (numbers: Numbers): string =>
@@ -184,7 +184,7 @@ function toBar(name: NameView, width: number): string {
 const fit = (text: string, width: number): string =>
   text.length > width ? `${text.slice(0, width - 1)}…` : text.padEnd(width)
 
-/** The run after its end: counts, and failures by their cause; `since` as in `LineOptions`. */
+/** A run after its end: counts, and failures by cause; `since` as in `LineOptions`. */
 export function summaryLines(pass: ProgressPass, since?: number): string[] {
   const { tasks, completed, failed, canceled, open } = counts.show(pass.counts)
   const facts = run.show(pass.states.run)
@@ -198,7 +198,7 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
     `${failed} failed`,
     `${canceled} canceled`,
   ]
-  // Such as those that a close that goes on has still to cancel.
+  // For example tasks that a running close still has to cancel.
   if (open > 0) parts.push(`${open} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
@@ -225,5 +225,5 @@ function failureLines(pass: ProgressPass): string[] {
   return otherGroups > 0 ? [...lines, `  and ${countText(otherGroups, 'other cause')}`] : lines
 }
 
-/** Names come from outside, so control characters are escaped. */
+/** Names are untrusted, so control characters are escaped. */
 const shortName = (name: string): string => escapeControls(shortOf(name))

@@ -5,18 +5,18 @@ import { stripVTControlCharacters } from 'node:util'
 /** A stream that may be a terminal. */
 export interface Terminal {
   write(text: string): unknown
-  /** Calls back when the bytes are written, or can no longer be. */
+  /** Calls back when the bytes are written, or can no longer be written. */
   writeBytes?(bytes: string | Uint8Array, done: () => void): void
   /** Whether it understands cursor codes. */
   readonly isTTY?: boolean
-  /** Of a terminal, also where it does not understand those; 0 where they are not known. */
+  /** The size of a terminal, even if it does not understand cursor codes; 0 if unknown. */
   readonly columns?: number
   readonly rows?: number
   /** Aborted when the stream can no longer be written. */
   readonly closedSignal?: AbortSignal
 }
 
-/** Redraws lines in place on a terminal; elsewhere prints each block, as one line where it can. */
+/** Redraws lines in place on a terminal; elsewhere prints each block, as one line if possible. */
 export class ProgressBlock {
   readonly #terminal: Terminal
   #drawn = 0
@@ -26,7 +26,7 @@ export class ProgressBlock {
   }
 
   /**
-   * Columns that a line may use; `Infinity` where there is no terminal. The last column stays free:
+   * Columns that a line may use; `Infinity` without a terminal. The last column stays free, because
    * some terminals wrap when it is filled.
    */
   get width(): number {
@@ -60,18 +60,18 @@ export class ProgressBlock {
   }
 }
 
-/** A drawn block without the codes that go back over the one before. */
+/** Removes the cursor codes that would overwrite the previous block. */
 export const withoutRewind = (text: string): string =>
   text.startsWith('\u001B[') ? text.slice(text.indexOf('\u001B[J') + 3) : text
 
-/** Cut, with a mark where something is missing: a line that wraps would break redrawing. */
+/** Cuts a line and marks the cut with `…`: a wrapped line would break redrawing. */
 function cutTo(line: string, width: number): string {
   const plain = stripVTControlCharacters(line)
-  // A cut line loses its colours.
+  // A cut line loses its colors.
   return plain.length <= width ? line : `${plain.slice(0, width - 1)}…`
 }
 
-/** Controls, line breaks that JSON does not escape, and marks that change the text direction. */
+/** Control characters, line breaks that JSON does not escape, and text direction marks. */
 const controls = /[\p{Cc}\p{Zl}\p{Zp}\u202A-\u202E\u2066-\u2069]/gu
 
 /** Untrusted text on one line, with control characters escaped as `\u001b`. */
@@ -82,7 +82,7 @@ export function escapeControls(text: string): string {
   )
 }
 
-/** The same, but line breaks are kept. */
+/** Like `escapeControls`, but keeps line breaks. */
 export const escapeLines = (text: string): string =>
   text
     .split('\n')

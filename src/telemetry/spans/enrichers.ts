@@ -11,16 +11,16 @@ import type { Log } from '../../foundation/log.ts'
 import { expectFunction } from '../../foundation/options.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 
-/** Called with the TaskCreated of a task; what it returns becomes attributes of the task's span. */
+/** Called with the TaskCreated of a task; the returned object becomes attributes of its span. */
 export type SpanEnricher = (
   event: TelemetryEvent,
 ) => Readonly<Record<string, string | number | boolean>>
 
 const mostKeys = 128
-/** So many problems of one enricher are reported; an enricher may make up keys without end. */
+/** The most problems reported per enricher, because its keys may be unlimited. */
 const mostReports = 10
 
-/** The attributes that the specification gives to a task's span, and ours; not for enrichers. */
+/** The span attributes of the specification and of tutti, which enrichers must not set. */
 export const reservedKeys: ReadonlySet<string> = new Set([
   'session_id',
   'backend',
@@ -36,7 +36,7 @@ type Value = string | number | boolean
 
 export class Enrichers {
   readonly #enrichers: SpanEnricher[] = []
-  /** The problems of each enricher that were reported. */
+  /** The reported problems of each enricher. */
   readonly #reported = new Map<SpanEnricher, Set<string>>()
   readonly #log: Log
 
@@ -49,7 +49,7 @@ export class Enrichers {
     this.#enrichers.push(enricher)
   }
 
-  /** What all enrichers add for this task, in order of registration; `null` when nothing. */
+  /** The attributes of all enrichers for this task, in order of registration; `null` if none. */
   enrich(event: BaseEvent): JsonObject | null {
     if (this.#enrichers.length === 0) return null
     const added: Record<string, unknown> = {}
@@ -69,7 +69,7 @@ export class Enrichers {
     return {}
   }
 
-  /** A wrong value costs that value alone. Each is read once: a getter may throw. */
+  /** An invalid value is skipped alone. Each value is read only once: a getter may throw. */
   #readEntries(enricher: SpanEnricher, answer: object): Readonly<Record<string, Value>> {
     const kept: Record<string, Value> = {}
     const keys = Object.keys(answer)
@@ -104,7 +104,7 @@ export class Enrichers {
 function problemOf(answer: unknown): string | null {
   if (typeof answer !== 'object' || answer === null) return 'returned no object'
   if (answer instanceof Promise) {
-    // Nothing awaits it; its rejection must not end the process.
+    // The promise is ignored, but its rejection must not end the process.
     answer.catch(() => {})
     return 'returned a promise'
   }

@@ -1,4 +1,4 @@
-/** What travels on the bus: an event with its span, a span that ended, or both. */
+/** An item of the bus: an event with its span, an ended span, or both. */
 
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import type { BaseEvent } from '../../events/event.ts'
@@ -7,9 +7,9 @@ import type { TaskRecord } from '../metrics/task-record.ts'
 export class Envelope {
   readonly event: BaseEvent | null
   readonly spanId: string
-  /** A task's record becomes a span only where one is needed. */
+  /** An ended span. A task's record is converted to a span only if needed. */
   readonly ended: TaskRecord | FinishedSpan | null
-  /** `null`: the session's. */
+  /** `null` for the session's trace. */
   readonly traceId: string | null
 
   constructor(

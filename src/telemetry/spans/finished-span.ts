@@ -1,4 +1,4 @@
-/** Finished spans of tasks, scopes, backends' work and the session, as the file has them. Pure. */
+/** Converts tasks, scopes, work of backends and the session to finished spans. Pure. */
 
 import type { FinishedSpan, SpanAnnotation, SpanLink } from '../../checkpoint/format.ts'
 import type { WorkSpan } from '../../events/sink.ts'
@@ -10,14 +10,14 @@ import type { ScopeSpan } from './span-scope.ts'
 /** The backend of the session's own events and span. */
 export const sessionBackend = 'tutti'
 
-/** The session's span, and what an application's active span is to it. */
+/** The session's span, and the application's span that is its parent or linked to it. */
 export interface SessionIds extends SpanIds {
   readonly sessionId: string
   readonly parent: SpanIds | null
   readonly link: SpanIds | null
 }
 
-/** The span of a task as it is now. */
+/** The span of a task in its current state. */
 export function toTaskSpan(record: TaskRecord, session: SessionIds): FinishedSpan {
   const { startTime, endTime } = record
   return {
@@ -86,7 +86,7 @@ export function toScopeSpan(scope: ScopeSpan, time: number, failure: string | nu
   }
 }
 
-/** The span of work that a backend reported when it was over. */
+/** The span of work that a backend reported after its end. */
 export function toWorkSpan(work: WorkSpan, traceId: string, parentSpanId: string): FinishedSpan {
   const endTime = Math.max(work.endTime, work.startTime)
   return {

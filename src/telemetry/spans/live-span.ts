@@ -1,4 +1,4 @@
-/** Spans that code runs in, and the port to OpenTelemetry's context, which knows the active one. */
+/** Spans that code runs in, and the port to OpenTelemetry's context, which has the active one. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
@@ -9,7 +9,7 @@ import type { SpanMirror } from './span-mirror.ts'
 import type { SpanIds } from './span-ids.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
-/** A span of telemetry that code runs in. What comes after its end is ignored. */
+/** A span of telemetry that code runs in. Calls after its end are ignored. */
 export interface LiveSpan extends SpanIds {
   /** The span book that it belongs to; a process may have several managers. */
   readonly owner: object
@@ -25,9 +25,9 @@ export interface ForeignSpan extends SpanIds {
 
 /** Finds and sets the active span. */
 export interface ActiveSpans {
-  /** The innermost span that is active; spans of other owners are transparent. */
+  /** The innermost active span, ignoring spans of other owners. */
   find(owner: object): LiveSpan | ForeignSpan | null
-  /** Runs the code of a task inside its span: nothing else around it is visible to the code. */
+  /** Runs the code of a task inside its span; outer spans are not visible to the code. */
   runTask<T>(span: LiveSpan, callback: () => T): T
   runScope<T>(span: LiveSpan, callback: () => T): T
 }

@@ -1,4 +1,4 @@
-/** The port through which spans reach attached span processors; without any, nothing is built. */
+/** The port that passes spans to attached span processors; without any, nothing is created. */
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
@@ -12,8 +12,8 @@ export interface StartedSpan {
 }
 
 /**
- * Is called for every span when it opens and closes. Must not throw. Details come as functions, so
- * that nothing is built without span processors.
+ * Called for every span when it opens and closes. Must not throw. Details are passed as functions,
+ * so that nothing is created without span processors.
  */
 export interface SpanMirror {
   started(spanId: string, span: () => StartedSpan): void

@@ -5,7 +5,7 @@ import type { JsonObject } from '../../foundation/json-value.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isThenable } from '../../foundation/promises.ts'
 
-/** An open span of the application's own. */
+/** An open span that was created by the application. */
 export interface ScopeSpan {
   readonly spanId: string
   readonly traceId: string
@@ -17,7 +17,7 @@ export interface ScopeSpan {
   hasEnded: boolean
 }
 
-/** `onEnd` is called once, when `callback` returned, threw or settled. */
+/** `onEnd` is called once, when `callback` has returned, thrown or settled. */
 export function runUntilSettled<T>(callback: () => T, onEnd: (failure: string | null) => void): T {
   let result: T
   try {
@@ -31,7 +31,7 @@ export function runUntilSettled<T>(callback: () => T, onEnd: (failure: string | 
     return value
   }
   if (!isThenable(result)) return succeed(result)
-  // An unhandled rejection must stay one.
+  // Returns the derived promise, so that an unhandled rejection stays unhandled.
   if (result instanceof Promise) {
     return result.then(succeed, (error: unknown) => {
       onEnd(messageOf(error))

@@ -29,7 +29,7 @@ const annotatedStages = stages.queued | stages.started
 
 export interface SpanBookParts {
   readonly sessionId: string
-  /** The session's trace, and an application's span that is its parent or linked to it. */
+  /** The session's trace, and the application's span that is its parent or linked to it. */
   readonly traceId: string
   readonly parent: SpanIds | null
   readonly link: SpanIds | null
@@ -54,12 +54,12 @@ export class SpanBook {
     this.#session = { sessionId, traceId, parent, link, spanId: newSpanId() }
   }
 
-  /** Of SessionStarted. */
+  /** The id of the session's span. */
   get sessionSpanId(): string {
     return this.#session.spanId
   }
 
-  /** Opens or closes the spans that an event concerns, and finds the span that it belongs to. */
+  /** Opens or closes the spans of an event, and finds the span that the event belongs to. */
   admit(event: BaseEvent): Envelope {
     const { event_type: type, task_id: uid } = event
     const stage = stageOf(type)
@@ -76,7 +76,7 @@ export class SpanBook {
     return new Envelope(event, spanId, null, traceId === this.#session.traceId ? null : traceId)
   }
 
-  /** Opens a span under the active one, which may be the application's, or the session's. */
+  /** Opens a span under the active one, which may be the application's, or under the session's. */
   openScope(name: string, attributes: object, time: number): ScopeSpan {
     return this.#openScope(name, attributes, time, this.#activeIds() ?? this.#session)
   }
@@ -94,7 +94,7 @@ export class SpanBook {
     return record === undefined ? callback() : active.runTask(this.#liveTask(record), callback)
   }
 
-  /** The finished span, or `null` when `closeOpen` has ended it before. */
+  /** Returns the finished span, or `null` if `closeOpen` has already ended it. */
   closeScope(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan | null {
     if (!this.#openScopes.delete(scope)) return null
     scope.hasEnded = true
@@ -104,7 +104,7 @@ export class SpanBook {
     return span
   }
 
-  /** Adds a span of finished work, under its task's or the session's. */
+  /** Adds a span of finished work as a child of its task's span, or of the session's. */
   addWork(work: WorkSpan): FinishedSpan {
     const task = work.taskId === null ? undefined : this.#parts.tasks.find(work.taskId)
     const { traceId } = this.#session
@@ -144,9 +144,7 @@ export class SpanBook {
     return toTaskSpan(record, this.#session)
   }
 
-  /**
-   * The session's span first, then tasks and then scopes, both in order of their end.
-   */
+  /** The session's span first, then tasks, then scopes, both in order of their ends. */
   *finished(): Generator<FinishedSpan> {
     if (this.#sessionSpan !== null) yield this.#sessionSpan
     yield* this.finishedTasks()
@@ -245,7 +243,7 @@ export class SpanBook {
     return new Envelope(event, scope.spanId)
   }
 
-  /** `null` when telemetry was started after the workflow, whose span is unknown then. */
+  /** `null` if telemetry was started after the workflow: then its span is unknown. */
   #endWorkflow(event: InstanceType<typeof WorkflowEnded>): Envelope | null {
     const { workflow_id, error_message: failure } = event
     const scope = this.#openWorkflows.get(workflow_id)
@@ -264,7 +262,7 @@ export class SpanBook {
     const { traceId } = this.#session
     const record = uid === null ? undefined : this.#parts.tasks.findOpen(uid)
     if (record !== undefined) return { traceId, spanId: record.spanId }
-    // The library's own events come from anywhere in it: an application's span tells nothing.
+    // Not the application's active span: events of the library are emitted anywhere in its code.
     const active = type.startsWith('tutti.') ? this.#ownActiveIds() : this.#activeIds()
     return active ?? this.#session
   }
@@ -273,7 +271,7 @@ export class SpanBook {
     return this.#parts.active.find(this) ?? this.#runningTask()
   }
 
-  /** The same without the application's spans, and without scopes in their traces. */
+  /** The active ids without the application's spans, and without scopes in their traces. */
   #ownActiveIds(): SpanIds | null {
     const active = this.#parts.active.find(this) ?? this.#runningTask()
     return active?.owner === this && active.traceId === this.#session.traceId ? active : null
@@ -290,7 +288,7 @@ export class SpanBook {
   }
 }
 
-/** The fields that an event has beyond those of every event. */
+/** The fields of an event beyond those of `BaseEvent`. */
 function ownFields(event: BaseEvent): JsonObject {
   const fields = Object.entries(event).filter(([name]) => !baseNames.has(name))
   return toJsonObject(Object.fromEntries(fields))
