@@ -1,4 +1,4 @@
-/** The nodes of allocations as a cluster: a private server, and an agent on each node. */
+/** The nodes of allocations as a cluster: a private NATS server, and an agent on each node. */
 
 import { randomBytes } from 'node:crypto'
 import { isIPv6 } from 'node:net'
@@ -21,7 +21,7 @@ import { launchedCache } from '../start-method.ts'
 
 export interface AgentClusterOptions {
   readonly name: string
-  /** Nodes that the server must be reached from. */
+  /** Nodes from which the server must be reachable. */
   readonly near: readonly AllocatedNode[]
   readonly clock: Clock
   readonly log: Log
@@ -29,7 +29,7 @@ export interface AgentClusterOptions {
   readonly onGivenUp: (node: string, why: string) => void
 }
 
-/** Starts its server at once. */
+/** The constructor starts the server. */
 export class AgentCluster {
   readonly #options: AgentClusterOptions
   readonly #starting: Promise<StartedServer>
@@ -43,23 +43,23 @@ export class AgentCluster {
     this.#options = options
     this.#starting = startServer(options, () => this.#isEndExpected)
     this.#connecting = this.#connect()
-    // Whoever needs it waits for it.
+    // Failures are handled by those who await `backend()`.
     this.#connecting.catch(() => {})
   }
 
-  /** Rejects when the server cannot be used. */
+  /** Rejects if the server cannot be used. */
   backend(): Promise<ClusterBackend> {
     return this.#connecting
   }
 
-  /** Resolves when the server is gone for good: nothing reaches the agents any more. */
+  /** Resolves when the server has ended for good, so that the agents cannot be reached any more. */
   async lost(): Promise<BackendError> {
     return (await this.#starting).server.lost
   }
 
   /**
-   * Resolves when the agents of all nodes are there; otherwise rejects and leaves none of them.
-   * They start while the server does, which they are told of by their input.
+   * Resolves when the agents of all nodes have joined; otherwise rejects and ends those that did.
+   * They start at the same time as the server, whose address they read from their input.
    */
   async add(
     allocation: Allocation,
@@ -81,7 +81,7 @@ export class AgentCluster {
       log,
     })
     this.#agents.add(agents)
-    // While agents and server start.
+    // Loads the client library while the agents and the server start.
     preloadClient()
     try {
       await this.#connecting
@@ -102,17 +102,17 @@ export class AgentCluster {
     this.#agents.delete(agents)
   }
 
-  /** None is started again: their nodes are lost. */
+  /** Agents that end are not restarted from now on: their nodes are lost. */
   stopRestarts(): void {
     for (const agents of this.#agents) agents.stopWatching()
   }
 
-  /** The scheduler ends all processes of the job: the server is one of them. */
+  /** The scheduler is ending all processes of the job, including the server. */
   expectEnd(): void {
     this.#isEndExpected = true
   }
 
-  /** Ends the agents and the server. Idempotent, same promise. */
+  /** Ends the agents and the server. Idempotent: returns the same promise each time. */
   close(): Promise<void> {
     this.#closing ??= this.#closeOnce()
     return this.#closing
@@ -129,7 +129,7 @@ export class AgentCluster {
   }
 
   async #closeOnce(): Promise<void> {
-    // Agents that leave from now on have been told to.
+    // First, because the agents that leave from now on were told to.
     this.stopRestarts()
     const backend = await this.#connecting.catch(() => null)
     await backend?.close()
@@ -148,7 +148,9 @@ interface StartedServer {
   }
 }
 
-/** On the address that this machine shares with the nodes, with a token and a certificate. */
+/**
+ * Starts it on the address that this machine shares with the nodes, with a token and a certificate.
+ */
 async function startServer(
   options: AgentClusterOptions,
   isEndExpected: () => boolean,
@@ -163,13 +165,15 @@ async function startServer(
   return { server, connection }
 }
 
-/** As long as the agents of a cluster keep the tasks of a driver that is gone. */
+/** How long agents keep the tasks of a driver that is gone. */
 const serverSeconds = 60
 
-/** Agents that have compiled something new write it at their end, all of them to one folder. */
+/**
+ * More agents get no cache: each writes newly compiled modules to the same folder when it exits.
+ */
 const mostWriters = 64
 
-/** The line that agents read. */
+/** The line that agents read from their input. */
 async function toInput(
   starting: Promise<StartedServer>,
   start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels' | 'moduleCache'>,

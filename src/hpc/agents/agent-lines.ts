@@ -1,24 +1,24 @@
 /**
- * What the process of an agent and the shell around it tell the driver on their standard output.
- * The shell is the parent of the agent, which cannot tell of its own end when it is killed.
+ * The lines that an agent, and the shell around it, write to their standard output for the driver.
+ * The shell is the agent's parent, because a killed agent cannot report its own end.
  */
 
 import { toCacheExport } from '../launch/module-cache.ts'
 import { quoteForShell } from '../quote.ts'
 
-/** What an agent writes when it is connected. */
+/** Written by an agent when it is connected. */
 export const startedLine = 'tutti: agent started'
-/** By which it is told to finish what runs, and to leave. */
+/** Tells an agent to finish running tasks and to leave. */
 export const drainLine = 'drain'
-/** Its exit code while an agent of the same name is connected, such as a stopped one. */
+/** The exit code of an agent whose name is in use by a connected agent, such as a suspended one. */
 export const nameTakenCode = 75
 
 const endedMark = 'tutti: agent ended on'
 
 /**
- * Runs the program with the node's name, which is the last argument of the command, and tells of
- * its end. The scheduler's SIGTERM is for the program. A node that does not see the cache of
- * modules has none.
+ * A shell command that runs the program with the node's name, which is its own last argument, and
+ * reports the program's end. The scheduler's SIGTERM is left to the program. A node that cannot see
+ * the compile cache runs without it.
  */
 export function toAgentCommand(
   program: readonly string[],
@@ -26,11 +26,11 @@ export function toAgentCommand(
 ): readonly string[] {
   const words = program.map((word) => quoteForShell('a command', word)).join(' ')
   const keep = cache === null ? '' : `${toCacheExport(cache)}; `
-  // One line, as a remote shell takes it.
+  // A single line, as a remote shell requires.
   const script = `trap : TERM; ${keep}${words} "$1"; code=$?; echo "${endedMark} $1"; exit $code`
   return ['/bin/sh', '-c', script, 'sh']
 }
 
-/** The node whose agent has ended, if the line tells that. */
+/** The node whose agent has ended, if the line reports that. */
 export const parseEnded = (line: string): string | null =>
   line.startsWith(`${endedMark} `) ? line.slice(endedMark.length + 1) : null

@@ -1,8 +1,8 @@
 /**
- * The program of an agent that the HPC backend starts on a node. It reads a line, which says how to
- * reach the driver, and lives until its input ends, which it does when the driver is gone, or until
- * a second line tells it to leave. Where the driver's `srun` was killed with it, nobody ends that
- * input, and the server is gone.
+ * The program of an agent that the HPC backend starts on a node. It reads a line that says how to
+ * reach the driver. It runs until its input ends, because the driver has closed or is gone, or
+ * until a second line tells it to leave. If the driver's `srun` was killed too, the input never
+ * ends; the agent then exits because the server is gone.
  */
 
 import { rmdirSync } from 'node:fs'
@@ -19,28 +19,31 @@ import { drainLine, nameTakenCode, startedLine } from './agent-lines.ts'
 import { hideModuleCache } from '../launch/module-cache.ts'
 import { type SharedFile, tellSeen } from '../shared-file.ts'
 
-/** The first line. */
+/** The first line of the input. */
 export interface AgentStart {
   readonly servers: string
   readonly token: string
-  /** The only one that is trusted. */
+  /** The only certificate that the agent trusts. */
   readonly certificate: string
-  /** Whether this node sees it is told on stdout. */
+  /** The agent reports on stdout whether its node can read this file. */
   readonly sharedFile: SharedFile
-  /** What the job may use on each node; those without a limit are missing. */
+  /** The memory that the job may use on each node; nodes without a limit are missing. */
   readonly memoryMb: Readonly<Record<string, number>>
-  /** Without its server for so long, the agent ends: that of a living script is back sooner. */
+  /**
+   * After so long without its server the agent exits; the server of a running script returns
+   * sooner.
+   */
   readonly serverSeconds: number
   readonly labels: Readonly<Record<string, string>>
-  /** Of Node, for this process alone; `null` if there is none. */
+  /** The folder of Node's compile cache, for this process only; `null` if there is none. */
   readonly moduleCache: string | null
 }
 
 const [, , name = ''] = process.argv
-/** Of this user, for all runs: an agent removes there what dead ones have left. */
+/** Shared by all runs of this user: an agent removes what dead agents have left there. */
 const workDir = defaultWorkDir(name)
 let starting: Promise<Agent> | null = null
-// The line comes when the driver's server is there.
+// Loaded before the first line arrives, which happens when the driver's server has started.
 preloadClient()
 
 const lines = createInterface({ input: process.stdin })
@@ -59,9 +62,9 @@ lines.on('line', (line) => {
     },
   )
 })
-// The driver has closed its sessions, or is gone.
+// The driver has closed its sessions or is gone.
 lines.once('close', () => void end({ needsEnds: false }))
-// The scheduler ends the job; the driver may still take ends.
+// The scheduler is ending the job; the driver may still accept reports of ended tasks.
 process.on('SIGTERM', () => void end({ needsEnds: true }))
 
 async function start(given: AgentStart): Promise<Agent> {
@@ -81,13 +84,13 @@ async function start(given: AgentStart): Promise<Agent> {
     memoryMb: Math.min(usableMemoryMb(), limitMb),
     ...(cores > 0 ? { cores } : {}),
   }
-  // The shell around this process tells of its end.
+  // Not reported here: the shell around this process reports its end.
   const agent = await startAgent(options, { serverSeconds: given.serverSeconds })
   void agent.left.then(() => end({ needsEnds: false }))
   return agent
 }
 
-/** It ends when it has left. */
+/** The agent leaves when its tasks have ended; then `left` resolves and this process ends. */
 async function drain(): Promise<void> {
   const agent = await starting?.catch(() => null)
   agent?.drain()
@@ -99,7 +102,7 @@ async function end(options: { readonly needsEnds: boolean }): Promise<void> {
   try {
     rmdirSync(workDir)
   } catch {
-    // Another agent uses it, or was killed and has left something.
+    // Another agent uses the folder, or was killed and left files in it.
   }
   process.exit(0)
 }

@@ -1,4 +1,4 @@
-/** The agents of an allocation's nodes: started together, and each again when it has died. */
+/** The agents of an allocation's nodes: starts them together, and restarts each one that dies. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
@@ -13,48 +13,48 @@ import { drainLine, nameTakenCode, parseEnded, startedLine } from './agent-lines
 export interface NodeAgentsOptions {
   readonly allocation: Allocation
   readonly command: NodeCommand
-  /** The names of nodes whose agents are there. */
+  /** The names of the nodes whose agents are connected. */
   readonly present: () => ReadonlySet<string>
-  /** Why the agent of a node is not there any more. */
+  /** Why the agent of a node is no longer connected. */
   readonly whyGone: (name: string) => string | null
-  /** The process of a node's agent has ended; expected if all were told to end. */
+  /** The agent's process on a node has ended; this is expected if all agents were told to end. */
   readonly onEnded: (name: string, isExpected: boolean) => void
-  /** No agent is started on a node any more. */
+  /** No further agent is started on this node. */
   readonly onGivenUp: (name: string, why: string) => void
   readonly clock: Clock
   readonly log: Log
 }
 
-/** How long the agents may take to start: thousands of nodes read their modules at once. */
+/** How long the agents may take to start: thousands of nodes may read their modules at once. */
 const startMs = 300_000
 const watchMs = 500
-/** Of one node; after that none is started there. */
+/** Per node; after that no further agent is started there. */
 const mostRestarts = 3
-/** How long the end of an agent may take to be told by whoever has started it. */
+/** How long it may take until the end of an agent's process is reported. */
 const endMs = 5000
-/** Of a line of theirs. */
+/** The most that is kept of an incomplete line. */
 const longestLine = 65_536
 
-/** Further starts on one node. */
+/** The restarts of one node's agent. */
 class Restarts {
-  /** Of agents that were started, and of starts that failed. */
+  /** Counts successful restarts and failed ones. */
   count = 0
   readonly backOff = new BackOff({ firstDelayMs: 1000, maxDelayMs: 60_000 })
-  /** Of the latest start. */
+  /** The process of the latest restart. */
   process: RemoteProcess | null = null
   state: 'none' | 'starting' | 'started' = 'none'
-  /** How the latest start has ended; `null` before. */
+  /** How the latest restart ended; `null` before. */
   end: string | null = null
-  /** Since when the node is not there. */
+  /** Since when the agent has been missing. */
   missingMs: number | null = null
-  /** What was told since the node was there. */
+  /** The warning that was logged since the agent was last connected. */
   told: 'nothing' | 'silent' | 'refused' | 'given up' = 'nothing'
 
   get hasStarted(): boolean {
     return this.state === 'started'
   }
 
-  /** The node is there. */
+  /** The agent is connected again. */
   reset(): void {
     this.backOff.reset()
     this.missingMs = null
@@ -65,9 +65,9 @@ class Restarts {
 export class NodeAgents {
   readonly #options: NodeAgentsOptions
   readonly #first: readonly RemoteProcess[]
-  /** Whether each node sees the folder of the launch, as far as they have told. */
+  /** Whether each node can read the folder of the launch, as far as reported. */
   readonly #seen = new Map<string, boolean>()
-  /** Nodes whose agents were there. */
+  /** Nodes whose agents have been connected. */
   readonly #arrived = new Set<string>()
   /** Nodes whose first agents have ended. */
   readonly #ended = new Set<string>()
@@ -75,12 +75,12 @@ export class NodeAgents {
   #onChange: () => void = () => {}
   readonly #restarts = new Map<string, Restarts>()
   #isWatching = true
-  /** They were told to end. */
+  /** The agents were told to end. */
   #isEndExpected = false
   #cancelWatch: () => void = () => {}
   #closing: Promise<void> | null = null
 
-  /** Starts them. */
+  /** Starts the agents. */
   constructor(options: NodeAgentsOptions) {
     const { allocation, command } = options
     this.#options = options
@@ -88,20 +88,20 @@ export class NodeAgents {
     this.#first = allocation.start(allocation.nodes, { ...command, onOutput })
   }
 
-  /** Nodes that do not see the folder of the launch. Known when all are ready. */
+  /** Nodes that cannot read the folder of the launch. Complete after `ready`. */
   get unseeing(): readonly string[] {
     return Array.from(this.#seen)
       .filter(([, isSeen]) => !isSeen)
       .map(([name]) => name)
   }
 
-  /** Of a node that is present now. */
+  /** The agent of this node is connected now. */
   noteJoined(name: string): void {
     this.#arrived.add(name)
     this.#onChange()
   }
 
-  /** Resolves when all are there, and watches them from then on. */
+  /** Resolves when all agents are connected; from then on restarts them. */
   async ready(): Promise<void> {
     const { clock } = this.#options
     const reasons = new Map<RemoteProcess, string>()
@@ -124,7 +124,7 @@ export class NodeAgents {
     throw await this.#startError(reasons)
   }
 
-  /** Counts first: those of thousands of nodes come one by one. */
+  /** Compares counts first, because this is called for each of thousands of nodes. */
   #isComplete(): boolean {
     const { length } = this.#options.allocation.nodes
     if (this.#seen.size < length || this.#arrived.size < length) return false
@@ -136,7 +136,7 @@ export class NodeAgents {
     const ended = parseEnded(line)
     if (ended !== null) {
       this.#ended.add(ended)
-      // A later one may be there already.
+      // Its successor may be running already.
       if (this.#restarts.get(ended)?.hasStarted !== true) this.#tellEnded(ended)
     }
     this.#onChange()
@@ -146,7 +146,7 @@ export class NodeAgents {
     this.#options.onEnded(name, this.#isEndExpected)
   }
 
-  /** Names the nodes whose agents have ended, where that is known; else all that are missing. */
+  /** Names the nodes whose agents have ended, if known; otherwise all that are missing. */
   async #startError(reasons: ReadonlyMap<RemoteProcess, string>): Promise<BackendError> {
     const { nodes, label } = this.#options.allocation
     const isSingle = this.#first.length === nodes.length
@@ -159,7 +159,7 @@ export class NodeAgents {
     const named = ended.length > 0 ? ended : missing.length > 0 ? missing : nodes
     const processes = new Set(named.map((node) => processOf(nodes.indexOf(node))))
     const isOver = ended.length > 0 || reasons.size > 0
-    // With their ends come their last words.
+    // When the processes have ended, their output is complete.
     if (this.#ended.size > 0) await this.close()
     const told = [...processes].flatMap((one) => {
       return one === null ? [] : withoutOwnLines(one.output) || (reasons.get(one) ?? [])
@@ -169,30 +169,30 @@ export class NodeAgents {
     return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
 
-  /** None is started again. */
+  /** Agents that end are not restarted from now on. */
   stopWatching(): void {
     this.#isWatching = false
     this.#cancelWatch()
   }
 
-  /** They finish what runs, take nothing new, and leave. */
+  /** Tells the agents to finish running tasks, to accept no new ones, and to leave. */
   drain(): void {
     this.stopWatching()
     this.#isEndExpected = true
     for (const one of this.#processes) one.write(`${drainLine}\n`)
   }
 
-  /** Resolves with the reason when none is started on any of the nodes any more. */
+  /** Resolves with the reason when no agent is started on any of the nodes any more. */
   get givenUp(): Promise<string> {
     return this.#givenUp.promise
   }
 
-  /** Resolves when all have ended. */
+  /** Resolves when all agent processes have ended. */
   async ended(): Promise<void> {
     await Promise.all(this.#processes.map((one) => one.ended))
   }
 
-  /** Ends all. Idempotent, same promise. */
+  /** Ends all agents. Idempotent: returns the same promise each time. */
   close(): Promise<void> {
     this.stopWatching()
     this.#isEndExpected = true
@@ -225,7 +225,7 @@ export class NodeAgents {
     this.#cancelWatch = clock.after(watchMs, () => this.#watch(), { background: true })
   }
 
-  /** A node that is lost does not answer: its start waits there, and nobody for it. */
+  /** The start on a node that is down hangs; other nodes do not wait for it. */
   #startAgain(node: AllocatedNode): void {
     const { clock, whyGone } = this.#options
     const restarts = this.#restartsOf(node)
@@ -243,7 +243,7 @@ export class NodeAgents {
   async #start(node: AllocatedNode, restarts: Restarts, why: string): Promise<void> {
     const { allocation, command, clock, log } = this.#options
     const onOutput = byLine((line) => {
-      // The shell also tells of one that ended because another one of its name is connected.
+      // The shell also reports an agent that exited because another one with its name is connected.
       if (restarts.hasStarted && parseEnded(line) === node.name) this.#tellEnded(node.name)
       if (line !== startedLine || restarts.hasStarted) return
       restarts.state = 'started'
@@ -266,7 +266,10 @@ export class NodeAgents {
     else this.#fail(node, restarts, withoutOwnLines(process.output) || end)
   }
 
-  /** The agent may go on, as one that was stopped does; nothing has ended, so nothing counts. */
+  /**
+   * The agent may continue later, for instance if it was suspended. It has not ended, so this does
+   * not count as a restart.
+   */
   #tellSilent({ name }: AllocatedNode, restarts: Restarts, why: string): void {
     if (restarts.told !== 'nothing') return
     restarts.told = 'silent'
@@ -276,7 +279,7 @@ export class NodeAgents {
 
   #fail({ name }: AllocatedNode, restarts: Restarts, why: string): void {
     restarts.end = why
-    // Whoever watches the allocation tells its end, once.
+    // The watch of the allocation reports its end once.
     if (isJobOver(why)) return this.stopWatching()
     const refusal = passingRefusal(why)
     if (refusal !== null) return this.#tellRefused(name, restarts, `${refusal}: ${why}`)
@@ -285,7 +288,7 @@ export class NodeAgents {
     this.#options.log.warn('AgentNotRestarted', `${text}: ${why}`)
   }
 
-  /** It is tried until Slurm takes the step; nothing counts. */
+  /** Retried until Slurm accepts the step; does not count as a restart. */
   #tellRefused(name: string, restarts: Restarts, why: string): void {
     if (restarts.told === 'refused') return
     restarts.told = 'refused'
@@ -314,7 +317,7 @@ export class NodeAgents {
   }
 }
 
-/** Passes on whole lines of a text that comes in pieces. */
+/** Splits a text that arrives in pieces into whole lines. */
 function byLine(take: (line: string) => void): (text: string) => void {
   let rest = ''
   return (text) => {
