@@ -1,4 +1,4 @@
-/** What is asked of Slurm for a launch: the options of `sbatch`, and the batch script. Pure. */
+/** The `sbatch` options and the batch script of a launch. Pure. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import { expectInteger } from '../../foundation/options.ts'
@@ -6,12 +6,12 @@ import { quoteForShell } from '../quote.ts'
 import { expectTimeLimit } from '../slurm/time-limit.ts'
 import { beginLine, type LaunchFolder, runLine } from './launch-folder.ts'
 
-/** What a person asks for. */
+/** What a user requests. */
 export interface BatchRequest {
   readonly nodes?: number
   readonly gpusPerNode?: number
   readonly coresPerNode?: number
-  /** As `sbatch --mem` has it, for a node. */
+  /** Memory per node in the notation of `sbatch --mem`. */
   readonly mem?: string
   readonly time?: string
   readonly partition?: string
@@ -20,22 +20,24 @@ export interface BatchRequest {
   readonly constraint?: string
   /** Further options of sbatch, such as `--reservation=x`. */
   readonly more: readonly string[]
-  /** Whether Slurm may put the job back into the queue and begin it again. Default `false`. */
+  /** Whether Slurm may requeue the job and run it again. Default `false`. */
   readonly mayRequeue?: boolean
-  /** The job whose end it waits for. */
+  /** The id of the job after whose end this one may start. */
   readonly after?: string
 }
 
-/** Those of `sbatch` that would take the launch out of the launcher's hands. */
+/** Options of `sbatch` that users must not set, because the launcher depends on them. */
 const reserved = (
   'wrap parsable output error array requeue wait export export-file chdir input test-only ' +
   'open-mode'
 ).split(' ')
-/** Their short forms, and short forms without a value, after which others may follow. */
+/**
+ * The short forms of reserved options, and short options without a value, which may be combined.
+ */
 const reservedLetters = 'oeaWDi'
 const plainLetters = 'HhkOQsvV'
 
-/** Arguments, not lines of a script: no text is interpreted. */
+/** Arguments of `sbatch` rather than lines of a script, so that no text is interpreted. */
 export function toBatchOptions(
   request: BatchRequest,
   name: string,
@@ -62,15 +64,15 @@ export function toBatchOptions(
   )
   for (const option of more) expectFurther(option)
   const requeue = request.mayRequeue === true ? '--requeue' : '--no-requeue'
-  // Whole nodes, unless a part of them was asked for.
+  // Whole nodes, unless only some cores were requested.
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
   const own = ['--parsable', requeue, '--open-mode=append', ...exclusive]
-  // It waits as well if the job before was lost. Of several such options the last one counts.
+  // `afterany` also covers a lost job. The last `--dependency` takes precedence.
   const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
   return [...own, ...given, ...more, ...after]
 }
 
-/** Slurm replaces parts of the names of files; a backslash cannot be written there at all. */
+/** Escapes `%`, which Slurm replaces in file names. A backslash cannot be escaped there at all. */
 function toFilePattern(file: string): string {
   if (!file.includes('\\')) return file.replaceAll('%', '%%')
   throw new ValueError(`folder: Slurm takes no file whose path has a backslash: ${file}`, {
@@ -79,7 +81,7 @@ function toFilePattern(file: string): string {
   })
 }
 
-/** Throws `ValueError` for one that the launcher sets itself. */
+/** Throws a `ValueError` for an option that the launcher sets itself. */
 export function expectFurther(option: string, field = 'an option of sbatch'): void {
   expectLine(field, option)
   if (!isOneOf(option, reserved, reservedLetters)) return
@@ -87,7 +89,7 @@ export function expectFurther(option: string, field = 'an option of sbatch'): vo
   throw new ValueError(text, { field, got: option })
 }
 
-/** As sbatch reads it: names may be shortened, and short forms may share a dash. */
+/** Parses options as sbatch does: long names may be shortened, short options may share a dash. */
 export function isOneOf(option: string, names: readonly string[], letters: string): boolean {
   if (option.startsWith('--')) {
     const [name = ''] = option.slice(2).split('=')
@@ -100,28 +102,31 @@ export function isOneOf(option: string, names: readonly string[], letters: strin
   return false
 }
 
-/** A line end in a value would be another line of a message or a listing. */
+/** Rejects line ends, which would break a message or a listing into several lines. */
 export function expectLine(field: string, value: string): string {
   quoteForShell(field, value)
   return value
 }
 
 export interface ScriptCommand {
-  /** The program of Node, the script, its arguments. */
+  /** Node's executable, the script, and its arguments. */
   readonly words: readonly string[]
   readonly cwd: string
-  /** Of the file with the launch's facts, and of that with what is asked of the first session. */
+  /**
+   * The names of the variables for the files with the launch's facts and the first session's
+   * request.
+   */
   readonly variables: { readonly facts: string; readonly request: string }
   /**
-   * Called with the folder before every run but the first of a launch. Asks the script to go on
-   * with the record, and prints `stop` where nothing is left to do.
+   * Called with the folder before every run of a launch except the first. Tells the script to
+   * continue the record, and prints `stop` if nothing is left to do.
    */
   readonly begin: readonly string[]
-  /** Called with the folder and the exit code when the run can be continued. */
+  /** Called with the folder and the exit code if the run can be continued. */
   readonly end: readonly string[]
 }
 
-/** Runs the script on the first node, and writes down how it ended. */
+/** The batch script, which runs the user's script on the first node and writes its exit code. */
 export function toBatchScript(
   { words, cwd, variables, begin, end }: ScriptCommand,
   folder: LaunchFolder,

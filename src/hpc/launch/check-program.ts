@@ -1,6 +1,6 @@
 /**
- * Runs where the script of a launch would run, and does what such a script does: starts a server
- * and an agent on a node. Writes a line of JSON for each thing that it has tried.
+ * Runs where the script of a launch would run, and does what such a script does: starts a server,
+ * and an agent on a node. Writes a line of JSON for each check.
  */
 
 import { execFileSync } from 'node:child_process'
@@ -23,12 +23,12 @@ import { launchVariable, readFacts, setStartMethod } from '../start-method.ts'
 import type { LaunchCheck } from './check-script.ts'
 import { LaunchFolder } from './launch-folder.ts'
 
-/** The time of a trial is short. */
+/** Short, because the allocation of a check is short. */
 const graceSeconds = 5
-/** How long the server may take to say its version, and an agent to be there. */
+/** How long the server may take to print its version, and an agent to connect. */
 const versionMs = 10_000
 const agentMs = 25_000
-/** Those that a script's backend calls. */
+/** The Slurm commands that a script's backend calls. */
 const slurmCommands = ['srun', 'squeue', 'scontrol', 'scancel']
 
 async function tryAll(): Promise<void> {
@@ -45,7 +45,7 @@ async function tryAll(): Promise<void> {
   if (hasServer) await tell('agent', () => startAgent(method))
 }
 
-/** A program that hangs, such as on a file system that is down, is told like any other problem. */
+/** A program that hangs, for instance on an unavailable file system, is reported as a problem. */
 function askVersion(program: string): string {
   try {
     const limit = { timeout: versionMs, killSignal: 'SIGKILL' } as const
@@ -56,7 +56,7 @@ function askVersion(program: string): string {
   }
 }
 
-/** As much as a page of a record: a full disk takes empty files. */
+/** Writes as much as a page of a record, because a full disk still accepts empty files. */
 function tryToWrite(): string {
   const folder = new LaunchFolder(dirname(process.env[launchVariable] ?? ''))
   folder.write('request', ' '.repeat(65_536))
@@ -72,7 +72,7 @@ function findCommands(): string {
   throw new BackendError(`not on PATH: ${missing.join(', ')}`)
 }
 
-/** The server, its address and port, the certificate, the step and the agent, all at once. */
+/** Tests the server, its address and port, the certificate, the step and the agent together. */
 async function startAgent(method: 'slurm' | 'hosts'): Promise<string> {
   setStartMethod(method)
   const warnings: string[] = []
@@ -88,7 +88,7 @@ async function startAgent(method: 'slurm' | 'hosts'): Promise<string> {
   return `runs on ${names} and reaches the server of the script`
 }
 
-/** Resolves with whether it is there. */
+/** Writes the result of a check. Resolves with whether it succeeded. */
 async function tell(name: string, attempt: () => string | Promise<string>): Promise<boolean> {
   const write = (told: Pick<LaunchCheck, 'state' | 'detail' | 'hint'>): boolean => {
     process.stdout.write(`${JSON.stringify({ name, ...told })}\n`)
@@ -103,5 +103,5 @@ async function tell(name: string, attempt: () => string | Promise<string>): Prom
 }
 
 await tryAll()
-// What did not answer in time must not hold it.
+// Exits even if a program that did not answer is still running.
 process.exit()

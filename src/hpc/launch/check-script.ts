@@ -1,4 +1,4 @@
-/** The trial of a launch: what runs where a script would run, and what it tells. */
+/** The check of a launch (`tutti launch --check`): its script, and the parser of its results. */
 
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -7,25 +7,25 @@ import { quoteForShell } from '../quote.ts'
 import { launchVariable } from '../start-method.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
-/** One thing that a launch needs. */
+/** One requirement of a launch, and whether it is met. */
 export interface LaunchCheck {
   readonly name: string
   readonly state: 'ok' | 'missing' | 'problem'
   /** `here`, or the name of a node. */
   readonly where: string
-  /** A path, a version, or what is wrong. */
+  /** A path, a version, or the problem. */
   readonly detail: string
-  /** What to do about it. */
+  /** How to fix it. */
   readonly hint: string | null
 }
 
-/** Exit codes of the script, for what it cannot write down. */
+/** Exit codes for failures that the script cannot write to the folder. */
 const unseenCode = 41
 const unwritableCode = 42
 
 /**
- * A script for a POSIX shell, which may be all that works there. It goes to the node by the
- * scheduler, not by the folder.
+ * A script for a POSIX shell, because Node may not work on the node. The scheduler transfers it, so
+ * that the folder need not be readable.
  */
 export function toCheckScript(folder: LaunchFolder, cwd: string): string {
   const quote = (text: string): string => quoteForShell('a path', text)
@@ -58,7 +58,10 @@ exit "$code"
 
 const placeHint = 'Install it on a file system that all nodes see.'
 
-/** What the script has told, and what its end tells; `null` of one that did not end in time. */
+/**
+ * The results that the script wrote, and what its exit code means; `null` if it did not end in
+ * time.
+ */
 export function readChecks(
   folder: LaunchFolder,
   code: number | null,
@@ -90,7 +93,7 @@ function readText(folder: LaunchFolder, name: 'stdout' | 'stderr'): string {
   }
 }
 
-/** Another program may write to the same stream. */
+/** `null` for other output, because another program may write to the same stream. */
 function parseLine(line: string): LaunchCheck | null {
   try {
     return JSON.parse(line) as LaunchCheck

@@ -1,4 +1,4 @@
-/** Commands on the first node of a job that is there already. */
+/** Runs commands on the first node of an existing job. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { phaseOf } from '../slurm/job-report.ts'
@@ -6,17 +6,17 @@ import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { toCacheGuard } from './module-cache.ts'
 
-/** How a command is run where it belongs. */
+/** A command, changed so that it runs on the right machine. */
 export interface PlacedCommand {
   readonly words: readonly string[]
-  /** Sends it SIGTERM there; `null` for a child of this process. */
+  /** Sends SIGTERM to the command there; `null` if it is a child of this process. */
   readonly stop: readonly string[] | null
 }
 
 /**
- * The command that runs another one on the first node of the job, where this machine is none of its
- * nodes: a shell of `salloc` on a login node. `srun` passes SIGINT on to it, and kills it on
- * SIGTERM: the file has its process id, for a signal that it can handle.
+ * Runs a command on the first node of the job if this machine is not one of its nodes, as in a
+ * shell of `salloc` on a login node. `srun` forwards SIGINT, but kills the command on SIGTERM: the
+ * file holds the command's process id, so that it can get a SIGTERM that it can handle.
  */
 export async function onFirstNode(
   jobId: string,

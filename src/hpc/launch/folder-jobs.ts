@@ -1,7 +1,7 @@
 /**
- * The jobs whose batch scripts are in the folder of a launch. Slurm names the script of a job, so
- * they are found without their ids: `sbatch` may be ended, or its answer be lost, after it has
- * submitted one.
+ * The jobs whose batch scripts are in the folder of a launch. Slurm reports the script of a job, so
+ * they are found even if their ids are unknown: `sbatch` may be killed, or its answer be lost,
+ * after it has submitted a job.
  */
 
 import { spawn } from 'node:child_process'
@@ -11,7 +11,7 @@ import type { LaunchFolder } from './launch-folder.ts'
 
 const listing = ['-h', '--me', '-o', '%i %o']
 
-/** Cancels them, with those of the given ids. Fine for jobs that have ended. */
+/** Cancels these jobs and those with the given ids. Jobs that have ended are ignored. */
 export async function cancelJobsOf(
   folder: LaunchFolder,
   commands: SlurmCommands,
@@ -22,7 +22,7 @@ export async function cancelJobsOf(
   if (ids.size > 0) await commands.run('scancel', '--quiet', ...ids)
 }
 
-/** Their ids, from lines of an id and the path of the batch script. */
+/** Parses the ids of the jobs from lines of an id and the path of the batch script. */
 export function parseJobsOf(path: string, output: string): string[] {
   return output.split('\n').flatMap((line) => {
     const [, id = '', script = ''] = /^(\S+) (.*)$/.exec(line) ?? []
@@ -30,28 +30,29 @@ export function parseJobsOf(path: string, output: string): string[] {
   })
 }
 
-/** Whether `sbatch` may have submitted a job although it has failed. */
+/** Whether `sbatch` may have submitted a job although it failed. */
 export function mayHaveSubmitted(error: unknown): error is SchedulerError {
   if (!(error instanceof SchedulerError)) return false
   const isSilent = error.code === 'SchedulerTimeoutError' || error.code === 'SchedulerOutputError'
   return isSilent || /timed out/i.test(error.stderr)
 }
 
-/** Between two looks for a job that may have been submitted. */
+/** The time between two searches for a job that may have been submitted. */
 const lookMs = 5000
 
 export interface WithdrawOptions {
   readonly clock: Clock
-  /** How long a scheduler that does not answer is asked. */
+  /** How long to keep asking a scheduler that does not answer. */
   readonly longestMs: number
-  /** Ends the tries. */
+  /** Stops the attempts. */
   readonly signal?: AbortSignal
 }
 
 /**
- * After `mayHaveSubmitted`: a controller that did not answer takes the request, when it goes on,
- * and makes a job that nobody follows. It is canceled, by a second look also if the controller has
- * answered a first question before that request. Resolves with whether none is left.
+ * Call after `mayHaveSubmitted`: a controller that did not answer may process the request later and
+ * create a job that no process follows. Finds and cancels that job. Searches twice, because the
+ * controller may answer the first search before it processes the request. Resolves with whether it
+ * is certain that no job is left.
  */
 export async function withdrawRequest(
   folder: LaunchFolder,
@@ -72,7 +73,7 @@ export async function withdrawRequest(
   }
 }
 
-/** A second look finds what an `sbatch` of the script has submitted while that was killed. */
+/** Searches twice, to find a job that the script's `sbatch` submitted while it was being killed. */
 const guardScript = `pid=
 while read -r line; do
   [ "$line" != end ] || exit 0
@@ -88,8 +89,8 @@ for _ in 1 2; do
 done`
 
 /**
- * Cancels the jobs of a folder when this process is killed, as soon as its script has ended: a
- * shell waits for the end of a pipe that only this process holds.
+ * Cancels the jobs of a folder if this process is killed, as soon as its script has ended. A shell
+ * waits for the end of a pipe that only this process holds open.
  */
 export class FolderGuard {
   readonly #shell
@@ -100,17 +101,17 @@ export class FolderGuard {
       detached: true,
       env: commands.env,
     })
-    // Without it the launch goes on nevertheless.
+    // If the shell cannot be started, the launch continues without it.
     this.#shell.on('error', () => {})
     this.#shell.stdin.on('error', () => {})
   }
 
-  /** That of the script, which may give its nodes back by itself. */
+  /** The process id of the script, which may release its nodes by itself. */
   scriptStarted(pid: number): void {
     this.#shell.stdin.write(`${pid}\n`)
   }
 
-  /** Ends it; from now on nothing is canceled. */
+  /** Ends the shell; nothing is canceled from now on. */
   close(): void {
     this.#shell.stdin.end('end\n')
   }

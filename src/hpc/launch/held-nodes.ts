@@ -1,6 +1,6 @@
 /**
- * A job that only holds nodes, for a script that runs on this machine. It ends with this process:
- * a step on its first node reads signs of life from here, and leaves a mark while they come.
+ * A job that only holds nodes for a script on this machine. It ends with this process: a step on
+ * its first node reads heartbeats from here, and keeps a directory (the mark) while they arrive.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -23,27 +23,27 @@ import { showWaiting } from './run-watch.ts'
 import { submitBatch } from './submit-batch.ts'
 
 export interface HeldNodesOptions {
-  /** Of sbatch. */
+  /** The options of sbatch. */
   readonly batch: readonly string[]
   readonly folder: LaunchFolder
   readonly commands: SlurmCommands
   readonly clock: Clock
-  /** How long a request without an answer is looked for; with 0 that is the caller's. */
+  /** How long to search for the job of a request without an answer; 0 leaves that to the caller. */
   readonly withdrawMs?: number
-  /** Slurm has taken the job. */
+  /** Slurm has accepted the job. */
   readonly onSubmitted?: (jobId: string) => void
   readonly onStatus: (line: string | null) => void
-  /** Ends the waiting, and the job. */
+  /** Aborts the wait and cancels the job. */
   readonly signal: AbortSignal
 }
 
 const pollMs = 100
 const beatMs = 10_000
-/** How long the first step may take. */
+/** How long the first step may take to start. */
 const keeperMs = 30_000
-/** How long a job that ends may take to say how. */
+/** How long Slurm may take to report the final state of a job that is ending. */
 const longestEndMs = 5000
-/** Without a sign of life for that long the job ends. */
+/** The job ends after this long without a heartbeat. */
 export const lifeMinutes = 2
 
 export class HeldNodes {
@@ -54,7 +54,9 @@ export class HeldNodes {
   readonly #keeper: RemoteProcess
   #cancelBeat: () => void = () => {}
 
-  /** Resolves when the job runs, with `null` when the signal came first. Otherwise none is left. */
+  /**
+   * Resolves when the job runs, or with `null` if it was aborted first. Otherwise no job is left.
+   */
   static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
     const { batch, folder, commands, clock, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
@@ -67,7 +69,7 @@ export class HeldNodes {
     const job = new SlurmJob(jobId, commands, clock)
     try {
       onSubmitted?.(jobId)
-      // Whoever has started this process cancels it if this one is killed.
+      // The launcher reads these facts and cancels the job if this process is killed.
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
       if (await isStarted(job, options)) {
         const allocation = await SlurmAllocation.open(jobId, commands, clock)
@@ -96,8 +98,8 @@ export class HeldNodes {
   }
 
   /**
-   * Throws `AllocationLostError` if the job has ended, but not from here. Where the scheduler does
-   * not answer, it is there as far as anybody knows.
+   * Throws `AllocationLostError` if the job has ended without `close`. If the scheduler does not
+   * answer, the job is assumed to run.
    */
   async expectHeld(): Promise<void> {
     const report = await this.#job.report({ isChanged: true }).catch(unlessSilent)
@@ -105,11 +107,11 @@ export class HeldNodes {
     if (report === null || phaseOf(report) !== 'running') throw lostError(this.jobId, report)
   }
 
-  /** Gives the nodes back. */
+  /** Releases the nodes. */
   async close(): Promise<void> {
     this.#cancelBeat()
     await this.#keeper.close()
-    // Without its keeper it ends by itself, a little later.
+    // If the scheduler does not answer: without heartbeats, the job ends by itself a little later.
     await this.#job.cancel().catch(unlessSilent)
   }
 
@@ -120,8 +122,8 @@ export class HeldNodes {
 }
 
 /**
- * Cancels what a script has left of its own allocations, because it was killed or by a fault.
- * Rejects where the scheduler does not answer; those that run end by themselves.
+ * Cancels the allocations that a script requested and left behind, for instance because it was
+ * killed. Rejects if the scheduler does not answer; running ones then end by themselves.
  */
 export async function endAllocations(launch: LaunchFolder, commands: SlurmCommands): Promise<void> {
   const known = launch.allocations().flatMap((folder) => folder.facts()?.jobId ?? [])
@@ -132,14 +134,14 @@ function unlessSilent(error: unknown): undefined {
   if (!isSilence(error)) throw error
 }
 
-/** A job that is over explains why no step of it begins; `null` if it is not over. */
+/** Why no step of the job can start, if the job has ended; otherwise `null`. */
 async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null> {
   const untilMs = clock.monotonicMs() + longestEndMs
   for (;;) {
     const report = await job.report({ isChanged: true }).catch(() => undefined)
     if (report === undefined) return null
     if (report === null || phaseOf(report) !== 'running') return lostError(job.id, report)
-    // How it ends is told a little later.
+    // The final state is known only a little later.
     const isEnding = report.state === 'COMPLETING'
     if (!isEnding || clock.monotonicMs() >= untilMs) return null
     await sleep(clock, pollMs)
@@ -147,8 +149,8 @@ async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null
 }
 
 /**
- * The batch script. The mark is on the first node, where both run. A job that is killed whole
- * leaves it there: it is removed by the next one, when nobody has touched it for long.
+ * The batch script. The mark is on the first node, where both the script and the step run. If all
+ * processes of a job are killed, the mark stays; a later job removes it when it is old.
  */
 function toHoldScript(mark: string, folder: LaunchFolder): string {
   return `#!/bin/sh
@@ -164,7 +166,7 @@ exit 0
 `
 }
 
-/** Sees the start by a file, where the folder is shared; otherwise Slurm tells it. */
+/** Detects the start by a file if the folder is shared; otherwise from Slurm's report. */
 async function isStarted(job: SlurmJob, options: HeldNodesOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
   for (let isSeen = false; !signal.aborted; await sleep(clock, pollMs)) {
@@ -183,8 +185,8 @@ async function isStarted(job: SlurmJob, options: HeldNodesOptions): Promise<bool
 }
 
 /**
- * Leaves the mark if the node reaches this machine. The batch script may not have seen a mark that
- * was there for a moment only, so the end of the input cancels the job.
+ * Creates the mark if the node can reach this machine. The end of the input cancels the job,
+ * because the batch script may have missed a mark that existed only briefly.
  */
 const keeperScript = `trap 'rmdir "$0" 2> /dev/null' EXIT
 trap 'exit 1' TERM
@@ -237,7 +239,7 @@ async function startKeeper(
   })
 }
 
-/** On a port as the server of a script has it. */
+/** Listens on a random port, as the server of a script does. */
 async function listen(host: string): Promise<Server> {
   const server = createServer((socket) => socket.destroy())
   const { promise, resolve, reject } = Promise.withResolvers<void>()

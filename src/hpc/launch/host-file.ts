@@ -1,10 +1,10 @@
-/** The file of `tutti launch --hosts`: a host a line. */
+/** Reads the file of `tutti launch --hosts`, which has one host per line. */
 
 import { readFileSync } from 'node:fs'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { isHostName } from '../host-list-allocation.ts'
 
-/** Empty lines and what follows `#` do not count. Throws `ValueError` that names the line. */
+/** Ignores empty lines and comments (`#`). Throws a `ValueError` that names the line. */
 export function readHostFile(file: string): readonly string[] {
   let text: string
   try {

@@ -1,4 +1,4 @@
-/** How a job of Slurm has ended, by its state or by the files of its launch. */
+/** How a Slurm job has ended, from its state or from the files of its launch. */
 
 import { BackendError } from '../../foundation/errors.ts'
 import type { JobReport } from '../slurm/job-report.ts'
@@ -6,11 +6,14 @@ import type { LaunchFolder } from './launch-folder.ts'
 
 /** How a job has ended. */
 export interface LaunchEnd {
-  /** Of the script; `null` if it has none, because it was killed with all processes of the job. */
+  /** The script's exit code; `null` if it was killed with all processes of the job. */
   readonly code: number | null
-  /** `AllocationLostError`, if the job has ended the script; `null` if that has ended itself. */
+  /**
+   * `AllocationLostError` if the end of the job ended the script; `null` if the script ended
+   * itself.
+   */
   readonly lost: BackendError | null
-  /** In Slurm's words; `null` where it was not asked, or has forgotten the job. */
+  /** The state as Slurm reported it; `null` if it was not asked or has forgotten the job. */
   readonly state: string | null
 }
 
@@ -32,15 +35,20 @@ export const lostEnd = (
 
 type EndReport = Pick<JobReport, 'state' | 'reason'>
 
-/** Where Slurm does not tell; `null` if it has not ended the script. */
+/**
+ * The end according to the files, if Slurm does not report it; `null` if Slurm did not end the
+ * script.
+ */
 export function endByFiles(folder: LaunchFolder): EndReport | null {
   const { lostState: state } = folder
   if (state === null) return null
-  // It was put back into the queue, and has not begun again.
+  // The job was requeued and has not started again.
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 
-/** `null`: Slurm does not know the job any more. With the folder that its first node must see. */
+/**
+ * `report` is `null` if Slurm has forgotten the job. `folder` is one that its first node must see.
+ */
 export function lostError(
   jobId: string,
   report: EndReport | null,
@@ -50,7 +58,7 @@ export function lostError(
   const state = report === null ? 'forgotten by Slurm' : report.state
   const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
   const text = `job ${jobId} is ${state}${why}`
-  // Slurm does not say which file it could not open.
+  // Slurm does not report which file it could not open.
   const hasBegun = folder === undefined || folder.hasStarted || report?.state !== 'FAILED'
   if (hasBegun) return new BackendError(text, { code })
   return new BackendError(`${text}: it has not begun; its node may not see ${folder.path}`, {
@@ -59,6 +67,6 @@ export function lostError(
   })
 }
 
-/** Whether the job would never have begun: nothing of it is worth keeping. */
+/** Whether the job could never have started, so that none of its files is worth keeping. */
 export const isRefusal = (error: unknown): boolean =>
   BackendError.isInstance(error) && error.code === 'AllocationRefusedError'

@@ -1,7 +1,7 @@
 /**
- * The jobs of one launch, one after the other. Each but the first waits for the end of the one
- * before, and goes on with its record if the allocation has ended the script. Otherwise it is
- * canceled: the script has ended by itself, or somebody has canceled a job of the chain.
+ * The jobs of one launch, which run one after the other. Each job waits for the end of the previous
+ * one, and continues its record if the end of the allocation ended the script. Otherwise it is
+ * canceled: the script ended by itself, or a user canceled a job of the chain.
  */
 
 import { SlurmJob } from '../slurm/slurm-job.ts'
@@ -18,8 +18,9 @@ export interface ChainLink {
 }
 
 /**
- * Submits all jobs at once, so that the later ones wait in the queue while the first runs. If one
- * is refused, none is left. `optionsOf` are those of sbatch, for a job that comes after another.
+ * Submits all jobs at once, so that the later ones already queue while the first one runs. If one
+ * is refused, the others are canceled. `optionsOf` returns the sbatch options of a job that follows
+ * the job `after`.
  */
 export async function submitChain(
   commands: SlurmCommands,
@@ -46,7 +47,7 @@ export async function submitChain(
   }
 }
 
-/** A scheduler that does not answer is not waited for when the signal has come. */
+/** Stops waiting for a scheduler that does not answer some time after the signal. */
 const cancelSoon = (
   commands: SlurmCommands,
   links: readonly ChainLink[],
@@ -54,14 +55,14 @@ const cancelSoon = (
 ): Promise<void> =>
   within(signal, answerMs, clock, (late) => cancelLinks(commands.endedBy(late), links))
 
-/** Those of the launch that the folder is of; jobs that were not submitted are missing. */
+/** The submitted jobs of the launch to which the folder belongs. */
 export const linksOf = (folder: LaunchFolder): readonly ChainLink[] =>
   folder.chain.flatMap((one) => {
     const { jobId } = one.facts() ?? {}
     return jobId === undefined ? [] : [{ jobId, folder: one }]
   })
 
-/** The last one first, so that none begins. Fine for jobs that have ended. */
+/** Cancels the last job first, so that none starts. Jobs that have ended are ignored. */
 export async function cancelLinks(
   commands: SlurmCommands,
   links: readonly ChainLink[],
@@ -73,19 +74,19 @@ export async function cancelLinks(
   }
 }
 
-/** Whether the job after this one is to go on with its record. */
+/** Whether the next job continues the record of this one. */
 export const goesOn = ({ code, state }: Omit<LaunchEnd, 'lost'>, folder: LaunchFolder): boolean =>
   state !== 'CANCELLED' && folder.endOf(code) === 'allocation'
 
 export interface ChainOptions extends Omit<FollowOptions, 'jobId' | 'folder'> {
-  /** Before a job is followed. */
+  /** Called before a job is followed. */
   readonly onLink: (link: ChainLink) => void
 }
 
 /**
  * Follows one job after the other, each from its first line of output. Resolves with the exit code
- * of the last one that ran, or with `null` when the signal has ended it. Rejects with
- * `AllocationLostError` when the last job was lost.
+ * of the last job that ran, or with `null` if the signal aborted it. Rejects with
+ * `AllocationLostError` if the last job was lost.
  */
 export async function followChain(
   links: readonly ChainLink[],
@@ -98,7 +99,7 @@ export async function followChain(
     const status = (line: string | null): void =>
       view.status(line === null || count === 1 ? line : `link ${at + 1} of ${count}, ${line}`)
     const rest = links.slice(at + 1)
-    // Where that is not possible they end by themselves as soon as they begin.
+    // If canceling fails, the jobs end by themselves as soon as they start.
     const cancelRest = (): Promise<void> => cancelLinks(commands, rest).catch(() => {})
     const followed = followJob({ ...options, ...link, view: { ...view, status } })
     const end = await followed.catch(async (error: unknown) => {
@@ -121,7 +122,7 @@ export async function followChain(
   return null
 }
 
-/** Of a job that has not begun. Slurm forgets a canceled one after minutes. */
+/** Whether a job was canceled before it started. Slurm forgets a canceled job after minutes. */
 async function isCanceled(
   { jobId, folder }: ChainLink,
   { commands, clock }: Pick<ChainOptions, 'commands' | 'clock'>,

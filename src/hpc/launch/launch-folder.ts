@@ -1,4 +1,4 @@
-/** The folder of one launch: what the batch script and the launcher tell each other by files. */
+/** The folder of one launch, whose files the batch script and the launcher use to communicate. */
 
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { readSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -13,41 +13,41 @@ import {
   type LaunchFacts,
 } from '../start-method.ts'
 
-/** Beside the records of runs. */
+/** The folder that also holds the records of runs. */
 export const launchParent = './telemetry'
 const suffix = '.launch'
 
-/** Files that the batch script writes. */
+/** The files of a launch. */
 export const launchFiles = {
   /** Read by the script's backend. */
   facts: 'launch.json',
   script: 'batch.sh',
-  /** What Slurm itself says to the batch script. */
+  /** Slurm's own messages to the batch script. */
   log: 'batch.log',
-  /** A line for each run: there are several when Slurm puts the job back into the queue. */
+  /** One line per run; there are several runs if Slurm requeues the job. */
   started: 'started',
-  /** The process of a script that runs on the first node of a job that was there. */
+  /** The process id of a script that runs on the first node of an existing job. */
   pid: 'pid',
   stdout: 'stdout.log',
   stderr: 'stderr.log',
   exit: 'exit',
-  /** What is asked of the script's first session. */
+  /** What the script's first session is asked to do, such as to resume. */
   request: 'request.json',
   ended: endedFile,
   elastic: elasticFile,
   signaled: signaledFile,
 } as const
 
-/** The line in what Slurm says to the batch script before which another run has ended. */
+/** Separates the runs in Slurm's messages to the batch script. */
 export const beginLine = 'tutti launch: the script begins'
 
 /** How a run of the script has ended. */
 export type RunEnd =
-  /** By itself, or by something that another allocation would not change. */
+  /** It ended by itself, or for a reason that another allocation would not change. */
   | 'own'
-  /** Its allocation was over, or was lost. */
+  /** Its allocation ended or was lost. */
   | 'allocation'
-  /** Somebody has canceled its job. */
+  /** A user canceled its job. */
   | 'canceled'
 
 export class LaunchFolder {
@@ -57,13 +57,13 @@ export class LaunchFolder {
     this.path = path
   }
 
-  /** Nothing is there before the first `write`. A session that is resumed has several. */
+  /** The folder is created by the first `write`. A resumed session has several folders. */
   static of(parent: string, sessionId: string): LaunchFolder {
     const [folder] = LaunchFolder.chainOf(parent, sessionId, 1)
     return folder as LaunchFolder
   }
 
-  /** For as many jobs, one after the other. */
+  /** The folders of `length` jobs that run one after the other. */
   static chainOf(parent: string, sessionId: string, length: number): readonly LaunchFolder[] {
     const folders: LaunchFolder[] = []
     for (let count = 1; folders.length < length; count++) {
@@ -74,7 +74,7 @@ export class LaunchFolder {
     return folders
   }
 
-  /** The folder of a job that was launched from here, or `null`. */
+  /** The folder of a job that was launched from this directory, or `null`. */
   static find(parent: string, jobId: string): LaunchFolder | null {
     if (!existsSync(parent)) return null
     const names = readdirSync(parent).filter((name) => name.endsWith(suffix))
@@ -86,7 +86,7 @@ export class LaunchFolder {
     return join(this.path, launchFiles[name])
   }
 
-  /** Throws `ValueError` where it cannot: before anything is asked of a scheduler. */
+  /** Throws a `ValueError` on failure. Called before anything is submitted to a scheduler. */
   write(name: keyof typeof launchFiles, content: string): void {
     const file = this.file(name)
     try {
@@ -98,19 +98,19 @@ export class LaunchFolder {
     }
   }
 
-  /** Those of allocations that the script has asked for. None of a launch that was removed. */
+  /** The folders of the allocations that the script requested; none if the launch was removed. */
   allocations(): LaunchFolder[] {
     if (!existsSync(this.path)) return []
     const names = readdirSync(this.path).filter((name) => name.startsWith(allocationPrefix))
     return names.map((name) => new LaunchFolder(join(this.path, name)))
   }
 
-  /** Whether the script has asked for nodes by itself, or would have. */
+  /** Whether the script requests nodes by itself. */
   get isElastic(): boolean {
     return existsSync(this.file('elastic'))
   }
 
-  /** Of a launch that did not begin. */
+  /** Removes the folder of a launch that did not start. */
   remove(): void {
     rmSync(this.path, { recursive: true, force: true })
   }
@@ -123,13 +123,13 @@ export class LaunchFolder {
     }
   }
 
-  /** Of all jobs of its launch, in their order, this one among them. */
+  /** The folders of all jobs of its launch in order, including this one. */
   get chain(): readonly LaunchFolder[] {
     const { folders = [basename(this.path)] } = this.facts()?.chain ?? {}
     return folders.map((name) => new LaunchFolder(join(dirname(this.path), name)))
   }
 
-  /** Its number among the jobs of its launch, from 0. */
+  /** The index of its job in the launch, from 0. */
   get place(): number {
     return this.facts()?.chain?.at ?? 0
   }
@@ -138,18 +138,18 @@ export class LaunchFolder {
     return this.runs > 0
   }
 
-  /** How often the script has begun. */
+  /** How often the script has been started. */
   get runs(): number {
     const size = statSync(this.file('started'), { throwIfNoEntry: false })?.size
     return size === undefined ? 0 : Math.max(1, Math.floor(size / runLine.length))
   }
 
-  /** Whether the allocation has ended the script's tasks. */
+  /** Whether the end of the allocation ended tasks of the script. */
   get hasEnded(): boolean {
     return existsSync(this.file('ended'))
   }
 
-  /** `code` is that of the script; `null` if it was killed with all processes of its job. */
+  /** `code` is the script's exit code; `null` if it was killed with all processes of its job. */
   endOf(code: number | null): RunEnd {
     const reason = endReason(this.#log())
     if (reason === 'canceled') return 'canceled'
@@ -157,20 +157,20 @@ export class LaunchFolder {
   }
 
   /**
-   * The state in which Slurm has ended the last run, by what it has said there: minutes later it
-   * does not know the job any more. `null` if the run has ended by itself. `REQUEUED` is none in
-   * which a job stays.
+   * The state in which Slurm ended the last run, according to the messages in the log, because
+   * Slurm forgets a job after minutes. `null` if the run ended by itself. `REQUEUED` is not a final
+   * state.
    */
   get lostState(): string | null {
     const log = this.#log()
     const reason = endReason(log)
     if (reason === 'canceled') return 'CANCELLED'
     const [, state] = lostStates.find(([words]) => words.test(log)) ?? []
-    // Only a job that somebody has canceled is called so without a reason.
+    // Slurm omits the reason only if a user canceled the job.
     return state ?? (reason === null ? null : `CANCELLED DUE TO ${reason}`)
   }
 
-  /** What Slurm has said since the last beginning. */
+  /** Slurm's messages since the last start of the script. */
   #log(): string {
     try {
       const text = readFileSync(this.file('log'), 'utf8')
@@ -180,7 +180,7 @@ export class LaunchFolder {
     }
   }
 
-  /** Of the script; `null` while it runs. */
+  /** The script's exit code; `null` while it runs. */
   exitCode(): number | null {
     try {
       const text = readFileSync(this.file('exit'), 'utf8').trim()
@@ -191,7 +191,7 @@ export class LaunchFolder {
   }
 }
 
-/** Slurm's words to the batch script, and the state of its job. */
+/** Slurm's messages to the batch script, and the states of the job that they mean. */
 const lostStates = [
   [/ DUE TO TIME LIMIT \*\*\*/i, 'TIMEOUT'],
   [/ DUE TO PREEMPTION \*\*\*/i, 'PREEMPTED'],
@@ -200,13 +200,13 @@ const lostStates = [
   [/\boom[-_]kill event/i, 'OUT_OF_MEMORY'],
 ] as const
 
-/** What the batch script adds to `started` for each run. */
+/** The line that the batch script appends to `started` for each run. */
 export const runLine = 'run\n'
 
 /**
- * Why Slurm has ended the processes of a job, which it says in their output: `*** JOB 7 ON n1
- * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. Without a reason, or with a signal as
- * the reason, somebody has done it: `canceled`. `null`: Slurm has not ended them.
+ * Why Slurm ended the processes of a job, from its message in their output: `*** JOB 7 ON n1
+ * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. `canceled` if there is no reason, or a
+ * signal as the reason: a user did it. `null` if Slurm did not end them.
  */
 function endReason(log: string): string | null {
   const lines = log.matchAll(/\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*/gi)
@@ -215,7 +215,7 @@ function endReason(log: string): string | null {
   return last[1] === undefined || /^signal\b/i.test(last[1]) ? 'canceled' : last[1]
 }
 
-/** For an allocation that the script asks for, in the folder of its launch. */
+/** A new folder, within the folder of the launch, for an allocation that the script requests. */
 export function newAllocationFolder(): LaunchFolder {
   const parent = dirname(process.env[launchVariable] ?? '')
   for (let count = 1; ; count++) {
@@ -226,7 +226,7 @@ export function newAllocationFolder(): LaunchFolder {
 
 const allocationPrefix = 'allocation-'
 
-/** Reads what is added to a file that may not be there yet. */
+/** Reads what is appended to a file that may not exist yet. */
 export class FollowedFile {
   readonly #path: string
   #position = 0
@@ -235,7 +235,7 @@ export class FollowedFile {
     this.#path = path
   }
 
-  /** What was added since the last call. */
+  /** What was appended since the last call. */
   read(): Buffer {
     if (!existsSync(this.#path)) return Buffer.alloc(0)
     const descriptor = openSync(this.#path, 'r')

@@ -1,4 +1,4 @@
-/** Follows a script that was submitted as a job of Slurm to its end. */
+/** Follows a script that was submitted as a Slurm job until its end. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { phaseOf } from '../slurm/job-report.ts'
@@ -8,12 +8,14 @@ import { endByFiles, type LaunchEnd, lostEnd, ownEnd } from './job-end.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
 import { type LaunchView, RunWatch } from './run-watch.ts'
 
-/** Files are asked often, Slurm seldom: a launch begins to show at once when it begins. */
+/**
+ * Files are checked often and Slurm rarely, so that output appears as soon as the script starts.
+ */
 const pollMs = 100
-/** How long the last files of a job that has ended may take to be seen from here. */
+/** How long the last files of an ended job may take to become visible here. */
 const settleMs = 5000
 
-/** Exit codes from here on tell of a signal, which may be Slurm's. */
+/** Exit codes from here on mean a signal, which Slurm may have sent. */
 const firstSignal = 128
 
 export interface FollowOptions {
@@ -22,13 +24,13 @@ export interface FollowOptions {
   readonly commands: SlurmCommands
   readonly clock: Clock
   readonly view: LaunchView
-  /** Ends the following, not the job. */
+  /** Stops following; the job continues. */
   readonly signal: AbortSignal
 }
 
 /**
- * Resolves with the script's exit code, or with `null` when the signal has ended it. Rejects with
- * `AllocationLostError` when the job has ended and the script has not.
+ * Resolves with the script's exit code, or with `null` if the signal aborted it. Rejects with
+ * `AllocationLostError` if the job ended the script.
  */
 export async function followLaunch(options: FollowOptions): Promise<number | null> {
   const end = await followJob(options)
@@ -37,7 +39,7 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
   return end.code
 }
 
-/** Resolves with `null` when the signal has ended it. */
+/** Resolves with `null` if the signal aborted it. */
 export async function followJob(options: FollowOptions): Promise<LaunchEnd | null> {
   const { jobId, folder, commands, clock, view, signal } = options
   const job = new SlurmJob(jobId, commands.endedBy(signal), clock)
@@ -46,7 +48,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
   const stderr = new FollowedFile(folder.file('stderr'))
   let endedMs: number | null = null
   while (!signal.aborted) {
-    // First the code: what is read after it is all.
+    // Read before the output: output that is read after the code is complete.
     const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
     if (watch.isRunning) view.status(null)

@@ -1,4 +1,4 @@
-/** Where Node keeps what it has compiled of launched scripts, for later launches. */
+/** The folder of Node's compile cache for launched scripts, which speeds up later launches. */
 
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
@@ -7,9 +7,9 @@ import { quoteForShell } from '../quote.ts'
 
 export const cacheVariable = 'NODE_COMPILE_CACHE'
 
-/** Creates the folder. `null` where the user has chosen one, and where none can be created. */
+/** Creates the folder. `null` if the user has chosen one, or if it cannot be created. */
 export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
-  // What comes from a cache is covered less precisely.
+  // Code from a cache has less precise coverage.
   if (env[cacheVariable] !== undefined || env['NODE_V8_COVERAGE'] !== undefined) return null
   try {
     const { XDG_CACHE_HOME = '' } = env
@@ -22,15 +22,15 @@ export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
   }
 }
 
-/** For the shell of an agent: the cache, where its node sees the folder. */
+/** Shell code for an agent: uses the cache if its node can see the folder. */
 export function toCacheExport(folder: string): string {
   const quoted = quoteForShell('a folder', folder)
   return `[ ! -d ${quoted} ] || export ${cacheVariable}=${quoted}`
 }
 
 /**
- * For a shell on another node, which may have another home. Node creates the folder where it is
- * missing, and does not return where that is not possible, as in /proc.
+ * Shell code for another node, where the home directory may differ. Node would create a missing
+ * folder, and hangs where that is not possible, as in /proc.
  */
 export function toCacheGuard(folder: string | undefined): string {
   if (folder === undefined) return ':'
@@ -38,8 +38,8 @@ export function toCacheGuard(folder: string | undefined): string {
 }
 
 /**
- * Removes the variable from this process: tasks and other children have not asked for it. Returns
- * whether it was there.
+ * Removes the variable from this process, because tasks and other children must not inherit it.
+ * Returns whether it was set to this folder.
  */
 export function hideModuleCache(folder: string | undefined): boolean {
   if (folder === undefined || process.env[cacheVariable] !== folder) return false

@@ -1,4 +1,4 @@
-/** Tells the runs of one job apart: Slurm may put it back into the queue, and begin it again. */
+/** Distinguishes the runs of one job, which Slurm may requeue and start again. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
@@ -8,36 +8,36 @@ import type { SlurmJob } from '../slurm/slurm-job.ts'
 import { endByFiles, type LaunchEnd, lostEnd, ownEnd } from './job-end.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
-/** What a follower shows. */
+/** What a follower of a launch displays. */
 export interface LaunchView {
-  /** Output of the script, as it comes. */
+  /** Output of the script, as it arrives. */
   stdout(chunk: Buffer): void
   stderr(chunk: Buffer): void
-  /** What the job is doing; `null` once its output speaks for itself. */
+  /** The state of the job; `null` once its output is visible. */
   readonly status: (line: string | null) => void
-  /** What has become of it, for people. */
+  /** A message for users about what happened to the job. */
   readonly notice: (line: string) => void
-  /** What the run before has printed last does not hold any more. */
+  /** The job was requeued: the end of the previous run's output is no longer valid. */
   readonly putBack?: (() => void) | undefined
-  /** A run of the job has begun on these nodes. Slurm is asked for them only if it is given. */
+  /** A run of the job has started on these nodes. Slurm is asked for them only if this is set. */
   readonly begun?: ((jobId: string, nodes: readonly string[]) => void) | undefined
 }
 
-/** Between questions about a job that is ending, and how long that may take. */
+/** The time between questions about a job that is ending, and how long to keep asking. */
 const endingMs = 1000
 const longestEndMs = 60_000
-/** States of a job that the script did not end. */
+/** States of a job that was not ended by its script. */
 const lostStates = /^(?:CANCELLED|TIMEOUT|DEADLINE|PREEMPTED|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)$/
 
 export class RunWatch {
   readonly #job: SlurmJob
   readonly #folder: LaunchFolder
   readonly #view: LaunchView
-  /** The runs that were over when Slurm had put the job back. */
+  /** How many runs had ended when Slurm requeued the job. */
   #oldRuns = 0
-  /** The runs whose beginning was told. */
+  /** The number of runs whose start was reported. */
   #toldRuns = 0
-  /** The latest report, and the runs that had begun when it was asked for. */
+  /** The latest report, and the number of runs when it was requested. */
   #latest: { readonly report: JobReport | null; readonly runs: number } | null = null
 
   constructor(job: SlurmJob, folder: LaunchFolder, view: LaunchView) {
@@ -46,12 +46,12 @@ export class RunWatch {
     this.#view = view
   }
 
-  /** Whether a run has begun and was not put back. */
+  /** Whether a run has started and was not requeued. */
   get isRunning(): boolean {
     return this.#folder.runs > this.#oldRuns
   }
 
-  /** Once for each run. */
+  /** Reports the start of each run once. */
   async tellBegin(): Promise<void> {
     const { begun } = this.#view
     if (begun === undefined || !this.isRunning || this.#toldRuns === this.#folder.runs) return
@@ -60,19 +60,19 @@ export class RunWatch {
     if (report !== null && phaseOf(report) === 'running') begun(this.#job.id, report.nodes)
   }
 
-  /** Of the run that was not put back; `null` while it goes on. */
+  /** The exit code of the current run; `null` while it runs. */
   exitCode(): number | null {
     return this.isRunning ? this.#folder.exitCode() : null
   }
 
-  /** Shows why the job waits. `undefined` while Slurm does not answer. */
+  /** Shows why the job waits. Resolves with `undefined` if Slurm does not answer. */
   async report(): Promise<JobReport | null | undefined> {
     const { runs } = this.#folder
     const report = await this.#job.report().catch(() => undefined)
     if (report === undefined) return undefined
     if (this.#latest?.report !== report) this.#latest = { report, runs }
     if (report === null || phaseOf(report) !== 'waiting') return report
-    // It may have begun since.
+    // A run may have started since the report was requested.
     if (this.#latest.runs < this.#folder.runs) return report
     if (this.isRunning) this.#putBack(runs)
     await showWaiting(report, this.#job, this.#view.status)
@@ -80,8 +80,9 @@ export class RunWatch {
   }
 
   /**
-   * Of a script that was ended from outside. `null`: the job was put back into the queue, or the
-   * signal has come. A silent Slurm is asked until it answers: the job may be on its way back.
+   * Finds out how a script ended that may have been ended from outside. `null` if the job was
+   * requeued, or if the signal aborted it. Asks Slurm until it answers, because the job may be
+   * about to be requeued.
    */
   async judge(code: number, clock: Clock, signal: AbortSignal): Promise<LaunchEnd | null> {
     const { runs } = this.#folder
@@ -104,7 +105,7 @@ export class RunWatch {
         )
         if (isSilence(error)) untilMs = clock.monotonicMs() + longestEndMs
       }
-      // Slurm has said that it puts the job back; it may be ending for long.
+      // Slurm has announced that it requeues the job, which may take long to end.
       const isOver = clock.monotonicMs() >= untilMs && this.#folder.lostState !== 'REQUEUED'
       if (isOver) return this.#judgeByFiles(code)
       await sleep(clock, endingMs, { signal }).catch(() => {})
@@ -112,7 +113,7 @@ export class RunWatch {
     return null
   }
 
-  /** `null` while it is ending. Rejects where Slurm does not tell. */
+  /** `null` while the job is ending. Rejects if Slurm does not answer. */
   async #judgeByState(report: JobReport, code: number): Promise<LaunchEnd | null> {
     const job = { jobId: this.#job.id, folder: this.#folder }
     if (lostStates.test(report.state)) return lostEnd(job, report, code)
@@ -125,7 +126,7 @@ export class RunWatch {
     return lostEnd(job, { ...report, state: 'PREEMPTED', reason: 'None' }, code)
   }
 
-  /** Slurm has forgotten the job, or tells nothing that could be understood. */
+  /** Used if Slurm has forgotten the job, or if its answers cannot be interpreted. */
   #judgeByFiles(code: number): LaunchEnd {
     const found = endByFiles(this.#folder)
     const job = { jobId: this.#job.id, folder: this.#folder }
@@ -139,7 +140,7 @@ export class RunWatch {
   }
 }
 
-/** Shows why a job waits. Cancels one that would wait for ever, and throws. */
+/** Shows why a job waits. Cancels a job that would wait forever, and throws. */
 export async function showWaiting(
   report: JobReport,
   job: SlurmJob,

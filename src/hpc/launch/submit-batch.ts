@@ -1,24 +1,24 @@
-/** Submits a batch script to Slurm: nobody is left with a job that nobody knows. */
+/** Submits a batch script to Slurm, and makes sure that no unknown job is left behind. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { SchedulerError, type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import { mayHaveSubmitted, withdrawRequest } from './folder-jobs.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
-/** How long a scheduler that did not answer is asked what became of the request. */
+/** How long to ask a scheduler that did not answer what became of the request. */
 const withdrawMs = 60_000
-/** What a signal leaves to the answer, and once more to the look for a job without one. */
+/** How long to wait for the answer after an abort, and again for the search for an unknown job. */
 export const answerMs = 10_000
 
 export interface SubmitOptions {
   readonly clock: Clock
-  /** How long a request without an answer is looked for; with 0 that is the caller's. */
+  /** How long to search for the job of a request without an answer; 0 leaves that to the caller. */
   readonly withdrawMs?: number | undefined
-  /** A scheduler that does not answer is not waited for when it has come. */
+  /** After an abort, a scheduler that does not answer is not waited for. */
   readonly signal: AbortSignal
 }
 
-/** Resolves with the job's id. If it rejects, no job is left, or the error says one may come. */
+/** Resolves with the job's id. If it rejects, no job is left, or the error says that one may be. */
 export async function submitBatch(
   commands: SlurmCommands,
   batch: readonly string[],
@@ -38,7 +38,7 @@ export async function submitBatch(
   }
 }
 
-/** Runs something with a signal that comes some time after the given one. */
+/** Runs a function with a signal that is aborted `ms` after the given one. */
 export async function within<T>(
   signal: AbortSignal,
   ms: number,
@@ -60,7 +60,9 @@ export async function within<T>(
   }
 }
 
-/** The folder is removed, so such a job ends as soon as it begins. */
+/**
+ * Adds a hint to the error. The folder is removed, so such a job would end as soon as it starts.
+ */
 export function mayBeLeft(error: unknown): unknown {
   if (!(error instanceof SchedulerError)) return error
   const { message, code, command, stderr } = error
@@ -74,7 +76,7 @@ async function submit(
   folder: LaunchFolder,
 ): Promise<string> {
   const output = await commands.submit(...batch, folder.file('script'))
-  // A federation adds the name of the cluster, and a site may print lines of its own.
+  // A federation appends the name of the cluster, and a site may print additional lines.
   const ids = output.split('\n').flatMap((line) => /^(\d+)(?:;\S+)?$/.exec(line.trim())?.[1] ?? [])
   const [id] = ids
   if (id === undefined || ids.length > 1) throw unexpectedOutput('sbatch --parsable', output)
