@@ -1,36 +1,36 @@
-/** What became of the allocations of a kind, and whether others may be asked for. Pure. */
+/** What became of the allocations of one kind, and whether more may be requested. Pure. */
 
 import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
 import { backOffDelay } from '../../runtime/back-off.ts'
 
 export interface PilotHistory {
-  /** How many were asked for. */
+  /** How many were requested. */
   readonly submitted: number
-  /** Refused submissions and allocations that died young, in a row. */
+  /** How many requests in a row were refused or ended as short-lived allocations. */
   readonly failures: number
-  /** When the last of them failed, and the scheduler's words. */
+  /** When the last of them failed; `reason` is the scheduler's message. */
   readonly failedAt: number
   readonly reason: string
-  /** When the scheduler did not answer, the last time. */
+  /** When the scheduler last failed to answer. */
   readonly silentAt: number
-  /** By `workKey`: work that allocations came for, and that none of them has begun. */
+  /** By `workKey`: work for which allocations were started, but that none of them ran. */
   readonly unfit: ReadonlyMap<string, UnfitWork>
 }
 
 interface UnfitWork {
-  /** Such allocations, in a row. */
+  /** The number of such allocations in a row. */
   readonly count: number
   /** When the last of them ended. */
   readonly at: number
 }
 
-/** After that many failures in a row no more are asked for. */
+/** After this many failures in a row, no more are requested. */
 const mostFailures = 3
-/** One that lives for less has failed, unless it was given back or has used its time. */
+/** A shorter life counts as a failure, unless it was released or had used its time. */
 export const youngSeconds = 60
 const firstDelaySeconds = 10
 const longestDelaySeconds = 600
-/** Failures that are further apart are not in a row. */
+/** Failures that are further apart do not count as in a row. */
 const forgetSeconds = 3600
 
 export const noHistory: PilotHistory = {
@@ -42,23 +42,26 @@ export const noHistory: PilotHistory = {
   unfit: new Map(),
 }
 
-/** How an allocation, or the request for one, has ended. */
+/** How an allocation, or the request for one, ended. */
 export interface PilotEnd {
-  /** `given back`: by a plan. `lived`: by the scheduler, in its time. `unanswered`: by nobody. */
+  /**
+   * `given back`: released by a plan. `lived`: ended by the scheduler after a useful life.
+   * `unanswered`: the scheduler did not answer the request.
+   */
   readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
-  /** Whether it has run a task. */
+  /** Whether it ran a task. */
   readonly hasRun: boolean
-  /** By `workKey`: what it was asked for, has run nothing of, and still waits. */
+  /** By `workKey`: work that it was requested for, that it did not run, and that still waits. */
   readonly missed: readonly string[]
   readonly submittedAt: number
   readonly at: number
-  /** The scheduler's words. */
+  /** The scheduler's message. */
   readonly reason: string
 }
 
 /**
- * How one has ended that the scheduler has ended. One whose time is over at once is of no use: the
- * next would follow it in the same second.
+ * Classifies an allocation that the scheduler ended. One whose time is over at once is useless: its
+ * successor would end in the same second too.
  */
 export function judgeEnd(
   age: number,
@@ -66,20 +69,22 @@ export function judgeEnd(
   { hasRun, readyAt, missed }: JudgedPilot,
 ): PilotEnd['kind'] {
   if (age >= youngSeconds) return 'lived'
-  // One of `min`, or one whose work others have run, has done what it could.
+  // It was only for `min`, or others ran its work, so it did what it could.
   const isSpare = readyAt !== null && missed.length === 0 && age >= firstDelaySeconds
   return cause === 'limit' && (hasRun || isSpare) ? 'lived' : 'failed'
 }
 
 interface JudgedPilot extends Pick<PilotEnd, 'hasRun' | 'missed'> {
-  /** `null` if its nodes could never take work. */
+  /** `null` if its nodes were never ready for work. */
   readonly readyAt: number | null
 }
 
-/** Those that fail together count once: all had been asked for before the first of them failed. */
+/**
+ * Failures of simultaneous allocations count once: all were requested before the first one failed.
+ */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end
-  // A controller that is away has refused nothing.
+  // A controller that does not answer has not refused anything.
   if (kind === 'unanswered') {
     return { ...history, silentAt: at, submitted: history.submitted - 1 }
   }
@@ -92,7 +97,7 @@ export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   return hasRun ? noteGood(history) : noteMissed(history, end)
 }
 
-/** One of them has run tasks, and has not died young. */
+/** An allocation has run tasks and was not short-lived. */
 export const noteGood = (history: PilotHistory): PilotHistory =>
   history.failures === 0 ? history : { ...history, failures: 0, reason: '' }
 
@@ -109,38 +114,41 @@ function noteMissed(history: PilotHistory, { missed, submittedAt, at }: PilotEnd
 }
 
 /**
- * Whether no more of this kind are asked for: after three failures in a row. While a good one is
- * there, others are tried again and again, ever later.
+ * Whether no more of this kind are requested: after three failures in a row. While a good
+ * allocation exists, requests continue with growing delays.
  */
 export const hasStopped = ({ failures }: PilotHistory, hasGood: boolean): boolean =>
   failures >= mostFailures && !hasGood
 
-/** From when on another one may be tried. */
+/** The earliest time of the next request. */
 export const nextTryAt = ({ failures, failedAt, silentAt }: PilotHistory): number =>
   Math.max(failedAt + delaySeconds(failures), silentAt + firstDelaySeconds)
 
 const delaySeconds = (failures: number): number =>
   backOffDelay(failures, { first: firstDelaySeconds, max: longestDelaySeconds })
 
-/** How many have come for such work in vain, if that were enough to ask for no more. */
+/**
+ * How many allocations came for such work in vain, if that is enough to stop requesting; else
+ * `null`.
+ */
 export function countInVain({ unfit }: PilotHistory, key: string): number | null {
   const count = unfit.get(key)?.count ?? 0
   return count >= mostFailures ? count : null
 }
 
-/** Whether one may be asked for such work now. */
+/** Whether an allocation may be requested for such work now. */
 export function mayAskFor(history: PilotHistory, key: string, now: number): boolean {
   const known = history.unfit.get(key)
   if (known === undefined) return true
   return known.count < mostFailures && now >= known.at + delaySeconds(known.count)
 }
 
-/** That of what is sent to busy nodes: those may keep it. */
+/** The key of jobs that were already sent to busy nodes, which may keep them. */
 export const sentKey = 'sent'
 
 /**
- * The same for work that the same allocations can run. Amounts of memory count by classes and times
- * by their magnitude, so that there are few keys, whatever tasks ask for.
+ * A key that is equal for work that the same allocations can run. Memory is rounded to classes and
+ * time to powers of two, so that there are few keys, whatever tasks ask for.
  */
 export function workKey({ resources, isSent = false }: Omit<WaitingWork, 'count'>): string {
   if (isSent) return sentKey

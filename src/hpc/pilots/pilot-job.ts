@@ -1,4 +1,4 @@
-/** One allocation that the backend has asked for by itself: from its submission to its end. */
+/** One allocation that the backend requested by itself, from its submission to its end. */
 
 import type { NodeLoad } from '../../cluster/driver/placement/placement-state.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -17,11 +17,11 @@ import { judgeEnd, type PilotEnd } from './pilot-history.ts'
 
 export interface PilotJobOptions {
   readonly id: string
-  /** The number of its kind. */
+  /** The index of its kind. */
   readonly kind: number
-  /** By `workKey`: what it is asked for. */
+  /** By `workKey`: the work that it is requested for. */
   readonly work: readonly string[]
-  /** Makes its folder, and the options of sbatch. */
+  /** Creates its folder, and the options of sbatch. */
   readonly prepare: () => Pick<HeldNodesOptions, 'folder' | 'batch'>
   readonly commands: SlurmCommands
   readonly clock: Clock
@@ -30,21 +30,21 @@ export interface PilotJobOptions {
   /** Starts agents on its nodes. */
   readonly addAgents: (allocation: Allocation, jobId: string) => Promise<NodeAgents>
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
-  /** What waits, by `workKey`. */
+  /** The keys (`workKey`) of the work that waits. */
   readonly waiting: () => ReadonlySet<string>
-  /** Slurm has taken the request, its nodes are there, or it is about to end. */
+  /** Slurm has accepted the request, its nodes are ready, or it is about to end. */
   readonly onChange: () => void
   readonly onEnding: (secondsLeft: number, jobId: string) => void
   /** The scheduler did not answer. */
   readonly onSilent: (reason: string) => void
 }
 
-/** What agents have for their own end before the allocation's. */
+/** How long before the allocation's end the agents are closed. */
 const closeMs = 5000
-/** About an allocation whose agents have ended. */
+/** How often to ask the scheduler about an allocation whose agents have all ended. */
 const questionMs = 1000
 const mostQuestions = 30
-/** Between tries to cancel a job while the scheduler is away. */
+/** The time between attempts to cancel a job while the scheduler does not answer. */
 const cancelMs = 10_000
 
 export class PilotJob {
@@ -55,22 +55,22 @@ export class PilotJob {
   readonly ended: Promise<PilotEnd>
   readonly #options: PilotJobOptions
   readonly #abort = new AbortController()
-  /** Ends tries to reach a scheduler that does not answer. */
+  /** Stops attempts to reach a scheduler that does not answer. */
   readonly #closing = new AbortController()
   readonly #over = Promise.withResolvers<string | null>()
   #phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
   #folder: LaunchFolder | null = null
-  /** `null` while Slurm has not taken it. */
+  /** `null` until Slurm has accepted the job. */
   #jobId: string | null = null
   #allocation: Allocation | null = null
   #watch: AllocationWatch | null = null
   #startedAt: number | null = null
   #readyAt: number | null = null
-  /** Why the scheduler ends it. */
+  /** Why the scheduler ended it. */
   #cause: 'limit' | 'loss' = 'loss'
-  /** Since when none of its nodes runs a task. */
+  /** Since when none of its nodes has run a task. */
   #idleSince: number | null = null
-  /** How many tasks its nodes have got, of the sessions that there are. */
+  /** How many tasks its nodes have received from the connected sessions. */
   #taken = 0
   #hasRun = false
 
@@ -82,7 +82,7 @@ export class PilotJob {
     this.ended = this.#run()
   }
 
-  /** By `workKey`: what it was asked for. */
+  /** By `workKey`: the work that it was requested for. */
   get work(): readonly string[] {
     return this.#options.work
   }
@@ -101,17 +101,17 @@ export class PilotJob {
     return this.#allocation?.nodes.some(({ name }) => name === node) ?? false
   }
 
-  /** Until what runs there is lost. */
+  /** The seconds until running tasks are lost with it. */
   get secondsLeft(): number {
     return this.#watch?.secondsLeft ?? Infinity
   }
 
-  /** Seconds since the epoch; `null` before its nodes are there. */
+  /** Seconds since the epoch; `null` until its nodes are available. */
   get startedAt(): number | null {
     return this.#startedAt
   }
 
-  /** Seconds since the epoch; `null` before agents run on all of its nodes. */
+  /** Seconds since the epoch; `null` until agents run on all its nodes. */
   get readyAt(): number | null {
     return this.#readyAt
   }
@@ -125,7 +125,7 @@ export class PilotJob {
     return this.#hasRun
   }
 
-  /** Called again and again, with what nodes do. */
+  /** Called periodically with the load of all nodes. */
   note(nodes: ReadonlyMap<string, NodeLoad>): void {
     const own = this.#allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
     const taken = own.reduce((sum, one) => sum + one.taken, 0)
@@ -137,14 +137,14 @@ export class PilotJob {
     if (taken > 0) this.#hasRun = true
   }
 
-  /** Gives it back: at once while it waits, else when what runs there has ended. */
+  /** Releases it: at once while it is queued, otherwise when its running tasks have ended. */
   giveBack(): void {
     this.#phase = 'ending'
     this.#abort.abort()
     this.#over.resolve(null)
   }
 
-  /** The same for the last time: a scheduler that does not answer is not waited for. */
+  /** Releases it when the backend closes; does not wait for a scheduler that does not answer. */
   close(): Promise<PilotEnd> {
     this.#closing.abort()
     this.giveBack()
@@ -169,7 +169,9 @@ export class PilotJob {
     }
   }
 
-  /** A job that nobody could cancel, or that nobody knows, must not stay in the queue. */
+  /**
+   * Cancels a job that could not be canceled, or whose id is unknown, so that it leaves the queue.
+   */
   async #withdraw(cause: unknown): Promise<void> {
     const { commands, clock } = this.#options
     const { signal } = this.#closing
@@ -202,14 +204,14 @@ export class PilotJob {
     return { kind, reason, submittedAt, at, hasRun, missed: this.#missed() }
   }
 
-  /** What it has come for in vain. */
+  /** The work that it was requested for and could not run. */
   #missed(): readonly string[] {
     if (this.#readyAt === null || this.hasRun) return []
     const waiting = this.#options.waiting()
     return this.work.filter((key) => waiting.has(key))
   }
 
-  /** Resolves with why the scheduler has ended it; with `null` if it was given back. */
+  /** Resolves with the reason if the scheduler ended it, or with `null` if it was released. */
   async #hold(): Promise<string | null> {
     const { prepare, commands, clock, onChange } = this.#options
     const prepared = prepare()
@@ -237,7 +239,7 @@ export class PilotJob {
 
   async #use({ allocation, jobId }: HeldNodes): Promise<string | null> {
     const { addAgents, removeAgents, clock, onChange } = this.#options
-    // Before any agent is there: the first one may get tasks while others start.
+    // Set before the agents start, because the first one may get tasks while others are starting.
     this.#startedAt = clock.now()
     this.#allocation = allocation
     this.#watch = this.#watchEnd(allocation, jobId)
@@ -261,7 +263,9 @@ export class PilotJob {
     }
   }
 
-  /** Agents that all end may end with their allocation; the scheduler tells it a little later. */
+  /**
+   * If all agents end, the allocation may have ended; the scheduler reports that a little later.
+   */
   async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
     for (let count = 0; count < mostQuestions && this.#phase === 'running'; count++) {
@@ -280,7 +284,7 @@ export class PilotJob {
     return new AllocationWatch({ allocation, graceSeconds, clock, log, onEnding, onEnd })
   }
 
-  /** What still runs when its time is over is lost with its nodes, and tried again elsewhere. */
+  /** Tasks that still run when its time is over are lost with its nodes and retried elsewhere. */
   async #drain(agents: NodeAgents): Promise<void> {
     const { clock, graceSeconds } = this.#options
     agents.drain()

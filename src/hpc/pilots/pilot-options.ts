@@ -1,4 +1,4 @@
-/** The option `allocations` of the HPC backend: which jobs of Slurm it may ask for by itself. */
+/** The option `allocations` of the HPC backend: which Slurm jobs it may request by itself. */
 
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -14,26 +14,26 @@ import type { JsonObject } from '../../foundation/json-value.ts'
 import { expectLabels } from '../../tasks/resources.ts'
 import { type BatchRequest, expectFurther, expectLine, isOneOf } from '../launch/batch-job.ts'
 
-/** Allocations that are asked for in the same way, by waiting work. */
+/** Allocations of one kind, which the backend requests when tasks wait. */
 export interface AllocationsOptions {
-  /** Whole nodes of each allocation. Default 1. */
+  /** The number of whole nodes of each allocation. Default 1. */
   readonly nodes?: number
-  /** How many there are at least, also without work. Default 0. */
+  /** The least number of allocations, even without waiting tasks. Default 0. */
   readonly min?: number
-  /** How many there are at most at the same time. */
+  /** The most allocations at the same time. */
   readonly max: number
-  /** How many of them wait in the queue of Slurm at most. Default 1. */
+  /** The most allocations that wait in Slurm's queue. Default 1. */
   readonly backlog?: number
-  /** One that has run nothing for that long is given back. Default 60. */
+  /** An allocation that has run no task for this long is released. Default 60. */
   readonly idleSeconds?: number
-  /** The time limit of each. Default: that of the partition. */
+  /** The time limit of each allocation. Default: the partition's. */
   readonly timeSeconds?: number
-  /** How many are asked for at most, over the whole run. Default: no limit. */
+  /** The most allocations that are requested in the whole run. Default: no limit. */
   readonly maxTotal?: number
-  /** Its nodes have them, and `partition` and `allocation` (the job's id). */
+  /** Labels of its nodes, in addition to `partition` and `allocation` (the job's id). */
   readonly labels?: Readonly<Record<string, string>>
   readonly gpusPerNode?: number
-  /** As `sbatch` has them. */
+  /** As for `sbatch`. */
   readonly partition?: string
   readonly account?: string
   readonly qos?: string
@@ -42,16 +42,16 @@ export interface AllocationsOptions {
   readonly sbatch?: readonly string[]
 }
 
-/** With everything that was not given. */
+/** The validated options, with defaults filled in. */
 export interface ResolvedAllocations {
-  /** Its name among the options of the backend. */
+  /** The name of this entry in error messages, such as `allocations[1]`. */
   readonly field: string
   readonly nodes: number
   readonly min: number
   readonly max: number
   readonly backlog: number
   readonly idleSeconds: number
-  /** Whole minutes. */
+  /** A multiple of 60, because Slurm counts minutes. */
   readonly timeSeconds: number | null
   readonly maxTotal: number
   readonly labels: Readonly<Record<string, string>>
@@ -62,13 +62,13 @@ const textKeys = ['partition', 'account', 'qos', 'constraint'] as const
 const countKeys = ['nodes', 'min', 'max', 'backlog', 'maxTotal', 'gpusPerNode'] as const
 const otherKeys = ['idleSeconds', 'timeSeconds', 'labels', 'sbatch'] as const
 const keys = [...textKeys, ...countKeys, ...otherKeys]
-/** What of `sbatch` there are fields for. */
+/** Options of `sbatch` that have fields of their own. */
 const namesOfFields = [...textKeys, 'nodes', 'time', 'gpus-per-node']
 const lettersOfFields = 'pAqCNt'
-/** A year: more than any limit, and less than what Slurm can count. */
+/** A year: longer than any limit, and within the range that Slurm can count. */
 const longestLimit = 366 * 86_400
 
-/** `graceSeconds` of the backend: tasks need time for their end. */
+/** `graceSeconds` is the backend's: each allocation must be long enough for it. */
 export function resolveAllocations(given: unknown, graceSeconds: number): ResolvedAllocations[] {
   if (!Array.isArray(given)) return [resolveOne('allocations', given, graceSeconds)]
   if (given.length === 0) throw invalid('allocations', 'at least one kind of allocation', given)
@@ -109,11 +109,11 @@ function resolveOne(field: string, given: unknown, graceSeconds: number): Resolv
   }
 }
 
-/** `null` is a mistake. */
+/** Unlike `??`, keeps `null`, so that validation rejects it. */
 const withDefault = <T>(given: T | undefined, fallback: T): T =>
   given === undefined ? fallback : given
 
-/** Minutes, as Slurm counts and grants them. */
+/** Rounds up to whole minutes, which Slurm counts and grants. */
 function resolveTime(field: string, given: unknown, graceSeconds: number): number | null {
   if (given === undefined) return null
   const seconds = expectNumber(field, given, { above: 0, max: longestLimit })
@@ -135,7 +135,7 @@ function resolveTexts(
   )
 }
 
-/** The plan would not know of what these ask for. */
+/** Rejects options for which there are fields: the plan would not see what they request. */
 function resolveMore(field: string, given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid(field, 'a list of options of sbatch', given)
   return given.map((one, at) => {
@@ -151,7 +151,9 @@ function resolveMore(field: string, given: unknown): readonly string[] {
   })
 }
 
-/** What may be asked for, for SessionStarted; what was not given is left out. */
+/**
+ * The allocations that may be requested, as an attribute of SessionStarted, without unset fields.
+ */
 export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   const { nodes, min, max, backlog, idleSeconds, timeSeconds, maxTotal, labels } = options
   const { gpusPerNode, more, ...request } = options.request
@@ -171,7 +173,7 @@ export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   }
 }
 
-/** Labels that nodes get anyway. */
+/** Rejects labels that nodes get anyway. */
 function resolveLabels(field: string, given: unknown): Readonly<Record<string, string>> {
   const labels = expectLabels(field, given)
   for (const name of ['partition', allocationLabel]) {

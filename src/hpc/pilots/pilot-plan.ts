@@ -1,6 +1,6 @@
 /**
- * Decides which allocations to ask for and which to give back, from the work that waits, the
- * allocations that there are, and the time. Pure: a queue can be simulated around it.
+ * Decides which allocations to request and which to release, from the waiting work, the existing
+ * allocations, and the time. Pure, so that a queue can be simulated around it.
  */
 
 import { roomIn } from '../../cluster/driver/placement/job-group.ts'
@@ -17,7 +17,7 @@ import {
   youngSeconds,
 } from './pilot-history.ts'
 
-/** What a node has that an allocation may get. */
+/** The resources of a node that an allocation may get. */
 export interface PilotCandidate {
   readonly cores: number
   readonly gpus: number
@@ -25,44 +25,44 @@ export interface PilotCandidate {
   readonly labels: Readonly<Record<string, string>>
 }
 
-/** Allocations that are asked for in the same way. */
+/** Allocations that are requested with the same options. */
 export interface PilotKind {
-  /** Of each allocation. */
+  /** The number of nodes of each allocation. */
   readonly nodes: number
-  /** How many there are at least, also without work. */
+  /** The least number of allocations, even without waiting work. */
   readonly min: number
-  /** How many there are at most at the same time. */
+  /** The most allocations at the same time. */
   readonly max: number
-  /** How many of them wait in the scheduler's queue at most. */
+  /** The most allocations that wait in the scheduler's queue. */
   readonly backlog: number
-  /** One that has run nothing for that long is given back. */
+  /** An allocation that has run nothing for this long is released. */
   readonly idleSeconds: number
-  /** How long tasks can run in one; `Infinity` without a limit. */
+  /** How long a task can run in one; `Infinity` without a limit. */
   readonly usableSeconds: number
-  /** How many are asked for at most, over the whole run. */
+  /** The most allocations that are requested in the whole run. */
   readonly maxTotal: number
-  /** The different nodes that it may get. */
+  /** The distinct kinds of nodes that it may get. */
   readonly candidates: readonly PilotCandidate[]
 }
 
-/** An allocation that was asked for and has not ended. */
+/** An allocation that was requested and has not ended. */
 export interface Pilot {
   readonly id: string
-  /** The number of its kind. */
+  /** The index of its kind. */
   readonly kind: number
   /** Seconds since the epoch. */
   readonly submittedAt: number
   /** Seconds since the epoch; `null` while it waits in the queue. */
   readonly startedAt: number | null
-  /** When all of its nodes could take work; `null` before. */
+  /** When all its nodes were ready for work; `null` before. */
   readonly readyAt: number | null
-  /** It takes no more work. */
+  /** It accepts no more work. */
   readonly isEnding: boolean
-  /** By `workKey`: what it was asked for. */
+  /** By `workKey`: the work that it was requested for. */
   readonly work: readonly string[]
   /** Whether it has run a task. */
   readonly hasRun: boolean
-  /** Seconds since the epoch from which on it has run nothing; `null` while it runs something. */
+  /** Since when it has run nothing, in seconds since the epoch; `null` while it runs something. */
   readonly idleSince: number | null
 }
 
@@ -70,34 +70,34 @@ export interface PilotSituation {
   readonly kinds: readonly PilotKind[]
   readonly work: readonly WaitingWork[]
   readonly pilots: readonly Pilot[]
-  /** Of each kind. */
+  /** One history per kind. */
   readonly histories: readonly PilotHistory[]
   /** Seconds since the epoch. */
   readonly now: number
 }
 
-/** One more is to be asked for. */
+/** A request for one more allocation. */
 export interface PilotOrder {
   readonly kind: number
-  /** By `workKey`: what it is for; nothing if it is only one of `min`. */
+  /** By `workKey`: the work that it is for; empty if it is only needed for `min`. */
   readonly work: readonly string[]
-  /** What its nodes need at least, where some of that kind have less; `null` for any node. */
+  /** The least cores per node, if some nodes of this kind have fewer; `null` for any node. */
   readonly leastCores: number | null
-  /** The same of memory. */
+  /** The least memory per node, if some nodes of this kind have less; `null` for any node. */
   readonly leastMemoryMb: number | null
 }
 
 export interface PilotPlan {
-  /** At most one of each kind. The next plan comes when that was answered. */
+  /** At most one per kind. The next plan is made when the scheduler has answered. */
   readonly submit: readonly PilotOrder[]
-  /** Ids of those to give back. */
+  /** The ids of the allocations to release. */
   readonly end: readonly string[]
 }
 
-/** Sums of fractions of allocations are not exact. */
+/** Tolerance, because sums of fractions of allocations are not exact. */
 const rounding = 1e-6
 const roundUp = (sum: number): number => Math.max(0, Math.ceil(sum - rounding))
-/** How long one that is ready may take to get its share of what waits. */
+/** How long an allocation that is ready may take to get its share of the waiting work. */
 const settleSeconds = 5
 
 export function planPilots(situation: PilotSituation): PilotPlan {
@@ -112,10 +112,10 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     const wanted = roundUp(allocations)
     const missing = Math.max(0, kind.min - running.length)
     const needed = Math.max(wanted, missing)
-    // One that may still be of use keeps its place in the queue. The youngest would begin last.
+    // A queued one that may still be useful keeps its position. The youngest would start last.
     const kept = Math.max(roundUp(useful), missing)
     end.push(...queued.slice(kept).map(({ id }) => id))
-    // New ones may not have taken all of the work yet that they will.
+    // Allocations that just became ready may not have received all of their work yet.
     const fresh = Math.min(running.length - settled.length, wanted)
     const isMissing = needed > queued.length + fresh
     if (isMissing && mayAskNow(situation, at, states)) {
@@ -128,16 +128,16 @@ export function planPilots(situation: PilotSituation): PilotPlan {
   return { submit, end }
 }
 
-/** The allocations of a kind. */
+/** The allocations of one kind. */
 interface KindState {
   readonly own: readonly Pilot[]
   readonly queued: readonly Pilot[]
   readonly running: readonly Pilot[]
-  /** Of those that run: the ones that have got what they can of what waits. */
+  /** Running allocations that have received as much of the waiting work as they can. */
   readonly settled: readonly Pilot[]
-  /** How many more may be asked for. */
+  /** How many more may be requested. */
   readonly more: number
-  /** By `workKey`: what is not begun by those that have come for it and are idle. */
+  /** By `workKey`: work for which idle allocations were requested, but that they have not run. */
   readonly missed: ReadonlySet<string>
 }
 
@@ -163,21 +163,21 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
   }
 }
 
-/** What of the waiting work is for a kind. */
+/** The part of the waiting work that is assigned to one kind. */
 interface Share {
-  /** How many allocations would begin it. */
+  /** How many allocations this work would fill. */
   allocations: number
-  /** The same of all work that this kind could run, also of what is for others. */
+  /** How many allocations all work would fill that this kind could run, assigned to it or not. */
   useful: number
   readonly work: Set<string>
-  /** The most that one of its tasks, or its ranks on a node, need. */
+  /** The most that a task, or its ranks on one node, needs. */
   cores: number
   memoryMb: number
 }
 
 /**
- * Work goes to the first kind that could run it, and what is more than that may still get to the
- * next one. What has fewer kinds to choose from comes first.
+ * Assigns work to the first kind that could run it; what exceeds the limits of that kind may go to
+ * the next one. Work with fewer suitable kinds is assigned first.
  */
 function shareOut(situation: PilotSituation, states: readonly KindState[]): readonly Share[] {
   const { kinds, histories } = situation
@@ -195,7 +195,7 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
       const { queued, running, settled, more } = states[at] as KindState
       const share = shares[at] as Share
       const free = queued.length + running.length - settled.length + more - share.allocations
-      // After one that came in vain a single one is tried.
+      // After an allocation that came in vain, only a single one is tried.
       const most = histories[at]?.unfit.has(key) === true ? 1 : Infinity
       share.useful += Math.min(count / room, most)
       const taken = Math.min(left, Math.floor(Math.min(free, most) * room + rounding))
@@ -212,18 +212,18 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
 
 const nothing = { allocations: 0, useful: 0, cores: 0, memoryMb: 0 }
 
-/** Work that a plan does not tell apart. */
+/** Work that a plan treats alike. */
 interface WorkGroup {
   readonly key: string
-  /** In an allocation of each kind. */
+  /** How many of its tasks fit into an allocation of each kind. */
   readonly rooms: readonly number[]
-  /** The most that one of its tasks, or its ranks on a node, need. */
+  /** The most that a task, or its ranks on one node, needs. */
   readonly cores: number
   memoryMb: number
   count: number
 }
 
-/** Tasks may ask for as many amounts as there are tasks; there are few groups of them. */
+/** Tasks may ask for as many different amounts as there are tasks, but form few groups. */
 function groupWork({ kinds, work }: PilotSituation): readonly WorkGroup[] {
   const groups = new Map<string, WorkGroup>()
   for (const { resources, count, isSent = false } of work) {
@@ -243,11 +243,11 @@ function groupWork({ kinds, work }: PilotSituation): readonly WorkGroup[] {
 }
 
 interface JudgedRequest extends Omit<WorkGroup, 'count'> {
-  /** The same for requests of one group. */
+  /** Equal for requests of the same group. */
   readonly id: string
 }
 
-/** What is known of a request does not change, and it may wait for thousands of plans. */
+/** A cache: the assessment of a request does not change, and it may wait for thousands of plans. */
 const judgedRequests = new WeakMap<readonly PilotKind[], WeakMap<ResourceRequest, JudgedRequest>>()
 
 function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedRequest {
@@ -265,8 +265,8 @@ function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedR
 }
 
 /**
- * As many tasks of that size as are planned for the smallest node that has enough, so that the
- * scheduler gives no smaller one. Not all that such a node has: a part of it may be the system's.
+ * The memory of as many such tasks as fit into the smallest sufficient node, so that the scheduler
+ * assigns no smaller node. Not all memory of that node, because the system may need a part of it.
  */
 function leastMemoryOf({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)
@@ -275,11 +275,11 @@ function leastMemoryOf({ candidates }: PilotKind, memoryMb: number): number | nu
   return Math.ceil(Math.floor(Math.min(...enough) / memoryMb) * memoryMb)
 }
 
-/** Where nodes differ, the scheduler must know what is needed. */
+/** Needed only if nodes differ: the scheduler must then know the least number of cores. */
 const leastOf = ({ candidates }: PilotKind, cores: number): number | null =>
   candidates.some((node) => node.cores < cores) ? cores : null
 
-/** Whether one that is asked for such work now would probably not run it. */
+/** Whether an allocation requested for such work now would probably not run it. */
 function isInVain(
   { histories, now }: PilotSituation,
   states: readonly KindState[],
@@ -295,11 +295,11 @@ function mayAskNow({ kinds }: PilotSituation, at: number, states: readonly KindS
   return more > 0 && queued.length < (kinds[at]?.backlog ?? 0)
 }
 
-/** How many more may be asked for by what became of earlier ones; others get the work meanwhile. */
+/** How many more may be requested, judged by what became of earlier ones. */
 function mayTry(history: PilotHistory, own: readonly Pilot[], now: number): number {
   if (now < nextTryAt(history)) return 0
   if (history.failures === 0) return Infinity
-  // After a failure one is tried, and no other before that one has proved good.
+  // After a failure, one is tried, and no other one until that one has proved good.
   const isTried = own.some(
     (pilot) =>
       pilot.submittedAt >= history.failedAt && !pilot.hasRun && now - startOf(pilot) < youngSeconds,
@@ -307,13 +307,13 @@ function mayTry(history: PilotHistory, own: readonly Pilot[], now: number): numb
   return isTried ? 0 : 1
 }
 
-/** Whether it shows that its kind is good. */
+/** Whether the allocation proves that its kind works. */
 export const isGood = (pilot: Pick<Pilot, 'hasRun' | 'startedAt'>, now: number): boolean =>
   pilot.hasRun && now - startOf(pilot) >= youngSeconds
 
 const startOf = ({ startedAt }: Pick<Pilot, 'startedAt'>): number => startedAt ?? Infinity
 
-/** Those that have been idle for too long, the longest first; what waits is not for them. */
+/** The ids of those that have been idle for too long, the longest idle first. */
 function idleOnes({ idleSeconds }: PilotKind, pilots: readonly Pilot[], now: number): string[] {
   const since = ({ idleSince }: Pilot): number => idleSince ?? Infinity
   return pilots

@@ -1,4 +1,4 @@
-/** What Slurm tells of the nodes that allocations may get, before there is one. */
+/** What Slurm reports about the nodes that allocations may get, before one is requested. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import type { AllocatedNode } from '../allocation.ts'
@@ -13,15 +13,17 @@ import { parseTimeLimit } from '../slurm/time-limit.ts'
 import type { ResolvedAllocations } from './pilot-options.ts'
 import type { PilotCandidate, PilotKind } from './pilot-plan.ts'
 
-/** Allocations of one kind, and what is known of its nodes. */
+/** One kind of allocation, and what is known about its nodes. */
 export interface PilotSource {
   readonly options: ResolvedAllocations
   readonly kind: PilotKind
-  /** One of them, to find an address that they reach. */
+  /** One of the nodes, to find an address of this machine that they can reach. */
   readonly near: AllocatedNode
 }
 
-/** Asks once for all. Throws `ValueError` for a kind that could never be there. */
+/**
+ * Queries Slurm once for all kinds. Throws a `ValueError` for a kind that can never be allocated.
+ */
 export async function findSources(
   given: readonly ResolvedAllocations[],
   commands: SlurmCommands,
@@ -56,7 +58,7 @@ function toSource(
   }
   const limit = limitOf(options, fitting, graceSeconds)
   const lasting = fitting.filter(({ longestSeconds }) => longestSeconds >= limit)
-  // Slurm does not use partitions that allow less. Where all do, it says so itself.
+  // Slurm skips partitions with shorter limits. If all are shorter, it reports that itself.
   const candidates = (lasting.length > 0 ? lasting : fitting).map((node) => ({
     cores: node.cores,
     gpus: gpusPerNode,
@@ -74,7 +76,10 @@ function toSource(
   }
 }
 
-/** The time limit that it will get; of several partitions the shortest. Throws for too short. */
+/**
+ * The time limit that it will get; the shortest one of several partitions. Throws if it is too
+ * short.
+ */
 function limitOf(
   { field, timeSeconds }: ResolvedAllocations,
   nodes: readonly PartitionNode[],
@@ -97,7 +102,7 @@ function limitOf(
   })
 }
 
-/** What agents may need for their start, so that a task that was accepted can begin in time. */
+/** How long agents may need to start, so that an accepted task can begin in time. */
 const startSeconds = 30
 
 function toUsable(limit: number, graceSeconds: number): number {
@@ -108,7 +113,7 @@ function toUsable(limit: number, graceSeconds: number): number {
 const partitionsOf = (nodes: readonly PartitionNode[]): string =>
   [...new Set(nodes.map(({ partition }) => partition))].join(', ')
 
-/** Of the partitions that it names, else of the default one. */
+/** The nodes of the named partitions, else of the default one. */
 function nodesOf(
   { field, request }: ResolvedAllocations,
   nodes: readonly PartitionNode[],

@@ -1,4 +1,4 @@
-/** The allocations that a backend asks for by itself, by the work that waits. */
+/** The allocations that a backend requests by itself, as waiting tasks require. */
 
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
@@ -37,13 +37,13 @@ export interface PilotsOptions {
     labels: Readonly<Record<string, string>>,
   ) => Promise<NodeAgents>
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
-  /** What waits, and the nodes that run something. */
+  /** The waiting work, and the load of the nodes. */
   readonly load: () => ClusterLoad
   readonly onEnding: (secondsLeft: number, jobId: string) => void
 }
 
 const planMs = 1000
-/** Different nodes in one message. */
+/** The most distinct nodes in one message. */
 const mostDescribed = 5
 
 export class Pilots {
@@ -52,10 +52,10 @@ export class Pilots {
   readonly #histories: PilotHistory[]
   readonly #jobs = new Map<string, PilotJob>()
   #count = 0
-  /** When the last plan was made; seconds since the epoch. */
+  /** When the last plan was made, in seconds since the epoch. */
   #plannedAt = -Infinity
   #cancelPlan: () => void = () => {}
-  /** Slurm did not answer, the last time. */
+  /** Whether Slurm failed to answer the last time. */
   #isSilent = false
   #isClosed = false
 
@@ -66,22 +66,22 @@ export class Pilots {
     this.#plan()
   }
 
-  /** The allocation of a node that is one of these. */
+  /** The allocation of a node; `null` if the node belongs to none of these. */
   allocationOf(node: string): Allocation | null {
     return this.#jobOf(node)?.allocation ?? null
   }
 
-  /** Until what runs on this node is lost; `null` for a node that is not one of these. */
+  /** The seconds until tasks on this node are lost; `null` if the node belongs to none of these. */
   secondsLeftAt(node: string): number | null {
     return this.#jobOf(node)?.secondsLeft ?? null
   }
 
-  /** How long tasks can run, in each kind that has a limit. */
+  /** How long tasks can run in each kind that has a limit. */
   get horizons(): readonly number[] {
     return this.#kinds.map(({ usableSeconds }) => usableSeconds).filter(Number.isFinite)
   }
 
-  /** Whether an allocation may come, or is about to, where such tasks could run. */
+  /** Whether an allocation in which such tasks could run exists or may still come. */
   mayRun(resources: ResourceRequest): boolean {
     const key = workKey({ resources })
     return this.#kinds.some((kind, at) => {
@@ -90,7 +90,7 @@ export class Pilots {
     })
   }
 
-  /** Why no allocation comes where such tasks could run; `null` while one may. */
+  /** Why no allocation comes in which such tasks could run; `null` while one may. */
   whyNone(resources: ResourceRequest): BackendError | null {
     if (this.mayRun(resources)) return null
     const at = this.#kinds.findIndex((kind) => roomOf(kind, resources) > 0)
@@ -101,7 +101,7 @@ export class Pilots {
     return new BackendError(why, { code: 'AllocationRefusedError' })
   }
 
-  /** What may come, for whoever was refused. */
+  /** Describes the allocations that may come, for the message of a refusal. */
   describeComing(resources: ResourceRequest): readonly string[] {
     const why = this.#kinds.some((kind) => roomOf(kind, resources) > 0)
     const nodes = this.#kinds.flatMap((kind, at) => (this.#mayCome(at) ? describeNodes(kind) : []))
@@ -124,14 +124,14 @@ export class Pilots {
       : `${history.submitted} were requested, which is maxTotal`
   }
 
-  /** Gives all back, and resolves when nothing of them is left. */
+  /** Releases all allocations. Resolves when nothing of them is left. */
   async close(): Promise<void> {
     this.#isClosed = true
     this.#cancelPlan()
     await Promise.all(Array.from(this.#jobs.values(), (job) => job.close()))
   }
 
-  /** Whether there is one, or may still be. */
+  /** Whether an allocation of this kind exists or may still come. */
   #mayCome(at: number): boolean {
     if (this.#jobsOf(at).length > 0) return true
     const { submitted } = this.#historyOf(at)
@@ -153,7 +153,7 @@ export class Pilots {
   }
 
   #jobOf(node: string): PilotJob | undefined {
-    // One that is about to end may have had a node that another one has now.
+    // The newest job: a node may have belonged to another one that is about to end.
     return Array.from(this.#jobs.values()).findLast((job) => job.has(node))
   }
 
@@ -216,7 +216,7 @@ export class Pilots {
         return { folder, batch: toBatchOptions(request, `tutti-pilot-${id}`, folder) }
       },
       addAgents: (allocation, jobId) => {
-        // Of several that were named, Slurm has chosen one.
+        // Slurm has chosen one of the partitions that were named.
         const partition = String(allocation.facts['partition'])
         return addAgents(allocation, { ...options.labels, partition, [allocationLabel]: jobId })
       },
@@ -239,7 +239,7 @@ export class Pilots {
     this.#plan()
   }
 
-  /** Once for as long as it lasts. */
+  /** Warns once per period in which Slurm does not answer. */
   #tellSilence(reason: string): void {
     const text = `${reason}; allocations are asked for when Slurm answers again`
     if (!this.#isSilent && !this.#isClosed) this.#options.log.warn('SchedulerSilent', text)
@@ -260,7 +260,7 @@ export class Pilots {
   }
 }
 
-/** The last of several options of sbatch counts. */
+/** Appended last, because the last occurrence of an sbatch option takes precedence. */
 const toLeast = ({
   leastCores,
   leastMemoryMb,
