@@ -1,4 +1,4 @@
-/** What the ends of all ranks say about their task. Pure. */
+/** Derives the end of an MPI task from the ends of its ranks. Pure. */
 
 import { resolve } from 'node:path'
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
@@ -11,7 +11,7 @@ import type { ProgramSpec } from '../../tasks/spec.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** An end, and the rank that it is of. */
+/** The end of one rank. */
 export interface RankEnd {
   readonly rank: number
   readonly node: string
@@ -25,7 +25,7 @@ interface Output {
   readonly stderrTruncated?: true
 }
 
-/** Of all ranks, one after another, and what they used together. */
+/** The outputs of all ranks, one after another. */
 export function joinOutputs(ends: readonly RankEnd[]): Output {
   const parts = ends.map(({ report }) => outputOf(report))
   return {
@@ -47,7 +47,7 @@ function outputOf(report: EndReport): Output {
   }
 }
 
-/** Files are told as the task named them: `%r` stands for the rank. */
+/** The resources that all ranks used together. File names keep `%r`, which stands for the rank. */
 export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptFacts {
   const all = ends.map(({ report }) => report.facts)
   const sum = (key: 'cpuSeconds' | 'peakMemoryBytes'): AttemptFacts => {
@@ -66,8 +66,8 @@ export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptF
 }
 
 /**
- * The rank that failed first; the others may have failed because of it. `stepCode` is that of
- * `MPI_Abort`, if a rank has called it.
+ * The rank that failed first; the others may have failed because of it. `stepCode` is the exit code
+ * of the step, which is that of `MPI_Abort` if a rank called it.
  */
 export function firstFailure(ends: readonly RankEnd[], stepCode: number | null): RankEnd | null {
   const all = ends.filter(({ report }) => report.kind === 'fail')
@@ -77,7 +77,7 @@ export function firstFailure(ends: readonly RankEnd[], stepCode: number | null):
   return failed.toSorted((a, b) => timeOf(a) - timeOf(b) || a.rank - b.rank)[0] ?? null
 }
 
-/** The error of the task, for the first rank that failed. */
+/** The error of the task, from the first rank that failed. */
 export function toRankError(
   { rank, node, report }: RankEnd,
   { uid, program, hasBegun }: { uid: string; program: string; hasBegun: boolean },

@@ -6,11 +6,11 @@ import { defaultResources } from '../../tasks/resources.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 import { toRankArguments } from './rank-scripts.ts'
 
-/** The task that it is a rank of. */
+/** The task to which a rank belongs. */
 export interface RankOwner {
   readonly job: Job
   readonly spec: ProgramSpec
-  /** What an agent tells of a rank. */
+  /** Called with the agent's reports about a rank. */
   take(rank: RankJob, report: TaskReport): void
 }
 
@@ -28,13 +28,13 @@ export class RankJob extends TaggedJob implements Job {
     this.task = task
     this.rank = rank
     this.sessionId = job.sessionId
-    // No task can have this name: it holds a part that is made up for each start.
+    // Unique: it contains a random part that is new for each start.
     this.uid = `${job.uid}#${meetingPoint.slice(-24)}.${rank}`
     this.spec = toRankSpec(spec, rank, meetingPoint)
   }
 }
 
-/** Its time limit begins later than its job does, and is kept by the task. */
+/** Has no time limit: the task enforces it, because it begins later than this job. */
 function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): ProgramSpec {
   const { executable, shell, resources } = spec
   const words = shell ? ['/bin/sh', '-c', executable, 'sh'] : [executable]
@@ -59,7 +59,7 @@ function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): Prog
   }
 }
 
-/** `%r` stands for the rank. */
+/** Replaces `%r` by the rank. */
 function ownFiles(files: ProgramSpec['captureStdio'], rank: number): ProgramSpec['captureStdio'] {
   if (files === null) return null
   const entries = Object.entries(files).map(([name, file]) => [

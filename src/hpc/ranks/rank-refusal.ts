@@ -7,8 +7,8 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
 /**
- * `null` for a task without ranks, for one that fits into what the nodes of an allocation have, and
- * for one that others `mayCome` for. `words` say what is counted out, and what may come.
+ * `null` for a task without ranks, for one that fits into the nodes of one allocation, and for one
+ * for which further nodes `mayCome`. `words` are appended to the message.
  */
 export function refuseRanks(
   spec: TaskSpec,
@@ -52,7 +52,7 @@ function refuseTooMany(
   return { field: 'resources.ranks', message }
 }
 
-/** In nodes of one allocation. */
+/** How many ranks fit into the nodes of one allocation. */
 function roomOf(nodes: readonly NodeCapacity[], resources: ResourceRequest): number {
   const { ranksPerNode = 1 } = resources
   const labels = Object.entries(resources.labels ?? {})
@@ -70,7 +70,7 @@ const describe = ({ cores, gpus, memoryMb, labels = {} }: Described): string =>
 
 type Described = Pick<NodeCapacity, 'cores' | 'gpus' | 'memoryMb' | 'labels'>
 
-/** `4 nodes with …` for equal nodes. */
+/** Groups equal nodes, such as `4 nodes with …`. */
 function groupEqual(texts: readonly string[]): string[] {
   const counts = new Map<string, number>()
   for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1)

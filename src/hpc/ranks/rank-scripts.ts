@@ -1,35 +1,35 @@
 /**
- * How a rank gets its place among the others. An agent runs it, with the node's cores and GPUs; the
- * step of the scheduler gives it its number and the address of the MPI runtime. On each node the
- * two meet by a pair of FIFOs: variables go one way, and the end of the other one tells the step
- * that the rank is over.
+ * How a process becomes a rank. An agent runs it on cores and GPUs of the node; a step of the
+ * scheduler supplies its rank and the address of the MPI runtime. On each node the two communicate
+ * by a pair of FIFOs: one passes the variables, and the end of the other one tells the step that
+ * the rank has ended.
  */
 
 import { randomBytes } from 'node:crypto'
 
-/** Shared by the steps of a job on a node, unlike other folders. */
+/** Shared by all steps of a job on a node, unlike other temporary folders. */
 const folder = '/tmp'
 
-/** Names the FIFOs of a task; nobody can guess it. */
+/** The path of a task's FIFOs, which cannot be guessed. */
 export const newMeetingPoint = (): string =>
   `${folder}/tutti-ranks-${randomBytes(12).toString('hex')}`
 
-/** Somebody else may have made them. */
+/** Checks the owner, because another user may have created them. */
 const checkFifos = `for one in "$f.env" "$f.end"; do
   [ -p "$one" ] && [ -O "$one" ] || { echo "$one is not our FIFO" >&2; exit 125; }
 done`
 
-/** Those of the rank are the task's, not those of the step. */
+/** Variables that a rank takes from its task and not from the step. */
 const ownVariables = [
   'PATH PWD OLDPWD HOME USER LOGNAME SHELL SHLVL TMPDIR LANG LD_LIBRARY_PATH HOSTNAME _',
   'CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES',
   'ZE_AFFINITY_MASK f one waited',
 ].join(' ')
 
-/** What the step says of a rank that has begun. */
+/** Printed by the step for each rank that has begun. */
 export const begunLine = 'rank begun'
 
-/** The agent is nearly always there first. Ten minutes later it will not come any more. */
+/** The agent nearly always comes first. After ten minutes the step stops waiting for it. */
 const stepScript = `f=$1.\${SLURM_PROCID-$OMPI_COMM_WORLD_RANK}
 waited=0
 until [ -e "$f.end" ]; do
@@ -62,7 +62,7 @@ eval "$variables"
 unset variables f one
 exec "$@"`
 
-/** Runs in the step, once for each rank. */
+/** Runs in the step, once per rank. */
 export const toStepCommand = (meetingPoint: string): readonly string[] => [
   '/bin/sh',
   '-c',
@@ -71,7 +71,7 @@ export const toStepCommand = (meetingPoint: string): readonly string[] => [
   meetingPoint,
 ]
 
-/** Runs at the agent; becomes the rank. */
+/** Runs at the agent, and becomes the rank. */
 export const toRankArguments = (
   meetingPoint: string,
   rank: number,

@@ -1,7 +1,6 @@
 /**
- * One attempt at an MPI program: reserves the slots of all ranks at once, lets agents run them, and
- * has the scheduler start one step that makes them ranks of each other. The first that fails ends
- * all.
+ * One attempt of an MPI program: reserves the slots of all ranks at once, lets agents run them, and
+ * has the scheduler start one step that connects them. The first rank that fails ends all.
  */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
@@ -33,23 +32,23 @@ export interface RankTaskParts {
   readonly clock: Clock
   /** Shared by all sessions of the allocation. */
   readonly workers: RankWorkers
-  /** A node where an earlier attempt failed. */
+  /** The node where an earlier attempt failed. */
   readonly avoid: string | null
   readonly report: (report: TaskReport) => void
-  /** It waits for slots no longer. Called once. */
+  /** Called once, when it no longer waits for slots. */
   readonly onBegun: () => void
-  /** Called once, before the last report; with the node where it failed, if it did. */
+  /** Called once before the last report, with the node where it failed, if it did. */
   readonly onEnd: (failedOn: string | null) => void
 }
 
-/** How long ranks have to end by themselves when their step has failed, such as by `MPI_Abort`. */
+/** How long ranks may take to end by themselves after their step failed, as by `MPI_Abort`. */
 const afterStepMs = 10_000
 
-/** Why the ranks are ended before they end themselves. */
+/** Why the ranks are ended before they end by themselves. */
 type Stop =
   | { readonly kind: 'cancel'; readonly reason: string }
   | { readonly kind: 'fail'; readonly error: unknown }
-  /** The failure of a rank, or the loss of its node. */
+  /** A rank failed, or its node was lost. */
   | { readonly kind: 'rank' }
 
 export class RankTask implements RankOwner {
@@ -61,7 +60,7 @@ export class RankTask implements RankOwner {
   #ends: RankEnd[] = []
   #step: RemoteProcess | null = null
   #stepText = ''
-  /** Of a step that ended before the ranks did. */
+  /** The exit code of a step that ended before the ranks did. */
   #stepCode: number | null = null
   #workerId: string | null = null
   #begun: Moment | null = null
@@ -81,7 +80,7 @@ export class RankTask implements RankOwner {
     return this.#over.promise
   }
 
-  /** Waits for nodes with room for all ranks. */
+  /** Reserves slots for all ranks, and starts them when they are available. */
   start(): void {
     const { connection, avoid, onBegun } = this.#parts
     if (this.#isOver) return onBegun()
@@ -123,7 +122,7 @@ export class RankTask implements RankOwner {
     if (this.#stop !== null) this.#step.kill()
   }
 
-  /** The step says when a rank begins. */
+  /** Counts the ranks that have begun in the step's output. */
   #readStep(text: string): void {
     if (this.#begun !== null) return
     this.#stepText += text
@@ -147,7 +146,7 @@ export class RankTask implements RankOwner {
     })
   }
 
-  /** Without a failure its end follows that of the ranks. */
+  /** Only a failure matters: otherwise the step ends because its ranks have ended. */
   #stepEnded(how: string): void {
     if (how === 'exit code 0' || this.#stop !== null) return
     const told = this.#step?.output ?? ''
@@ -157,7 +156,7 @@ export class RankTask implements RankOwner {
     const error = new BackendError(text.trim(), { code: 'RankStepError', ...hint })
     this.#stepCode = Number(/^exit code (\d+)$/.exec(how)?.[1] ?? NaN)
     this.#cancelTimeout()
-    // The rank that aborted tells its code and is the one to name; the others know nothing.
+    // Waits for the rank that aborted, which reports its exit code and is named in the error.
     this.#cancelTimeout = this.#parts.clock.after(afterStepMs, () => {
       this.#end({ kind: 'fail', error })
     })
@@ -177,10 +176,10 @@ export class RankTask implements RankOwner {
     await this.#step?.close()
     const ends = this.#ends.toSorted((a, b) => a.rank - b.rank)
     const failure = firstFailure(ends, this.#stepCode)
-    // What never began moves to other nodes without cost.
+    // A task that has not begun is placed on other nodes; this does not count as an attempt.
     if (this.#begun === null && this.#stop?.kind === 'rank' && isLoss(failure)) return this.start()
     const hasBegun = this.#begun !== null
-    // They were faster than what the step says of them.
+    // The ranks ended before the step's output about them arrived.
     const times = ends.filter((end) => end.report.kind === 'complete').map((end) => end.report.at)
     if (!hasBegun && times.length > 0) this.#begin(earliestOf(times) ?? this.#now())
     if (this.#begun === null) this.#parts.onBegun()

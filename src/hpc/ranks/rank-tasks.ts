@@ -1,4 +1,4 @@
-/** The MPI programs of a session: keeps their ranks apart from the jobs that the session knows. */
+/** The MPI programs of a session. Hides the jobs of their ranks from the session. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../../backends/backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
@@ -16,7 +16,7 @@ export interface RankTasksOptions {
   readonly turns: RankTurns
 }
 
-/** Tasks whose next attempt avoids the node of the last one. */
+/** The most tasks whose failed nodes are remembered. */
 const mostAvoided = 10_000
 
 export const hasRanks = ({ spec }: Job): boolean => spec.resources.ranks > 1
@@ -24,14 +24,14 @@ export const hasRanks = ({ spec }: Job): boolean => spec.resources.ranks > 1
 export class RankTasks implements BackendListener {
   readonly #options: RankTasksOptions
   readonly #tasks = new Map<Job, RankTask>()
-  /** Where the last attempt of a task failed. */
+  /** The node where the last attempt of each task failed. */
   readonly #failedOn = new Map<string, string>()
 
   constructor(options: RankTasksOptions) {
     this.#options = options
   }
 
-  /** In the order of the list: what is behind an MPI task must not take the nodes it waits for. */
+  /** Keeps the order of the list: later jobs must not take the nodes that an MPI task waits for. */
   submit(jobs: readonly Job[], connection: ClusterConnection): void {
     if (!jobs.some(hasRanks)) return connection.submit(jobs)
     let from = 0
@@ -48,7 +48,7 @@ export class RankTasks implements BackendListener {
     this.#tasks.get(job)?.cancel(reason)
   }
 
-  /** Cancels all, and waits for their ends. */
+  /** Cancels all tasks and waits until they have ended. */
   async release(reason: string): Promise<void> {
     const tasks = [...this.#tasks.values()]
     for (const task of tasks) task.cancel(reason)
@@ -60,7 +60,7 @@ export class RankTasks implements BackendListener {
     else this.#options.listener.report(job, report)
   }
 
-  /** Names tasks where the cluster names their ranks. */
+  /** Replaces the uids of ranks in notices by those of their tasks. */
   notice(notice: Notice): void {
     const { listener } = this.#options
     if (notice.kind === 'node-left' && notice.lost !== undefined) {
@@ -104,7 +104,7 @@ export class RankTasks implements BackendListener {
   }
 }
 
-/** The name of a rank has that of its task in front. */
+/** The uid of a rank begins with that of its task. */
 const toTask = (uid: string): string => uid.replace(/#[0-9a-f]{24}\.\d+$/, '')
 
 const toTasks = (uids: readonly string[]): string[] => [...new Set(uids.map(toTask))]

@@ -1,6 +1,7 @@
 /**
- * Lets the MPI tasks of one session at a time wait for their slots. A session reserves those of a
- * task all at once, but knows nothing of what others reserve: two tasks could hold a half each.
+ * Lets the MPI tasks of only one session at a time wait for slots. A session reserves all slots of
+ * a task at once, but does not see what other sessions reserve: two tasks could hold half of the
+ * slots each and wait forever.
  */
 
 interface Waiting {
@@ -9,14 +10,16 @@ interface Waiting {
 }
 
 export class RankTurns {
-  /** Of the programs that run. */
+  /** The worker ids of running programs. */
   readonly workers = new RankWorkers()
   #owner: object | null = null
-  /** Tasks of the owner that have not begun. */
+  /** The number of the owner's tasks that have not begun. */
   #open = 0
   readonly #waiting: Waiting[] = []
 
-  /** Calls `start` when it is the owner's turn, which lasts until `leave` was called for it. */
+  /**
+   * Calls `start` when it is the owner's turn, which lasts until `leave` has been called for it.
+   */
   enter(owner: object, start: () => void): void {
     const isFree = this.#owner === null || (this.#owner === owner && this.#waiting.length === 0)
     if (!isFree) return void this.#waiting.push({ owner, start })
@@ -25,7 +28,7 @@ export class RankTurns {
     start()
   }
 
-  /** Of a task that has begun or ended. */
+  /** Called when a task has begun or ended. */
   leave(): void {
     if (--this.#open > 0) return
     this.#owner = this.#waiting[0]?.owner ?? null
@@ -37,8 +40,8 @@ export class RankTurns {
 }
 
 /**
- * Names the workers of MPI programs: `<node of rank 0>/ranks/<number>`, with the lowest number that
- * no other program has there, so that those that run at the same time have different ones.
+ * Assigns worker ids to MPI programs: `<node of rank 0>/ranks/<number>`, with the lowest free
+ * number, so that simultaneous programs have different ids.
  */
 export class RankWorkers {
   readonly #taken = new Set<string>()
