@@ -1,6 +1,6 @@
 /**
- * A server program on a node. The node's agent starts it, shows it its GPUs, and ends it with all
- * that it has started: when it is stopped, when the script is gone and when the agent dies.
+ * A server program on a node. The node's agent starts it with its GPUs, and ends it and all its
+ * child processes when it is stopped, when the script ends and when the agent dies.
  */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
@@ -25,11 +25,11 @@ export interface NodeServerParts {
   readonly node: string
   readonly connection: ClusterConnection
   readonly sessionId: string
-  /** Of its jobs. */
+  /** The prefix of its jobs' uids. */
   readonly uid: string
-  /** Whether tasks have left what it needs. */
+  /** Whether the resources that it needs are free of tasks. */
   readonly hasRoom: () => boolean
-  /** An address of this machine that the node reaches. */
+  /** An address of this machine that the node can reach. */
   readonly driverAddress: () => Promise<string>
   readonly clock: Clock
 }
@@ -38,13 +38,13 @@ type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
 const roomPollMs = 100
 const longestOutput = 8192
-/** Errors of a program that did not begin. */
+/** The errors of a program that could not be started, and their errno. */
 const launchErrors = new Map([
   ['ExecutableNotFoundError', 'ENOENT'],
   ['ExecutableNotPermittedError', 'EACCES'],
 ])
 
-/** Runs from its construction. */
+/** The constructor starts it. */
 export class NodeServer implements ServerProcess {
   readonly launched: Promise<ServerAddress>
   readonly ended: Promise<string>
@@ -63,7 +63,7 @@ export class NodeServer implements ServerProcess {
     return this.#output
   }
 
-  /** The backend that it belongs to keeps this process alive anyway. */
+  /** Does nothing: the backend keeps this process alive anyway. */
   unref(): void {}
 
   async stop(): Promise<void> {
@@ -94,7 +94,7 @@ export class NodeServer implements ServerProcess {
     throw end.kind === 'fail' ? end.error : new StateError(end.reason)
   }
 
-  /** Resolves with its end. */
+  /** Resolves with the job's last report. */
   #runJob(spec: TaskSpec, what: string, onStart: () => void): Promise<EndReport> {
     const { connection, node, sessionId, uid } = this.#parts
     const { signal } = this.#stopping
@@ -126,7 +126,7 @@ function reasonOf(end: EndReport): string {
   return end.kind === 'complete' ? 'exit code 0' : end.reason
 }
 
-/** Of a server that ended before it was told to have begun. */
+/** The error of a server that ended before its start was reported. */
 function toLaunchError(end: EndReport, program: string): Error {
   const error = end.kind === 'fail' ? end.error : null
   const errno = TuttiError.isInstance(error) ? launchErrors.get(error.name) : undefined

@@ -1,4 +1,4 @@
-/** The jobs by which a server runs on a node: one that finds its address, and the server itself. */
+/** The jobs that run a server on a node: one that finds its address, and the server itself. */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
@@ -31,7 +31,7 @@ export class ServerJob extends TaggedJob implements Job {
 
 const common = { priority: 0, timeoutSeconds: null, workDir: null }
 
-/** `driver`: an address of this machine. */
+/** `driver` is an address of this machine. */
 export function toPlaceSpec(driver: string): FunctionSpec {
   const definition = definitionOf(findServerPlace)
   if (definition === undefined) throw new TypeError('the function is not defined')
@@ -61,7 +61,10 @@ export function toServerSpec(
   }
 }
 
-/** Agents have the variables of the script; of these a server gets as little as one here does. */
+/**
+ * Agents have the script's variables. Removes those that a server on this machine would not
+ * inherit.
+ */
 function removals(own: NodeJS.ProcessEnv): Record<string, null> {
   const kept = inheritedEnvironment(own)
   const names = Object.keys(own).filter((name) => !(name in kept))

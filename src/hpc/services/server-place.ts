@@ -1,11 +1,14 @@
-/** Runs on a node: finds an address for a server there. */
+/** Runs on a node: finds an address and a free port for a server there. */
 
 import { findFreePort } from '../../runtime/server/free-port.ts'
 import type { ServerAddress } from '../../runtime/server/node-servers.ts'
 import { defineTask } from '../../tasks/define-task.ts'
 import { addressTowards } from '../shared-address.ts'
 
-/** An address of this node from which packets to the driver come, so that the driver reaches it. */
+/**
+ * Returns the address of this node from which packets to the driver are sent, so that the driver
+ * can reach it.
+ */
 export const findServerPlace = defineTask(
   import.meta.url,
   async function findServerPlace(driver: string): Promise<ServerAddress> {

@@ -1,10 +1,10 @@
-/** Whether the nodes of an allocation have room for another service. Pure. */
+/** Checks whether the nodes of an allocation have room for another service. Pure. */
 
 import type { HeldAmounts } from '../../cluster/driver/placement/held-nodes.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ServerRequest } from '../../runtime/server/node-servers.ts'
 
-/** A node, and what other services hold of it. */
+/** A node, and what other services hold on it. */
 export interface ClaimedNode {
   readonly name: string
   readonly cores: number
@@ -12,7 +12,7 @@ export interface ClaimedNode {
   readonly held: readonly HeldAmounts[]
 }
 
-/** Throws a `ValueError` that names the field, the node and the services that are in the way. */
+/** Throws a `ValueError` that names the field, the node and the conflicting services. */
 export function expectRoomFor(request: ServerRequest, nodes: readonly ClaimedNode[]): void {
   const { service, nodeOffset, nodes: wanted } = request
   expectInside(request, nodes)
@@ -29,7 +29,7 @@ export function expectRoomFor(request: ServerRequest, nodes: readonly ClaimedNod
         hint: 'Use other nodes by hardware.node_offset, or fewer GPUs by hardware.num_gpus.',
       })
     }
-    // Otherwise the smallest tasks would be sent there and never begin.
+    // One core is left: otherwise tasks of one core would be sent there and never begin.
     const coreProblem = lackOf(node, 'cores', cores, 1)
     if (coreProblem !== null) {
       const text = `node ${number} (${node.name}) has ${coreProblem}, and one stays for tasks`
@@ -72,7 +72,7 @@ function expectInside(
 const namesOf = (nodes: readonly ClaimedNode[]): string =>
   `${nodes[0]?.name} to ${nodes.at(-1)?.name}`
 
-/** What there is of it, in words; `null` if there is enough. */
+/** Describes what the node has if it is not enough; otherwise `null`. */
 function lackOf(
   { held, ...have }: ClaimedNode,
   kind: 'cores' | 'gpus',

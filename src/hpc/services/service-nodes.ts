@@ -1,4 +1,4 @@
-/** The nodes of an allocation for the servers of services, beside the tasks that run there. */
+/** Reserves parts of an allocation's nodes for the servers of services, beside tasks. */
 
 import { randomUUID } from 'node:crypto'
 import type { BackendListener, NodeCapacity } from '../../backends/backend.ts'
@@ -20,13 +20,13 @@ import { expectRoomFor } from './service-claims.ts'
 import { ServerJob } from './server-job.ts'
 
 export interface ServiceNodesOptions {
-  /** In the order in which services count them. */
+  /** In the order to which `nodeOffset` refers. */
   readonly nodes: () => readonly AllocatedNode[]
   readonly backend: ClusterBackend
   readonly clock: Clock
 }
 
-/** What is told of its jobs goes to their servers. */
+/** Forwards reports about server jobs to their servers. */
 const listener: BackendListener = {
   report(job, report) {
     if (job instanceof ServerJob) job.onReport(report)
@@ -38,14 +38,14 @@ export class ServiceNodes implements NodeServers {
   readonly #options: ServiceNodesOptions
   readonly #sessionId = `services-${randomUUID()}`
   readonly #reservations = new Set<ServiceReservation>()
-  /** Of every node that was there; one whose agent is being started again has it, too. */
+  /** The last known capacity of each node, which is also used while its agent is restarted. */
   readonly #capacities = new Map<string, NodeCapacity>()
   /** Nodes that are not used any more, and why. */
   readonly #lost = new Map<string, string>()
   #connection: ClusterConnection | null = null
   #driverAddress: Promise<string> | null = null
   #servers = 0
-  /** Why no server may begin any more; `null` while one may. */
+  /** Why no server may start any more; `null` while servers may. */
   #over: string | null = null
 
   constructor(options: ServiceNodesOptions) {
@@ -81,18 +81,18 @@ export class ServiceNodes implements NodeServers {
     return reservation
   }
 
-  /** Whether any has not been closed. */
+  /** Whether a reservation has not been closed. */
   get hasServices(): boolean {
     return this.#reservations.size > 0
   }
 
-  /** No server can run there any more: a service without another node has ended. */
+  /** No server can run on this node any more. A service that has no other node ends. */
   loseNode(name: string, reason: string): void {
     this.#lost.set(name, reason)
     for (const one of this.#reservations) one.loseNode(name, reason)
   }
 
-  /** Ends all servers with this reason; none begins any more. */
+  /** Ends all servers with this reason; no further one can be started. */
   async end(reason: string): Promise<void> {
     this.#over ??= reason
     await Promise.all([...this.#reservations].map((one) => one.end(reason)))
@@ -104,7 +104,7 @@ export class ServiceNodes implements NodeServers {
     this.#connection ??= backend.connect(
       listener,
       { id: this.#sessionId, closureOf: () => null },
-      // Where the agent's own program was found, this package is.
+      // `shared`: this package exists wherever the agent's own program was found.
       { modules: 'shared', isOfServices: true },
     )
     return new NodeServer({
@@ -140,9 +140,9 @@ interface ReservationParts {
 class ServiceReservation implements ServerReservation {
   readonly #nodes: readonly ReservedNode[]
   readonly #parts: ReservationParts
-  /** By the name of their node. */
+  /** The servers, with the names of their nodes. */
   readonly #servers = new Map<ServerProcess, string>()
-  /** Why its nodes cannot be used any more. */
+  /** Why nodes of this reservation cannot be used any more. */
   readonly #lost = new Map<string, string>()
   readonly #over = Promise.withResolvers<string>()
   #closing: Promise<void> | null = null
@@ -169,7 +169,7 @@ class ServiceReservation implements ServerReservation {
     return server
   }
 
-  /** What waits to be started there is stopped. Without another node, the service has ended. */
+  /** Stops the servers on this node, or the whole service if it has no other node. */
   loseNode(name: string, reason: string): void {
     if (!this.#nodes.some((node) => node.name === name)) return
     this.#lost.set(name, reason)
@@ -177,7 +177,7 @@ class ServiceReservation implements ServerReservation {
     else for (const [server, node] of this.#servers) if (node === name) void server.stop()
   }
 
-  /** Its service learns the reason before its servers end. */
+  /** The service is told the reason before its servers end. */
   end(reason: string): Promise<void> {
     if (this.#closing === null) this.#over.resolve(reason)
     return this.close()
