@@ -1,18 +1,18 @@
-/** Host list expressions of Slurm, such as `n[01-03,7],gpu4`. Pure. */
+/** Parses Slurm's host list expressions, such as `n[01-03,7],gpu4`. Pure. */
 
 import { ValueError } from '../../foundation/errors.ts'
 
-/** More names than the largest machines have nodes: a wrong expression must not fill the memory. */
+/** More than any machine has: a wrong expression must not exhaust the memory. */
 const mostHosts = 65_536
 
-/** The names in the order of the expression. Throws `ValueError` for what is no host list. */
+/** The names in the order of the expression. Throws a `ValueError` if it is not a host list. */
 export function parseHostList(text: string): string[] {
   const names = splitEntries(text).flatMap((entry) => expand(entry, text))
   if (names.length > mostHosts) throw notAHostList(text, `more than ${mostHosts} hosts`)
   return names
 }
 
-/** At the commas outside of brackets. */
+/** Splits at commas outside of brackets. */
 function splitEntries(text: string): string[] {
   const entries = ['']
   let isInBrackets = false
@@ -46,7 +46,7 @@ function expand(entry: string, text: string): string[] {
   return numbers.flatMap((number) => rest.map((end) => `${before}${number}${end}`))
 }
 
-/** Zeros in front are part of the name. */
+/** Leading zeros are part of the name. */
 function expandRange(range: string, text: string): string[] {
   const match = /^(\d{1,9})(?:-(\d{1,9}))?$/.exec(range)
   if (match === null) throw notAHostList(text, `"${range}" is no range of numbers`)

@@ -1,22 +1,22 @@
-/** What `squeue` and `scontrol` print about a job and a node. Pure; the same for all versions. */
+/** Parses what `squeue` and `scontrol` print about jobs and nodes, in all versions. Pure. */
 
 import { parseHostList } from './host-list.ts'
 import { parseTimeLimit } from './time-limit.ts'
 
-/** Fields that every version of `squeue` has; the list of nodes may be empty and comes last. */
+/** Fields that every version of `squeue` has. The list of nodes may be empty, so it is last. */
 export const jobFormat = '%i|%T|%r|%V|%S|%e|%l|%P|%N'
 
 export interface JobReport {
   readonly id: string
-  /** In Slurm's words, such as `RUNNING`. */
+  /** Slurm's name of the state, such as `RUNNING`. */
   readonly state: string
-  /** Why it waits or has failed; `None` without a reason. */
+  /** Why it waits or has failed; `None` if there is no reason. */
   readonly reason: string
   /** Seconds since the epoch; `null` while unknown. */
   readonly submittedAt: number | null
-  /** When it has started; of a job that waits, when it is expected to. */
+  /** When it started; for a waiting job, when it is expected to. */
   readonly startsAt: number | null
-  /** When its limit ends it. */
+  /** When its time limit ends it. */
   readonly endsAt: number | null
   /** `null` without a limit. */
   readonly limitSeconds: number | null
@@ -24,7 +24,7 @@ export interface JobReport {
   readonly nodes: readonly string[]
 }
 
-/** A line of `squeue -h -o FORMAT`, printed with `TZ=UTC`; `null` if it is something else. */
+/** Parses a line of `squeue -h -o FORMAT`, printed with `TZ=UTC`; `null` for any other text. */
 export function parseJobLine(line: string): JobReport | null {
   const fields = line.trim().split('|')
   const [id = '', state = '', reason = '', submitted = '', starts = '', ends = ''] = fields
@@ -48,7 +48,7 @@ export function parseJobLine(line: string): JobReport | null {
   }
 }
 
-/** `N/A`, `Unknown` and `None` are no times. */
+/** `null` for `N/A`, `Unknown` and `None`. */
 function parseTime(text: string): number | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$/.test(text)) return null
   return Date.parse(`${text}Z`) / 1000
@@ -57,15 +57,15 @@ function parseTime(text: string): number | null {
 const waiting = new Set(['PENDING', 'CONFIGURING', 'REQUEUED', 'REQUEUE_HOLD', 'REQUEUE_FED'])
 const running = new Set(['RUNNING', 'COMPLETING', 'SUSPENDED', 'STOPPED', 'SIGNALING', 'RESIZING'])
 
-/** A state that this version does not know counts as the end. */
+/** An unknown state counts as ended. */
 export function phaseOf({ state }: JobReport): 'waiting' | 'running' | 'ended' {
   if (waiting.has(state)) return 'waiting'
   return running.has(state) ? 'running' : 'ended'
 }
 
 /**
- * Reasons of a waiting job that no time changes: it asks for what its partition, account or quality
- * of service never gives. Of too many nodes Slurm says `PartitionNodeLimit` or `PartitionConfig`.
+ * Reasons for which a job waits forever: it asks for what its partition, account or quality of
+ * service never allows. For too many nodes, Slurm says `PartitionNodeLimit` or `PartitionConfig`.
  */
 const endless = [
   /^Partition(?:NodeLimit|TimeLimit|Config)$/,
@@ -78,8 +78,9 @@ export const neverStarts = (report: JobReport): boolean =>
   phaseOf(report) === 'waiting' && endless.some((one) => one.test(report.reason))
 
 /**
- * `Name=value` pairs of `scontrol show job` and `scontrol show node`. The first line of a job has
- * its name, which may hold anything: it counts only up to there. The first of equal names wins.
+ * Parses the `Name=value` pairs of `scontrol show job` and `scontrol show node`. The first line of
+ * a job ends with the job's name, which may contain anything, so it is cut there. The first of
+ * equal names is used.
  */
 export function parseFields(text: string): ReadonlyMap<string, string> {
   const [first = '', ...lines] = text.trim().split('\n')
@@ -94,8 +95,8 @@ export function parseFields(text: string): ReadonlyMap<string, string> {
 }
 
 /**
- * In megabytes by node, of `scontrol show job --details`. Nodes are missing where Slurm does not
- * count memory.
+ * Memory in megabytes by node, from `scontrol show job --details`. Nodes are missing if Slurm does
+ * not manage memory.
  */
 export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
   const lines = text.matchAll(/^\s*Nodes=(\S+)\s.*?\bMem=(\d+)/gm)
@@ -106,18 +107,18 @@ export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
   )
 }
 
-/** Of `scontrol show config`, which pads names; `null` if it names none. */
+/** Parses `scontrol show config`, which pads names; `null` if it has no cluster name. */
 export const parseClusterName = (text: string): string | null =>
   /^ClusterName\s*=\s*(\S+)\s*$/m.exec(text)?.[1] ?? null
 
-/** Whether `srun` was refused a step because its job is over. */
+/** Whether `srun` was refused a step because its job has ended. */
 export const isJobOver = (output: string): boolean =>
   /Slurm job \d+ has expired|Invalid job id specified/i.test(output)
 
 /**
- * Why `srun` was refused a step for a time; `null` for any other output. Slurm 22.05 forgets what
- * running steps share when its controller is started again, and counts their memory as taken until
- * the nodes have told of them: some seconds.
+ * Why `srun` was temporarily refused a step; `null` for any other output. After a restart of its
+ * controller, Slurm 22.05 forgets what running steps share, and counts their memory as used until
+ * the nodes have reported them, which takes some seconds.
  */
 export const passingRefusal = (output: string): string | null =>
   /Unable to create step .*Memory required by task is not available/.test(output)

@@ -1,4 +1,4 @@
-/** What `sinfo` prints about the nodes of a partition. Pure; the same for all versions. */
+/** Parses what `sinfo` prints about the nodes of a partition, in all versions. Pure. */
 
 import { parseTimeLimit } from './time-limit.ts'
 
@@ -11,18 +11,18 @@ export interface PartitionNode {
   readonly cores: number
   readonly memoryMb: number
   readonly gpus: number
-  /** What `--constraint` asks for. */
+  /** The features that `--constraint` can ask for. */
   readonly features: readonly string[]
   readonly partition: string
-  /** Whether jobs that name no partition go there. */
+  /** Whether jobs that name no partition use this one. */
   readonly isDefault: boolean
-  /** The limit of jobs that ask for none; `Infinity` without one. */
+  /** The time limit of jobs that set none; `Infinity` without one. */
   readonly defaultSeconds: number
-  /** The longest limit of a job; `Infinity` without one. */
+  /** The longest time limit of a job; `Infinity` without one. */
   readonly longestSeconds: number
 }
 
-/** Lines of `sinfo -h -N -o FORMAT`; `null` if there is something else among them. */
+/** Parses lines of `sinfo -h -N -o FORMAT`; `null` if one of them is malformed. */
 export function parsePartitionNodes(text: string): readonly PartitionNode[] | null {
   const nodes = text
     .split('\n')
@@ -35,7 +35,7 @@ function parseNode(line: string): PartitionNode | null {
   const fields = line.trim().split('|')
   const [name = '', address = '', cores, memory, gres = '', features = '', partition = ''] = fields
   const longestSeconds = parseTimeLimit(fields[8] ?? '')
-  // Sizes of nodes that differ end with a plus, where they are printed together.
+  // If different nodes are printed together, their sizes end with a plus; such lines are rejected.
   if (fields.length !== 9 || longestSeconds === undefined) return null
   if (!/^\d+$/.test(cores ?? '') || !/^\d+$/.test(memory ?? '')) return null
   return {
@@ -47,21 +47,24 @@ function parseNode(line: string): PartitionNode | null {
     features: features === '(null)' ? [] : features.split(','),
     partition: partition.replace(/\*$/, ''),
     isDefault: partition.endsWith('*'),
-    // Without a default, which is `n/a`, it is the longest.
+    // A partition without a default (`n/a`) uses its longest limit.
     defaultSeconds: parseTimeLimit(fields[7] ?? '') ?? longestSeconds ?? Infinity,
     longestSeconds: longestSeconds ?? Infinity,
   }
 }
 
-/** Such as `gpu:2`, `gpu:a100:4(S:0-1),gpu:v100:2` and `(null)`; others are no GPUs. */
+/**
+ * Parses texts such as `gpu:2`, `gpu:a100:4(S:0-1),gpu:v100:2` and `(null)`; ignores other
+ * resources.
+ */
 function countGpus(gres: string): number {
   const counts = gres.matchAll(/(?:^|,)gpu(?::[^:,(]+)?:(\d+)/g)
   return Array.from(counts).reduce((sum, [, count]) => sum + Number(count), 0)
 }
 
 /**
- * Whether a node has the features that are asked for. Expressions other than names that are all
- * needed (`a&b`, `a,b`) are Slurm's to decide: any node may fit.
+ * Whether a node may have the requested features. Only conjunctions (`a&b`, `a,b`) are evaluated;
+ * for other expressions any node may fit, and Slurm decides.
  */
 export function mayHaveFeatures({ features }: PartitionNode, constraint: string | null): boolean {
   if (constraint === null || !/^[\w.,&-]+$/.test(constraint)) return true

@@ -1,4 +1,4 @@
-/** The nodes of a job of Slurm. */
+/** The nodes of a Slurm job. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
@@ -16,8 +16,8 @@ import { type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 import { SlurmJob } from './slurm-job.ts'
 
 /**
- * A step for one process a node that sees all of it and holds none of it back from other steps: a
- * process that dies, or a node, ends neither the step nor the job.
+ * A step with one process per node, which can use the whole node without reserving any of it. The
+ * end of a process or of a node ends neither the step nor the job.
  */
 const stepOptions = [
   '--overlap',
@@ -31,7 +31,7 @@ const stepOptions = [
   '--quiet',
 ]
 
-/** A step of processes that are the ranks of an MPI program. Slurm reserves nothing for it. */
+/** A step whose processes are the ranks of an MPI program. Slurm reserves nothing for it. */
 const rankOptions = [
   '--overlap',
   '--mem=0',
@@ -53,7 +53,7 @@ export class SlurmAllocation implements Allocation {
   readonly #clock: Clock
   #judged: { readonly report: JobReport; readonly isPreempted: Promise<boolean> } | null = null
 
-  /** Rejects when the job does not run. */
+  /** Rejects if the job is not running. */
   static async open(
     jobId: string,
     commands: SlurmCommands,
@@ -61,7 +61,7 @@ export class SlurmAllocation implements Allocation {
   ): Promise<SlurmAllocation> {
     const job = new SlurmJob(jobId, commands, clock)
     const asking = commands.ask('scontrol', 'show', 'job', '-d', jobId)
-    // A job that does not run is the error to tell.
+    // Ignored here: if the job is not running, that is the error to report.
     asking.catch(() => {})
     const report = await job.report()
     if (report === null || phaseOf(report) !== 'running') {
@@ -100,7 +100,7 @@ export class SlurmAllocation implements Allocation {
     }
     this.nodes = nodes
     this.limitSeconds = limitSeconds
-    // A shell of `salloc` has the variables of the job, and is on none of its nodes.
+    // A shell of `salloc` has the variables of the job, but may run on none of its nodes.
     const { SLURM_JOB_ID: own, SLURMD_NODENAME: here = '' } = process.env
     this.hasThisProcess = own === job.id && report.nodes.includes(here)
     this.#job = job
@@ -116,7 +116,7 @@ export class SlurmAllocation implements Allocation {
     const { state, reason, endsAt } = report
     const why = reason === 'None' ? state : `${state} (${reason})`
     const isCompleting = state === 'COMPLETING'
-    // A process of the job is killed before Slurm tells how the job has ended.
+    // A process of the job is killed before Slurm reports how the job has ended.
     const isLost = phaseOf(report) !== 'running' || (isCompleting && this.hasThisProcess)
     if (!isLost && (await this.#isPreempted(report))) {
       return { endsAt, lost: 'PREEMPTED', isEnding: false }
@@ -129,7 +129,7 @@ export class SlurmAllocation implements Allocation {
     const count = String(nodes.length)
     const where = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
     const own = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
-    // One step for all; each process learns from Slurm where it is.
+    // One step for all nodes; each process gets its node's name from Slurm.
     const named = ['sh', '-c', 'exec "$@" "$SLURMD_NODENAME"', 'sh', ...command]
     return [
       new RemoteProcess({
@@ -144,7 +144,7 @@ export class SlurmAllocation implements Allocation {
   startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
     const count = String(new Set(nodes).size)
     const size = ['-N', count, '-n', String(nodes.length)]
-    // Rank by rank, in the order of this list.
+    // The nodes of the ranks, in the order of the ranks.
     const where = ['--distribution=arbitrary', '-w', nodes.join(',')]
     const own = [`--jobid=${this.#job.id}`, ...size, ...where, ...rankOptions]
     return new RemoteProcess({
@@ -160,10 +160,13 @@ export class SlurmAllocation implements Allocation {
     await this.#job.cancel()
   }
 
-  /** A grace time is for the script: Slurm ends the steps of agents and tasks at its beginning. */
+  /**
+   * The grace time of a preemption is for the script only: Slurm ends the steps of agents and tasks
+   * when it begins.
+   */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!isShortened(report)) return false
-    // Asked once for each report: those are seldom enough.
+    // Asked once per report; reports are rare.
     if (this.#judged?.report !== report) {
       this.#judged = { report, isPreempted: this.#job.isPreempted() }
     }
@@ -171,11 +174,11 @@ export class SlurmAllocation implements Allocation {
   }
 }
 
-/** Whether it is to end before its limit does. */
+/** Whether the job ends earlier than its time limit. */
 const isShortened = ({ startsAt, endsAt, limitSeconds }: JobReport): boolean =>
   startsAt !== null && endsAt !== null && endsAt < startsAt + (limitSeconds ?? Infinity)
 
-/** By name, as the controller reaches the nodes. */
+/** The addresses of the nodes by name, as the controller knows them. */
 async function addressesOf(
   { nodes }: JobReport,
   commands: SlurmCommands,

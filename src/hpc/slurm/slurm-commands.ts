@@ -1,18 +1,18 @@
-/** Runs the commands of Slurm: each with a time limit, none shaped by the caller's variables. */
+/** Runs the commands of Slurm with a time limit, unaffected by the caller's Slurm variables. */
 
 import { execFile, type ExecFileException } from 'node:child_process'
 import { BackendError, type ErrorDetails, errnoOf } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 
-/** What a `SchedulerError` is made of. */
+/** The details of a `SchedulerError`. */
 export interface SchedulerErrorDetails extends ErrorDetails {
   readonly command: string
   readonly stderr: string
 }
 
-/** A command of the scheduler failed, did not answer in time, or answered something else. */
+/** A command of the scheduler failed, did not answer in time, or printed unexpected output. */
 export class SchedulerError extends BackendError {
-  /** With its arguments. */
+  /** The command with its arguments. */
   readonly command: string
   readonly stderr: string
 
@@ -24,21 +24,23 @@ export class SchedulerError extends BackendError {
 }
 
 export interface SlurmCommandsOptions {
-  /** Of the caller. Default: that of this process. */
+  /** The caller's environment. Default: this process's. */
   readonly env?: NodeJS.ProcessEnv
-  /** For each command. Default 30. */
+  /** The time limit of each command. Default 30. */
   readonly timeoutSeconds?: number
-  /** Ends each command as its time limit does. Default: none. */
+  /** Ends running commands when it is aborted, as the time limit does. Default: none. */
   readonly signal?: AbortSignal
 }
 
 const longestOutput = 16 * 2 ** 20
 const longestTold = 2000
 
-/** What the commands need of `SLURM_*`; all others are options of the caller's own calls. */
+/** The `SLURM_*` variables that commands need; all others are options of the caller's own calls. */
 const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
 
-/** Those of `sbatch` for what a launch decides itself, as `reserved` in `batch-job.ts`. */
+/**
+ * Variables of `sbatch` for options that the launch sets itself, like `reserved` in `batch-job.ts`.
+ */
 const ofLaunch = new Set(
   ['WAIT', 'ARRAY_INX', 'OUTPUT', 'ERROR', 'INPUT', 'EXPORT', 'REQUEUE', 'WRAP', 'CHDIR'].map(
     (name) => `SBATCH_${name}`,
@@ -56,17 +58,17 @@ export class SlurmCommands {
     this.#signal = signal
   }
 
-  /** The same commands; none of them is waited for when the signal has come. */
+  /** The same commands, which are ended when the signal is aborted. */
   endedBy(signal: AbortSignal): SlurmCommands {
     return new SlurmCommands({ env: this.#env, timeoutSeconds: this.#timeoutSeconds, signal })
   }
 
-  /** For `srun` and `sbatch`, which pass it on. */
+  /** For `srun` and `sbatch`, which pass their environment on. */
   get env(): NodeJS.ProcessEnv {
     return withoutSlurmVariables(this.#env)
   }
 
-  /** For steps whose processes get no variables but those of the step. */
+  /** For steps whose processes must get only the variables of the step. */
   get plainEnv(): NodeJS.ProcessEnv {
     const names = ['PATH', 'HOME', 'USER', ...kept]
     return Object.fromEntries(
@@ -74,12 +76,12 @@ export class SlurmCommands {
     ) as NodeJS.ProcessEnv
   }
 
-  /** Resolves with what it prints; rejects with `SchedulerError`. */
+  /** Resolves with the output; rejects with a `SchedulerError`. */
   run(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, this.env)
   }
 
-  /** `sbatch`, whose defaults a person may have in variables (`SBATCH_ACCOUNT`). */
+  /** Runs `sbatch`, for which users may have defaults in variables such as `SBATCH_ACCOUNT`. */
   submit(...args: readonly string[]): Promise<string> {
     const own = Object.entries(this.#env).filter(
       ([name]) => name.startsWith('SBATCH_') && !ofLaunch.has(name),
@@ -87,7 +89,7 @@ export class SlurmCommands {
     return this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
   }
 
-  /** For commands that only print. Times are in UTC. */
+  /** Runs a command that only prints. Times are in UTC. */
   ask(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, { ...this.env, TZ: 'UTC', LC_ALL: 'C' })
   }
@@ -136,7 +138,7 @@ export class SlurmCommands {
   }
 }
 
-/** The environment of a command, or of a task, without the options of the step it comes from. */
+/** Removes the options of the step in which this process runs. */
 function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const names = Object.keys(env).filter((name) => {
     return (
@@ -146,7 +148,7 @@ function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(names.map((name) => [name, env[name]]))
 }
 
-/** What the scheduler printed is not what its documents say. */
+/** The error for output that does not match Slurm's documentation. */
 export const unexpectedOutput = (command: string, output: string): SchedulerError =>
   new SchedulerError(`${command} printed something unexpected: ${output.slice(0, longestTold)}`, {
     code: 'SchedulerOutputError',
@@ -154,11 +156,13 @@ export const unexpectedOutput = (command: string, output: string): SchedulerErro
     stderr: '',
   })
 
-/** Whether it was about a job that Slurm does not know any more, some minutes after its end. */
+/**
+ * Whether the command named a job that Slurm has forgotten, as it does minutes after the job's end.
+ */
 export const isForgotten = (error: unknown): boolean =>
   error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
 
-/** Whether the scheduler has said nothing: its controller is away, and what was asked is open. */
+/** Whether the scheduler did not answer, so that the result of the request is unknown. */
 export const isSilence = (error: unknown): boolean =>
   error instanceof SchedulerError &&
   (error.code === 'SchedulerTimeoutError' || silences.test(error.stderr))

@@ -1,11 +1,11 @@
-/** One job of Slurm, asked for by its id, and not more often than the controller likes. */
+/** One Slurm job, queried by its id at a rate that does not overload the controller. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { jobFormat, type JobReport, parseClusterName, parseFields } from './job-report.ts'
 import { parseJobLine, phaseOf } from './job-report.ts'
 import { isForgotten, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 
-/** A report is as good as new for this time, unless somebody knows of a change. */
+/** How long a report is reused, unless the caller knows of a change. */
 const freshMs = 10_000
 
 export class SlurmJob {
@@ -21,8 +21,8 @@ export class SlurmJob {
   }
 
   /**
-   * `null` when Slurm has forgotten it, as it does some minutes after its end. Asks at most once in
-   * 10 s; `isChanged` asks in any case.
+   * `null` if Slurm has forgotten the job, as it does some minutes after its end. Asks at most once
+   * in 10 s; `isChanged` asks in any case.
    */
   report({ isChanged = false } = {}): Promise<JobReport | null> {
     const nowMs = this.#clock.monotonicMs()
@@ -33,20 +33,20 @@ export class SlurmJob {
     return report
   }
 
-  /** Ends all of it. Fine for a job that has ended. */
+  /** Ends the whole job. Allowed for a job that has ended. */
   async cancel(): Promise<void> {
     await this.#commands.run('scancel', this.id)
   }
 
   /**
-   * Whether it was chosen to make room for another job. With a `GraceTime` it runs on for a time,
-   * and may end by itself: its state does not tell it.
+   * Whether it was preempted. With a `GraceTime` it continues for some time and may end by itself,
+   * so its state does not show this.
    */
   async isPreempted(): Promise<boolean> {
     const output = await this.#commands.ask('scontrol', 'show', 'job', this.id)
     const fields = parseFields(output)
     const [started = '', chosen = ''] = [fields.get('StartTime'), fields.get('PreemptTime')]
-    // An earlier run of it may have been.
+    // An earlier run of the job may have been preempted.
     return /^\d/.test(chosen) && chosen >= started
   }
 
@@ -68,8 +68,8 @@ export class SlurmJob {
 }
 
 /**
- * Whether a job of the named cluster has ended. `false` where nobody can tell: without the commands
- * of Slurm, while its controller is silent, and for the job of another cluster.
+ * Whether a job of the given cluster has ended. `false` if that cannot be determined: without the
+ * Slurm commands, while the controller does not answer, and for a job of another cluster.
  */
 export async function hasJobEnded(
   { id, cluster }: { readonly id: string; readonly cluster: string | null },

@@ -1,17 +1,17 @@
-/** Time limits as Slurm writes and reads them. Pure. */
+/** Parses Slurm's notation of time limits. Pure. */
 
 import { invalid } from '../../foundation/options.ts'
 
-/** The forms that `sbatch --time` documents. */
+/** The notations that `sbatch --time` documents. */
 const timeForms = 'M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (minutes, hours, days), or UNLIMITED'
 
 /** Slurm counts seconds in 32 bits; a longer limit has no meaning there. */
 const longestSeconds = 2 ** 32
 
 /**
- * Seconds, or `null` for no limit. As Slurm does, parts may exceed their unit (`90:00` is an hour
- * and a half), a limit of zero is none, and seconds are rounded up to whole minutes. `undefined`
- * for anything else.
+ * Seconds, or `null` for no limit. As in Slurm, parts may exceed their unit (`90:00` is an hour and
+ * a half), zero means no limit, and seconds are rounded up to whole minutes. `undefined` for any
+ * other text.
  */
 export function parseTimeLimit(text: string): number | null | undefined {
   if (/^(?:unlimited|infinite|-1)$/i.test(text)) return null
@@ -27,7 +27,7 @@ export function parseTimeLimit(text: string): number | null | undefined {
   return seconds === 0 ? null : Math.ceil(seconds / 60) * 60
 }
 
-/** Throws `ValueError` that lists the forms. */
+/** Throws a `ValueError` that lists the notations. */
 export function expectTimeLimit(field: string, text: string): number | null {
   const seconds = parseTimeLimit(text)
   if (seconds !== undefined) return seconds
