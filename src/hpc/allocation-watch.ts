@@ -1,6 +1,6 @@
 /**
- * Tells of the end of an allocation before it comes, and of its loss. In a process of the
- * allocation it handles SIGTERM, which is the only word that the scheduler has for it.
+ * Announces the end of an allocation in advance, and its loss. In a process on its nodes it handles
+ * SIGTERM, by which the scheduler announces the end of the job.
  */
 
 import type { Clock } from '../foundation/clock.ts'
@@ -15,21 +15,21 @@ export interface AllocationWatchOptions {
   readonly graceSeconds: number
   readonly clock: Clock
   readonly log: Log
-  /** Once, at a tenth of its time or twice the grace, and once at the grace. */
+  /** Called once at a tenth of the time limit (or twice the grace), and once at the grace. */
   readonly onEnding: (secondsLeft: number) => void
-  /** At SIGTERM, before it is known whose it is. */
+  /** Called at SIGTERM, before it is known who sent it. */
   readonly onSignal?: () => void
-  /** Nothing may begin any more, and what runs must end. Called once. */
+  /** Called once: no task may begin any more, and running ones must end. */
   readonly onEnd: (reason: string, cause: 'limit' | 'loss') => void
 }
 
 const pollMs = 1000
-/** A scheduler that is away must not keep a signal from ending this process. */
+/** A scheduler that does not answer must not prevent a signal from ending this process. */
 const longestAnswerMs = 5000
 
 export class AllocationWatch {
   readonly #options: AllocationWatchOptions
-  /** Seconds before the end at which it is told; the last is the grace. */
+  /** The times at which the end is announced, in seconds before it; the last one is the grace. */
   readonly #warnings: number[]
   #cancelPoll: () => void = () => {}
   #endsAt: number | null = null
@@ -47,18 +47,23 @@ export class AllocationWatch {
     const { graceSeconds, allocation } = options
     const early = Math.max((allocation.limitSeconds ?? 0) * 0.1, 2 * graceSeconds)
     this.#warnings = [early, graceSeconds]
-    // Before other handlers: what they close has to wait for the answer.
+    // Runs before other handlers: their cleanup has to wait for the scheduler's answer.
     if (allocation.hasThisProcess) process.prependListener('SIGTERM', this.#onSignal)
     void this.#poll()
   }
 
-  /** Until what runs is canceled; `Infinity` without a limit, or while it is not known. */
+  /**
+   * The seconds until running tasks are canceled; `Infinity` without a limit or while it is
+   * unknown.
+   */
   get secondsLeft(): number {
     const { clock, graceSeconds } = this.#options
     return this.#endsAt === null ? Infinity : this.#endsAt - graceSeconds - clock.now()
   }
 
-  /** Resolves when a signal that may tell of the end is understood; at once if none has come. */
+  /**
+   * Resolves when it is known whether a SIGTERM announced the end; at once if none was received.
+   */
   async judged(): Promise<void> {
     await this.#judging
   }
@@ -69,7 +74,7 @@ export class AllocationWatch {
     process.off('SIGTERM', this.#onSignal)
   }
 
-  /** The scheduler sends SIGTERM when it ends the job; a person may send it to this process. */
+  /** Finds out who sent SIGTERM: the scheduler, which ends the job, or a user. */
   async #judge(): Promise<void> {
     const { allocation, clock, onEnd } = this.#options
     const asking = allocation.state({ isChanged: true })
@@ -79,12 +84,12 @@ export class AllocationWatch {
       return onEnd(`AllocationLostError: ${found.lost}`, 'loss')
     this.#judging = null
     if (process.listenerCount('SIGTERM') > 1) return
-    // As if there were no handler.
+    // No other handler: repeats the signal with its default action.
     process.off('SIGTERM', this.#onSignal)
     process.kill(process.pid, 'SIGTERM')
   }
 
-  /** The limit may be changed while the job runs, so it is asked for again. */
+  /** Asks for the limit each time, because it may be changed while the job runs. */
   async #poll(): Promise<void> {
     const { allocation, clock, log, onEnd } = this.#options
     try {
@@ -93,11 +98,11 @@ export class AllocationWatch {
       if (!isEnding) this.#endsAt = endsAt
       if (this.#isClosed) return
       if (lost !== null) return onEnd(`AllocationLostError: ${lost}`, 'loss')
-      // How it ends is told a little later; it may not be by its limit.
+      // While the job is ending, its cause is not known yet; it need not be the time limit.
       const hasLimit = endsAt !== null && !isEnding
       if (hasLimit && this.#isOver(endsAt - clock.now())) return
     } catch (error) {
-      // The controller may be away for long, and tasks do not need it.
+      // The scheduler may be unavailable for long, and tasks do not need it.
       if (!this.#hasFailed) log.warn('SchedulerSilent', messageOf(error))
       this.#hasFailed = true
     }

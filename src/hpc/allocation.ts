@@ -1,63 +1,68 @@
-/** The port between the HPC backend and whoever gave it nodes. */
+/** The port between the HPC backend and the source of its nodes, such as a scheduler. */
 
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { RemoteProcess } from './remote-process.ts'
 
 /** A node of an allocation. */
 export interface AllocatedNode {
-  /** `node_id` of its tasks. */
+  /** The `node_id` of tasks on this node. */
   readonly name: string
-  /** A host name or an address, by which the other nodes reach it. */
+  /** The host name or address by which other nodes reach it. */
   readonly address: string
-  /** What the job may use there; `null` if the scheduler does not count it. */
+  /** The memory that the job may use on the node; `null` if the scheduler does not limit it. */
   readonly memoryMb: number | null
 }
 
-/** A command that runs once on each of some nodes. */
+/** A command that runs once on each of several nodes. */
 export interface NodeCommand {
   readonly command: readonly string[]
-  /** Written to the standard input of each once it is known; that stays open until it is to end. */
+  /**
+   * Written to the standard input of each process when the promise resolves. The input stays open
+   * until the process is to end.
+   */
   readonly input: string | Promise<string>
-  /** What they write to their standard outputs. */
+  /** Called with the standard output of all processes. */
   readonly onOutput?: (text: string) => void
 }
 
-/** A command that runs once for each rank of an MPI program, as a rank of it. */
+/** A command that runs once per rank of an MPI program. */
 export interface RankCommand {
-  /** The node of each rank; those of a node follow each other. */
+  /** The node of each rank; ranks of the same node are adjacent. */
   readonly nodes: readonly string[]
   readonly command: readonly string[]
-  /** What it writes to its standard output. */
+  /** Called with the standard output of all ranks. */
   readonly onOutput: (text: string) => void
 }
 
 /** What is known about the end of an allocation. */
 export interface AllocationState {
-  /** Seconds since the epoch; `null` without a limit. */
+  /** When the allocation ends, in seconds since the epoch; `null` without a limit. */
   readonly endsAt: number | null
-  /** Why its nodes cannot be used any more, in the scheduler's words; `null` while they can. */
+  /**
+   * Why its nodes cannot be used any more, in the scheduler's words; `null` while they can be used.
+   */
   readonly lost: string | null
-  /** It ends, and the scheduler will soon say why. */
+  /** The allocation is ending, and the scheduler will report the reason soon. */
   readonly isEnding: boolean
 }
 
-/** Nodes for a time. */
+/** A set of nodes that can be used for a limited time. */
 export interface Allocation {
-  /** For people, such as `Slurm job 35`. */
+  /** A description for users, such as `Slurm job 35`. */
   readonly label: string
   readonly nodes: readonly AllocatedNode[]
-  /** In seconds; `null` without a limit. */
+  /** The time limit; `null` if there is none. */
   readonly limitSeconds: number | null
-  /** Whether this process runs on its nodes: it then gets SIGTERM when the allocation ends. */
+  /** Whether this process runs on its nodes and thus gets SIGTERM when the allocation ends. */
   readonly hasThisProcess: boolean
-  /** For SessionStarted. */
+  /** Attributes for SessionStarted. */
   readonly facts: JsonObject
-  /** May be asked often: answers from memory, unless the caller has seen a change. */
+  /** Cheap to call often: answers from a cache, unless the caller has seen a change. */
   state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
-  /** Runs it on each of the nodes, with the node's name as its last argument. */
+  /** Runs the command on each of the nodes, with the node's name as the last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]
-  /** Each of them is told its number and how to reach the others. */
+  /** Starts an MPI program. Each rank is told its number and how to reach the others. */
   startRanks(command: RankCommand): RemoteProcess
-  /** Gives the nodes back. Fine for one that is lost. */
+  /** Releases the nodes. Allowed for an allocation that is lost. */
   end(): Promise<void>
 }

@@ -1,6 +1,6 @@
 /**
- * A certificate for one run: self-signed, made here, and trusted by nobody but the agents that get
- * it with their start. Node has no writer of X.509, so this file writes the few structures needed.
+ * Creates a self-signed certificate for one run. Only the run's agents trust it; they get it when
+ * they start. Node cannot write X.509, so this file writes the few structures that are needed.
  */
 
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
@@ -8,13 +8,13 @@ import { isIPv4 } from 'node:net'
 import { ValueError } from '../foundation/errors.ts'
 
 export interface RunCertificate {
-  /** In PEM form. */
+  /** Certificate and key are in PEM form. */
   readonly certificate: string
   readonly key: string
 }
 
 const dayMs = 86_400_000
-/** No allocation is as long. */
+/** Longer than any allocation. */
 const validDays = 400
 
 /** ASN.1 tags. */
@@ -32,19 +32,19 @@ const tag = {
   extensions: 0xa3,
 } as const
 
-/** ecdsa-with-SHA256, commonName and subjectAltName. */
+/** The encoded object ids of ecdsa-with-SHA256, commonName and subjectAltName. */
 const ecdsaWithSha256 = Buffer.from('06082a8648ce3d040302', 'hex')
 const commonName = Buffer.from('0603550403', 'hex')
 const subjectAltName = Buffer.from('0603551d11', 'hex')
 
-/** Names these addresses and nothing else. `now` is in seconds. */
+/** The certificate is valid for these addresses only. `now` is in seconds. */
 export function createRunCertificate(addresses: readonly string[], now: number): RunCertificate {
   const keys = generateKeyPairSync('ec', { namedCurve: 'prime256v1' })
   const name = list(element(tag.set, list(commonName, element(tag.utf8String, text('tutti')))))
   const names = list(...addresses.map((one) => element(tag.addressName, toBytes(one))))
   const extension = list(subjectAltName, element(tag.octetString, names))
   const algorithm = list(ecdsaWithSha256)
-  // The clock of another node may be late.
+  // Valid from a day before now, because the clock of another node may be slow.
   const validity = list(time(now * 1000 - dayMs), time(now * 1000 + validDays * dayMs))
   const body = list(
     element(tag.version, element(tag.integer, Buffer.from([2]))),
@@ -87,7 +87,7 @@ function toBytes(address: string): Buffer {
   throw new ValueError(`expected an IP address, got ${JSON.stringify(address)}`)
 }
 
-/** The eight groups of an IPv6 address, as a URL writes it. */
+/** The eight groups of an IPv6 address. */
 function toGroups(address: string): number[] | null {
   const host = URL.parse(`http://[${address}]/`)?.hostname.slice(1, -1)
   if (host === undefined) return null

@@ -1,4 +1,4 @@
-/** Where the nodes of an HPC backend come from: the launch, a list of hosts, or Slurm by itself. */
+/** Finds the nodes of an HPC backend: those of the launch, a list of hosts, or a Slurm job. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
@@ -13,11 +13,11 @@ import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
 import { tellElastic, useStartMethod } from './start-method.ts'
 
-/** The nodes of the launch, and those that may be asked for. */
+/** The nodes of the launch, and the sources of further ones. */
 export interface GivenNodes {
   readonly allocation: Allocation | null
   readonly sources: readonly PilotSource[]
-  /** The job of `allocation`, where it was submitted from here. */
+  /** The job of `allocation`, if this process submitted it. */
   readonly held: HeldNodes | null
 }
 
@@ -74,7 +74,7 @@ function openHosts(hosts: readonly string[], clock: Clock): Allocation {
   return new HostListAllocation({ hosts, remoteShell, clock })
 }
 
-/** For a script that runs here and has named no nodes: one, until the backend is closed. */
+/** Holds one node until the backend is closed, for a local script whose launch named no nodes. */
 async function holdOne(commands: SlurmCommands, clock: Clock): Promise<HeldNodes> {
   const folder = newAllocationFolder()
   const held = await HeldNodes.open({
@@ -89,7 +89,7 @@ async function holdOne(commands: SlurmCommands, clock: Clock): Promise<HeldNodes
   return held
 }
 
-/** The warnings before its end must have their time. */
+/** The allocation must be long enough for the warnings before its end. */
 function expectEnoughTime({ label, limitSeconds }: Allocation, graceSeconds: number): void {
   const least = 2 * graceSeconds
   if (limitSeconds === null || limitSeconds >= least) return

@@ -1,4 +1,4 @@
-/** Nodes that somebody names, for clusters without a scheduler. Reached by a remote shell. */
+/** Nodes that the user lists, for clusters without a scheduler. Reached by a remote shell. */
 
 import type { Clock } from '../foundation/clock.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
@@ -14,15 +14,15 @@ import { RemoteProcess } from './remote-process.ts'
 
 export interface HostListOptions {
   readonly hosts: readonly string[]
-  /** As `ssh`: a host and one line for its shell follow. */
+  /** A command like `ssh`, to which a host and a line for its shell are appended. */
   readonly remoteShell: readonly string[]
   readonly clock: Clock
 }
 
-/** No passwords are asked for, and a host that is down is noticed. */
+/** Never asks for passwords, and detects a host that is down. */
 export const sshCommand = ['ssh', '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=10'] as const
 
-/** Nothing that a remote shell would take for an option. */
+/** Excludes text that a remote shell would parse as an option. */
 export const isHostName = (text: string): boolean => /^[\w[][\w.:@\]-]*$/.test(text)
 
 export class HostListAllocation implements Allocation {
@@ -60,7 +60,7 @@ export class HostListAllocation implements Allocation {
     })
   }
 
-  /** By `mpirun`, which is on PATH here and there. */
+  /** Uses `mpirun`, which must be on PATH on this machine and on the nodes. */
   startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
     const { remoteShell, clock } = this.#options
     const counts = new Map<string, number>()
@@ -70,7 +70,7 @@ export class HostListAllocation implements Allocation {
     const size = ['--host', hosts, '-n', String(nodes.length), '--map-by', 'slot']
     return new RemoteProcess({
       command: ['mpirun', ...shell, ...size, '--bind-to', 'none', ...command],
-      // Otherwise it refuses the root user, of containers and tests.
+      // Otherwise `mpirun` refuses to run as root, as in containers and tests.
       env: { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' },
       input: '',
       clock,

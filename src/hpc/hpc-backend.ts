@@ -48,11 +48,11 @@ import { SlurmCommands } from './slurm/slurm-commands.ts'
 import { tellEnd } from './start-method.ts'
 
 /**
- * Tasks on the nodes of an allocation. The script is started by `tutti launch`, and chooses a start
- * method first. When Slurm ends the job of a script that runs on its nodes, the script gets
- * SIGTERM: until the backend is closed it handles this signal, and ends the tasks as CANCELED with
- * the reason `AllocationLostError`. The script then has Slurm's `KillWait` for its own end, 30 s by
- * default. A backend that is never closed keeps the script running, and its allocation with it.
+ * Runs tasks on the nodes of an allocation. The script is started by `tutti launch` and first
+ * chooses a start method. If the script runs on the nodes of the job, Slurm ends it by SIGTERM:
+ * until the backend is closed, it handles this signal and ends the tasks as CANCELED with the
+ * reason `AllocationLostError`. The script then has Slurm's `KillWait` (30 s by default) to exit. A
+ * backend that is never closed keeps the script and its allocation running.
  *
  * @example
  * setStartMethod('slurm')
@@ -65,17 +65,17 @@ export class HpcBackend implements Backend, NodeServers {
   readonly #clock: Clock
   readonly #cluster: AgentCluster
   readonly #backend: ClusterBackend
-  /** `null` without an allocation of the launch. */
+  /** `null` if the launch has no allocation. */
   readonly #watch: AllocationWatch | null
-  /** `null` where no others are asked for. */
+  /** `null` if the backend requests no allocations itself. */
   readonly #pilots: Pilots | null
   readonly #modules: 'shared' | 'bundle'
   readonly #rankTurns = new RankTurns()
   readonly #services: ServiceNodes
   readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
-  /** Why nothing may begin any more; `null` while it may. */
+  /** Why no task may begin any more; `null` while tasks may. */
   #ending: string | null = null
-  /** Whether anything was canceled or refused for that reason. */
+  /** Whether a task was canceled or refused for that reason. */
   #hasLostWork = false
   #closing: Promise<void> | null = null
 
@@ -128,7 +128,7 @@ export class HpcBackend implements Backend, NodeServers {
     return this.#backend.nodes
   }
 
-  /** The job, its partition, nodes, time limit and wait, as far as there is a scheduler. */
+  /** The job with its partition, nodes, time limit and queue time, if there is a scheduler. */
   get runFacts(): JsonObject {
     const { allocation, sources } = this.#given
     const asked = sources.map(({ options }) => toAllocationFacts(options))
@@ -150,7 +150,7 @@ export class HpcBackend implements Backend, NodeServers {
       return this.#backend.refuse(spec, { mayGrow: false })
     }
     const mayCome = pilots?.mayRun(resources) ?? false
-    // Resources are judged by what may come as well.
+    // Checks all but the resources, for which nodes that may still come count too.
     const refusal = isPlain
       ? this.#backend.refuse({ ...spec, resources: defaultResources })
       : refuseRanks(spec, [], { mayCome: true })
@@ -169,7 +169,7 @@ export class HpcBackend implements Backend, NodeServers {
     return { field, message: [lack, ...words].join('; ') }
   }
 
-  /** What services leave of the nodes that are there for so long. */
+  /** The capacity that services leave on the nodes that remain for at least `seconds`. */
   #freeNodes(seconds = 0): readonly (NodeFacts & { readonly name: string })[] {
     const { nodes, held } = this.#backend
     return nodes.flatMap(({ nodeId: name, capacity }) => {
@@ -178,7 +178,10 @@ export class HpcBackend implements Backend, NodeServers {
     })
   }
 
-  /** For `nodes` of an inference backend: its servers run beside tasks, on nodes of their own. */
+  /**
+   * Runs the servers of an inference backend's `nodes`, on nodes or parts of nodes that tasks do
+   * not use.
+   */
   reserveServers(request: ServerRequest): ServerReservation {
     return this.#services.reserveServers(request)
   }
@@ -188,7 +191,7 @@ export class HpcBackend implements Backend, NodeServers {
     const { allocation } = this.#given
     const clock = this.#clock
     const pilots = this.#pilots
-    // Where others come, a lost allocation is no more than lost nodes.
+    // If more allocations may come, a lost one only means lost nodes.
     const isOnly = allocation !== null && pilots === null
     const onLost = (reason: string): void => this.#end(reason)
     const reports = isOnly ? new LossReports(listener, allocation, clock, onLost) : null
@@ -232,7 +235,7 @@ export class HpcBackend implements Backend, NodeServers {
     }
   }
 
-  /** Ends servers and agents. The allocation of the launch stays: it ends with the script. */
+  /** Ends servers and agents. The allocation of the launch ends only with the script. */
   close(): Promise<void> {
     this.#watch?.close()
     this.#closing ??= this.#closeOnce()
@@ -287,18 +290,18 @@ export class HpcBackend implements Backend, NodeServers {
     })
   }
 
-  /** There may be several: `allocation` is the label of its nodes as well. */
+  /** The `allocation` attribute tells several allocations apart; their nodes have it as a label. */
   #tellEnding(seconds_left: number, jobId: JsonValue | undefined): void {
     const attributes = jobId === undefined ? {} : { allocation: String(jobId) }
     const notice = toEventNotice(AllocationEnding, { seconds_left }, { attributes })
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 
-  /** Until nothing runs any more, on this node or on any. */
+  /** The seconds until running tasks are canceled, on this node or, without one, on all nodes. */
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
-    // Others may come; whether they may for a task is asked one by one.
+    // More nodes may come; whether they suit a task is checked for each task.
     return this.#pilots === null ? own : Infinity
   }
 
@@ -306,12 +309,12 @@ export class HpcBackend implements Backend, NodeServers {
     const [node = ''] = command.nodes
     const allocation = this.#pilots?.allocationOf(node) ?? this.#given.allocation
     if (allocation !== null) return allocation.startRanks(command)
-    // It was lost after the ranks were placed there; the step says so, as one that cannot begin.
+    // The allocation was lost after the ranks were placed: this process fails like a refused step.
     const told = ['sh', '-c', 'echo "node $0 is not there any more" >&2; exit 1', node]
     return new RemoteProcess({ command: told, env: process.env, input: '', clock: this.#clock })
   }
 
-  /** Notes tasks that end because nothing may run any more. */
+  /** Records that a task ended because no task may run any more. */
   #noteLosses(listener: BackendListener): BackendListener {
     return {
       report: (job, report) => {
@@ -323,13 +326,15 @@ export class HpcBackend implements Backend, NodeServers {
     }
   }
 
-  /** A run that the end of its allocation has cost nothing has ended by itself. */
+  /**
+   * Tells the launcher once. A run that lost nothing by the end of its allocation ended normally.
+   */
   #noteLostWork(): void {
     if (!this.#hasLostWork) tellEnd()
     this.#hasLostWork = true
   }
 
-  /** What runs is canceled while its nodes are still there, and sessions stay open. */
+  /** Cancels running tasks while their nodes still exist. Sessions stay open. */
   #end(reason: string): void {
     if (this.#ending !== null || this.#closing !== null) return
     this.#ending = reason
@@ -346,7 +351,7 @@ interface HpcParts extends GivenNodes {
   readonly agents: NodeAgents | null
 }
 
-/** Modules go to all nodes in the same way. */
+/** All nodes get modules in the same way: if one cannot read the folder, all get bundles. */
 function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {
   if (unseeing.length === 0) return 'shared'
   log.warn('FolderNotShared', `${describeUnseeing(unseeing)}: functions are sent as bundles`)
@@ -356,7 +361,7 @@ function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundl
 const describeUnseeing = (nodes: readonly string[]): string =>
   `${nodes.join(', ')} cannot read the folder of the launch`
 
-/** Nodes that come later must see what the others see. */
+/** Nodes that join later must be able to read the folder of the launch, as the others do. */
 async function addSeeing(
   cluster: AgentCluster,
   allocation: Allocation,

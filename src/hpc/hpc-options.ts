@@ -1,4 +1,4 @@
-/** The options of the HPC backend, and their check. */
+/** The options of the HPC backend and their validation. */
 
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
@@ -21,14 +21,14 @@ import {
 export interface HpcBackendOptions {
   /** Default `hpc`. */
   readonly name?: string
-  /** With the start method `hosts`: their names. Default: those of `tutti launch --hosts`. */
+  /** Host names for the start method `hosts`. Default: those of `tutti launch --hosts`. */
   readonly hosts?: readonly string[]
   /**
-   * Allocations that the backend asks for by itself, by waiting work, and gives back when they are
-   * idle; a list for different partitions. With `tutti launch --driver here`. Default: none.
+   * Allocations that the backend requests for waiting tasks and releases when they are idle; a list
+   * for several partitions. Needs `tutti launch --driver here`. Default: none.
    */
   readonly allocations?: AllocationsOptions | readonly AllocationsOptions[]
-  /** What tasks have for their end before the allocation's own. Default 60. */
+  /** How many seconds before the allocation's end tasks are canceled. Default 60. */
   readonly graceSeconds?: number
   readonly clock?: Clock
   readonly log?: Log

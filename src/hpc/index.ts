@@ -1,4 +1,4 @@
-/** `tutti/hpc`: tasks on the nodes of a supercomputer. */
+/** `tutti/hpc`: runs tasks on the nodes of a supercomputer. */
 
 import '../foundation/require-node.ts'
 

@@ -1,4 +1,4 @@
-/** Tells the loss of an allocation from other failures: the scheduler knows, and is asked. */
+/** Distinguishes the loss of an allocation from other failures by asking the scheduler. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
 import { type Clock, sleep } from '../foundation/clock.ts'
@@ -7,20 +7,22 @@ import { boundedWait } from '../foundation/promises.ts'
 import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import type { Allocation } from './allocation.ts'
 
-/** A scheduler that is away must not keep tasks from their retries. */
+/** A scheduler that does not answer must not delay the retries of tasks for longer. */
 const longestMs = 5000
 const pollMs = 250
 
 /**
- * The processes of a job are killed one after the other: a task may be killed, and its end be told,
- * before the scheduler calls the job ended. Also the shortest time between two questions.
+ * How long to wait before asking. The processes of a job are killed one after the other: a task may
+ * be killed, and its end be reported, before the scheduler reports the end of the job.
  */
 const delayMs = 500
 
-/** What a shell, and many a program, exits with after SIGINT, SIGKILL and SIGTERM. */
+/** The exit codes of shells and many programs after SIGINT, SIGKILL and SIGTERM. */
 const signalCodes: ReadonlySet<number | null> = new Set([130, 137, 143])
 
-/** Passes everything on; failures that the end of the allocation explains wait for the answer. */
+/**
+ * Forwards all reports; a failure that the end of the allocation may explain waits for the answer.
+ */
 export class LossReports implements BackendListener {
   readonly #listener: BackendListener
   readonly #allocation: Allocation
@@ -29,7 +31,7 @@ export class LossReports implements BackendListener {
   readonly #waiting = new Set<Promise<void>>()
   #question: Promise<string | null> | null = null
 
-  /** `onLost` is called before the first task is told that the allocation is the reason. */
+  /** `onLost` is called before the first task is reported as canceled by the loss. */
   constructor(
     listener: BackendListener,
     allocation: Allocation,
@@ -53,13 +55,13 @@ export class LossReports implements BackendListener {
     this.#listener.notice(notice)
   }
 
-  /** Resolves when nothing waits any more. */
+  /** Resolves when no report waits for an answer. */
   async settled(): Promise<void> {
     while (this.#waiting.size > 0) await Promise.all(this.#waiting)
   }
 
   async #judge(job: Job, report: TaskReport): Promise<void> {
-    // One question for all tasks that end together.
+    // One question serves all tasks that end together.
     this.#question ??= boundedWait(this.#clock, 2 * longestMs, this.#whyLost())
       .catch(() => null)
       .finally(() => (this.#question = null))
@@ -70,7 +72,7 @@ export class LossReports implements BackendListener {
     this.#listener.report(job, { kind: 'cancel', reason })
   }
 
-  /** A job that is ending says only later how it has ended. */
+  /** Polls while the job is ending, because its final state is known only later. */
   async #whyLost(): Promise<string | null> {
     await sleep(this.#clock, delayMs)
     const untilMs = this.#clock.monotonicMs() + longestMs
@@ -83,7 +85,7 @@ export class LossReports implements BackendListener {
   }
 }
 
-/** Whether the task was ended from outside, as far as its failure tells. */
+/** Whether the error suggests that the task was killed from outside. */
 function isKilled(error: unknown): boolean {
   if (WorkerLostError.isInstance(error)) return true
   if (!ExecutableFailedError.isInstance(error)) return false

@@ -1,9 +1,9 @@
-/** The one way in which text gets into a shell script. Everything else is passed as arguments. */
+/** The only way in which text is put into a shell script; elsewhere it is passed as arguments. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { quoteWord } from '../views/readable.ts'
 
-/** One word of a POSIX shell. Line ends and NUL are refused. */
+/** Quotes text as one word for a POSIX shell. Throws for line ends and NUL. */
 export function quoteForShell(field: string, text: string): string {
   const bad = /[\0\n\r]/.exec(text)
   if (bad !== null) {

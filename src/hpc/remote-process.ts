@@ -1,4 +1,4 @@
-/** A local process (`srun`, `ssh`) that stands for processes on other nodes. */
+/** A local process (`srun`, `ssh`, `mpirun`) that represents processes on other nodes. */
 
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import type { Clock } from '../foundation/clock.ts'
@@ -9,21 +9,24 @@ import { atExit } from '../runtime/at-exit.ts'
 export interface RemoteProcessOptions {
   readonly command: readonly string[]
   readonly env: NodeJS.ProcessEnv
-  /** Written to its standard input once it is known; that stays open. */
+  /** Written to its standard input when the promise resolves. The input stays open. */
   readonly input: string | Promise<string>
   readonly clock: Clock
-  /** What it writes to its standard output, besides. */
+  /** Called with its standard output, whose end is also kept in `output`. */
   readonly onOutput?: (text: string) => void
 }
 
 const longestTail = 8192
-/** What the processes on the nodes have for their own ends, before the local one is killed. */
+/** How long the processes on the nodes may take to end before the local one is killed. */
 const graceMs = 15_000
 const killedMs = 5000
-/** Between two requests to end. */
+/** The time between two SIGTERMs. */
 const askAgainMs = 250
 
-/** Runs from its construction. Its far ends see the end of their input when this process dies. */
+/**
+ * Started by the constructor. If this process dies, the remote processes see the end of their
+ * input.
+ */
 export class RemoteProcess {
   readonly #child: ChildProcessWithoutNullStreams
   readonly #clock: Clock
@@ -35,17 +38,19 @@ export class RemoteProcess {
   constructor({ command, env, input, clock, onOutput }: RemoteProcessOptions) {
     const [program = '', ...args] = command
     this.#clock = clock
-    // A session of its own: the terminal's Ctrl-C is for the script, which ends its tasks first.
+    // In a session of its own: Ctrl-C in the terminal is for the script, which ends its tasks
+    // first.
     this.#child = spawn(program, args, { env, detached: true, stdio: 'pipe' })
-    // A session waits some seconds for its end, which one for an unreachable node may exceed.
+    // This process may exit first: closing can take longer than a session waits if a node is
+    // unreachable.
     const forget = atExit(() => void this.#child.kill('SIGKILL'))
     void this.#ended.promise.then(forget)
     void this.#ended.promise.then(() => this.#cancelKill())
     this.#child.on('error', (error) => this.#ended.resolve(error.message))
     this.#child.on('close', (code, signal) => this.#ended.resolve(signal ?? `exit code ${code}`))
-    // Whoever has ended does not read.
+    // A process that has ended does not read its input.
     this.#child.stdin.on('error', () => {})
-    // Whoever makes the input ends this process when it cannot.
+    // If the input cannot be created, its creator closes this process.
     Promise.resolve(input).then(
       (text) => this.write(text),
       () => {},
@@ -58,29 +63,32 @@ export class RemoteProcess {
     }
   }
 
-  /** Resolves with the reason when it and its far ends have ended. */
+  /** Resolves with the reason when the local and the remote processes have ended. */
   get ended(): Promise<string> {
     return this.#ended.promise
   }
 
-  /** The end of what it wrote, without secrets. */
+  /** The end of its output, with secrets masked. */
   get output(): string {
     return maskSecrets(this.#tail).trim()
   }
 
-  /** Adds to its standard input. */
+  /** Writes to its standard input. */
   write(text: string): void {
     if (this.#child.stdin.writable) this.#child.stdin.write(text)
   }
 
-  /** Asks it to end its far ends and itself, until it has: `srun` loses a signal as it starts. */
+  /** Sends SIGTERM until the process has ended, because `srun` ignores a signal while it starts. */
   kill(): void {
     this.#cancelKill()
     this.#child.kill('SIGTERM')
     this.#cancelKill = this.#clock.after(askAgainMs, () => this.kill(), { background: true })
   }
 
-  /** Ends its input, which its far ends understand; then kills it. Idempotent, same promise. */
+  /**
+   * Ends its input, on which the remote processes exit; after a grace period, kills it. Idempotent:
+   * returns the same promise each time.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#closeOnce()
     return this.#closing

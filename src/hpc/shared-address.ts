@@ -1,4 +1,4 @@
-/** Which address of this machine other nodes can reach. */
+/** Finds the address by which other nodes reach this machine. */
 
 import { createSocket } from 'node:dgram'
 import { lookup } from 'node:dns/promises'
@@ -6,13 +6,13 @@ import { BackendError, messageOf } from '../foundation/errors.ts'
 import { isLoopbackHost } from '../foundation/options.ts'
 import type { AllocatedNode } from './allocation.ts'
 
-/** Any: nothing is sent. */
+/** Any port, because nothing is sent. */
 const port = 9
 
-/** Loopback only where no node is elsewhere. */
+/** Returns a loopback address only if all nodes are this machine. */
 export async function addressSharedWith(nodes: readonly AllocatedNode[]): Promise<string> {
   let own = '127.0.0.1'
-  // This machine is often the first node, whose name may mean loopback here.
+  // Last node first: this machine is often the first node, whose name may resolve to loopback.
   for (const node of nodes.toReversed()) {
     own = await addressTowards(node)
     if (!isLoopbackHost(own)) break
@@ -20,7 +20,7 @@ export async function addressSharedWith(nodes: readonly AllocatedNode[]): Promis
   return own
 }
 
-/** The address from which packets to that node would come. */
+/** The local address that packets to this node would have as their source. */
 export async function addressTowards({
   name,
   address: host,

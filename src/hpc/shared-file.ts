@@ -1,4 +1,4 @@
-/** A file in the folder of the launch, by which nodes tell whether they see that folder. */
+/** A file in the folder of the launch, by which nodes check whether they can read that folder. */
 
 import { randomBytes } from 'node:crypto'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -6,13 +6,13 @@ import { dirname, join } from 'node:path'
 import { type Clock, sleep } from '../foundation/clock.ts'
 import { launchVariable } from './start-method.ts'
 
-/** What it holds, and where. */
+/** The file's path and content. */
 export interface SharedFile {
   readonly path: string
   readonly content: string
 }
 
-/** Beside the facts of the launch. Removed by `removeSharedFile`. */
+/** Writes it beside the facts of the launch. `removeSharedFile` removes it. */
 export function writeSharedFile(): SharedFile {
   const content = randomBytes(12).toString('hex')
   const path = join(dirname(process.env[launchVariable] ?? ''), `seen-by-nodes-${content}`)
@@ -26,7 +26,7 @@ export const removeSharedFile = ({ path }: SharedFile): void => rmSync(path, { f
 const longestMs = 5000
 const pollMs = 100
 
-/** The line by which an agent tells whether its node sees the file. */
+/** The line by which an agent reports whether its node can read the file. */
 export async function tellSeen(name: string, file: SharedFile, clock: Clock): Promise<string> {
   const untilMs = clock.monotonicMs() + longestMs
   while (!isSeen(file) && clock.monotonicMs() < untilMs) await sleep(clock, pollMs)
@@ -35,7 +35,7 @@ export async function tellSeen(name: string, file: SharedFile, clock: Clock): Pr
 
 const seenMark = 'tutti: folder seen by'
 
-/** The nodes of such lines: whether each sees the file. */
+/** Parses such lines: whether each node can read the file. */
 export function parseSeen(text: string): Map<string, boolean> {
   const lines = text.split('\n').filter((line) => line.startsWith(`${seenMark} `))
   return new Map(
@@ -46,7 +46,7 @@ export function parseSeen(text: string): Map<string, boolean> {
   )
 }
 
-/** What an agent has written that is not for us. */
+/** The output of an agent without the lines that are meant for the driver. */
 export const withoutOwnLines = (text: string): string =>
   text
     .split('\n')

@@ -1,4 +1,4 @@
-/** How the HPC backends of this process get their nodes: chosen once, before the first of them. */
+/** How the HPC backends of this process get nodes. Chosen once, before the first one is created. */
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -6,29 +6,31 @@ import { messageOf, StateError } from '../foundation/errors.ts'
 import { expectOneOf } from '../foundation/options.ts'
 import { hideModuleCache } from './launch/module-cache.ts'
 
-/** `slurm`: the nodes of a job of Slurm. `hosts`: a list of hosts, by a remote shell. */
+/** `slurm`: the nodes of a Slurm job. `hosts`: a list of hosts, reached by a remote shell. */
 export type StartMethod = 'slurm' | 'hosts'
 
-/** What `tutti launch` tells the script that it starts; `TUTTI_LAUNCH` names the file. */
+/** What `tutti launch` passes to the script that it starts, in the file named by `TUTTI_LAUNCH`. */
 export interface LaunchFacts {
   readonly method: StartMethod
-  /** Of Slurm; a batch script has it in `SLURM_JOB_ID`. */
+  /** The Slurm job; a batch script has it in `SLURM_JOB_ID` instead. */
   readonly jobId?: string
   readonly hosts?: readonly string[]
-  /** Of a script that does not run on the nodes. */
+  /** Set for a script that does not run on the nodes. */
   readonly driver?: 'here'
-  /** Where Node keeps compiled modules of the script, if the launcher has chosen that. */
+  /** The folder of Node's compile cache for the script, if the launcher has chosen one. */
   readonly moduleCache?: string
-  /** Of a launch with several jobs: the folders of all, in order, and the place among them. */
+  /**
+   * For a launch with several jobs: the folders of all jobs in order, and the index of this one.
+   */
   readonly chain?: { readonly at: number; readonly folders: readonly string[] }
 }
 
 export const launchVariable = 'TUTTI_LAUNCH'
-/** Beside the facts: the end of the allocation has cost the script a task or a service. */
+/** Written beside the facts when the end of the allocation has ended a task or a service. */
 export const endedFile = 'ended'
-/** Made by a script that asks for nodes by itself. */
+/** Written beside the facts by a script that requests nodes by itself. */
 export const elasticFile = 'elastic'
-/** Beside the facts: the script has got a signal, which need not be passed on to it. */
+/** Written beside the facts when the script has received a signal, which need not be forwarded. */
 export const signaledFile = 'signaled'
 
 let chosen: StartMethod | null = null
@@ -36,7 +38,8 @@ let isUsed = false
 let usedCache: string | undefined
 
 /**
- * Call it at the top of the script, before any backend is created. The same value again is fine.
+ * Chooses the start method. Call it at the top of the script, before any backend is created.
+ * Calling it again with the same value is allowed.
  *
  * @example
  * setStartMethod('slurm')
@@ -57,7 +60,7 @@ export function setStartMethod(method: StartMethod): void {
   chosen = method
 }
 
-/** For a backend that is about to be created. Throws `StateError` that says what to type. */
+/** Called when a backend is created. Throws a `StateError` with a hint if no method fits. */
 export function useStartMethod(): { readonly method: StartMethod; readonly facts: LaunchFacts } {
   if (chosen === null) {
     throw new StateError('HpcBackend.create needs a start method', {
@@ -74,10 +77,10 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
   })
 }
 
-/** The cache of modules that this process was given by its launcher; `null` if none. */
+/** The folder of the compile cache that the launcher gave to this process; `null` if none. */
 export const launchedCache = (): string | null => usedCache ?? null
 
-/** Of the launch that has started this process. Throws `StateError` where there is none. */
+/** The facts of the launch that started this process. Throws a `StateError` if there are none. */
 export function readFacts(): LaunchFacts {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') throw notLaunched('')
@@ -88,30 +91,32 @@ export function readFacts(): LaunchFacts {
   }
 }
 
-/** Tells the launcher that the allocation has ended the run, which can be continued. */
+/** Tells the launcher that the allocation's end has ended the run, which can be continued. */
 export function tellEnd(): void {
-  // Otherwise only the hint for the next step is missing.
+  // If this fails, the launcher only omits the hint about continuing.
   writeMark(endedFile)
 }
 
-/** Tells the launcher that the script asks for nodes by itself: it may go on without others. */
+/**
+ * Tells the launcher that the script requests nodes by itself, so it can do without the launch's.
+ */
 export function tellElastic(): void {
   writeMark(elasticFile)
 }
 
-/** Tells the batch script that this process has got SIGTERM. */
+/** Tells the batch script that this process has received SIGTERM. */
 export function tellSignal(): void {
   writeMark(signaledFile)
 }
 
-/** As far as it can be written. */
+/** Ignores failures. */
 function writeMark(name: string): void {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') return
   try {
     writeFileSync(join(dirname(file), name), '')
   } catch {
-    // A full disk, or a folder that this node does not see.
+    // The disk is full, or this node cannot see the folder.
   }
 }
 
