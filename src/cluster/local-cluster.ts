@@ -17,13 +17,13 @@ import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervis
 import type { FromAgentProgram, ToAgentProgram } from './agent/agent-program.ts'
 import { startNatsServer } from './broker/nats-server.ts'
 
-/** How `ClusterBackend.local` divides this machine. GPUs and memory are divided among the agents. */
+/** How `ClusterBackend.local` divides the cores, GPUs and memory of this machine among agents. */
 export interface LocalClusterOptions {
   /** The name of the backend. Default `cluster`. */
   readonly name?: string
   /** The number of agents. Default 2. */
   readonly agents?: number
-  /** Cores of each agent. Default: those of this machine divided by the number of agents, at least 1. */
+  /** Cores of each agent. Default: those of this machine divided by `agents`, at least 1. */
   readonly cores?: number
   readonly clock?: Clock
   readonly log?: Log
