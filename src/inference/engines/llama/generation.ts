@@ -25,19 +25,23 @@ import { sharedLength } from './evaluation/slot-choice.ts'
 import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
 import { describeLogprobs } from './token-text.ts'
 
-/** Tokens; the default of llama.cpp. */
+/**
+ * The number of recent tokens that the repetition penalty considers, as in llama.cpp by default.
+ */
 const repetitionWindow = 64
-/** Logits divided by less are infinite, and then all tokens are as likely. */
+/**
+ * Dividing logits by a smaller number gives infinity, which would make all tokens equally likely.
+ */
 const leastTemperature = 1e-6
 
 export class Generation {
   readonly id: string
-  /** The reader is slow: it must not be stepped. */
+  /** Whether the request is paused because its reader is slow. */
   isHeld = false
   readonly #request: PlainRequest
   readonly #runtime: LlamaRuntime
   readonly #prompt: readonly Token[]
-  /** `null` where no logprobs of the prompt are asked for. */
+  /** `null` if no logprobs of the prompt are requested. */
   readonly #scores: PromptScores | null
   readonly #choice: TokenChoice
   readonly #bias: LogitBias
@@ -78,22 +82,22 @@ export class Generation {
     return this.#hasEnded
   }
 
-  /** Tokens of the prompt that the model has not evaluated yet. */
+  /** The number of prompt tokens that the model has not evaluated yet. */
   get tokensToTake(): number {
     return this.#prompt.length - this.#taken
   }
 
-  /** Tokens of its answer, at most. */
+  /** The maximum number of tokens of the answer. */
   get maxTokens(): number {
     return this.#request.sampling.maxTokens
   }
 
-  /** Tokens of the prompt that need not be evaluated in this slot. */
+  /** The number of prompt tokens that need not be evaluated again in this slot. */
   sharedWith(slot: Slot): number {
     return this.#scores === null ? sharedLength(slot.tokens, this.#prompt) : 0
   }
 
-  /** Never rejects. */
+  /** Takes the slot and its evaluated tokens. Never rejects. */
   async begin(slot: Slot): Promise<void> {
     this.#slot = slot
     try {
@@ -105,14 +109,17 @@ export class Generation {
     }
   }
 
-  /** How many tokens of the prompt it evaluates in a step that has room for `most`. */
+  /** How many prompt tokens the request evaluates in a step that has room for `most`. */
   tokensOfStep(most: number): number {
     const rest = this.tokensToTake
     if (this.#scores === null || rest <= 1) return Math.min(most, rest)
     return Math.min(most, rest - 1, scoredAtOnce)
   }
 
-  /** Evaluates `most` tokens of the prompt, and generates one after the last. Never rejects. */
+  /**
+   * Evaluates up to `most` tokens of the prompt; after the last one, generates a token. Never
+   * rejects.
+   */
   async step(most: number): Promise<void> {
     try {
       const slot = this.#slot
@@ -140,7 +147,7 @@ export class Generation {
     this.#end({ kind: 'failed', failure })
   }
 
-  /** A grammar that the model cannot follow, or only slowly, is the client's mistake. */
+  /** A grammar that the model cannot follow, or only too slowly, is an error of the client. */
   #toFailure(error: unknown): Failure {
     const message = messageOf(error)
     const isOfGrammar = error instanceof GrammarDeadEnd || error instanceof TooManyWaysError
@@ -197,7 +204,7 @@ export class Generation {
     })
   }
 
-  /** Nothing is to be generated; what follows the last token need not be computed. */
+  /** Ends a request that generates nothing; the token after the prompt need not be computed. */
   #endWithPrompt(): void {
     this.#sendPrompt()
     this.#finish('length')

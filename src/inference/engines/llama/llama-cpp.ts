@@ -1,4 +1,4 @@
-/** Loads a model with node-llama-cpp, in the model's process. No other file names the library. */
+/** Loads a model with node-llama-cpp, in the model's process. */
 
 import { existsSync } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -26,9 +26,11 @@ import { bytesOfSpelling, longestSpelling, slicesOf } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
 
-/** Unless more is configured: all sequences share the memory. */
+/** The default context length; limited, because all sequences share the memory. */
 const defaultContext = 4096
-/** Token types of GGUF. A user-defined token is a control token if it is written like one. */
+/**
+ * Token types of GGUF. A user-defined token counts as a control token if it is written like one.
+ */
 const unknownType = 2
 const controlType = 3
 const unusedType = 5
@@ -59,7 +61,7 @@ export async function loadRuntime(
   const vocabulary = createVocabulary(model)
   const { usesNativeContext } = order
   const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
-  // Only the library's own interface lets llama.cpp follow a grammar.
+  // llama.cpp evaluates the grammar only through the library's public interface.
   const grammars = new KnownGrammars(native === null ? checkGrammar : readGrammar)
   const followed = new FollowedGrammars()
   const isTried = native !== null && llama.gpu === false && threads > 1
@@ -77,7 +79,7 @@ export async function loadRuntime(
     createGrammar(format) {
       const text = grammarOf(format)
       const read = grammars.read(text)
-      // One that cannot even be begun is refused with the request.
+      // Refuses the request at once if its grammar cannot even begin.
       if (native !== null) followed.begin(read)
       const created: CreatedGrammar =
         native === null
@@ -105,10 +107,10 @@ async function importLibrary(): Promise<Library> {
 }
 
 /**
- * The library tries a prebuilt binary in a process of its own, which takes a third of the CPU time
- * of a start. That is for programs which must not end with the binary, and for the choice of a GPU.
- * This process may end, and there is no other choice after the CPU. Where a version of the library
- * has no such file, or other arguments, it tries as ever.
+ * The library tests a prebuilt binary in a child process, which takes a third of the CPU time of a
+ * start. The test protects programs that must survive a broken binary, and helps to choose a GPU.
+ * This process may crash, and after the CPU there is no alternative, so the test is skipped. With a
+ * version of the library that lacks this file or has other arguments, the test runs as usual.
  */
 function loadCpuBinaryAtOnce(): ReturnType<typeof registerHooks> {
   const own = (url: string): string =>
@@ -169,7 +171,7 @@ async function createContext(
     return await model.createContext({
       sequences,
       contextSize: contextLength,
-      // Besides tokens of prompts, a pass has one of each sequence that is generated.
+      // A pass holds one token of each generating sequence besides the tokens of prompts.
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
@@ -188,7 +190,7 @@ async function createContext(
 function createVocabulary(model: LlamaModel): Vocabulary {
   const ours = (tokens: readonly number[]): readonly LibraryToken[] =>
     tokens as readonly LibraryToken[]
-  // At the beginning of a text, a word would lose its space.
+  // Precedes a token that is shown alone: at the beginning of a text, a word would lose its space.
   const anchor = model.tokenize('a').slice(-1)
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
@@ -224,7 +226,7 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
   })
 }
 
-/** Uses the fastest number unless one is given; tells why that one is not good. */
+/** Sets the given number of threads, or the fastest; returns why a given number is bad. */
 async function tryThreads(
   native: NativeContext,
   given: number | null,
@@ -235,7 +237,7 @@ async function tryThreads(
   return given === null ? null : stallOf(times, given)
 }
 
-/** What is opaque outside of this file. */
+/** The grammar of a `Grammar`, which other files cannot look into. */
 type CreatedGrammar =
   | { readonly kind: 'library'; readonly grammar: LlamaGrammar }
   | { readonly kind: 'own'; readonly begin: () => AnswerStart }
@@ -275,7 +277,7 @@ function createSlots(
   })
 }
 
-/** A model that cannot be loaded, and what to do about it. */
+/** The error for a model that cannot be loaded, with a hint. */
 export class LoadError extends Error {
   readonly hint: string
 
@@ -290,8 +292,8 @@ export type ModelSource =
   | { readonly kind: 'hub'; readonly uri: string }
 
 /**
- * What begins with `hf:` or `https:` is on the hub, and so are `user/model` and `user/model:quant`
- * unless that path exists here. `~/` is the home folder.
+ * Names that begin with `hf:` or `https:` are on the hub, and so are `user/model` and
+ * `user/model:quant` unless such a path exists here. `~/` is the home folder.
  */
 export function toModelSource(name: string): ModelSource {
   if (/^(?:hf|https?):/.test(name)) return { kind: 'hub', uri: name }
@@ -301,7 +303,7 @@ export function toModelSource(name: string): ModelSource {
   return isHubName ? { kind: 'hub', uri: `hf:${name}` } : { kind: 'file', path: name }
 }
 
-/** llama.cpp aborts the process for some files that are no models. */
+/** Checked here, because llama.cpp aborts the process for some files that are not models. */
 async function expectGguf(path: string): Promise<void> {
   const hint =
     'give the path of a GGUF file (npx tutti model get stories15M fetches a small one, ' +
@@ -318,17 +320,16 @@ async function expectGguf(path: string): Promise<void> {
 }
 
 export interface CoreFacts {
-  /** Cores that this process may use. */
+  /** The number of cores that this process may use. */
   readonly available: number
   readonly installed: number
-  /** Mean number of busy cores of the whole machine in the last minute. */
+  /** The mean number of busy cores of the whole machine in the last minute. */
   readonly load: number
 }
 
 /**
- * The threads of a model unless they are configured: with more than there are free cores, llama.cpp
- * becomes very slow. At least one. The load of the machine does not count for a process that is
- * limited to some of its cores.
+ * The default number of threads, at least one: with more threads than free cores, llama.cpp becomes
+ * very slow. For a process that is limited to some cores, the load of the machine does not count.
  */
 export function freeCores({ available, installed, load }: CoreFacts): number {
   const free = available < installed ? available : available - Math.round(load)

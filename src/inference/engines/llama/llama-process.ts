@@ -1,4 +1,7 @@
-/** The process of a model: how it is started, what its exit means, and who receives its updates. */
+/**
+ * The process of a model: how it is started, what its exit means, and how its updates are passed
+ * on.
+ */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -25,7 +28,7 @@ export interface LlamaProcessOptions {
   onExit(exit: ChildExit): void
 }
 
-/** It keeps this process alive until it is closed. */
+/** Starts the process, which keeps this process alive until it is closed. */
 export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
   const child: LlamaProcess = new SupervisedChild({
     ...options,
@@ -42,16 +45,16 @@ export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
 }
 
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
-/** The library does not load where CI is set to anything but a boolean. */
+/** The library does not load if `CI` is set to a value that is not a boolean. */
 const removedNames: ReadonlySet<string> = new Set(['CI', ...nodeVariables])
 
 /**
- * One heap for all threads. glibc gives each its own, and what one of them frees is not used by the
- * others: under load the heaps grow for a long time, and are not returned.
+ * One heap for all threads. glibc gives each thread its own, and memory that one thread frees is
+ * not reused by others: under load the heaps grow for a long time and are not returned.
  */
 const oneHeap = { MALLOC_ARENA_MAX: '1' }
 
-/** The environment of this process without secrets and without what is meant for this Node. */
+/** The environment of this process without secrets and without variables for this Node process. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   const isKept = ([name]: [string, unknown]): boolean =>
     !removedNames.has(name) && !secretName.test(name)
@@ -69,7 +72,7 @@ export function describeExit({ code, signal, error, output }: ChildExit): string
   return `the model's process ${how}${line === '' ? '' : `: ${line}`}`
 }
 
-/** What a person can do about it, where that is known. */
+/** A hint for people; `undefined` if the cause is unknown. */
 export function hintForExit({ signal, output }: ChildExit): string | undefined {
   if (unfitGpu.test(output)) {
     return (
@@ -80,7 +83,7 @@ export function hintForExit({ signal, output }: ChildExit): string | undefined {
   return signal === 'SIGKILL' ? 'the system may have ended it for want of memory' : undefined
 }
 
-/** An abort gives its reason in one line, and may print a stack after it. */
+/** An abort prints its reason in one line, perhaps followed by a stack trace. */
 function lastErrorLine(output: string): string {
   const lines = output.split('\n').filter((line) => line.trim() !== '')
   const error = lines.findLast((line) => /error|assert|abort|fail|unsupported/i.test(line))
@@ -91,16 +94,19 @@ export interface RecipientOptions {
   readonly request: GenerationRequest
   readonly listener: GenerationListener
   readonly send: (message: ToLlama) => void
-  /** Called once, after the listener got the end. */
+  /** Called once, after the listener has received the end. */
   readonly onEnd: () => void
-  /** Called instead when the process is lost: the listener gets no end. */
+  /** Called instead of `onEnd` when the process is lost; the listener receives no end then. */
   readonly onLoss: (error: unknown) => void
 }
 
-/** One running request: passes its updates to the listener, as fast as the reader accepts them. */
+/** One running request: passes updates to the listener, as fast as the reader accepts them. */
 export class Recipient {
   readonly #options: RecipientOptions
-  /** Updates that came while the reader was busy; the process pauses the request soon after. */
+  /**
+   * Updates that arrived while the reader was busy, before the process paused the request; `null`
+   * while the reader accepts updates.
+   */
   #late: RequestUpdate[] | null = null
   #isOver = false
   readonly #abort = (): void => this.#cancel()
@@ -110,7 +116,7 @@ export class Recipient {
     options.request.signal.addEventListener('abort', this.#abort, { once: true })
   }
 
-  /** The reader is slow: the process pauses the request. */
+  /** Whether the request is paused because its reader is slow. */
   get isHeld(): boolean {
     return this.#late !== null
   }
@@ -120,7 +126,7 @@ export class Recipient {
     else this.#late.push(update)
   }
 
-  /** Ends it; later updates are ignored. */
+  /** Ends the request; later updates are ignored. */
   end(end: GenerationEnd): void {
     if (this.#isOver) return
     const { request, listener, onEnd } = this.#options
@@ -129,7 +135,7 @@ export class Recipient {
     onEnd()
   }
 
-  /** The process is lost: the batch fails as a whole. */
+  /** Called when the process is lost: the batch fails as a whole. */
   lose(error: unknown): void {
     if (this.#isOver) return
     this.#close()
@@ -145,7 +151,7 @@ export class Recipient {
     return this.#options.request.signal.aborted
   }
 
-  /** After an abort, text is dropped; only the end is passed on. */
+  /** After an abort, output is dropped; only the end is passed on. */
   #cancel(): void {
     this.#options.send({ kind: 'cancel', id: this.#options.request.id })
     const late = this.#late ?? []
@@ -160,8 +166,8 @@ export class Recipient {
       const wait = listener.delta(request.id, delta)
       if (wait !== undefined) this.#hold(wait)
     }
-    // The process may have finished the text before it received the abort; with its last deltas
-    // dropped, it is not a whole result.
+    // The process may have finished the text before it received the abort; without its last deltas
+    // the result is incomplete.
     if (end !== undefined) this.end(this.#isAborted() ? { kind: 'canceled' } : toEnd(end))
   }
 

@@ -1,4 +1,4 @@
-/** The program of a model's process: loads the model, answers its parent, ends with it. */
+/** The program of a model's process: loads the model, serves its parent, and ends with it. */
 
 import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -16,11 +16,11 @@ const aliveOfLoadMs = 2000
 
 const parent = connectToParent<ToLlama, FromLlama>({
   onMessage: receive,
-  // At once: a normal exit would wait for what the library computes in other threads.
+  // SIGKILL, because a normal exit would wait for computations of the library in other threads.
   onEnd: () => process.kill(process.pid, 'SIGKILL'),
-  // Small models step faster than messages are sent.
+  // Limits the messages, because small models step faster than messages are sent.
   minIntervalMs: 4,
-  // With more batches on their way the parent is too busy to read, and the model waits.
+  // With more batches in flight the parent is too busy to read them, so the model waits.
   maxInFlight: 16,
 })
 
@@ -33,7 +33,7 @@ function receive(message: ToLlama): void {
 }
 
 async function load(order: LoadOrder): Promise<void> {
-  // A large model is loaded for minutes, and its progress is told only now and then.
+  // Loading a large model takes minutes, and the library reports progress only rarely.
   const stopTelling = tellAlive()
   try {
     model = await loadRuntime(order, createProgress())
@@ -53,7 +53,7 @@ async function load(order: LoadOrder): Promise<void> {
   }
 }
 
-/** Until the returned function is called. */
+/** Sends signs of life until the returned function is called. */
 function tellAlive(): () => void {
   const tell = (): void => {
     parent.send({ kind: 'alive' })
@@ -63,7 +63,7 @@ function tellAlive(): () => void {
   return () => cancel()
 }
 
-/** The library reports every change; ten messages are enough. */
+/** The library reports every change; ten messages per stage are enough. */
 function createProgress(): (progress: LoadProgress) => void {
   let last = ''
   return (progress) => {
@@ -73,7 +73,7 @@ function createProgress(): (progress: LoadProgress) => void {
   }
 }
 
-/** How long a process that works is silent, at most, besides the time of a step. */
+/** The maximum silence of a working process, besides the time of a step. */
 const aliveMs = 500
 
 function createLoop(runtime: LlamaRuntime): StepLoop {
@@ -87,7 +87,7 @@ function createLoop(runtime: LlamaRuntime): StepLoop {
     },
     stepped(isLast) {
       const now = systemClock.monotonicMs()
-      // Steps that only read prompts have nothing else to tell.
+      // Steps that only evaluate prompts send no updates.
       if (now - told >= aliveMs) {
         told = now
         parent.hold({ kind: 'alive' })
@@ -97,7 +97,7 @@ function createLoop(runtime: LlamaRuntime): StepLoop {
   })
 }
 
-/** A long text in slices: the step loop goes on between them. */
+/** Tokenizes a long text in slices, so that the step loop continues between them. */
 async function tokenize(ask: number, text: string): Promise<void> {
   const tokens: number[] = []
   const vocabulary = model?.vocabulary

@@ -1,4 +1,4 @@
-/** Turns a request into tokens, a grammar and tools; what is impossible is a failure. */
+/** Converts a request to tokens, a grammar and a way to read the output, or to a failure. */
 
 import { isDeepStrictEqual } from 'node:util'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -38,7 +38,7 @@ export interface PreparedPrompt {
 
 /**
  * Prepares consecutive requests with equal prompts once, such as the choices of one HTTP request.
- * What they share is never changed.
+ * The shared result is never changed.
  */
 export class PromptPreparer {
   readonly #runtime: LlamaRuntime
@@ -63,14 +63,14 @@ export class PromptPreparer {
   }
 }
 
-/** By content: requests arrive in this process as copies. */
+/** Compares by content, because requests arrive in this process as copies. */
 const isSamePrompt = (one: PlainRequest, other: PlainRequest): boolean =>
   isDeepStrictEqual(one.input, other.input) &&
   isDeepStrictEqual(one.sampling.format, other.sampling.format)
 
 type Prepared = PreparedPrompt | Failure
 
-/** Never throws: what is impossible is returned as a failure. */
+/** Never throws: a request that cannot be prepared is returned as a failure. */
 function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
   const { input, sampling } = request
   const { template, vocabulary, contextLength } = runtime
@@ -103,8 +103,8 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
 }
 
 /**
- * A conversation that the template refuses in its own words is the client's mistake; a template
- * that fails is the server's.
+ * If the template itself rejects a conversation, it is the client's error; if the template fails,
+ * it is the server's.
  */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
@@ -123,7 +123,7 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   }
 }
 
-/** What cannot be enforced is a failure that names the field. */
+/** A format that cannot be enforced is returned as a failure that names the field. */
 function createGrammar(
   format: GrammarFormat | TextFormat,
   request: PlainRequest,
@@ -141,14 +141,14 @@ function createGrammar(
   }
 }
 
-/** The field of the request that a grammar is made of. */
+/** The field of the request that requires the grammar. */
 export function paramOfGrammar({ input, sampling }: PlainRequest): string {
   if (requiresCall(input)) return 'tools'
   const { format } = sampling
   return ('field' in format ? format.field : undefined) ?? 'response_format'
 }
 
-/** The parameters of the tool that a fault stands in. */
+/** The path of the tool's parameters in which the error is; `null` for other errors. */
 function paramOfTool(error: unknown, { input }: PlainRequest): string | null {
   const isOfTool = error instanceof SchemaFault && error.tool !== null
   if (!isOfTool || input.kind === 'text') return null
@@ -175,19 +175,19 @@ const tooLong = (count: string, limit: number): Failure => ({
 type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
 /**
- * Marks where a text is split because it would read as a control token. A noncharacter of Unicode,
- * removed from all texts before.
+ * Marks where a text is split because it would be read as a control token. A noncharacter of
+ * Unicode that is removed from all texts first.
  */
 const splitMark = '\uFDD0'
 
-/** The text to continue, in pieces that are tokenised separately. */
+/** The text to continue, in pieces that are tokenized separately. */
 export interface RenderedPrompt {
   readonly pieces: readonly string[]
-  /** Whether texts of control tokens become control tokens. */
+  /** Whether the texts of control tokens are read as control tokens. */
   readonly special: boolean
 }
 
-/** Throws what the template raises. */
+/** Throws the errors of the template. */
 export function renderPrompt(
   input: GenerationInput,
   template: ChatTemplate | null,
@@ -210,7 +210,10 @@ export function promptTokens({ pieces, special }: RenderedPrompt, vocabulary: Vo
   return first === null || tokens[0] === first ? tokens : [first, ...tokens]
 }
 
-/** A lower bound of the tokens, without tokenising: often enough to refuse a prompt. */
+/**
+ * A lower bound of the number of tokens, computed without tokenizing: often enough to refuse a
+ * prompt.
+ */
 function minTokens({ pieces }: RenderedPrompt, { longestToken }: Vocabulary): number {
   return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / longestToken)
 }
@@ -224,7 +227,7 @@ function toPlainText(chat: Chat): string {
   return ordered.map(({ content }) => content).join('\n\n')
 }
 
-/** The input that templates expect; texts of clients cannot become control tokens. */
+/** The variables that templates expect. The texts of clients cannot become control tokens. */
 function templateInput(chat: Chat, template: ChatTemplate): TemplateVariables {
   const { traits, controls } = template
   const tools = traits.knowsTools ? callableTools(chat).map(toFunction) : []
@@ -267,7 +270,7 @@ function toTemplateMessage(
   }
 }
 
-/** Templates encode arguments as JSON themselves. */
+/** Parsed, because templates encode arguments as JSON themselves. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text)
@@ -296,7 +299,7 @@ function escapeAll(value: unknown, controls: readonly string[]): unknown {
   )
 }
 
-/** Splits every control text after its first character. */
+/** Splits every text of a control token after its first character. */
 function escapeControls(text: string, controls: readonly string[]): string {
   let escaped = text.replaceAll(splitMark, '')
   for (const control of controls) {

@@ -1,4 +1,4 @@
-/** The messages between the engine and its process. */
+/** The messages between the engine and the model's process. */
 
 import type {
   GenerationDelta,
@@ -10,20 +10,23 @@ import type {
 } from '../../generation/inference-engine.ts'
 import type { InferenceErrorCode } from '../../generation/inference-errors.ts'
 
-/** What is loaded, and how. Not passed by arguments or environment: it contains the token. */
+/**
+ * The model to load and its settings. Sent as a message and not by arguments or environment,
+ * because it contains the token.
+ */
 export interface LoadOrder {
   readonly modelName: string
   readonly hubToken: string | null
   readonly cacheDir: string
-  /** `null` takes the cores that are free. */
+  /** `null`: the number of free cores. */
   readonly threads: number | null
   readonly gpu: 'auto' | false
   readonly flashAttention: 'auto' | boolean
   readonly sequences: number
   readonly batchSize: number
-  /** `null` takes what the model was trained with, up to 4096. */
+  /** `null`: the context that the model was trained with, up to 4096. */
   readonly contextLength: number | null
-  /** False keeps to the library's interface, whatever its version. */
+  /** False uses only the public interface of the library, whatever its version. */
   readonly usesNativeContext: boolean
 }
 
@@ -48,10 +51,10 @@ export type FromLlama =
       readonly templateProblem: string | null
       readonly threadProblem: string | null
       readonly libraryProblem: string | null
-      /** The chat template reads what earlier answers thought. */
+      /** Whether the chat template reads the reasoning of earlier answers. */
       readonly readsThoughts: boolean
     }
-  /** A sign of life: a step is done, or the model is still loaded. */
+  /** A sign of life: a step is done, or the model is still being loaded. */
   | { readonly kind: 'alive' }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
   | { readonly kind: 'update'; readonly update: RequestUpdate }
@@ -63,22 +66,22 @@ export interface LoadProgress {
   readonly done: number
 }
 
-/** An error without its class, which would be lost on the way. */
+/** An error as plain data, because its class would be lost in a message. */
 export interface Failure {
   readonly code: InferenceErrorCode
   readonly message: string
   readonly hint?: string
-  /** The field of the request that is wrong. */
+  /** The name of the wrong field of the request. */
   readonly param?: string
   /**
-   * What a client is told instead of `unsupported`. Default `unsupported_value`; a field that the
-   * model does not know at all is an `unsupported_parameter`, what nobody could take an
-   * `invalid_value`.
+   * The code for clients instead of `unsupported`. Default `unsupported_value`;
+   * `unsupported_parameter` for a field that the model does not know at all; `invalid_value` for a
+   * value that no model could accept.
    */
   readonly told?: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value'
 }
 
-/** What happened to a request. */
+/** More output of a request, its end, or both. */
 export interface RequestUpdate {
   readonly id: string
   readonly delta?: GenerationDelta

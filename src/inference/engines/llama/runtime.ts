@@ -7,66 +7,66 @@ export type Token = number
 
 /** A loaded model. */
 export interface LlamaRuntime {
-  /** Why the number of threads is not good, as measured; `null` if it is. */
+  /** Why the number of threads is bad, as measured; `null` if it is good. */
   readonly threadProblem: string | null
-  /** Why the library is used in a slower way; `null` if it is not. */
+  /** Why the library is used in a slower way; `null` if the fast way is used. */
   readonly libraryProblem: string | null
-  /** Tokens of prompt and answer together. */
+  /** The maximum number of tokens of prompt and answer together. */
   readonly contextLength: number
-  /** Tokens that are evaluated together. */
+  /** The maximum number of prompt tokens that are evaluated together. */
   readonly batchSize: number
-  /** In the order in which they are to be stepped. */
+  /** The slots, in the order in which they must be stepped. */
   readonly slots: readonly Slot[]
   readonly vocabulary: Vocabulary
-  /** `null` when the model has none. */
+  /** `null` if the model has no chat template. */
   readonly template: ChatTemplate | null
-  /** Throws for what cannot be enforced. */
+  /** Throws for a format that cannot be enforced. */
   createGrammar(format: GrammarFormat): Grammar
 }
 
 export interface Vocabulary {
-  /** The number of its tokens. */
+  /** The number of tokens. */
   readonly size: number
-  /** Stands before every prompt, where the model wants one. */
+  /** The token that precedes every prompt, if the model requires one. */
   readonly first: Token | null
-  /** The characters of the longest token; `Infinity` where the vocabulary does not say. */
+  /** The number of characters of the longest token; `Infinity` if unknown. */
   readonly longestToken: number
-  /** `special`: recognise control tokens. `inner`: the text continues another. */
+  /** `special`: control tokens are recognised. `inner`: the text continues another one. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
   /**
-   * How a text can be tokenised in slices that begin at a space: with it, or without it, because
-   * the vocabulary adds one; `null` if it cannot.
+   * How a text can be tokenized in slices that begin at a space: with the space, or without it
+   * because the vocabulary adds one; `null` if it cannot.
    */
   readonly slices: 'with space' | 'without space' | null
-  /** Incomplete characters come out as U+FFFD; control tokens as nothing. */
+  /** Incomplete characters become U+FFFD; control tokens have no text. */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
-  /** How a token is shown by itself. */
+  /** The text of a token that is shown alone. */
   nameOf(token: Token): string
-  /** The bytes behind U+FFFD in a token's name; `null` where the vocabulary does not say. */
+  /** The bytes of a token whose name contains U+FFFD; `null` if unknown. */
   bytesOf(token: Token): readonly number[] | null
-  /** An answer ends with it. */
+  /** Whether the token ends an answer. */
   isEnd(token: Token): boolean
-  /** Stands for no text, as control tokens do. */
+  /** Whether the token has no text, such as a control token. */
   isTextless(token: Token): boolean
 }
 
 /** Generates one answer at a time. */
 export interface Slot {
-  /** What it has evaluated, in order. */
+  /** The tokens that the slot has evaluated, in order. */
   readonly tokens: readonly Token[]
-  /** Forgets all but the first `count` tokens, or all of them where the model cannot. */
+  /** Removes all but the first `count` tokens, or all tokens if the model cannot keep a part. */
   keep(count: number): Promise<void>
   take(tokens: readonly Token[]): Promise<void>
   /**
-   * Takes the tokens; for each, the model's log probabilities of what follows: the `count` most
-   * likely tokens at least, most likely first, and the one in `followers`.
+   * Evaluates the tokens. Returns for each one the log probabilities of the next token: at least of
+   * the `count` most likely tokens, most likely first, and of the token in `followers`.
    */
   score(
     tokens: readonly Token[],
     followers: readonly Token[],
     count: number,
   ): Promise<readonly ReadonlyMap<Token, number>[]>
-  /** Takes the tokens and chooses what follows, one token a call. */
+  /** Evaluates the tokens and generates the next ones, one per call of the stream. */
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream
 }
 
@@ -78,8 +78,8 @@ export interface TokenStream {
 export interface ChosenToken {
   readonly token: Token
   /**
-   * The model's log probabilities, of the most likely tokens and of this one, most likely first;
-   * only where they were asked for. What changes the choice does not change them.
+   * The model's log probabilities of the most likely tokens and of this one, most likely first;
+   * only if requested. Sampling options do not change them.
    */
   readonly logprobs?: ReadonlyMap<Token, number>
 }
@@ -90,29 +90,29 @@ export interface TokenChoice {
   readonly topK: number
   readonly minP: number
   readonly seed: number
-  /** `null` for no penalty. `recent` has at most `window` tokens. */
+  /** `null` for no penalty. `recent` returns at most `window` tokens. */
   readonly repetition: {
     readonly penalty: number
     readonly window: number
     recent(): Token[]
   } | null
-  /** What is added to logits, by token; read before each token if it is changing. */
+  /** Numbers that are added to logits, by token; read again before each token if `isChanging`. */
   readonly bias: {
     readonly isChanging: boolean
     readonly biases: ReadonlyMap<Token, number>
   } | null
   readonly grammar: Grammar | null
   readonly isEnd: (token: Token) => boolean
-  /** How many of the most likely tokens are told with each token; `null` for no logprobs. */
+  /** How many of the most likely tokens are reported with each token; `null` for no logprobs. */
   readonly logprobs: number | null
 }
 
-/** Opaque to all but the runtime that created it. */
+/** Opaque except to the runtime that created it. */
 export interface Grammar {
   readonly ofRuntime: unknown
 }
 
-/** No token of the model can be next as the grammar demands. */
+/** No token of the model can continue the answer as the grammar requires. */
 export class GrammarDeadEnd extends Error {
   constructor(cause?: unknown) {
     super('no token of the model fits the grammar here', { cause })

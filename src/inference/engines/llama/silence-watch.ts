@@ -1,21 +1,21 @@
-/** Notices that a process which has work to do gives no sign of life. */
+/** Detects that a process with work to do sends no signs of life. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 
 export interface SilenceWatchOptions {
   readonly clock: Clock
-  /** Silence after which the process is taken for hung. */
+  /** The silence after which the process counts as hung. */
   readonly hungMs: number
-  /** Whether the process has something to do. */
+  /** Whether the process has work to do. */
   readonly isBusy: () => boolean
   /** Called once. */
   readonly onHung: (silentMs: number) => void
 }
 
-/** Silence that `problem` tells, at most. */
+/** The maximum silence before `problem` reports it. */
 const longestSilenceMs = 10_000
 
-/** A timer runs only while the process is busy. Nothing is watched after `stop`. */
+/** The timer runs only while the process is busy. Nothing is watched after `stop`. */
 export class SilenceWatch {
   readonly #options: SilenceWatchOptions
   readonly #toldMs: number
@@ -31,13 +31,13 @@ export class SilenceWatch {
     this.#intervalMs = Math.min(1000, options.hungMs / 4)
   }
 
-  /** The process said something, or got something to do. */
+  /** Called when the process sent a message or got work. */
   sign(): void {
     this.#signMs = this.#options.clock.monotonicMs()
     this.#arm()
   }
 
-  /** What is wrong, for people; `null` if nothing is. */
+  /** A text for people about the silence; `null` if there is no problem. */
   get problem(): string | null {
     const silentMs = this.#silentMs()
     if (this.#cancel === null || silentMs < this.#toldMs) return null
@@ -64,7 +64,7 @@ export class SilenceWatch {
   #check(): void {
     const { clock, hungMs, isBusy, onHung } = this.#options
     this.#cancel = null
-    // This process was stopped or too busy itself: signs may wait to be read.
+    // This process was suspended or busy itself, so signs of life may be waiting to be read.
     const isLate = clock.monotonicMs() - this.#checkMs > this.#intervalMs
     if (isLate) this.#signMs = Math.max(this.#signMs, clock.monotonicMs() - hungMs / 2)
     if (isBusy() && this.#silentMs() >= hungMs) {

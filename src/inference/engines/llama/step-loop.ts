@@ -1,5 +1,5 @@
 /**
- * Steps all running requests of one model together. llama.cpp computes neighbouring sequences in
+ * Steps all running requests of one model together. llama.cpp evaluates neighbouring sequences in
  * one pass only if they are requested in ascending order, so requests join and leave between steps.
  */
 
@@ -14,28 +14,33 @@ export interface StepLoopOptions {
   readonly runtime: LlamaRuntime
   readonly clock: Clock
   readonly report: (update: RequestUpdate) => void
-  /** Called after every step, and before the loop pauses. The loop waits for its promise. */
+  /** Called after every step and before the loop pauses; the loop awaits the returned promise. */
   readonly stepped: (isLast: boolean) => Promise<void> | undefined
 }
 
-/** A pass with tokens of prompts takes no longer, once the speed of the model is known. */
+/**
+ * The target for the duration of a pass with prompt tokens, once the speed of the model is known.
+ */
 const longestPassMs = 2000
-/** Before it is known. */
+/** The number of prompt tokens of a pass before the speed is known. */
 const firstPassTokens = 128
 
 export class StepLoop {
   readonly #options: StepLoopOptions
   readonly #preparer: PromptPreparer
-  /** By slot; used ones are neighbours, unless a slot with a part of the prompt is worth more. */
+  /**
+   * The request in each slot. Used slots are neighbours, unless a slot that shares a prefix is
+   * worth more.
+   */
   readonly #running: (Generation | null)[]
-  /** By slot: the number of the last request that got it; 0 for none. */
+  /** For each slot, the number of the last request that used it; 0 for none. */
   readonly #lastUsed: number[]
   #admitted = 0
   #waiting: Generation[] = []
-  /** Tokens of prompts that the next pass may have. */
+  /** The maximum number of prompt tokens in the next pass. */
   #promptTokens: number
   #isRunning = false
-  /** Something changed while the loop ran. */
+  /** Set when requests were added or changed while the loop ran. */
   #hasWork = false
 
   constructor(options: StepLoopOptions) {
@@ -100,7 +105,9 @@ export class StepLoop {
     this.#preparer.forget()
   }
 
-  /** Learns how many tokens of prompts a pass may have: a slow model would be silent for long. */
+  /**
+   * Adapts the number of prompt tokens per pass, because a slow model would be silent for too long.
+   */
   async #evaluate(steps: readonly Step[]): Promise<void> {
     const { clock, runtime } = this.#options
     const beganMs = clock.monotonicMs()
@@ -122,8 +129,9 @@ export class StepLoop {
   }
 
   /**
-   * In order of arrival. Prompts that fit into one pass get slots by length, the longest the
-   * lowest: when the shorter ones are done, those that are still evaluated are neighbours.
+   * Admits requests in order of arrival. Prompts that fit into one pass get slots by length, the
+   * longest the lowest, so that the requests that are still running when the shorter ones have
+   * finished are neighbours.
    */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
@@ -136,7 +144,7 @@ export class StepLoop {
     await Promise.all(next.map((generation) => this.#start(generation)))
   }
 
-  /** In a slot that has evaluated a part of its prompt, where that is worth it. */
+  /** Starts a request in a slot that has evaluated a part of its prompt, if that is worth it. */
   async #start(generation: Generation): Promise<void> {
     const { slots } = this.#options.runtime
     const free = slots.flatMap((slot, at) => {
@@ -179,7 +187,7 @@ export class StepLoop {
   }
 }
 
-/** A token of `logit_bias` that the model does not have. */
+/** The failure for a token of `logit_bias` that the model does not have. */
 function unknownBias({ sampling }: PlainRequest, { size }: Vocabulary): Failure | undefined {
   const unknown = Object.keys(sampling.logitBias).find((token) => Number(token) >= size)
   if (unknown === undefined) return undefined
@@ -189,9 +197,9 @@ function unknownBias({ sampling }: PlainRequest, { size }: Vocabulary): Failure 
 
 interface Step {
   readonly generation: Generation
-  /** Tokens of its prompt that it may evaluate. */
+  /** The number of prompt tokens that the request may evaluate. */
   readonly most: number
 }
 
-/** Whether nothing of the prompt is left to evaluate after the step. */
+/** Whether the step evaluates the rest of the prompt, so that it generates a token. */
 const givesToken = ({ generation, most }: Step): boolean => most === generation.tokensToTake

@@ -1,26 +1,29 @@
-/** Turns tokens into text: characters, stop texts, bytes and log probabilities. Pure. */
+/** Converts tokens to text: characters, stop texts, bytes and log probabilities. Pure. */
 
 import type { TokenChance, TokenLogprob } from '../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from './runtime.ts'
 
 const replacement = '\uFFFD'
-/** Tokens before the text by which a vocabulary decides about a leading space. */
+/** The number of preceding tokens from which a vocabulary decides about a leading space. */
 const lookBack = 4
-/** A character has four bytes at most; more are bytes that never become one. */
+/**
+ * The maximum number of pending tokens. A character has at most four bytes, so this many tokens
+ * never form one.
+ */
 const mostPending = 32
 
 /**
- * The text of tokens, in whole characters: one may be spread over several tokens. Bytes that are no
- * character become U+FFFD.
+ * Converts tokens to text in whole characters, because a character may be spread over several
+ * tokens. Bytes that form no character become U+FFFD.
  */
 export class TokenText {
   readonly #vocabulary: Vocabulary
   #before: readonly Token[]
   #pending: Token[] = []
-  /** How much of the pending tokens' text was returned already. */
+  /** How many characters of the pending tokens' text were already returned. */
   #returned = 0
 
-  /** `prompt` precedes the first token. */
+  /** `prompt` has the tokens that precede the first one. */
   constructor(vocabulary: Vocabulary, prompt: readonly Token[]) {
     this.#vocabulary = vocabulary
     this.#before = prompt.slice(-lookBack)
@@ -47,7 +50,7 @@ export class TokenText {
   }
 }
 
-/** Finds stop texts in a stream; holds back what may be the beginning of one. */
+/** Finds stop texts in a stream; holds text back that may be the beginning of one. */
 export class StopScanner {
   readonly #stops: readonly string[]
   #held = ''
@@ -65,7 +68,7 @@ export class StopScanner {
     return this.#held !== ''
   }
 
-  /** The text that may be sent now. The stop text that is complete first wins. */
+  /** Returns the text that may be sent now. The stop text that is complete first counts. */
   push(text: string): string {
     if (this.#hasStopped) return ''
     const all = this.#held + text
@@ -80,7 +83,9 @@ export class StopScanner {
     return all.slice(0, all.length - kept)
   }
 
-  /** What was held back: nothing follows that could complete it. */
+  /**
+   * Returns the text that was held back, because nothing follows that could complete a stop text.
+   */
   flush(): string {
     const held = this.#held
     this.#held = ''
@@ -114,10 +119,10 @@ export function longestBeginning(text: string, stops: readonly string[]): number
   return longest
 }
 
-/** JSON has no -Infinity. */
+/** Used instead of -Infinity, which JSON lacks. */
 const leastLogprob = -9999
 
-/** How likely the chosen token was, and the `count` most likely ones. */
+/** The log probability of the chosen token, and those of the `count` most likely ones. */
 export function describeLogprobs(
   vocabulary: Vocabulary,
   token: Token,
@@ -139,7 +144,10 @@ function toChance(vocabulary: Vocabulary, id: Token, exact: number): TokenChance
   return bytes === null ? { token, logprob } : { token, logprob, bytes }
 }
 
-/** GPT-2's spelling has a letter for each byte: the printable one itself, or one above 255. */
+/**
+ * The spelling of GPT-2 has a letter for each byte: the printable character itself, or one above
+ * 255.
+ */
 const byteOfLetter = new Map<number, number>()
 for (let byte = 0; byte < 256; byte++) byteOfLetter.set(letterOf(byte), byte)
 
@@ -158,8 +166,8 @@ export function bytesOfSpelling(tokenizer: string, spelling: string): readonly n
 }
 
 /**
- * An upper bound for the characters of a token; `Infinity` for tokenizers that leave characters
- * out. A spelling has at least as many letters as the token has characters.
+ * An upper bound of the characters of a token; `Infinity` for tokenizers that omit characters. A
+ * spelling has at least as many letters as the token has characters.
  */
 export function longestSpelling(tokenizer: string, spellings: readonly string[]): number {
   if (tokenizer !== 'gpt2' && tokenizer !== 'llama') return Infinity
@@ -174,8 +182,8 @@ function bytesOfLetters(spelling: string): readonly number[] | null {
 type Tokenize = (text: string) => readonly Token[]
 
 /**
- * Whether texts can be cut before a space that stands between two letters: no token may have both
- * sides, and the slices must have the tokens that the whole has.
+ * Whether texts can be cut before a space between two letters: no token may extend across such a
+ * space, and the slices must have the same tokens as the whole text.
  */
 export function slicesOf(spellings: readonly string[], tokenize: Tokenize): Vocabulary['slices'] {
   if (spellings.some((spelling) => /[A-Za-z][ ▁Ġ]/.test(spelling))) return null
@@ -187,11 +195,13 @@ export function slicesOf(spellings: readonly string[], tokenize: Tokenize): Voca
   return isWhole(second.slice(1)) ? 'without space' : null
 }
 
-/** Characters. */
+/** The approximate number of characters of a slice. */
 const sliceLength = 8192
 const cut = /(?<=[A-Za-z]) (?=[A-Za-z])/g
 
-/** The slices of a text, each about as long; one where it has no such spaces. */
+/**
+ * Slices of about equal length; only one if the text has no suitable spaces or cannot be sliced.
+ */
 export function* slicesIn(text: string, slices: Vocabulary['slices']): Generator<string> {
   let from = slices === null ? text.length : 0
   if (slices === null) yield text

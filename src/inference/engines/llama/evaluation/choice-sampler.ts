@@ -6,11 +6,13 @@ import type { NativeContext } from './native-context.ts'
 import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
 import { TokenScorer } from './token-scorer.ts'
 
-/** Lifts tokens above all others, whatever the model thinks of them. */
+/** The bias that puts tokens above all others, whatever their logits. */
 const lift = 200
-/** Tokens of the groups that a grammar allows are tried so often, then all that it allows. */
+/**
+ * How often a token of the groups that a grammar allows is tried, before all tokens are checked.
+ */
 const mostTries = 2
-/** More tokens than these are a text, of which a grammar allows almost everything. */
+/** With more candidates the grammar is in free text, where it allows almost every token. */
 const mostLifted = 1000
 
 export class ChoiceSampler {
@@ -61,7 +63,10 @@ export class ChoiceSampler {
     return this.#context.choose(index, this.#sampler)
   }
 
-  /** Any token: most are allowed in a text. If it is not, another one; `null` if that is not. */
+  /**
+   * Chooses from all tokens, because most are allowed in free text. A refused token is banned once;
+   * `null` if the second choice is refused too.
+   */
   async #chooseText(index: number, answer: GrammarAnswer): Promise<Token | null> {
     const token = await this.#chooseAny(index)
     if (answer.accept(token)) return token
@@ -70,7 +75,10 @@ export class ChoiceSampler {
     return answer.accept(other) ? other : null
   }
 
-  /** Tokens whose beginning is allowed; `null` if those that were chosen are not. */
+  /**
+   * Chooses from tokens whose first character is allowed; `null` if the grammar refuses the
+   * choices.
+   */
   async #chooseAmong(
     index: number,
     tokens: readonly Token[],
@@ -86,19 +94,21 @@ export class ChoiceSampler {
     return null
   }
 
-  /** Applies the grammar to all tokens. */
+  /**
+   * Chooses from exactly the tokens that the grammar allows, which requires checking all tokens.
+   */
   async #chooseByGrammar(index: number, answer: GrammarAnswer): Promise<Token> {
     const { tokens, banned } = answer.groups.allowed(answer)
     if (tokens.length === 0) throw new GrammarDeadEnd()
     const isFew = tokens.length <= mostLifted
     this.#apply(isFew ? this.#toConfig(tokens) : this.#toConfig([], banned))
     const token = await this.#context.choose(index, this.#sampler)
-    // A bias of the client may ban all that the grammar allows.
+    // The client's bias may ban all tokens that the grammar allows.
     if (!answer.accept(token)) throw new GrammarDeadEnd()
     return token
   }
 
-  /** For one choice. */
+  /** Configures the sampler for one choice only. */
   #apply(config: SamplerConfig): void {
     this.#isConfigured = false
     this.#sampler.applyConfig(config)
@@ -112,8 +122,8 @@ export class ChoiceSampler {
   }
 
   /**
-   * Only the tokens of `among` are possible, where it is given. What a grammar requires may be
-   * repeated: a penalty would divide what lifts a token as well.
+   * If `among` is given, only its tokens are possible. Then there is no repetition penalty: tokens
+   * that a grammar requires may be repeated, and the penalty would also divide the lifting bias.
    */
   #toConfig(among: readonly Token[] = [], banned: readonly Token[] = []): SamplerConfig {
     const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice

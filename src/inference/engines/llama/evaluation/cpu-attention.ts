@@ -1,11 +1,12 @@
 /**
- * How a context on a CPU computes attention. By rules instead of a measurement: the format of keys
- * changes the last digits of log probabilities, which must not depend on how busy the machine was.
+ * How a context on a CPU computes attention. Fixed rules instead of a measurement: the number
+ * format of keys changes the last digits of log probabilities, which must not depend on how busy
+ * the machine was.
  */
 
 import { readFileSync } from 'node:fs'
 
-/** What a GGUF file says about heads, by its names. */
+/** The sizes of attention heads in a GGUF file, under their names there. */
 export interface HeadFacts {
   readonly embedding_length?: number
   readonly attention?: { readonly head_count?: number; readonly key_length?: number }
@@ -13,25 +14,27 @@ export interface HeadFacts {
 
 type NumberFormat = 'F16' | 'BF16'
 
-/** By the library's names. */
+/** The options, under the names of the library. */
 export interface CpuAttention {
   readonly flashAttention: boolean
   readonly experimentalKvCacheKeyType: NumberFormat
   readonly experimentalKvCacheValueType: NumberFormat
 }
 
-/** Numbers that llama.cpp multiplies at a time with AVX-512; it takes the rest one by one. */
+/**
+ * How many numbers llama.cpp multiplies at a time with AVX-512; the rest is multiplied one by one.
+ */
 const f16Step = 64
 const bf16Step = 32
 
 /**
- * Keys are F16, unless half of a step or more would be left: heads of 48 or 96 numbers. On
+ * Keys are F16, unless the rest would be half of a step or more: heads of 48 or 96 numbers. On
  * processors with AVX-512 but without its instructions for BF16, steps of BF16 are shorter. Flash
  * attention reads values in the same way.
  *
- * Flash attention is off unless it is asked for: it leaves out the positions that an answer does
- * not have, at least 256 are computed without it, but each token of a prompt takes longer with each
- * token before it.
+ * Flash attention is off unless requested: it skips positions that an answer does not use, of which
+ * at least 256 are computed otherwise, but each prompt token takes longer with each token before
+ * it.
  */
 export function cpuAttention(
   facts: HeadFacts,
@@ -48,11 +51,11 @@ export function cpuAttention(
   }
 }
 
-/** NaN where the file does not say it. */
+/** NaN if the file does not contain the sizes. */
 const headLengthOf = ({ attention, embedding_length: length }: HeadFacts): number =>
   attention?.key_length ?? Number(length) / Number(attention?.head_count)
 
-/** Of this machine, by Linux's names; empty on other systems. */
+/** The CPU flags of this machine, under the names of Linux; empty on other systems. */
 export function cpuFlags(): ReadonlySet<string> {
   try {
     return cpuFlagsOf(readFileSync('/proc/cpuinfo', 'utf8'))
@@ -61,7 +64,7 @@ export function cpuFlags(): ReadonlySet<string> {
   }
 }
 
-/** Of the first processor in the text of `/proc/cpuinfo`; empty where it has none. */
+/** The flags of the first processor in the text of `/proc/cpuinfo`; empty if there are none. */
 export function cpuFlagsOf(cpuinfo: string): ReadonlySet<string> {
   const [, flags = ''] = /^flags\s*:(.*)$/m.exec(cpuinfo) ?? []
   return new Set(flags.split(' ').filter((flag) => flag !== ''))

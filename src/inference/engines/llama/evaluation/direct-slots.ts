@@ -1,4 +1,4 @@
-/** Slots that evaluate with the native context: one pass for all that are stepped together. */
+/** Slots that use the native context: one pass for all slots that are stepped together. */
 
 import type { Slot, Token, TokenChoice, TokenStream } from '../runtime.ts'
 import { ChoiceSampler } from './choice-sampler.ts'
@@ -9,7 +9,7 @@ import { TokenScorer } from './token-scorer.ts'
 export interface DirectSlotOptions {
   readonly context: NativeContext
   readonly count: number
-  /** For one answer; `null` without a grammar. */
+  /** Creates the grammar state of one answer; `null` without a grammar. */
   readonly openGrammar: (choice: TokenChoice) => GrammarAnswer | null
 }
 
@@ -27,7 +27,10 @@ interface QueuedPart {
   readonly fail: (error: unknown) => void
 }
 
-/** Collects what is asked for in one turn of the loop, and evaluates it in one pass. */
+/**
+ * Collects the parts that are requested in one turn of the event loop, and evaluates them in one
+ * pass.
+ */
 class PassQueue {
   readonly context: NativeContext
   #queued: QueuedPart[] = []
@@ -47,7 +50,7 @@ class PassQueue {
     })
   }
 
-  /** llama.cpp fuses ascending sequences. Never rejects. */
+  /** Sorts by sequence, because llama.cpp merges ascending sequences. Never rejects. */
   async #run(): Promise<void> {
     const queued = this.#queued.toSorted((one, other) => one.part.sequence - other.part.sequence)
     this.#queued = []
@@ -67,7 +70,7 @@ class DirectSlot implements Slot {
   readonly #passes: PassQueue
   readonly #options: DirectSlotOptions
   #tokens: Token[] = []
-  /** A pass failed: what the sequence holds is not known. */
+  /** Whether a pass failed, so that the content of the sequence is unknown. */
   #isUnknown = false
 
   constructor(sequence: number, passes: PassQueue, options: DirectSlotOptions) {

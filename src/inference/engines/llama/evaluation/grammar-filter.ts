@@ -1,7 +1,7 @@
 /**
- * Which tokens a grammar allows, without trying the whole vocabulary, which takes longer than a
- * small model takes for a token. Tokens are grouped by their first byte, those that begin with a
- * space by the next one; a group is looked at only if the grammar allows its byte. Pure.
+ * Finds the tokens that a grammar allows without trying the whole vocabulary, which takes longer
+ * than a small model takes for a token. Tokens are grouped by their first byte, or by the byte
+ * after a leading space; a group is examined only if the grammar allows its byte. Pure.
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
@@ -12,7 +12,7 @@ const replacement = '\uFFFD'
 
 type TokenFacts = Pick<Vocabulary, 'size' | 'bytesOf' | 'nameOf' | 'isEnd' | 'isTextless'>
 
-/** The tokens of a vocabulary by their first byte, and after a space by the next one. */
+/** The tokens of a vocabulary by their first byte, or by the byte after a leading space. */
 export class TokenGroups {
   readonly #byFirst = new Map<number, Token[]>()
   readonly #spaced = new Map<number, Token[]>()
@@ -30,12 +30,12 @@ export class TokenGroups {
     this.#ends = ends
   }
 
-  /** An answer that begins. */
+  /** Creates the state of a new answer. */
   begin(start: AnswerStart): GrammarAnswer {
     return new GrammarAnswer(this, this.#texts, start)
   }
 
-  /** All tokens that may be next are in these groups; `null` if all of the vocabulary may be. */
+  /** Groups that contain all tokens that may be next; `null` if any token may be next. */
   candidates({ next, steps, pending }: GrammarAnswer): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#ends] : []
@@ -51,7 +51,7 @@ export class TokenGroups {
     return groups
   }
 
-  /** The tokens that may be next, and all others. */
+  /** The tokens that may be next, and all other tokens. */
   allowed(answer: GrammarAnswer): { readonly tokens: Token[]; readonly banned: Token[] } {
     const isAllowed = new Uint8Array(this.#texts.size)
     const tried = this.candidates(answer)?.flat() ?? [...isAllowed.keys()]
@@ -75,12 +75,12 @@ function addTo(groups: Map<number, Token[]>, byte: number, token: Token): void {
   else group.push(token)
 }
 
-/** What the tokens of a vocabulary stand for. */
+/** The bytes of the tokens of a vocabulary. */
 class TokenTexts {
   readonly size: number
   readonly #facts: TokenFacts
   readonly #bytes: (readonly number[] | undefined)[] = []
-  /** By token, 1 where all of its bytes are characters by themselves, 2 where they are not. */
+  /** For each token: 1 if all its bytes are ASCII, 2 if not, 0 if not known yet. */
   readonly #kinds: Uint8Array
 
   constructor(facts: TokenFacts) {
@@ -97,7 +97,10 @@ class TokenTexts {
     return this.#facts.isTextless(token)
   }
 
-  /** None for tokens that no text has; llama.cpp does not allow that of the byte 0 either. */
+  /**
+   * Empty for tokens without text, and for a token that begins with byte 0, which llama.cpp does
+   * not allow either.
+   */
   bytesOf(token: Token): readonly number[] {
     const known = this.#bytes[token]
     if (known !== undefined) return known
@@ -119,13 +122,13 @@ class TokenTexts {
   }
 }
 
-/** Where an answer stands after one more token. */
+/** The state of an answer after one more token. */
 interface Followed {
   readonly next: NextCharacters
   readonly pending: readonly number[]
 }
 
-/** What a grammar allows after a part of an answer. All bytes together have to be UTF-8. */
+/** The state of an answer under a grammar. All bytes of the answer together must be UTF-8. */
 export class GrammarAnswer {
   readonly groups: TokenGroups
   readonly steps: AnswerSteps
@@ -144,7 +147,7 @@ export class GrammarAnswer {
     return this.#next
   }
 
-  /** Bytes of a character that is not complete. */
+  /** The bytes of an incomplete character. */
   get pending(): readonly number[] {
     return this.#pending
   }
@@ -153,7 +156,9 @@ export class GrammarAnswer {
     return this.#follow(token) !== null
   }
 
-  /** Goes on after the token; `false`, and nothing has changed, if it may not be next. */
+  /**
+   * Adds the token to the answer; returns `false` and changes nothing if the token is not allowed.
+   */
   accept(token: Token): boolean {
     const followed = this.#follow(token)
     if (followed === null) return false
@@ -176,7 +181,7 @@ export class GrammarAnswer {
       : null
   }
 
-  /** After the characters of a token. */
+  /** The state after the characters of a token; `null` if the grammar does not allow them. */
   #spell(token: Token): Followed | null {
     const bytes = this.#texts.bytesOf(token)
     if (bytes.length === 0) return null
@@ -202,7 +207,7 @@ export class GrammarAnswer {
     return next
   }
 
-  /** Whether its bytes are characters by themselves. */
+  /** Whether the bytes of the token are complete characters. */
   #isWhole(token: Token): boolean {
     return readBytes(this.#texts.bytesOf(token))?.pending.length === 0
   }
@@ -216,7 +221,7 @@ interface ReadBytes {
   readonly pending: readonly number[]
 }
 
-/** `null` if there are bytes that are no UTF-8. */
+/** `null` if the bytes are not UTF-8. */
 function readBytes(bytes: readonly number[]): ReadBytes | null {
   try {
     const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

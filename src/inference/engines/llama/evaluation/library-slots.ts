@@ -1,6 +1,7 @@
 /**
- * Slots that use the interface of node-llama-cpp alone, for versions whose native context is not
- * known. Slower: log probabilities evaluate a position again and fetch the whole vocabulary.
+ * Slots that use only the public interface of node-llama-cpp, for versions whose native context is
+ * not known. Slower: for log probabilities a position is evaluated again and the whole vocabulary
+ * is fetched.
  */
 
 import type * as LlamaLibrary from 'node-llama-cpp'
@@ -37,7 +38,7 @@ export function createLibrarySlots(options: LibrarySlotOptions): Slot[] {
   })
 }
 
-/** All tokens, as likely as the model says. */
+/** Sampling options that keep all tokens with the model's own probabilities. */
 const unchanged = { temperature: 1, topK: 0, topP: 1, minP: 0 }
 const wholeVocabulary = { generateNext: { probabilities: true, options: unchanged } }
 
@@ -127,7 +128,7 @@ function toOptions(
         }),
   }
 
-  /** The library ignores a bias of tokens that end an answer. */
+  /** The library ignores a bias for tokens that end an answer. */
   function toTokenBias(biases: ReadonlyMap<Token, number>) {
     const tokenBias = new library.TokenBias(model.tokenizer)
     for (const [token, logit] of biases) tokenBias.set(token as LibraryToken, { logit })

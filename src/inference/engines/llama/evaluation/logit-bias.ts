@@ -1,4 +1,4 @@
-/** What is added to the model's logits before a token is chosen. Pure. */
+/** The numbers that are added to the model's logits before a token is chosen. Pure. */
 
 import type { Sampling } from '../../../generation/inference-engine.ts'
 import type { Token } from '../runtime.ts'
@@ -6,9 +6,9 @@ import type { Token } from '../runtime.ts'
 type BiasOptions = Pick<Sampling, 'logitBias' | 'frequencyPenalty' | 'presencePenalty'>
 
 /**
- * The client's bias, less the penalties of the public API: of every token that the answer has
- * already, `presence_penalty` once and `frequency_penalty` for each time. Tokens of the prompt do
- * not count.
+ * The client's bias minus the penalties of the public API: for every token of the answer,
+ * `presence_penalty` once and `frequency_penalty` for each occurrence. Tokens of the prompt do not
+ * count.
  */
 export class LogitBias {
   readonly #options: BiasOptions
@@ -21,23 +21,23 @@ export class LogitBias {
     this.#biases = new Map(entries.map(([token, bias]) => [Number(token), bias]))
   }
 
-  /** Whether it changes nothing now, and never will. */
+  /** Whether the bias changes nothing, now and later. */
   get isNeutral(): boolean {
     return this.#biases.size === 0 && !this.isChanging
   }
 
-  /** Whether tokens of the answer change it. */
+  /** Whether tokens of the answer change the bias. */
   get isChanging(): boolean {
     const { frequencyPenalty, presencePenalty } = this.#options
     return frequencyPenalty !== 0 || presencePenalty !== 0
   }
 
-  /** By token; the same map at every call. */
+  /** The biases by token; every call returns the same map. */
   get biases(): ReadonlyMap<Token, number> {
     return this.#biases
   }
 
-  /** The answer has one more of this token. */
+  /** Counts one more occurrence of the token in the answer. */
   accept(token: Token): void {
     if (!this.isChanging) return
     const { logitBias, frequencyPenalty, presencePenalty } = this.#options

@@ -1,7 +1,8 @@
 /**
- * The native context of node-llama-cpp, which its interface hides: what a pass evaluates is chosen
- * here, and a position can be sampled more than once. No other file uses what the library hides.
- * Only for versions that this was checked with; with others the library's interface is used.
+ * The native context of node-llama-cpp, which is not part of its public interface: the content of a
+ * pass can be chosen, and a position can be sampled more than once. Only this file uses private
+ * parts of the library, and only for versions that it was checked with; for other versions the
+ * public interface is used.
  */
 
 import type * as LlamaLibrary from 'node-llama-cpp'
@@ -11,16 +12,16 @@ import { type NativeSampler, SamplerPool } from './sampler-pool.ts'
 
 type Library = typeof LlamaLibrary
 
-/** Versions whose hidden parts are known. */
+/** Versions whose private parts are known. */
 const knownVersions: ReadonlySet<string> = new Set(['3.21.1', '3.22.1'])
 
-/** What a version costs that is not known. */
+/** The warning for a version that is not known. */
 export const libraryProblem = (version: string): string =>
   `node-llama-cpp ${version} is not one of the versions that this was checked with ` +
   `(${[...knownVersions].join(', ')}): answers are right, but a lone client gets about half of ` +
   'the tokens per second, and with grammars or log probabilities it is up to ten times slower'
 
-/** The token, probabilities (tokens and theirs in turn), and the probability of the token. */
+/** The token, alternating tokens and probabilities, and the probability of the token. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
 
 interface AddonContext {
@@ -40,20 +41,20 @@ interface AddonContext {
   setThreads(threads: number): void
 }
 
-/** Tokens of one sequence in a pass. */
+/** The tokens of one sequence in a pass. */
 export interface PassPart {
   readonly sequence: number
   /** The position of the first token. */
   readonly first: number
   readonly tokens: readonly Token[]
-  /** Which of the tokens' successors are to be sampled. */
+  /** The indexes of the tokens after which a token is sampled. */
   readonly sampled: readonly number[]
 }
 
 export class NativeContext {
   readonly #addon: AddonContext
   readonly #samplers: SamplerPool
-  /** Settles after the first read of a pass; `null` before it begins. */
+  /** Settles after the first read of a pass; `null` before that read begins. */
   #isRead: Promise<unknown> | null = null
 
   private constructor(addon: AddonContext, { AddonSampler }: Bindings, model: unknown) {
@@ -61,7 +62,7 @@ export class NativeContext {
     this.#samplers = new SamplerPool(() => new AddonSampler(model))
   }
 
-  /** `null` for a version that is not known. */
+  /** `null` if the version of the library is not known. */
   static async open(
     library: Library,
     model: LlamaModel,
@@ -86,7 +87,7 @@ export class NativeContext {
     this.#samplers.release(sampler)
   }
 
-  /** Evaluates all parts together; tells the indexes of the logits that are to be sampled. */
+  /** Evaluates all parts together; returns the indexes of the logits to sample. */
   async evaluate(parts: readonly PassPart[]): Promise<readonly Uint32Array[]> {
     this.#addon.initBatch(parts.reduce((sum, { tokens }) => sum + tokens.length, 0))
     const indexes = parts.map(({ sequence, first, tokens, sampled }) =>
@@ -97,7 +98,7 @@ export class NativeContext {
     return indexes
   }
 
-  /** Throws where no token is possible. */
+  /** Throws if no token is possible. */
   async choose(index: number, sampler: NativeSampler): Promise<Token> {
     const token = await this.#read(sampler, () => this.#addon.sampleToken(index, sampler))
     if (token === -1) throw new Error('the model gave no token')
@@ -115,7 +116,9 @@ export class NativeContext {
     )
   }
 
-  /** The first read puts the results into order, which other threads must not do as well. */
+  /**
+   * The first read of a pass sorts the results, which other threads must not do at the same time.
+   */
   #read<T>(sampler: NativeSampler, call: () => Promise<T>): Promise<T> {
     const first = this.#isRead
     if (first !== null) return this.#samplers.use(sampler, () => first.then(call))
@@ -125,8 +128,8 @@ export class NativeContext {
   }
 
   /**
-   * Forgets what a sequence has after its first `count` tokens. False where it cannot: then it has
-   * forgotten all, as a model does that keeps a state, or only the end of what it has read.
+   * Removes the tokens of a sequence after the first `count`. Returns false if the model cannot do
+   * that, because it keeps a state or only the end of its input; then all tokens are removed.
    */
   truncate(sequence: number, count: number, length: number): boolean {
     const isWhole = count > 0 && this.#addon.getSequenceKvCacheMinPosition(sequence) === 0

@@ -1,19 +1,21 @@
-/** The log probabilities of a prompt's tokens, as they are evaluated. Pure. */
+/** Collects the log probabilities of a prompt's tokens while they are evaluated. Pure. */
 
 import type { PromptLogprob } from '../../../generation/inference-engine.ts'
 import type { PlainRequest } from '../protocol.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import { describeLogprobs } from '../token-text.ts'
 
-/** The logits of so many tokens are held at a time: each has as many as the vocabulary. */
+/**
+ * The maximum of tokens per step, because each holds as many logits as the vocabulary has tokens.
+ */
 export const scoredAtOnce = 64
 
 export class PromptScores {
-  /** The most likely tokens that are told at each position. */
+  /** How many of the most likely tokens are reported at each position. */
   readonly count: number
   readonly #tokens: readonly Token[]
   readonly #vocabulary: Vocabulary
-  /** The tokens before the client's own: the model's first token at most. */
+  /** The number of tokens before the client's own: at most 1, the first token of the model. */
   readonly #added: number
   readonly #scores: ReadonlyMap<Token, number>[] = []
 
@@ -28,7 +30,7 @@ export class PromptScores {
     this.#added = added
   }
 
-  /** `null` where they are not asked for. */
+  /** `null` if the request does not ask for them. */
   static open(
     { input, sampling }: PlainRequest,
     { tokens }: { readonly tokens: readonly Token[] },
@@ -40,12 +42,12 @@ export class PromptScores {
     return new PromptScores(tokens, vocabulary, { count, added: isAdded ? 1 : 0 })
   }
 
-  /** Of what follows each of the next tokens. */
+  /** Adds the scores of the tokens that follow each of the next tokens. */
   add(scores: readonly ReadonlyMap<Token, number>[]): void {
     for (const score of scores) this.#scores.push(score)
   }
 
-  /** Of the client's own tokens; nothing is told of the first. */
+  /** The log probabilities of the client's own tokens; the first token has none. */
   described(): readonly PromptLogprob[] {
     const own = this.#tokens.slice(this.#added)
     return own.map((token, at): PromptLogprob => {

@@ -1,6 +1,6 @@
 /**
- * Native samplers that are used again. Each holds a number for every token of the vocabulary until
- * the garbage collector finds it, and the collector does not know how large it is.
+ * A pool of native samplers. A sampler holds a number for every token of the vocabulary until the
+ * garbage collector frees it, and the collector does not know its size.
  */
 
 export interface NativeSampler {
@@ -8,7 +8,7 @@ export interface NativeSampler {
   dispose(): void
 }
 
-/** What is left out is not done; without `topK` nothing is sorted. */
+/** Options that are left out have no effect; without `topK` nothing is sorted. */
 export interface SamplerConfig {
   readonly temperature: number
   readonly topK?: number
@@ -22,9 +22,11 @@ export interface SamplerConfig {
   readonly tokenBiasValues?: Float32Array
 }
 
-/** More are not kept. */
+/** The maximum number of samplers that are kept. */
 const mostKept = 64
-/** Two seeds: one at least differs from the last, so that the random numbers begin anew. */
+/**
+ * Two seeds, because at least one differs from the last seed, which restarts the random numbers.
+ */
 const resetSeeds = [0, 1]
 
 export class SamplerPool {
@@ -36,15 +38,15 @@ export class SamplerPool {
     this.#create = create
   }
 
-  /** Has no settings of an earlier use. */
+  /** Returns a sampler without settings of an earlier use. */
   take(): NativeSampler {
     return this.#free.pop() ?? this.#create()
   }
 
-  /** Not kept while it is in use, which it is if something failed beside it. */
+  /** A sampler that is still in use, because another part of its step failed, is not kept. */
   release(sampler: NativeSampler): void {
     if (this.#busy.has(sampler) || this.#free.length >= mostKept) return sampler.dispose()
-    // What a configuration leaves out is removed.
+    // Applying a configuration removes the settings that it leaves out.
     for (const seed of resetSeeds) sampler.applyConfig({ temperature: 0, seed })
     this.#free.push(sampler)
   }

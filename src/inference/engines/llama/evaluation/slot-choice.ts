@@ -5,24 +5,24 @@ import type { Token } from '../runtime.ts'
 /** A slot that no request uses. */
 export interface FreeSlot {
   readonly at: number
-  /** Tokens of the prompt that it has evaluated already. */
+  /** The number of prompt tokens that the slot has already evaluated. */
   readonly shared: number
   /** Counts up with each request that gets a slot; 0 for a slot that was never used. */
   readonly lastUsed: number
 }
 
-/** Fewer are not worth anything: the first token of all prompts is the same. */
+/** Fewer shared tokens do not count, because the first token of all prompts is the same. */
 const leastShared = 8
-/** Tokens of a prompt that are evaluated in the time of one more pass. */
+/** How many prompt tokens are evaluated in the time of one more pass. */
 const tokensOfPass = 8
-/** Steps that a gap is expected to last, at most: a neighbour may end before. */
+/** The maximum number of steps that a gap is expected to last: a neighbour may end earlier. */
 const mostSteps = 64
 
 /**
- * llama.cpp evaluates neighbouring slots in one pass; each gap between running ones costs a pass at
- * every step. So a slot with a common prefix is worth the tokens that it saves, less what its place
- * costs. Of equal ones, gaps are closed first; then the slot is taken that was used the longest
- * ago, whose tokens are the least likely to be asked for again.
+ * llama.cpp evaluates neighbouring slots in one pass; each gap between running slots costs a pass
+ * at every step. So a slot with a common prefix is worth the tokens that it saves, minus the cost
+ * of its position. Among equals, gaps are closed first; then the least recently used slot is taken,
+ * whose tokens are the least likely to be reused.
  */
 export function chooseSlot<Slot extends FreeSlot>(
   free: readonly Slot[],
@@ -47,8 +47,8 @@ export function chooseSlot<Slot extends FreeSlot>(
 }
 
 /**
- * How many tokens a prompt shares with what a slot has evaluated. The last token of the prompt does
- * not count: it has to be evaluated to know what follows.
+ * The number of tokens that a prompt shares with the tokens of a slot. The last token of the prompt
+ * does not count: it must be evaluated to predict the next one.
  */
 export function sharedLength(held: readonly Token[], prompt: readonly Token[]): number {
   const most = Math.min(held.length, prompt.length - 1)

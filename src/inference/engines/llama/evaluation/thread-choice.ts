@@ -1,24 +1,27 @@
 /**
  * Chooses the number of threads by a short measurement: on some machines llama.cpp is several times
- * slower with as many threads as there are cores than with one less.
+ * slower with as many threads as cores than with one less.
  */
 
 import type { Clock } from '../../../../foundation/clock.ts'
 import type { NativeContext } from './native-context.ts'
 
-/** The usual time of a token, by the number of threads. */
+/** The mean time of a token, by the number of threads. */
 export type TokenTimes = ReadonlyMap<number, number>
 
-/** Passes with each number. Their mean counts: where threads wait for each other, some are fast. */
+/**
+ * The number of passes per measurement. The mean counts, because some passes are fast even if
+ * threads wait for each other.
+ */
 const passes = 12
-/** No more numbers are tried after that. */
+/** After this time no further numbers of threads are tried. */
 const longestMs = 2000
-/** More threads must be faster by this factor: they take the cores of others. */
+/** More threads must be faster by this factor, because they take cores from other programs. */
 const leastGain = 1.05
-/** A number of threads stalls if another one is faster by this factor. */
+/** A number of threads counts as stalled if another one is faster by this factor. */
 const stallFactor = 1.5
 
-/** Leaves the first sequence empty. */
+/** Measures with the first sequence, which is empty afterwards. */
 export async function measureThreads(
   context: NativeContext,
   most: number,
@@ -41,18 +44,18 @@ export async function measureThreads(
   return times
 }
 
-/** The most, one less, half of them, and one. */
+/** The numbers to try: the maximum, one less, half of it, and one. */
 export const candidates = (most: number): number[] =>
   [...new Set([most, most - 1, Math.ceil(most / 2), 1])].filter((threads) => threads > 0)
 
-/** The fastest number; of nearly equal ones the smallest. */
+/** The fastest number of threads; among nearly equal ones, the smallest. */
 export function fastest(times: TokenTimes): number {
   const best = Math.min(...times.values())
   const good = [...times].filter(([, ms]) => ms <= best * leastGain)
   return Math.min(...good.map(([threads]) => threads))
 }
 
-/** What to tell about a number that somebody chose; `null` if it does not stall. */
+/** The warning for a configured number of threads; `null` if it does not stall. */
 export function stallOf(times: TokenTimes, chosen: number): string | null {
   const better = fastest(times)
   const [own = 0, other = 0] = [times.get(chosen), times.get(better)]

@@ -1,30 +1,30 @@
 /**
- * The model's own log probabilities at a position, before everything that changes them to choose a
- * token. The native context has no call for logits, so the position is sampled again: by a chain
- * that keeps the likeliest tokens, and by one that tells how likely its choice is among all.
+ * The model's own log probabilities at a position, before sampling options change them. The native
+ * context has no call for logits, so the position is sampled again: by a sampler that keeps the
+ * likeliest tokens, and by one that returns the probability of its choice among all tokens.
  */
 
 import type { NativeContext } from './native-context.ts'
 import type { NativeSampler } from './sampler-pool.ts'
 import type { Token } from '../runtime.ts'
 
-/** Added to the logits of a few tokens, so that they come before all others. */
+/** Added to the logits of a few tokens, so that they rank before all others. */
 const fewBias = 200
 /**
- * A token that is less likely than this part of the likeliest one changes no sum of probabilities:
- * they are added as 32-bit floats, the likeliest first, as 1. Without such tokens only a part of
- * the vocabulary is sorted, which is what takes long.
+ * A token less likely than this fraction of the likeliest one changes no sum of probabilities: they
+ * are added as 32-bit floats, beginning with the likeliest as 1. Without such tokens only a part of
+ * the vocabulary is sorted, and sorting is the slow part.
  */
 const leastShare = 2 ** -24
-/** A token that is drawn at random is mostly one of these. */
+/** The minimum number of ranked tokens: a token that is drawn at random is mostly among them. */
 const leastRanked = 40
 
-/** What is read of a position before its token is known. */
+/** The values read at a position before its token is known. */
 export interface PositionReading {
-  /** A token that was drawn, and its probability. */
+  /** A token drawn from all tokens, and its probability. */
   readonly drawn: Token
   readonly confidence: number
-  /** The likeliest tokens, in their order, with their shares of all that these have. */
+  /** The likeliest tokens in order, with their shares of the probability of all of them. */
   readonly ranked: ReadonlyMap<Token, number>
 }
 
@@ -35,7 +35,7 @@ export class TokenScorer {
   readonly #all: NativeSampler
   #few: NativeSampler | null = null
 
-  /** `count` tokens are ranked, and at least one. */
+  /** Ranks `count` tokens, at least one. */
   constructor(context: NativeContext, count: number) {
     this.#context = context
     this.#count = Math.max(1, count)
@@ -54,7 +54,7 @@ export class TokenScorer {
     return { drawn, confidence, ranked: toShares(ranked) }
   }
 
-  /** Log probabilities of the likeliest tokens, in their order, and of `token`. */
+  /** The log probabilities of the likeliest tokens in order, and of `token`. */
   async score(
     index: number,
     token: Token,
@@ -78,7 +78,7 @@ export class TokenScorer {
     }
   }
 
-  /** All get the same bias, so what is left of the others' shares does not matter. */
+  /** All tokens get the same bias, so the remaining shares of other tokens do not matter. */
   async #sharesOf(index: number, tokens: readonly Token[]): Promise<ReadonlyMap<Token, number>> {
     this.#few ??= this.#context.takeSampler()
     this.#few.applyConfig({
@@ -94,7 +94,7 @@ export class TokenScorer {
   }
 }
 
-/** From tokens and their probabilities in turn. */
+/** Converts alternating tokens and probabilities. */
 function toShares(ranked: readonly number[]): ReadonlyMap<Token, number> {
   const shares = new Map<Token, number>()
   for (let at = 1; at < ranked.length; at += 2) shares.set(ranked[at - 1] ?? 0, ranked[at] ?? 0)

@@ -8,7 +8,7 @@ interface GemmaOptions {
   readonly name: string
   readonly opening: string
   readonly closing: string
-  /** Stands around texts. */
+  /** The text before and after strings. */
   readonly quote: string
 }
 
@@ -29,7 +29,9 @@ export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): Too
   },
 })
 
-/** Passes values on as JSON while they come; each part returns `false` if it is cut off. */
+/**
+ * Passes values on as JSON while they arrive; each method returns `false` if its value is cut off.
+ */
 class GemmaReader {
   readonly #input: ParserInput
   readonly #sink: CallSink

@@ -15,7 +15,7 @@ export const harmonyFormat: ToolCallFormat = {
   answerStart: `${channel}final${message}`,
   parse: parseNothing,
   *parseAll(input, sink) {
-    // The prompt ends with the role, so the first message may begin with its channel.
+    // The prompt ends with the role, so that the first message may begin with its channel.
     while (!input.hasEnded || input.rest !== '') yield* readMessage(input, sink)
   },
 }
@@ -23,7 +23,7 @@ export const harmonyFormat: ToolCallFormat = {
 function* readMessage(input: ParserInput, sink: CallSink): Step<void> {
   const header = yield* input.textUntil(message, ...ends)
   if (header.mark !== message) {
-    // Without any mark it is text, such as that of a model that was not trained with harmony.
+    // A header without marks is text, for example of a model that was not trained with harmony.
     const isText = !header.text.includes(channel) && !/^\s*assistant/.test(header.text)
     if (isText) sink.text(header.text)
     return

@@ -1,4 +1,4 @@
-/** Calls as objects of JSON with a name and arguments, alone, in a list, or between marks. */
+/** Calls as JSON objects with a name and arguments, alone, in a list, or between marks. */
 
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
@@ -6,10 +6,10 @@ import type { ParserInput, Step } from './parser-input.ts'
 export interface JsonCallsOptions {
   readonly name: string
   readonly openings: readonly string[]
-  /** Read after the calls of one opening, if it comes. */
+  /** An optional text after the calls of one opening. */
   readonly closing?: string
   readonly marks?: readonly string[]
-  /** What may stand between calls besides commas and white space. */
+  /** Texts that may separate calls, besides commas and white space. */
   readonly separators?: readonly string[]
   readonly toId?: () => string
 }
@@ -46,7 +46,7 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   }
 }
 
-/** Reads one call; nothing is told before its name is known. */
+/** Reads one call; nothing is passed on before its name is known. */
 export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
   yield* input.accept('{')
   let hasName = false
@@ -62,7 +62,7 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
     if ((yield* input.accept(':')) === null) break
     yield* input.space()
     if (key === 'function' && (yield* input.nextIs('{'))) {
-      // As tools are listed: the name and the arguments in an object of their own.
+      // The format of tool lists: the name and the arguments are in a nested object.
       if (hasName || !(yield* callObject(input, sink))) return hasName
       hasName = true
     } else if (nameKeys.has(key) && !hasName) {
@@ -78,9 +78,9 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
   return hasName
 }
 
-/** Passes arguments on while they come, if the name is known; else returns them. */
+/** Passes arguments on while they arrive, if the name is known; returns them in any case. */
 function* argumentsValue(input: ParserInput, sink: CallSink | null): Step<string> {
-  // Some models write the arguments as a text that contains JSON.
+  // Some models write the arguments as a string that contains JSON.
   if (yield* input.nextIs('"')) {
     const text = (yield* jsonText(input)) ?? ''
     sink?.argument(text)
@@ -94,7 +94,7 @@ function* argumentsValue(input: ParserInput, sink: CallSink | null): Step<string
   return all
 }
 
-/** A text of JSON; `null` if there is none, or it has no end. */
+/** Reads a JSON string; `null` if there is none or it does not end. */
 function* jsonText(input: ParserInput): Step<string | null> {
   let text = ''
   const isWhole = yield* input.json((piece) => {

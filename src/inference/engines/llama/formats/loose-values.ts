@@ -1,4 +1,6 @@
-/** Values that models write almost as JSON: words of Python, and texts without quotes. */
+/**
+ * Values that models write in a format close to JSON: words of Python, and strings without quotes.
+ */
 
 import { isJsonText } from '../../../../foundation/json-value.ts'
 
@@ -8,10 +10,10 @@ const pythonWords: ReadonlyMap<string, string> = new Map([
   ['None', 'null'],
 ])
 
-/** The JSON that a word of Python means; any other word stays. */
+/** The JSON of a Python word; any other word is returned unchanged. */
 export const withoutPython = (word: string): string => pythonWords.get(word) ?? word
 
-/** What is JSON stays; anything else is a text. */
+/** Valid JSON is returned unchanged; anything else becomes a string. */
 export function toJson(word: string): string {
   const text = withoutPython(word)
   return isJsonText(text) ? text : JSON.stringify(text)

@@ -1,9 +1,9 @@
-/** Calls whose name stands before the arguments, which are JSON. */
+/** Call formats with the name before the arguments, which are JSON. */
 
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
-/** Passes the arguments on; a call without any has none. */
+/** Passes the arguments on; a call without arguments gets `{}`. */
 function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
   yield* input.space()
   if (yield* input.nextIs('{')) yield* input.json((text) => sink.argument(text))
@@ -12,7 +12,7 @@ function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
 
 const isName = (name: string): boolean => /^[\w.-]+$/.test(name)
 
-/** `<function=name>{…}</function>`: functionary 3.1, and Llama 3.1 with tools of one's own. */
+/** `<function=name>{…}</function>`: functionary 3.1, and Llama 3.1 with custom tools. */
 export const functionTagCalls: ToolCallFormat = {
   name: 'functionary 3.1',
   openings: ['<function='],
@@ -36,7 +36,7 @@ export const arrowCalls: ToolCallFormat = {
   answerStart: 'all\n',
   parse: arrowSection,
   *parseAll(input, sink) {
-    // The template has written the first mark.
+    // The first mark is part of the prompt.
     if (!(yield* input.attempt(() => arrowSection(input, sink)))) {
       yield* input.until(['>>>'], (text) => sink.text(text))
     }
@@ -63,7 +63,7 @@ function* arrowSection(input: ParserInput, sink: CallSink): Step<boolean> {
   return true
 }
 
-/** Kimi K2: ids such as `functions.name:0` carry the name. */
+/** Kimi K2: ids such as `functions.name:0` contain the name. */
 export const kimiCalls: ToolCallFormat = {
   name: 'Kimi K2',
   openings: ['<|tool_calls_section_begin|>', '<|tool_call_begin|>'],
@@ -99,7 +99,7 @@ function* closings(input: ParserInput, ...marks: readonly string[]): Step<void> 
 
 const deepseekCall = '<｜tool▁call▁begin｜>'
 
-/** DeepSeek V3.1: name and JSON. V3 and R1: `function`, then the name and JSON in a code block. */
+/** DeepSeek V3.1: name and JSON. V3 and R1: `function`, then the name, and JSON in a code block. */
 export const deepseekCalls: ToolCallFormat = {
   name: 'DeepSeek V3, R1 and V3.1',
   openings: ['<｜tool▁calls▁begin｜>', deepseekCall],
@@ -128,7 +128,7 @@ export const deepseekCalls: ToolCallFormat = {
   },
 }
 
-/** Mistral Small 3.2 and later: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`, the id not always. */
+/** Mistral Small 3.2 and later: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`; the id is optional. */
 export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> {
   const first = yield* input.textUntil('[ARGS]', '[CALL_ID]', '{')
   if (first.mark === null || first.mark === '{') return false

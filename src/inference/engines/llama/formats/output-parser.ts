@@ -1,46 +1,46 @@
-/** Turns the text that a model generates into content, reasoning and tool calls, piece by piece. */
+/** Parses the generated text into content, reasoning and tool calls, piece by piece. */
 
 import { newUuid } from '../../../../foundation/ids.ts'
 import type { ToolCallPiece, ToolDefinition } from '../../../generation/inference-engine.ts'
 import { ParserInput, type Step } from './parser-input.ts'
 import type { ReasoningMarks } from './reasoning.ts'
 
-/** What a parser of a family's calls tells. */
+/** Receives what the parser of a tool-call format finds. */
 export interface CallSink {
   readonly tools: readonly ToolDefinition[]
-  /** Set by the parser while it reads reasoning, whose tokens are counted. */
+  /** Set by the parser while it reads reasoning, so that its tokens are counted. */
   isReasoning: boolean
   text(text: string): void
   reasoning(text: string): void
-  /** Begins a call; `false` if there is no such tool, and the text is no call. */
+  /** Begins a call; `false` if there is no such tool, so that the text is not a call. */
   call(name: string, id?: string): boolean
-  /** More of the arguments of the latest call: JSON text. */
+  /** More of the arguments of the latest call, as JSON text. */
   argument(text: string): void
 }
 
 /** How a family of models writes calls. */
 export interface ToolCallFormat {
   readonly name: string
-  /** Texts that are control tokens in its vocabularies, and have to be read nevertheless. */
+  /** Texts of control tokens that the parser has to see. */
   readonly marks: readonly string[]
   /** Texts that begin a call, or a list of calls. */
   readonly openings: readonly string[]
-  /** The output may begin with a call, without any opening. */
+  /** Whether the output may begin with a call without an opening. */
   readonly isBare?: boolean
   /**
-   * Reads calls after one of the openings, or at the beginning of the output. `false` if it is
-   * something else, before anything was told: then it is text.
+   * Reads calls after one of the openings, or at the beginning of the output. Returns `false`,
+   * before anything is passed on, if the text is not a call.
    */
   parse(input: ParserInput, sink: CallSink, opening: string): Step<boolean>
-  /** Reads the whole output, for formats that are more than text with calls in it. */
+  /** Reads the whole output, for formats that are more than text with calls. */
   parseAll?(input: ParserInput, sink: CallSink): Step<void>
-  /** What an answer begins with that has no calls and no reasoning. Default: nothing. */
+  /** The beginning of an answer without calls and reasoning. Default: none. */
   readonly answerStart?: string
-  /** How ids of calls look. Default: `call_` and a random text. */
+  /** Creates the ids of calls. Default: `call_` and a random text. */
   readonly toId?: (name: string, index: number) => string
 }
 
-/** What of the output is known now. */
+/** The parts of the output that became known. */
 export interface OutputPiece {
   readonly text: string
   readonly reasoning: string
@@ -51,12 +51,12 @@ export interface OutputParserOptions {
   /** `null` for answers without calls. */
   readonly format: ToolCallFormat | null
   readonly tools: readonly ToolDefinition[]
-  /** `null` where nothing is reasoning. */
+  /** `null` if the output has no reasoning. */
   readonly reasoning: ReasoningMarks | null
-  /** The prompt has opened the reasoning already. */
+  /** Whether the prompt ends within reasoning. */
   readonly isReasoning?: boolean
   readonly toId?: (name: string, index: number) => string
-  /** Further calls are left out. Default: all are told. */
+  /** The maximum number of calls; further ones are left out. Default: no limit. */
   readonly maxCalls?: number
 }
 
@@ -76,17 +76,17 @@ export class OutputParser {
     return this.#pieces.callCount
   }
 
-  /** More calls have begun than were asked for. */
+  /** Whether more calls have begun than were requested. */
   get isFull(): boolean {
     return this.#pieces.isFull
   }
 
-  /** What comes next is reasoning, or the end of it. */
+  /** Whether the next text is reasoning or the end of it. */
   get isReasoning(): boolean {
     return this.#pieces.isReasoning
   }
 
-  /** Whether text is held back that may become something else. */
+  /** Whether text is held back that may turn out to be something else. */
   get isHolding(): boolean {
     return this.#input.rest !== '' || this.#pieces.isHolding
   }
@@ -97,7 +97,7 @@ export class OutputParser {
     return this.#pieces.take()
   }
 
-  /** `isCut`: the output did not end by itself. */
+  /** `isCut` means that the output was cut off, for example at its limit of tokens. */
   end(isCut: boolean): OutputPiece {
     this.#input.end(isCut)
     this.#steps.next()
@@ -130,7 +130,7 @@ function* parseOutput(
   }
 }
 
-/** Calls without any opening, which some formats allow at the beginning of an answer. */
+/** Reads calls without an opening, which some formats allow at the beginning of an answer. */
 function* bareCalls(input: ParserInput, sink: CallSink, format: ToolCallFormat | null): Step<void> {
   if (format?.isBare === true) yield* input.attempt(() => format.parse(input, sink, ''))
 }
@@ -142,7 +142,7 @@ function* readReasoning(input: ParserInput, sink: CallSink, { close }: Reasoning
   sink.isReasoning = false
 }
 
-/** Collects what parsers tell; white space around calls and reasoning is left out. */
+/** Collects the output of parsers; white space around calls and reasoning is left out. */
 class PieceCollector implements CallSink {
   readonly tools: readonly ToolDefinition[]
   readonly #names: ReadonlySet<string>
@@ -157,7 +157,7 @@ class PieceCollector implements CallSink {
   #heldText = ''
   #heldReasoning = ''
   callCount = 0
-  /** Content was told that is more than white space. */
+  /** Whether content other than white space was passed on. */
   hasText = false
   #hasReasoning = false
 
@@ -211,7 +211,7 @@ class PieceCollector implements CallSink {
     else this.#calls[this.#calls.length - 1] = { ...last, arguments: last.arguments + text }
   }
 
-  /** White space at the end of an answer without calls is a part of it. */
+  /** White space at the end of an answer without calls belongs to the answer. */
   end(): void {
     if (this.callCount === 0 && (this.hasText || !this.#hasReasoning)) this.#text += this.#heldText
     this.#heldText = ''
@@ -227,7 +227,7 @@ class PieceCollector implements CallSink {
   }
 }
 
-/** The `parse` of formats that read the whole output. */
+/** The `parse` of formats that read the whole output by `parseAll`. */
 export function* parseNothing(): Step<boolean> {
   yield* []
   return false
@@ -235,5 +235,5 @@ export function* parseNothing(): Step<boolean> {
 
 const newCallId = (): string => `call_${newUuid().replaceAll('-', '').slice(0, 24)}`
 
-/** Letters and digits, as Mistral's templates want them. */
+/** Nine letters and digits, as the templates of Mistral require. */
 export const newNineLetterId = (): string => newUuid().replaceAll('-', '').slice(-9)

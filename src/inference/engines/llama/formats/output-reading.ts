@@ -1,4 +1,4 @@
-/** Decides how the output of a request is read: by its tools, its format and the template. */
+/** Decides how the output of a request is parsed, by its tools, its format and the template. */
 
 import type { GenerationInput } from '../../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
@@ -14,7 +14,7 @@ export interface ReadingOptions {
   readonly template: ChatTemplate | null
   /** The rendered prompt. */
   readonly prompt: string
-  /** A grammar decides what the output looks like. */
+  /** Whether a grammar determines the output. */
   readonly hasGrammar: boolean
   readonly vocabulary: Vocabulary
 }
@@ -36,7 +36,9 @@ type Chat = Extract<GenerationInput, { kind: 'chat' }>
 export const requiresCall = (input: GenerationInput): boolean =>
   input.kind === 'chat' && (input.toolChoice === 'required' || typeof input.toolChoice === 'object')
 
-/** The output has the form that the grammar allows, and no reasoning. */
+/**
+ * The parser of an output that follows a grammar, which has no reasoning; `null` for plain text.
+ */
 function grammarParser({ template }: ReadingOptions, input: Chat): OutputParserOptions | null {
   if (!requiresCall(input)) return null
   const tools = callableTools(input)
@@ -60,7 +62,9 @@ function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputPa
   }
 }
 
-/** The ids that the template or its family wants, also of calls in another form. */
+/**
+ * The format of ids that the template or its family requires, even if calls have another format.
+ */
 function callIdsOf(template: ChatTemplate | null): Pick<OutputParserOptions, 'toId'> {
   if (template === null) return {}
   const { source, traits } = template
@@ -68,7 +72,7 @@ function callIdsOf(template: ChatTemplate | null): Pick<OutputParserOptions, 'to
   return toId === undefined ? {} : { toId }
 }
 
-/** `null` where the output is text, without calls. */
+/** `null` if the output is text without calls. */
 function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCallFormat | null {
   const format = toolFormatOf(source)
   if (format.parseAll !== undefined) return format
@@ -77,8 +81,8 @@ function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCall
 }
 
 /**
- * What stands between the prompt and an output that a grammar decides: the end of reasoning that
- * the template has opened, or what a format begins an answer with.
+ * The text between the prompt and an output that follows a grammar: the end of the reasoning that
+ * the template has begun, or the beginning of an answer in the template's format.
  */
 export function prefixOfGrammar(template: ChatTemplate | null, prompt: string): string {
   if (template === null) return ''
@@ -90,7 +94,7 @@ export function prefixOfGrammar(template: ChatTemplate | null, prompt: string): 
 const marksOf = (reasoning: ReasoningMarks | null): readonly string[] =>
   reasoning === null ? [] : [reasoning.open, reasoning.close, ...(reasoning.marks ?? [])]
 
-/** Only texts that are one token: others are written by tokens that have a text. */
+/** Includes only texts that are one token; longer ones consist of tokens that have a text. */
 function markTokens(texts: readonly string[], vocabulary: Vocabulary): ReadonlyMap<Token, string> {
   return new Map(
     texts.flatMap((text) => {

@@ -1,11 +1,12 @@
 /**
- * The output of a model while it is generated. Parsers are generators that read it from the
- * beginning to the end, and pause where more of it is needed: however it is cut, they do the same.
+ * The output of a model while it is generated. Parsers are generators that read it from beginning
+ * to end and pause if they need more; the result does not depend on how the output is cut into
+ * pieces.
  */
 
 import { longestBeginning } from '../token-text.ts'
 
-/** A parser: pauses with `yield` until there is more input. */
+/** A parser; it pauses with `yield` until there is more input. */
 export type Step<T> = Generator<undefined, T, undefined>
 
 export type Emit = (text: string) => void
@@ -15,7 +16,7 @@ export class ParserInput {
   #at = 0
   #hasEnded = false
   #isCut = false
-  /** What a rewind may go back to is kept. */
+  /** The number of running attempts; while there are any, the text is kept for going back. */
   #bookmarks = 0
 
   push(text: string): void {
@@ -26,13 +27,13 @@ export class ParserInput {
     this.#buffer += text
   }
 
-  /** `isCut`: it did not end by itself. */
+  /** `isCut` means that the output was cut off. */
   end(isCut: boolean): void {
     this.#hasEnded = true
     this.#isCut = isCut
   }
 
-  /** The output has ended, and the model would have written more. */
+  /** Whether the output was cut off, so that the model would have written more. */
   get isCut(): boolean {
     return this.#isCut
   }
@@ -41,12 +42,12 @@ export class ParserInput {
     return this.#hasEnded
   }
 
-  /** What has not been read. */
+  /** The text that was not read yet. */
   get rest(): string {
     return this.#buffer.slice(this.#at)
   }
 
-  /** Runs a parser that may find out that this is something else: `false` goes back. */
+  /** Runs a parser; if it returns `false`, the input goes back to where the parser began. */
   *attempt(parse: () => Step<boolean>): Step<boolean> {
     const start = this.#at
     this.#bookmarks++
@@ -56,19 +57,22 @@ export class ParserInput {
     return isIt
   }
 
-  /** `false` at the end. */
+  /** Waits for more input; `false` at the end. */
   *more(): Step<boolean> {
     if (this.#hasEnded) return false
     yield
     return true
   }
 
-  /** The same for a part of a call: the beginning of a mark where the output is cut is left out. */
+  /**
+   * Like `until`, for a part of a call: if the output is cut off, the beginning of a mark is left
+   * out.
+   */
   *partUntil(marks: readonly string[], emit: Emit): Step<string | null> {
     return yield* this.until(marks, emit, true)
   }
 
-  /** Reads up to the first of the marks and over it; `null` if the output ends before. */
+  /** Reads up to and including the first of the marks; `null` if the output ends before. */
   *until(marks: readonly string[], emit: Emit, isPart = false): Step<string | null> {
     for (;;) {
       const { rest } = this
@@ -86,7 +90,7 @@ export class ParserInput {
     }
   }
 
-  /** The text up to the mark; `isWhole` is false if the output ended before. */
+  /** The text before the first of the marks; `mark` is `null` if the output ended before. */
   *textUntil(...marks: readonly string[]): Step<{
     readonly text: string
     readonly mark: string | null
@@ -98,7 +102,7 @@ export class ParserInput {
     return { text, mark }
   }
 
-  /** Reads one of the marks, if it comes next. */
+  /** Reads one of the marks if it comes next; otherwise `null`. */
   *accept(...marks: readonly string[]): Step<string | null> {
     for (;;) {
       const { rest } = this
@@ -111,7 +115,7 @@ export class ParserInput {
     }
   }
 
-  /** Whether one of the letters comes next; nothing is read. */
+  /** Whether one of the letters comes next; reads nothing. */
   *nextIs(letters: string): Step<boolean> {
     while (this.rest === '') if (!(yield* this.more())) return false
     return letters.includes(this.rest[0] ?? '')
@@ -126,7 +130,7 @@ export class ParserInput {
     }
   }
 
-  /** Reads letters as long as they fit. */
+  /** Reads letters as long as they match. */
   *word(letter: RegExp): Step<string> {
     let word = ''
     for (;;) {
@@ -140,7 +144,7 @@ export class ParserInput {
     }
   }
 
-  /** Reads one value of JSON as it is written; `false` if the output ends before its end. */
+  /** Reads one JSON value as it is written; `false` if the output ends before the value does. */
   *json(emit: Emit): Step<boolean> {
     const scanner = new JsonScanner()
     for (;;) {
@@ -174,7 +178,7 @@ function firstOf(text: string, marks: readonly string[]) {
   return best
 }
 
-/** Finds the end of a value of JSON. */
+/** Finds the end of a JSON value. */
 class JsonScanner {
   isDone = false
   #depth = 0
@@ -182,12 +186,12 @@ class JsonScanner {
   #isEscaped = false
   #hasBegun = false
 
-  /** Without brackets or quotes, its end is that of the output. */
+  /** A value without brackets or quotes, which may also end with the output. */
   get isNumberOrWord(): boolean {
     return this.#hasBegun && this.#depth === 0 && !this.#isText
   }
 
-  /** How many characters belong to the value. */
+  /** How many characters of the text belong to the value. */
   scan(text: string): number {
     for (let at = 0; at < text.length; at++) {
       const letter = text[at] ?? ''
@@ -201,7 +205,7 @@ class JsonScanner {
     return text.length
   }
 
-  /** A number or a word ends before what follows it. */
+  /** A number or a word ends before the next character that cannot belong to it. */
   #endsBefore(letter: string): boolean {
     if (!this.isNumberOrWord) return false
     return !/[\w.+-]/.test(letter)

@@ -4,7 +4,7 @@ import { toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
-/** LFM2. */
+/** The format of LFM2. */
 export const pythonCalls: ToolCallFormat = {
   name: 'LFM2',
   openings: ['<|tool_call_start|>'],
@@ -17,7 +17,7 @@ export const pythonCalls: ToolCallFormat = {
   },
 }
 
-/** Reads a list of calls, or one without brackets. */
+/** Reads a list of calls, or one call without brackets. */
 export function* pythonList(input: ParserInput, sink: CallSink): Step<boolean> {
   yield* input.space()
   yield* input.accept('[')
@@ -53,7 +53,7 @@ function* pythonCall(input: ParserInput, sink: CallSink): Step<boolean> {
   return true
 }
 
-/** A literal of Python as JSON; `null` if it is cut off. */
+/** Reads a Python literal as JSON; `null` if it is cut off. */
 function* pythonValue(input: ParserInput): Step<string | null> {
   yield* input.space()
   const quote = yield* input.accept('"', "'")

@@ -1,13 +1,13 @@
-/** How models mark what they think before they answer. */
+/** The marks around the reasoning that models write before their answer. */
 
 export interface ReasoningMarks {
   readonly open: string
   readonly close: string
-  /** Control tokens that are a part of them. */
+  /** Control tokens that are part of the marks. */
   readonly marks?: readonly string[]
 }
 
-/** The first whose marks a template contains. */
+/** The known marks; the first pair of which a template contains a mark is used. */
 const known: readonly ReasoningMarks[] = [
   { open: '<|START_THINKING|>', close: '<|END_THINKING|>' },
   { open: '[THINK]', close: '[/THINK]' },
@@ -19,12 +19,12 @@ const known: readonly ReasoningMarks[] = [
   { open: '<think>', close: '</think>' },
 ]
 
-/** What most models use, also where the template does not tell. */
+/** The marks of most models, used if the template contains none. */
 const usual: ReasoningMarks = { open: '<think>', close: '</think>' }
 
 export const reasoningMarksOf = (template: string): ReasoningMarks =>
   known.find(({ open, close }) => template.includes(open) || template.includes(close)) ?? usual
 
-/** Whether a prompt ends inside of reasoning, because the template has opened it. */
+/** Whether a prompt ends within reasoning, because the template has begun it. */
 export const opensReasoning = (prompt: string, { open }: ReasoningMarks): boolean =>
   prompt.trimEnd().endsWith(open)

@@ -1,13 +1,13 @@
-/** Turns the tokens of an answer into its text, reasoning and calls, and finds stop texts. */
+/** Converts the tokens of an answer to text, reasoning and calls, and finds stop texts. */
 
 import type { GenerationDelta, TokenLogprob } from '../../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import { StopScanner, TokenText } from '../token-text.ts'
 import { OutputParser, type OutputParserOptions, type OutputPiece } from './output-parser.ts'
 
-/** How the output of a request is read. */
+/** How the output of a request is parsed. */
 export interface OutputReading {
-  /** `null` if all of it is text. */
+  /** `null` if the whole output is text. */
   readonly parser: OutputParserOptions | null
   /** Control tokens that the parser has to see, with their texts. */
   readonly marks: ReadonlyMap<Token, string>
@@ -15,7 +15,7 @@ export interface OutputReading {
 
 export interface ResultTextOptions {
   readonly vocabulary: Vocabulary
-  /** Precedes the first token. */
+  /** The tokens before the first token of the answer. */
   readonly prompt: readonly Token[]
   readonly stop: readonly string[]
   readonly reading: OutputReading
@@ -26,10 +26,12 @@ export class ResultText {
   readonly #stops: StopScanner
   readonly #parser: OutputParser | null
   readonly #marks: ReadonlyMap<Token, string>
-  /** Of tokens whose text is held back. */
+  /** The logprobs of tokens whose text is held back. */
   #logprobs: TokenLogprob[] = []
   #reasoningTokens = 0
-  /** The latest tokens whose text is held back: they may be the beginning of reasoning. */
+  /**
+   * The number of the latest tokens whose text is held back and may be the beginning of reasoning.
+   */
   #heldTokens = 0
 
   constructor({ vocabulary, prompt, stop, reading }: ResultTextOptions) {
@@ -39,7 +41,10 @@ export class ResultText {
     this.#marks = reading.marks
   }
 
-  /** A stop text was found, or there are as many calls as were asked for: nothing more is sent. */
+  /**
+   * Whether a stop text was found or the maximum of calls was exceeded, so that nothing more is
+   * sent.
+   */
   get hasStopped(): boolean {
     return this.#stops.hasStopped || this.#parser?.isFull === true
   }
@@ -48,12 +53,12 @@ export class ResultText {
     return this.#parser !== null && this.#parser.callCount > 0
   }
 
-  /** Tokens of the reasoning, with its marks. */
+  /** The number of tokens of the reasoning, including its marks. */
   get reasoningTokens(): number {
     return this.#reasoningTokens
   }
 
-  /** What may be sent now; `null` if that is nothing. */
+  /** The output that may be sent now; `null` for none. */
   push(token: Token, logprob: TokenLogprob | null): GenerationDelta | null {
     if (logprob !== null) this.#logprobs.push(logprob)
     const wasReasoning = this.#isReasoning()
@@ -65,7 +70,9 @@ export class ResultText {
     return toDelta(piece, isHolding || this.hasStopped ? [] : this.#takeLogprobs())
   }
 
-  /** What was held back, without an incomplete character. `isCut`: it did not end by itself. */
+  /**
+   * The text that was held back, without an incomplete character. `isCut`: the output was cut off.
+   */
   end(isCut: boolean): GenerationDelta | null {
     const rest = this.#stops.flush()
     const logprobs = this.hasStopped ? [] : this.#takeLogprobs()

@@ -1,4 +1,4 @@
-/** Calls whose arguments stand one by one between tags, with values that are not JSON. */
+/** Call formats with one pair of tags for each argument, whose values are not JSON. */
 
 import { withoutPython } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
@@ -6,7 +6,7 @@ import type { ParserInput, Step } from './parser-input.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 
-/** Writes arguments as an object of JSON, of which more comes. */
+/** Writes arguments as a JSON object, piece by piece. */
 class ArgumentWriter {
   readonly #sink: CallSink
   readonly #properties: Schema
@@ -21,7 +21,7 @@ class ArgumentWriter {
     sink.argument('{')
   }
 
-  /** Reads a value up to its closing tag; a text is passed on while it comes. */
+  /** Reads a value up to its closing tag; a string is passed on while it arrives. */
   *value(input: ParserInput, key: string, closing: string, isText = this.#isText(key)): Step<void> {
     this.#sink.argument(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(key)}: `)
     if (isText) {
@@ -32,7 +32,7 @@ class ArgumentWriter {
     if (mark !== null) this.#sink.argument(toJsonOf(text.trim(), this.#typeOf(key)))
   }
 
-  /** The object ends with the closing tag, or with an output that is not cut off. */
+  /** Ends the object at the closing tag, or at the end of an output that is not cut off. */
   *end(input: ParserInput, closing: string): Step<void> {
     const isClosed = (yield* input.accept(closing)) !== null
     if (isClosed || !input.isCut) this.#sink.argument('}')
@@ -59,7 +59,7 @@ class ArgumentWriter {
   }
 }
 
-/** What is JSON stays, unless the schema wants a text; anything else is a text. */
+/** Valid JSON is kept; anything else becomes a string. */
 function toJsonOf(text: string, type: unknown): string {
   const word = withoutPython(text)
   try {
@@ -104,7 +104,7 @@ export const parameterTagCalls = (name: string, wrapper: string): ToolCallFormat
   },
 })
 
-/** GLM-4.5 and later: `<tool_call>name`, then `<arg_key>` and `<arg_value>` in turn. */
+/** GLM-4.5 and later: `<tool_call>name`, then alternating `<arg_key>` and `<arg_value>`. */
 export const glmCalls: ToolCallFormat = {
   name: 'GLM-4.6',
   openings: ['<tool_call>'],
@@ -134,7 +134,7 @@ export interface InvokeOptions {
   readonly name: string
   /** The names of the tags around calls. */
   readonly wrappers: readonly string[]
-  /** Stands before the names of the tags. */
+  /** The text before the names of the tags. */
   readonly prefix?: string
   readonly marks?: readonly string[]
 }

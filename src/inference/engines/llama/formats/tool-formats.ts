@@ -1,4 +1,4 @@
-/** The formats of the families of models, and which of them a template belongs to. */
+/** The tool-call formats of model families, and which of them a template uses. */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { gemmaCalls } from './gemma-calls.ts'
@@ -30,7 +30,7 @@ const listed = jsonCalls({
 
 const mistralList = jsonCalls({ name: 'Mistral Nemo', openings: ['[TOOL_CALLS]'] })
 
-/** Mistral Nemo writes a list of JSON after the mark, later models the name. */
+/** Mistral Nemo writes a JSON list after the mark; later models write the name first. */
 const mistral: ToolCallFormat = {
   name: 'Mistral',
   openings: ['[TOOL_CALLS]'],
@@ -66,7 +66,7 @@ const phi = jsonCalls({
 
 const llamaJson = jsonCalls({ name: '', openings: [], separators: [';'], closing: '<|eom_id|>' })
 
-/** Llama 3.x: JSON that is the whole answer, perhaps after a mark; or calls of Python in a list. */
+/** Llama 3.x: the whole answer is JSON, perhaps after a mark, or a list of Python calls. */
 const llama: ToolCallFormat = {
   name: 'Llama 3',
   openings: ['<|python_tag|>'],
@@ -97,8 +97,8 @@ export const plainFormat: ToolCallFormat = {
 }
 
 /**
- * For models that are told in words how to call tools, because the template leaves them out: they
- * may call in the form of their family nevertheless.
+ * For models that are told in words how to call tools, because the template does not render tools:
+ * they may still use the format of their family.
  */
 export function toldFormat(template: string): ToolCallFormat {
   const own = toolFormatOf(template)
@@ -122,7 +122,7 @@ const union = (one: readonly string[], other: readonly string[]): readonly strin
 
 const dsml = '｜DSML｜'
 
-/** In order: the first whose texts a template contains. */
+/** The first family whose texts all occur in a template is used. */
 const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['<|channel|>', '<|start|>'], harmonyFormat],
   [['<|tool_call_begin|>'], kimiCalls],
@@ -145,7 +145,7 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['<|START_ACTION|>'], commandR],
   [['<|tool_call_start|>'], pythonCalls],
   [['<|tool_list_start|>'], pythonCalls],
-  // LFM2.5
+  // LFM2.5.
   [['List of tools: ['], pythonCalls],
   [
     ['<|tool_call>'],
@@ -175,13 +175,13 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['ipython'], llama],
 ]
 
-/** The format of a template's family; JSON where it tells nothing. */
+/** The format of the template's family; JSON if no family matches. */
 export const toolFormatOf = (template: string): ToolCallFormat =>
   families.find(([texts]) => texts.every((text) => template.includes(text)))?.[1] ?? plainFormat
 
 /**
- * For a call that a grammar forces: the output is a call and nothing else, also if it is cut off.
- * A tool is known before its name was written whole if no other begins like that.
+ * The format of a call that a grammar forces: the output is a call and nothing else, even if it is
+ * cut off. If the name is cut off, the tool is known if only one name begins like that.
  */
 export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
   return {

@@ -1,4 +1,4 @@
-/** The chat template of a model, and what it turns out to support when it is tried at load. */
+/** The chat template of a model; what it supports is found out by trial renderings at load. */
 
 import { systemClock } from '../../../../foundation/clock.ts'
 import { messageOf } from '../../../../foundation/errors.ts'
@@ -6,40 +6,44 @@ import { strftime } from '../jinja/strftime.ts'
 import { JinjaTemplate } from '../jinja/template.ts'
 import type { TemplateNames } from '../jinja/template-names.ts'
 
-/** What a template supports; what it does not is rewritten before it is rendered. */
+/** What a template supports; conversations are rewritten to avoid what it does not support. */
 export interface TemplateTraits {
-  /** Without it, the text of a system message belongs into the first user message. */
+  /** If false, the text of system messages is put into the first user message. */
   readonly hasSystemRole: boolean
-  /** Messages of one role may follow each other; without it, they are joined. */
+  /** Whether consecutive messages may have the same role; if false, such messages are joined. */
   readonly allowsNeighbours: boolean
-  /** The template renders tools. Without it, they are described in words, and calls are text. */
+  /**
+   * Whether the template renders tools. If false, they are described in words, and calls are text.
+   */
   readonly knowsTools: boolean
-  /** Where it reads tools: a variable, or JSON text in the system message (Phi-4 mini). */
+  /**
+   * Where the template reads tools: a variable, or JSON text in the system message (Phi-4 mini).
+   */
   readonly toolsIn: 'variable' | 'system'
-  /** It renders the calls of an assistant; without it, they are text of the assistant. */
+  /** Whether the template renders an assistant's calls; if false, calls are written as its text. */
   readonly knowsCalls: boolean
-  /** The arguments of calls: as an object, or as JSON text. */
+  /** How the template expects the arguments of calls: as an object, or as JSON text. */
   readonly argumentsAs: 'object' | 'text'
-  /** One message may have several calls. */
+  /** Whether one message may have several calls. */
   readonly allowsParallelCalls: boolean
-  /** Ids of calls: of any form, or of nine letters and digits. */
+  /** The format of call ids: any, or nine letters and digits. */
   readonly callIds: 'any' | 'nine'
 }
 
 export interface ChatTemplate {
   readonly source: string
   readonly traits: TemplateTraits
-  /** The texts that would become control tokens. */
+  /** The texts that would be read as control tokens. */
   readonly controls: readonly string[]
-  /** Why it cannot render even one message; `null` if it can. */
+  /** Why the template cannot render even one message; `null` if it can. */
   readonly problem: string | null
-  /** What it reads; `null` if it cannot be parsed. */
+  /** The names that the template reads; `null` if it cannot be parsed. */
   readonly names: TemplateNames | null
   /** Throws a `TemplateError`. */
   render(variables: TemplateVariables): string
 }
 
-/** The variables of a template: `messages`, `tools`, `add_generation_prompt`, and further ones. */
+/** The variables of a template: `messages`, `tools`, `add_generation_prompt`, and others. */
 export interface TemplateVariables {
   readonly messages: readonly object[]
   readonly tools?: readonly object[]
@@ -79,7 +83,7 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
   }
 }
 
-/** What the template of firefunction reads instead of `tools`. */
+/** The variables that the template of firefunction reads instead of `tools`. */
 const oldVariables = ({ tools = [] }: TemplateVariables, now: Date): object => ({
   functions: JSON.stringify(tools),
   datetime: strftime('%b %d %Y %H:%M:%S', now),
@@ -102,7 +106,7 @@ function createRender(
 
 type Render = (variables: TemplateVariables) => string
 
-/** Texts that no template contains. */
+/** Probe texts that occur in no template. */
 const systemMark = 'system-probe-7c1'
 const userMark = 'user-probe-7c2'
 const argumentMark = 'argument-probe-7c3'
@@ -137,7 +141,7 @@ function problemOf(render: Render): string | null {
   }
 }
 
-/** What a template raises, or leaves out, it does not support. */
+/** A feature is supported if the template renders it without an error and includes its text. */
 function probeTraits(render: Render): TemplateTraits {
   const contains = (variables: TemplateVariables, ...marks: readonly string[]): boolean => {
     try {
@@ -180,7 +184,7 @@ interface CallForm {
   readonly calls: number
 }
 
-/** A call that is text of the assistant. */
+/** A conversation whose call is written as text of the assistant. */
 const textLoop = [
   user,
   { role: 'assistant', content: argumentMark },

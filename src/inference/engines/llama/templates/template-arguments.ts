@@ -1,11 +1,11 @@
-/** What a request tells the model's chat template, such as whether the model thinks. Pure. */
+/** The arguments of a request for the chat template, such as whether the model reasons. Pure. */
 
 import type { GenerationInput } from '../../../generation/inference-engine.ts'
 import type { ChatTemplate } from './chat-template.ts'
 
 type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
-/** A field that the template does not read, so that it would change nothing. */
+/** The error for a field that would have no effect, because the template does not read it. */
 export class UnknownArgument extends Error {
   readonly param: string
 
@@ -19,7 +19,7 @@ export class UnknownArgument extends Error {
   }
 }
 
-/** An effort that neither the template nor the public API knows. */
+/** The error for an effort that neither the template nor the public API knows. */
 export class UnknownEffort extends Error {
   readonly param = 'reasoning_effort'
 
@@ -30,10 +30,10 @@ export class UnknownEffort extends Error {
   }
 }
 
-/** Those of the public API. A template that reads the effort itself may know others. */
+/** The efforts of the public API. A template that reads the effort itself may accept others. */
 const efforts: readonly string[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh']
 
-/** Names that the caller of a template decides about. */
+/** Names that clients may not set, because the engine sets them. */
 const reserved: ReadonlySet<string> = new Set([
   'messages',
   'tools',
@@ -45,7 +45,8 @@ const reserved: ReadonlySet<string> = new Set([
 
 /**
  * The variables for a template; throws `UnknownArgument` for those that it does not read. Without a
- * template (`null`) none is read; of one that cannot be parsed, rendering tells why.
+ * template (`null`) no variable is read. For a template that cannot be parsed all are accepted,
+ * because rendering reports the error.
  */
 export function templateArguments(chat: Chat, template: ReadNames | null): object {
   const { templateArguments: given = {}, reasoningEffort } = chat
@@ -62,7 +63,7 @@ type ReadNames = Pick<ChatTemplate, 'names'>
 const reads = (template: ReadNames | null, name: string): boolean =>
   template !== null && (template.names === null || template.names.variables.has(name))
 
-/** Templates that cannot say how much a model thinks may know how to switch it off. */
+/** A template without degrees of reasoning may still be able to switch reasoning off. */
 function effortArguments(effort: string | undefined, template: ReadNames | null): object {
   if (effort === undefined) return {}
   if (reads(template, 'reasoning_effort')) return { reasoning_effort: effort }

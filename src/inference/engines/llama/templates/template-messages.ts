@@ -1,4 +1,4 @@
-/** Rewrites the messages of a conversation into what the template of a model supports. Pure. */
+/** Rewrites a conversation so that the template of a model can render it. Pure. */
 
 import { createHash } from 'node:crypto'
 import type {
@@ -20,7 +20,7 @@ export function callableTools(input: GenerationInput): readonly ToolDefinition[]
     : tools
 }
 
-/** The messages, such that a template with these traits renders all of them. */
+/** The messages, rewritten so that a template with these traits renders all of them. */
 export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly ChatMessage[] {
   let { messages } = chat
   if (!traits.knowsTools) messages = withDescribedTools(chat).map(toPlainRole)
@@ -51,10 +51,10 @@ export function withDescribedTools(chat: Chat): readonly ChatMessage[] {
   return [{ ...head, content: `${head.content}\n\n${content}` }, ...rest]
 }
 
-/** A tool without `parameters` takes none. */
+/** The schema of a tool without `parameters`, which takes none. */
 export const emptyParameters = { type: 'object', properties: {} } as const
 
-/** Calls and their outcomes as text of the assistant and the user. */
+/** Writes calls and their outcomes as text of the assistant and the user. */
 export function toPlainRole(message: ChatMessage): ChatMessage {
   const { role, content } = message
   if (role === 'tool') {
@@ -71,7 +71,7 @@ function withWrittenCalls(message: ChatMessage): ChatMessage {
   return { role, content: [content, ...calls].filter((text) => text !== '').join('\n') }
 }
 
-/** Messages of one role that follow each other become one, for templates that refuse them. */
+/** Joins consecutive messages of one role, for templates that refuse them. */
 function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const joined: ChatMessage[] = []
   for (const message of messages) {
@@ -84,13 +84,13 @@ function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[
   return joined
 }
 
-/** Begins with a system message, which the template looks for tools in. */
+/** Ensures that there is a system message first, in which the template looks for tools. */
 function withSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const [head] = messages
   return head?.role === 'system' ? messages : [{ role: 'system', content: '' }, ...messages]
 }
 
-/** The text of system messages stands at the beginning of the first user message. */
+/** Puts the text of system messages at the beginning of the first user message. */
 function withoutSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const isSystem = ({ role }: ChatMessage): boolean => role === 'system'
   const text = messages
@@ -105,7 +105,7 @@ function withoutSystem(messages: readonly ChatMessage[]): readonly ChatMessage[]
   return others.with(at, { ...first, content: `${text}\n\n${first.content}` })
 }
 
-/** One call for each assistant message, each followed by its outcome. */
+/** Splits messages so that each has one call and is followed by its outcome. */
 function separateCalls(
   messages: readonly ChatMessage[],
 ): (message: ChatMessage) => readonly ChatMessage[] {
@@ -139,7 +139,7 @@ function withNineLetterIds(message: ChatMessage): ChatMessage {
   }
 }
 
-/** The same for the same id, so that calls and outcomes still belong together. */
+/** The same id always gives the same result, so that calls and outcomes still belong together. */
 export function toNineLetters(id: string): string {
   if (nineLetters.test(id)) return id
   return createHash('sha256').update(id).digest('hex').slice(0, 9)
