@@ -1,7 +1,7 @@
 /**
- * The numbers behind what bounded a run, for the sentences about it. The main one is the least time
- * that it needs for what its tasks held: the sum of what they held of a resource, divided by how
- * much there was of it. Whatever else is changed, the run takes no less. Pure.
+ * The numbers behind the sentences about what bounded a run. The main one is the least time for
+ * what its tasks held: the sum held of a resource divided by its capacity. Whatever else is
+ * changed, the run takes no less. Pure.
  */
 
 import type { RecordState } from '../record/record-views.ts'
@@ -14,7 +14,7 @@ import type { UnsizedUse } from '../views/bounds/unsized-use.ts'
 import { type HeldResource, type IdleReason, sizeRange } from '../views/bounds/slots.ts'
 import type { SizeSpan, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
 
-/** What the sentences are about. */
+/** The possible subjects of the sentences. */
 export type Bound =
   | 'critical path'
   | 'straggler'
@@ -25,24 +25,24 @@ export type Bound =
   | 'model'
   | Exclude<SlotResource, 'cores' | SlotLimit>
 
-/** What the bounds alone do not tell. */
+/** Facts that are not part of the bounds. */
 export interface BoundFacts {
   readonly uidOf: (task: number) => string
   readonly nameOf: (task: number) => string
-  /** By how many seconds the clock was changed meanwhile; 0: it was not, as far as is known. */
+  /** By how many seconds the clock was changed during the run; 0 if it was not, or unknown. */
   readonly clockStep: number
   readonly state: RecordState
-  /** How busy the processors of the nodes were in the mean; `null` if nothing was measured. */
+  /** The mean CPU utilization of the nodes; `null` if not measured. */
   readonly cpuPercent: number | null
-  /** Workers that took the place of others, which a time-out, a cancellation or a crash ended. */
+  /** Workers that replaced others after a time-out, a cancellation or a crash. */
   readonly replacedWorkers: number
-  /** Tasks without an end: how long the run would have taken with those is not known. */
+  /** Tasks without an end: how long the run would have taken with them is not known. */
   readonly openTasks: number
 }
 
-/** With processors this busy more slots on the same nodes would share them. */
+/** Above this CPU utilization, more slots on the same nodes would only share the processors. */
 export const busyPercent = 90
-/** With that much idle time a path of this share explains it. */
+/** A critical path with at least this share of the run explains idle slots. */
 export const mostOfIdle = 0.3
 /** Less than this share of the run is not worth a sentence. */
 export const smallestShare = 0.01
@@ -53,15 +53,15 @@ type SlotClass = 'ran' | IdleReason
 
 export interface ClassShare {
   readonly seconds: number
-  /** Whole percents of the time of all slots, in words; those of all classes are 100 together. */
+  /** The share of all slot time in whole percent, as text; the sum over all classes is 100. */
   readonly text: string
 }
 
-/** The time of all slots: of as many as there were each time. */
+/** The total time of all slots that existed at each time. */
 export const slotTimeOf = ({ slotSeconds: { noSlotFitted, ...others } }: BoundsView): number =>
   [...Object.values(others), ...Object.values(noSlotFitted)].reduce((sum, one) => sum + one, 0)
 
-/** What all slots did. The largest fractions are rounded up, except that of what ran. */
+/** What all slots did. For a sum of 100 the largest fractions are rounded up, except `ran`. */
 export function classSharesOf(bounds: BoundsView): Readonly<Record<SlotClass, ClassShare>> {
   const { noSlotFitted, ...others } = bounds.slotSeconds
   const time = slotTimeOf(bounds)
@@ -93,7 +93,7 @@ interface IdleClass {
 export const idleLength = ({ backends }: BoundsView, reason: IdleReason): number =>
   backends.reduce((sum, { idleSeconds }) => sum + idleSeconds[reason], 0)
 
-/** Slot seconds without a ready task, but for those after the last task became ready. */
+/** Slot-seconds without a ready task, until the last task became ready. */
 export const notYetReadyOf = ({ backends }: BoundsView): number =>
   backends.reduce((sum, { notYetReady }) => sum + notYetReady, 0)
 
@@ -115,17 +115,17 @@ export interface LeastTime {
   readonly resource: HeldResource
   readonly backend: string
   readonly seconds: number
-  /** Of all that there was of it over the whole run: how much tasks held. */
+  /** The share of the resource that tasks held over the whole run. */
   readonly share: number
-  /** If there were twice as much of it. */
+  /** The least time with twice as much of the resource. */
   readonly doubled: number
-  /** What there was of it, in words. */
+  /** The amount of the resource, as text. */
   readonly of: string
 }
 
 const resources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
 
-/** Those of all backends, the longest first; of a changed run with what it frees. */
+/** The least times of all backends, longest first; for a changed run, reduced by what it frees. */
 export function leastTimesOf(
   { backends }: BoundsView,
   freed: ChangedRun['freed'] = {},
@@ -134,7 +134,7 @@ export function leastTimesOf(
     .flatMap(({ backend, sizes, held }) =>
       resources.flatMap((resource) => {
         const range = sizeRange(sizes, resource)
-        // Of the others, 0 is a size that is not told, or no limit.
+        // For the other resources, 0 means unknown or unlimited.
         const isNumber = resource === 'cores' || resource === 'gpus'
         if ((isNumber ? range.most : range.least) === 0) return []
         const asked = Math.max(0, held[resource] - (freed[backend]?.[resource] ?? 0))
@@ -156,7 +156,7 @@ export function leastTimesOf(
 const timeOf = (resource: HeldResource, sizes: readonly SizeSpan[]): number =>
   sizes.reduce((sum, { seconds, capacity }) => sum + seconds * capacity[resource], 0)
 
-/** How long it takes at least to hold so much, from the start of the run on. */
+/** The least time to hold that many units, from the start of the run. */
 function secondsFor(units: number, resource: HeldResource, sizes: readonly SizeSpan[]): number {
   let [rest, seconds] = [units, 0]
   for (const { seconds: length, capacity } of sizes) {
@@ -173,13 +173,13 @@ type SizeRange = ReturnType<typeof sizeRange>
 const rangeText = ({ least, most }: SizeRange, one: string, many?: string): string =>
   (least === most ? '' : `${numberText(least)} to `) + countText(most, one, many)
 
-/** The backends that have the slots, in words. */
+/** The backends that have slots, as text. */
 export const sizedBackends = ({ backends }: BoundsView): string =>
   backends.length > 2
     ? countText(backends.length, 'backend')
     : backends.map(({ backend }) => backend).join(' and ')
 
-/** How many slots there were, in words. */
+/** The number of slots, as text. */
 export const slotsText = ({ slots, fewestSlots }: BoundsView): string =>
   rangeText({ least: fewestSlots, most: slots }, 'slot')
 
@@ -195,12 +195,12 @@ function nameOf(resource: HeldResource, range: SizeRange): string {
 export const isSlotResource = (resource: HeldResource): boolean =>
   resource !== 'gpus' && resource !== 'memory'
 
-/** Of gpus and memory. */
+/** Whether it is about GPUs or memory. */
 export const isOtherResource = (
   least: LeastTime,
 ): least is LeastTime & { readonly resource: 'gpus' | 'memory' } => !isSlotResource(least.resource)
 
-/** The worst straggler of the critical path, if most of the path is the time that it lost. */
+/** The worst straggler on the critical path, if its extra time is at least half of the path. */
 export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Straggler | null {
   const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
   const worst = stragglers.find(({ task }) => onPath.has(task))
@@ -220,22 +220,22 @@ const noSlots: LeastTime = {
   of: '0 slots',
 }
 
-/** The slots that were in use most: cores, unless a smaller number of workers or programs was. */
+/** The most used kind of slots: cores, or workers or programs if their limit is tighter. */
 export const scarcestSlots = (bounds: BoundsView): LeastTime =>
   leastTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
 
-/** Of the backends without told slots the one that tasks waited for most, if it ran any. */
+/** The backend without known slots that tasks waited for longest, if it ran any. */
 export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>
   unsized
     .filter(({ busySeconds }) => busySeconds > 0)
     .toSorted((a, b) => b.waitedSeconds - a.waitedSeconds || b.busySeconds - a.busySeconds)[0] ??
   null
 
-/** What kept tasks from the slots of the backend whose tasks waited longest for some. */
+/** What kept tasks from the slots of the backend whose tasks waited longest. */
 export function slotWaitsOf({ backends }: BoundsView): {
-  /** How long none was free for the tasks whose turn it was. */
+  /** How long no slot was free for the next task in the queue. */
   readonly noneFree: number
-  /** How long the first task asked for more cores than were free, and some were. */
+  /** How long the next task asked for more cores than the number that was free. */
   readonly tooFewCores: number
   readonly wide: WideTasks
 } {
@@ -247,6 +247,6 @@ export function slotWaitsOf({ backends }: BoundsView): {
   }
 }
 
-/** How long tasks waited because all slots of their backend were in use. */
+/** The longest time that the tasks of a backend waited because all its slots were in use. */
 export const mostFullSeconds = ({ backends }: BoundsView): number =>
   Math.max(0, ...backends.map(({ fullSeconds }) => fullSeconds))

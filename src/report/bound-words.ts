@@ -1,4 +1,4 @@
-/** What bounded a run, in sentences; `improvements.ts` says what would shorten it. Pure. */
+/** Sentences about what bounded a run; `improvements.ts` says what would shorten it. Pure. */
 
 import { countText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
@@ -25,17 +25,17 @@ import { stragglerOnPath } from './bound-measures.ts'
 
 export interface BoundWords {
   readonly bound: Bound | null
-  /** The first one names the bound. */
+  /** The first sentence names the bound. */
   readonly sentences: readonly string[]
-  /** What would shorten the run, the most first; at most three. */
+  /** What would shorten the run, the largest saving first; at most three. */
   readonly improvements: readonly string[]
 }
 
-/** A path that takes this share of the run is what more slots cannot shorten. */
+/** From this share of the run on the critical path is the bound: more slots cannot shorten it. */
 const wholeRun = 0.8
-/** What was in use for this share of the run was in use all the time. */
+/** A resource used for this share of the run counts as always in use. */
 const allBusy = 0.8
-/** What was in use for more than this explains the run better than what kept the rest idle. */
+/** Above this share of the run, waiting for slots explains it better than idle slots do. */
 const halfBusy = 0.5
 export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWords {
   const { slots, seconds, slotSeconds } = bounds
@@ -66,7 +66,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
   }
 }
 
-/** Else nobody knows when the run would have ended, nor when it could have. */
+/** Otherwise it is not known when the run would have ended, or could have. */
 const isOver = ({ stopped }: BoundsView, { state, openTasks }: BoundFacts): boolean =>
   state !== 'running' && openTasks === 0 && stopped === 0
 
@@ -83,7 +83,7 @@ function openSentences({ stopped }: BoundsView, { state, openTasks }: BoundFacts
     : [`The run is not over, ${open}: this is about its time up to its last event.`]
 }
 
-/** Durations of tasks are measured with another clock, but when they ran is not known. */
+/** Durations of tasks use a monotonic clock, but their start times do not. */
 const clockWords = (step: number): BoundWords => ({
   bound: null,
   sentences: [
@@ -114,7 +114,7 @@ function pauseSentences({ pauses, attended }: BoundsView): string[] {
   ]
 }
 
-/** Where delays are a part of the path that is worth a sentence. */
+/** Only if retry delays are a significant part of the path. */
 function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
   const { delaySeconds } = criticalPath
   if (delaySeconds < smallestShare * seconds) return []
@@ -124,14 +124,14 @@ function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
   ]
 }
 
-/** What would shorten the run most, unless something took nearly all of it. */
+/** What would shorten the run most, unless one thing took nearly all of its time. */
 function findBound(
   bounds: BoundsView,
   improvements: readonly Improvement[],
   facts: BoundFacts,
 ): Bound {
   const { criticalPath, seconds } = bounds
-  // A task that runs from the start takes the whole time, also while others wait for its slot.
+  // A task that runs from the start fills the whole path, even while others wait for slots.
   const full = mostFullSeconds(bounds)
   const model = busiestModel(bounds)
   const isForModel = model !== null && model.waitedSeconds > Math.max(full, halfBusy * seconds)
@@ -140,7 +140,7 @@ function findBound(
   if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
   if (isForModel) return 'model'
   const found = findSlotBound(bounds, improvements)
-  // Tasks that depend on what a model answers are not ready before.
+  // Tasks that depend on answers of a model are not ready before.
   return found === 'tasks' && model !== null && model.busySeconds > halfBusy * seconds
     ? 'model'
     : found
@@ -157,7 +157,7 @@ function findSlotBound(bounds: BoundsView, improvements: readonly Improvement[])
   return largest?.bound ?? 'slots'
 }
 
-/** One of them is about what bounded the run. */
+/** Makes sure that one of the three is about the bound of the run. */
 function firstThree(improvements: readonly Improvement[], bound: Bound): readonly Improvement[] {
   const first = improvements.slice(0, 3)
   const own = improvements.find((one) => one.bound === bound)
@@ -271,7 +271,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
   labels: lacking('labels', 'Too few nodes with the right labels'),
 }
 
-/** Whether tasks waited behind larger ones, rather than because all slots were in use. */
+/** Whether tasks waited behind larger requests, rather than because all slots were in use. */
 function isForWideTasks(bounds: BoundsView): boolean {
   const { noneFree, tooFewCores, wide } = slotWaitsOf(bounds)
   const least = Math.max(noneFree, smallestShare * bounds.seconds)
@@ -295,10 +295,10 @@ const pathText = ({ criticalPath }: BoundsView): string =>
     ? 'its longest task'
     : `${countText(criticalPath.length, 'task')} that waited for each other`
 
-/** Unless the first sentence has said it. */
+/** Only if the first sentence does not already contain it. */
 function idleSentences(bound: Bound, bounds: BoundsView): string[] {
   const { slotSeconds, seconds } = bounds
-  // Of the others it is not known how many tasks they run at a time.
+  // For other backends the number of slots is not known.
   const whose = bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
   const slots = slotsText(bounds)
   if (bounds.slots === 0) return []

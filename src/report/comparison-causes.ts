@@ -1,4 +1,4 @@
-/** Why the same tasks took longer or shorter than before, beside their own durations. Pure. */
+/** Why the same tasks took longer or shorter than before, other than their own durations. Pure. */
 
 import { countText, secondsText } from '../views/readable.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
@@ -6,19 +6,19 @@ import { lengthChange, likenessOf, noise, percent } from './comparison-verdict.t
 import type { ReportData } from './report-data.ts'
 import { durationOf } from './verdict.ts'
 
-/** What changed in the direction of the length of the run, as far as it may explain that. */
+/** Changes in the same direction as the length of the run, which may explain it. */
 export function causesOf(before: ReportData, after: ReportData): string[] {
   const likeness = likenessOf(before, after)
   const isSlower = lengthChange(before, after) >= noise
   const isFaster = lengthChange(before, after) <= -noise
-  // The clock tells nothing about runs in which it was changed.
+  // If a clock was changed during a run, its times cannot be compared.
   const hasTimes = before.health.clockStep + after.health.clockStep === 0
   if ((likeness !== 'work' && likeness !== 'tasks') || isSlower === isFaster || !hasTimes) return []
   const sign = isSlower ? 1 : -1
   return causes.flatMap((cause) => cause(before, after, sign))
 }
 
-/** `sign`: 1 if the second run took longer, -1 if it took shorter. */
+/** `sign` is 1 if the second run took longer, -1 if it was shorter. */
 type Cause = (before: ReportData, after: ReportData, sign: 1 | -1) => string[]
 
 const slots: Cause = ({ bounds: a }, { bounds: b }, sign) =>
@@ -26,7 +26,7 @@ const slots: Cause = ({ bounds: a }, { bounds: b }, sign) =>
     ? [`The second run had ${countText(b.slots, 'slot')}, the first ${countText(a.slots, 'slot')}.`]
     : []
 
-/** Seconds that differ by enough to be a part of what the runs differ in. */
+/** Whether two times differ enough to explain a part of the difference between the runs. */
 function isMoved(a: number, b: number, sign: 1 | -1, length: number): boolean {
   const more = sign * (b - a)
   return more >= noise * Math.max(a, b) && more >= noise * length
@@ -65,7 +65,7 @@ const failures: Cause = ({ bounds: a }, { bounds: b }, sign) =>
 
 /** The class of idle time that changed most in that direction. */
 const idleTime: Cause = ({ bounds: a }, { bounds: b }, sign) => {
-  // Slots wait for what a model answers: that they are idle explains nothing.
+  // Slots that wait for answers of a model are idle for that reason.
   if (a.unsized.length + b.unsized.length > 0) return []
   const moves = Object.entries(idleTexts).map(([reason, text]) => {
     const [before, now] = [a, b].map((one) => idleShare(one, reason as IdleReason))

@@ -1,10 +1,10 @@
-/** Two runs as wholes, in words: which was faster, as far as they did the same. Pure. */
+/** Compares two runs as a whole, in sentences: which was faster, if they did the same. Pure. */
 
 import { countText, numberText, rateText, secondsText } from '../views/readable.ts'
 import type { NameReport, ReportData } from './report-data.ts'
 import { durationOf, type Mood } from './verdict.ts'
 
-/** A smaller change is noise. */
+/** Smaller relative changes count as noise. */
 export const noise = 0.05
 
 export const percent = (share: number): string => `${Math.round(100 * share)} %`
@@ -24,8 +24,8 @@ export function pairsOf(before: ReportData, after: ReportData): NamePair[] {
 }
 
 /**
- * How much two runs have in common: the same tasks with the same ends, with other ends, some of
- * their names, or no name.
+ * How similar two runs are: the same tasks with the same ends, with different ends, some common
+ * names, or no common name.
  */
 export type Likeness = 'work' | 'tasks' | 'names' | 'nothing'
 
@@ -38,7 +38,7 @@ export function likenessOf(before: ReportData, after: ReportData): Likeness {
     const isSameEnd = a.completed === b.completed && isSame('completed')
     return isSameEnd && before.reused === after.reused && isSame('reused') ? 'work' : 'tasks'
   }
-  // Of a run with very many names only the largest are known.
+  // For a run with very many names only the largest are known.
   const hasAllNames = before.otherNames + after.otherNames === 0
   return hasAllNames && !pairs.some(hasBoth) ? 'nothing' : 'names'
 }
@@ -47,8 +47,8 @@ export function likenessOf(before: ReportData, after: ReportData): Likeness {
 const fewestFinished = 4
 
 /**
- * Whether the durations of a name say how fast it is: those of the same tasks, or of many in each
- * run, and of most that there are.
+ * Whether the durations of a name can be compared: they are of the same tasks, or of many and most
+ * of the tasks in each run.
  */
 export function isComparable({ a, b }: NamePair): boolean {
   if (a === undefined || b === undefined) return false
@@ -63,21 +63,21 @@ export function isComparable({ a, b }: NamePair): boolean {
 
 const hasBoth = ({ a, b }: NamePair): boolean => a !== undefined && b !== undefined
 
-/** Of a run with very many names only the largest are known. */
+/** Excludes names that may be missing only because very many names are not all known. */
 const comparablePairs = (before: ReportData, after: ReportData): NamePair[] =>
   pairsOf(before, after).filter(
     ({ a, b }) =>
       (a !== undefined || before.otherNames === 0) && (b !== undefined || after.otherNames === 0),
   )
 
-/** The comparison of the runs as wholes; `counts`: what it says of their tasks alone. */
+/** The comparison of the runs as a whole; `counts` are the sentences about their tasks only. */
 interface WholeWords {
   readonly mood: Mood
   readonly verdict: string
   readonly counts: readonly string[]
 }
 
-/** Only of the same work the length of a run says something about its speed. */
+/** The length of a run indicates its speed only if both runs did the same work. */
 export function compareWholes(before: ReportData, after: ReportData): WholeWords {
   const likeness = likenessOf(before, after)
   if (likeness === 'work') return byLength(before, after)
@@ -98,7 +98,7 @@ export function compareWholes(before: ReportData, after: ReportData): WholeWords
 const lengthsOf = (before: ReportData, after: ReportData): string =>
   `${secondsText(durationOf(before))}, then ${secondsText(durationOf(after))}`
 
-/** By how much the second run took longer. */
+/** The relative increase in length of the second run. */
 export function lengthChange(before: ReportData, after: ReportData): number {
   const [a, b] = [durationOf(before), durationOf(after)]
   return a > 0 ? b / a - 1 : 0
@@ -115,7 +115,7 @@ function byLength(before: ReportData, after: ReportData): WholeWords {
   return { mood: change >= noise ? 'bad' : 'good', verdict, counts: [] }
 }
 
-/** Runs of the same kind of work: how many tasks each did, then how many in a second. */
+/** For runs with the same mix of tasks: compares the number of tasks, then the rate. */
 function byRate(before: ReportData, after: ReportData): WholeWords {
   const counts = taskWords(before, after)
   const [a, b] = [rateOf(before), rateOf(after)]
@@ -165,7 +165,7 @@ function endWords({ counts, reused }: ReportData): string {
     .join(', ')
 }
 
-/** Tasks that ran and were done in a second of the run. */
+/** Tasks per second of the run that actually ran and were completed. */
 export function rateOf(data: ReportData, name?: NameReport): number {
   const seconds = durationOf(data)
   const done = (name ?? data.counts).completed - (name ?? data).reused

@@ -1,4 +1,4 @@
-/** What became slower from one run to another, in sentences. Pure. */
+/** Sentences about what became slower from one run to another. Pure. */
 
 import { countText, numberText, secondsText, shortName, shortNames } from '../views/readable.ts'
 import { causesOf } from './comparison-causes.ts'
@@ -14,13 +14,13 @@ export interface ComparisonWords {
   readonly sentences: readonly string[]
 }
 
-/** What became slower comes first. */
+/** Sentences about what became slower come first. */
 export function compareWords(before: ReportData, after: ReportData): ComparisonWords {
   const openEnds = [...openEnd('first', before), ...openEnd('second', after)]
   const whole = compareWholes(before, after)
   const medians = movesOf(before, after, 'p50')
   const named = new Set(medians.map(({ name }) => name))
-  // Of a name with another median the slowest tasks differ as well.
+  // If the median of a name changed, its slowest tasks changed as well.
   const slowest = movesOf(before, after, 'p95').filter(({ name }) => !named.has(name))
   const told = [
     ...tell('slower', medians, 'median'),
@@ -42,7 +42,7 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
   }
 }
 
-/** Where no name can be compared there is nothing to tell. */
+/** Empty if no name can be compared. */
 function unmoved(before: ReportData, after: ReportData): string[] {
   const pairs = pairsOf(before, after)
   if (!pairs.some(isComparable)) return []
@@ -62,7 +62,7 @@ function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
   return [`Only the ${which} run has ${names.join(', ')}${othersText(only.length)}.`]
 }
 
-/** Unless the verdict has said it. */
+/** Only if the verdict does not already contain it. */
 function failureWords(before: ReportData, after: ReportData): string[] {
   const [a, b] = [before.counts, after.counts]
   if (likenessOf(before, after) === 'tasks') return []
@@ -73,7 +73,7 @@ function failureWords(before: ReportData, after: ReportData): string[] {
   return [`Failed: ${part(b)}; ${part(a)} before.`]
 }
 
-/** The length of such a run is not known. */
+/** The length of a run without an end is not known. */
 function openEnd(which: string, { facts, run }: ReportData): string[] {
   if (facts.state === 'running') return [`The ${which} run goes on: its numbers are those so far.`]
   if (run.endTime !== null) return []
@@ -85,9 +85,9 @@ interface Move {
   readonly name: string
   readonly before: number
   readonly now: number
-  /** Seconds of all its tasks together; negative where they are won. */
+  /** Additional seconds of all its tasks together; negative if they became faster. */
   readonly lost: number
-  /** Of tasks that fail sooner or later than before; else empty. */
+  /** A note if the number of failed tasks changed; otherwise empty. */
   readonly failed: string
 }
 

@@ -1,4 +1,4 @@
-/** The page about two runs side by side: what became slower, and what bounded each. Pure. */
+/** The page that compares two runs: what became slower, and what bounded each. Pure. */
 
 import { slotTimeOf } from './bound-measures.ts'
 import { numberText, rateText, secondsText, shortNames } from '../views/readable.ts'
@@ -39,26 +39,26 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
   })
 }
 
-/** With its sign; nothing before what rounds to 0. */
+/** With a sign, unless it rounds to 0. */
 function signed(change: number, unit: string): string {
   const size = Math.round(100 * Math.abs(change))
   return `${size === 0 ? '' : change > 0 ? '+' : '−'}${size} ${unit}`
 }
 
-/** Beyond it a factor says more than percents. */
+/** From this factor on, a factor is shown instead of a percentage. */
 const largestFactor = 10
 
-/** How much a value is of an earlier one that is not 0. */
+/** The change from a value other than 0. */
 function changeText(a: number, b: number): string {
   if (b >= largestFactor * a) return `× ${numberText(Math.round(b / a))}`
   if (b > 0 && a >= largestFactor * b) return `× 1/${numberText(Math.round(a / b))}`
   return signed(b / a - 1, '%')
 }
 
-/** A cell with a change of which nobody can say whether it is good. */
+/** A cell for a change that is neither good nor bad. */
 const plainChange = (a: number, b: number): Cell => number(a > 0 ? changeText(a, b) : '-')
 
-/** A cell with a change; more is worse. */
+/** A cell for a change where more is worse. */
 function changeCell(a: number | null = null, b: number | null = null): Cell {
   if (a === null || b === null || a <= 0) return number('-')
   const change = b / a - 1
@@ -67,12 +67,12 @@ function changeCell(a: number | null = null, b: number | null = null): Cell {
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }
 
-/** One line of the totals. */
+/** One row of the totals. */
 interface Total {
   readonly what: string
   readonly of: (data: ReportData) => number
   readonly show: (value: number) => string
-  /** Whether a change is good or bad: never, or only where the same work was done. */
+  /** Whether a change is marked as good or bad, if both runs did the same work. Default: never. */
   readonly isJudged?: boolean
 }
 
@@ -115,7 +115,7 @@ function totalsTable(before: ReportData, after: ReportData): string {
   )
 }
 
-/** Which one is the first. Two files of one session have the same id. */
+/** Tells which run is first. Two files of one session have the same id. */
 function titleOf({ run: a }: ReportData, { run: b }: ReportData): string {
   if (a.sessionId === b.sessionId) return `Comparison: two records of session ${a.sessionId}`
   return `Comparison: first run ${a.sessionId}, second run ${b.sessionId}`

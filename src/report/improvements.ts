@@ -1,8 +1,8 @@
 /**
- * What would shorten a run, in sentences. Each is about a run with one thing changed, and that run
- * takes no less than its longest chain and than what its tasks hold, whatever the order of its
- * tasks: "up to" is the rest of the time that the run took. Where that is much more than what is
- * known to be lost, nothing is said. Pure.
+ * Sentences about what would shorten a run. Each is about a run with one change, which takes no
+ * less than its longest chain and than what its tasks hold, whatever their order: "up to" is the
+ * difference to the actual time. If that is much more than the time known to be lost, nothing is
+ * said. Pure.
  */
 
 import { countText, secondsText, shortName } from '../views/readable.ts'
@@ -22,14 +22,14 @@ import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './boun
 import { pathBoundOf, percent, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
 
 export interface Improvement {
-  /** What it is about; `null` for none of the bounds. */
+  /** The bound that it is about; `null` for none. */
   readonly bound: Bound | null
-  /** How much shorter the run could be, in seconds, as far as is known. */
+  /** How many seconds shorter the run could be, as far as is known. */
   readonly saved: number
   readonly text: string
 }
 
-/** Every one has its number; those that save most come first. */
+/** Those that save most come first. */
 export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
     ...(slotTimeOf(bounds) > 0 ? ofSlots(bounds, facts) : []),
@@ -46,18 +46,18 @@ const ofSlots = (bounds: BoundsView, facts: BoundFacts): Improvement[] => [
   ...resourceImprovements(bounds),
   ...slotImprovements(bounds, facts),
   ...backendImprovements(bounds),
-  // What a model did is no work of slots.
+  // Work of a model does not use slots.
   ...(bounds.unsized.length === 0 ? [workSentence(bounds)] : []),
 ]
 
-/** How long a changed run takes at least, and how much of the time is known to be lost now. */
+/** The least time of a changed run, and how much of the actual time is known to be lost. */
 interface Change {
   readonly bound: Bound | null
   readonly least: number
   readonly lost: number
 }
 
-/** Of the most that could be saved, so much must be known to be lost: else that says too little. */
+/** This share of the possible saving must be known to be lost; otherwise nothing is said. */
 const leastKnown = 0.5
 
 function sentence(
@@ -73,7 +73,7 @@ function sentence(
 const longest = (path: number, times: readonly LeastTime[]): number =>
   Math.max(path, ...times.map(({ seconds }) => seconds))
 
-/** What tasks of other durations, or with fewer attempts, would need less. */
+/** The change for different task durations, or fewer attempts. */
 function changeOf(bounds: BoundsView, bound: Bound | null, changed: ChangedRun): Change {
   const { seconds: path } = bounds.criticalPath
   const before = longest(path, leastTimesOf(bounds))
@@ -108,10 +108,10 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   ]
 }
 
-/** The least time of the run if there were twice as much of this. */
+/** The least time of the run with twice as much of this resource. */
 function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
   const { resource, backend } = doubled
-  // More slots are more cores, workers and programs at a time.
+  // More slots mean more cores, workers and programs at a time.
   const isDoubled = (one: LeastTime): boolean =>
     one.backend === backend &&
     (one.resource === resource || (isSlotResource(resource) && isSlotResource(one.resource)))
@@ -122,7 +122,7 @@ function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
 function idleImprovements(bounds: BoundsView): Improvement[] {
   const { seconds, criticalPath } = bounds
   const time = slotTimeOf(bounds)
-  // Of a run with a long path, or with tasks that wait for slots, those say why slots were idle.
+  // A long critical path, or tasks that wait for slots, would explain why slots were idle.
   const isOpen =
     criticalPath.share < mostOfIdle &&
     mostFullSeconds(bounds) < seconds / 2 &&
@@ -131,7 +131,7 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
   return idleClasses(bounds)
     .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
     .flatMap(({ bound, class: own, seconds: all }) => {
-      // When all tasks are ready, the slots that have nothing more to do wait for none.
+      // Slots that are idle after all tasks became ready do not wait for tasks.
       const idle = bound === 'tasks' ? notYetReadyOf(bounds) : all
       if (idle < smallestShare * time) return []
       const lost = lostTo(bounds, { bound, reason: own, idle })
@@ -147,15 +147,15 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
     })
 }
 
-/** How much of the time of the run one class of idle time is known to cost. */
+/** How much of the run's time one class of idle time is known to cost. */
 function lostTo(
   bounds: BoundsView,
   { bound, reason, idle }: { bound: Bound; reason: IdleReason; idle: number },
 ): number {
   const { seconds, slotSeconds } = bounds
-  // One free gpu may be all that a few tasks wait for, while most slots have nothing to do.
+  // A few tasks may wait for a single GPU while most slots have nothing to do.
   if (lackedResources.has(bound)) return idleLength(bounds, reason)
-  // As many slots as were held back or ran are what the tasks can use.
+  // Tasks can use as many slots as ran or were held back.
   if (bound === 'dispatcher') return (seconds * idle) / (idle + slotSeconds.ran)
   return (seconds * idle) / slotTimeOf(bounds)
 }
@@ -171,7 +171,7 @@ const idleNames: Readonly<Partial<Record<Bound, string>>> = {
   nodes: 'If the nodes were there all the time,',
 }
 
-/** "After … at best": the time that remains. */
+/** A sentence with the remaining time: "it could end after … at best". */
 function atBest(bounds: BoundsView, change: Change, what: string): Improvement[] {
   const [best, now] = [secondsText(change.least), secondsText(bounds.seconds)]
   return sentence(
@@ -181,7 +181,7 @@ function atBest(bounds: BoundsView, change: Change, what: string): Improvement[]
   )
 }
 
-/** Of the gpus or the memory of which most was in use. */
+/** About the most used of GPUs and memory. */
 function resourceImprovements(bounds: BoundsView): Improvement[] {
   const scarce = leastTimesOf(bounds).find(isOtherResource)
   if (scarce === undefined) return []
@@ -190,10 +190,10 @@ function resourceImprovements(bounds: BoundsView): Improvement[] {
   return atBest(bounds, change, `With twice as ${bound === 'gpus' ? 'many gpus' : 'much memory'}`)
 }
 
-/** Less is a rounding error of the times. */
+/** A shorter wait is a rounding error. */
 const shortestWait = 1e-5
 
-/** More slots help where a task waited for one. */
+/** More slots help if tasks waited for slots. */
 function slotImprovements(bounds: BoundsView, { cpuPercent }: BoundFacts): Improvement[] {
   const { seconds, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
@@ -203,7 +203,7 @@ function slotImprovements(bounds: BoundsView, { cpuPercent }: BoundFacts): Impro
     const what = `With twice as many slots${isBusy ? ' and processors' : ''}`
     return atBest(bounds, { bound: 'slots', least, lost: full }, what)
   }
-  // Where tasks waited for labels, further slots with those would help.
+  // If tasks waited for labels, more slots with those labels would help.
   if (slotSeconds.noSlotFitted.labels > 0) return []
   const idle = percent(1 - slotSeconds.ran / slotTimeOf(bounds))
   const text =
@@ -214,7 +214,7 @@ function slotImprovements(bounds: BoundsView, { cpuPercent }: BoundFacts): Impro
   return [{ bound: null, saved: 0, text }]
 }
 
-/** Where prompts waited: as many at a time as ran in the run are what the model has room for. */
+/** If prompts waited: assumes that the model can run as many at a time as it did in the run. */
 function modelImprovements(bounds: BoundsView): Improvement[] {
   const model = busiestModel(bounds)
   if (model === null || model.waitedSeconds < smallestShare * bounds.seconds) return []
@@ -225,7 +225,7 @@ function modelImprovements(bounds: BoundsView): Improvement[] {
   return atBest(bounds, { bound: 'model', least, lost }, what)
 }
 
-/** Where tasks waited for the slots of one backend, while those of others were idle. */
+/** If tasks waited for slots of one backend while those of others were idle. */
 function backendImprovements(bounds: BoundsView): Improvement[] {
   const { backends, slots, slotSeconds, criticalPath } = bounds
   if (backends.length < 2) return []
@@ -242,7 +242,7 @@ function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
   return { bound: null, saved: -1, text }
 }
 
-/** What no change of the slots, or of the order of tasks, makes shorter. */
+/** The least times that no change of slots or task order can shorten. */
 function leastSentences(bounds: BoundsView): Improvement[] {
   const { criticalPath, seconds } = bounds
   const path =
@@ -258,7 +258,7 @@ function leastSentences(bounds: BoundsView): Improvement[] {
   return [path, ...held].map((text, at) => ({ bound: null, saved: -2 - at, text }))
 }
 
-/** As far as the path and the slots allow: failures beside a long task cost nothing. */
+/** Limited by the path and the slots: failures in parallel to a long task cost nothing. */
 function failedImprovements(bounds: BoundsView): Improvement[] {
   const { withoutFailures } = bounds.criticalPath
   if (withoutFailures === null || bounds.failedSeconds === 0) return []

@@ -1,4 +1,4 @@
-/** Everything that the report of a run shows, as plain data from its views. Bounded size. Pure. */
+/** All data that the report of a run shows, as plain data from its views. Bounded size. Pure. */
 
 import type { RecordState, RecordViews } from '../record/record-views.ts'
 import type { RunPass } from '../views/all-panels.ts'
@@ -20,25 +20,25 @@ import { uidOf } from '../views/task-index.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
 import { type BoundWords, describeBounds } from './bound-words.ts'
 
-/** What the record says about itself beside its events. */
+/** Facts about the record other than its events. */
 export interface RunFacts {
   readonly path: string
   readonly state: RecordState
-  /** In wall-clock seconds: of a run that goes on now, else the time of its latest event. */
+  /** Wall-clock seconds: the current time for a running session, otherwise its latest event. */
   readonly now: number
   /** Attributes of SessionStarted. */
   readonly attributes: Readonly<Record<string, unknown>>
-  /** The command of `tutti run`; arguments that were secrets are not in it. */
+  /** The command of `tutti run`, without secret arguments. */
   readonly command: string | null
 }
 
 /** The tasks of one name. */
 export interface NameReport extends NameView {
-  /** Seconds between being ready and the start, of those that began; `null` for none. */
+  /** Mean seconds from being ready to the start; `null` if no task started. */
   readonly meanWait: number | null
-  /** Of those that ran to their end. */
+  /** Mean duration of tasks that ran to their end. */
   readonly meanRun: number | null
-  /** Tasks by duration: each bar is twice as long as the one before, from `shortest` on. */
+  /** Tasks by duration: each bar covers twice the range of the previous one, from `shortest` on. */
   readonly histogram: readonly number[]
   readonly shortest: number
 }
@@ -47,7 +47,7 @@ export interface ReportData {
   readonly facts: RunFacts
   readonly run: Readonly<RunState>
   readonly counts: CountsView
-  /** Tasks that did not run: an earlier or equal one had their results. */
+  /** Completed tasks that did not run, because an earlier or equal one had the result. */
   readonly reused: number
   readonly names: readonly NameReport[]
   readonly otherNames: number
@@ -60,7 +60,7 @@ export interface ReportData {
   readonly health: HealthView
   readonly bounds: BoundsView
   readonly words: BoundWords
-  /** Of the tasks that the bounds and the timeline name. */
+  /** For the tasks that appear in the bounds and the timeline. */
   readonly uidOf: (task: number) => string
   readonly nameOf: (task: number) => string
   readonly tasks: readonly TaskView[]
@@ -78,7 +78,7 @@ const mostNames = 40
 const mostNodes = 40
 const mostGroups = 30
 const mostGraphNodes = 60
-/** Bars of a histogram: from a microsecond to a week, by doubling, cut to what is there. */
+/** The bars of a histogram: doubling from a microsecond to a week, cut to the range in use. */
 const firstBar = 1e-6
 const bars = 40
 
@@ -128,20 +128,20 @@ export function collectReport(
     totalTasks: total,
     skippedLines: views.bad,
     firstProblems,
-    // A record that grows is torn most of the time.
+    // The last line of a growing record is mostly incomplete.
     isTorn: views.torn !== null && facts.state !== 'running',
     missing: views.missing,
     files: views.files,
   }
 }
 
-/** Of all nodes, each of them once; `null` if nothing was measured. */
+/** The mean over all nodes; `null` if not measured. */
 export function meanCpuPercent(nodes: ReportData['nodes']): number | null {
   const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
   return means.length === 0 ? null : means.reduce((sum, one) => sum + one, 0) / means.length
 }
 
-/** Workers are numbered: those beyond the size of their pool took the place of others. */
+/** Workers are numbered: those beyond the size of their pool replaced others. */
 function replacedWorkersOf({ states }: RunPass): number {
   const used = new Map<string, number>()
   for (let lane = 0; lane < states.lanes.lanes.size; lane++) {
@@ -155,7 +155,7 @@ function replacedWorkersOf({ states }: RunPass): number {
   }, 0)
 }
 
-/** Names with most tasks first. */
+/** Names with most tasks come first. */
 function nameReports(pass: RunPass): NameReport[] {
   const { states } = pass
   const waits = waitsByName(pass)

@@ -1,4 +1,4 @@
-/** Makes the report of a run, or of two runs side by side, from their records. */
+/** Creates the report of a run, or the comparison of two runs, from their records. */
 
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
@@ -15,9 +15,9 @@ import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 
 export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRead'> {
-  /** Whether a record whose lock is held is written. Default: it is. */
+  /** Whether the holder of a record's lock is alive. Default: it is. */
   readonly writers?: RecordWriterStates
-  /** Throws for what is no record. Default: any file has a report. */
+  /** Throws if the file is not a record. Default: any file gets a report. */
   readonly expectRecord?: (path: string, views: RecordViews) => void
 }
 
@@ -25,7 +25,7 @@ const mostProblems = 10
 
 const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
-/** The page in pieces. No content of a record makes it reject, only a file that cannot be read. */
+/** The page in pieces. Rejects only if a file cannot be read, never for its content. */
 export async function makeReport(
   path: string,
   options: ReportOptions = {},
@@ -33,13 +33,13 @@ export async function makeReport(
   return renderReport(await readReport(path, options))
 }
 
-/** What became slower from the first run to the second. */
+/** The comparison of two runs: what became slower. */
 export async function compareRuns(
   before: string,
   after: string,
   options: ReportOptions = {},
 ): Promise<Iterable<string>> {
-  // One after the other: each needs memory for its tasks.
+  // Not in parallel, because each reading needs memory for its tasks.
   const first = await readReport(before, options)
   const second = await readReport(after, options)
   return renderComparison(first, second)
@@ -76,7 +76,7 @@ async function factsOf(
   return { path, state, now, attributes: start?.attributes ?? {}, command: told }
 }
 
-/** As it was typed, but for secrets. */
+/** The command as it was typed, without secrets. */
 function commandLine({ file, arguments: args, launch }: RunCommand): string {
   const options = Object.entries(launch?.options ?? {}).flatMap(([name, value]) => {
     const option = `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`

@@ -1,4 +1,4 @@
-/** How a run ended, in one sentence. Pure. */
+/** How a run ended, as one sentence. Pure. */
 
 import { countText, numberText, secondsText } from '../views/readable.ts'
 import type { ReportData } from './report-data.ts'
@@ -10,7 +10,7 @@ export interface ReportVerdict {
   readonly sentence: string
 }
 
-/** Of a run that has not told it: from its first event until `facts.now`. */
+/** The recorded duration, or else from the first event until `facts.now`. */
 export function durationOf({ run, bounds, facts }: ReportData): number {
   const attended = bounds.attended.reduce((sum, { from, to }) => sum + to - from, 0)
   if (run.durationSeconds !== null) return run.durationSeconds + attended

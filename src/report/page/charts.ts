@@ -1,4 +1,4 @@
-/** Drawings of the report as SVG. Pure. */
+/** Charts of the report as SVG. Pure. */
 
 import { countText, secondsText, shortName } from '../../views/readable.ts'
 import type { GraphView } from '../../views/panels/graph.ts'
@@ -9,13 +9,13 @@ import { colours } from './style.ts'
 export interface Share {
   readonly label: string
   readonly value: number
-  /** A class of the style. */
+  /** A CSS class. */
   readonly colour: string
-  /** Such as `12 %`. */
+  /** The displayed share, such as `12 %`. */
   readonly text: string
 }
 
-/** One bar of parts, with a legend that has their numbers. */
+/** A stacked bar, with a legend that shows the numbers. */
 export function shareBar(label: string, shares: readonly Share[]): string {
   const total = shares.reduce((sum, { value }) => sum + value, 0)
   if (total <= 0) return ''
@@ -40,7 +40,7 @@ export function legend(shares: readonly Pick<Share, 'label' | 'colour' | 'text'>
   return `<ul class="legend">${items.join('')}</ul>`
 }
 
-/** Bars of durations by doubling, small enough for a cell of a table. */
+/** A histogram of durations with doubling intervals, small enough for a table cell. */
 export function histogram(counts: readonly number[], shortest: number): string {
   if (counts.length === 0) return ''
   const most = counts.reduce((a, b) => Math.max(a, b), 1)
@@ -60,7 +60,7 @@ export function histogram(counts: readonly number[], shortest: number): string {
   )
 }
 
-/** Percents over time, from the first reading to the last. Gaps are not bridged. */
+/** Percentages over time, from the first reading to the last. Gaps stay empty. */
 export function percentLines(label: string, points: readonly SeriesPoint[], width: number): string {
   const [first, last] = [points[0]?.time ?? 0, points.at(-1)?.time ?? 0]
   const span = Math.max(1e-9, last - first)
@@ -97,10 +97,10 @@ const boxWidth = 190
 const boxHeight = 46
 const gapX = 60
 const gapY = 18
-/** How far a line from a box to itself reaches, with its width. */
+/** The width of a loop from a box to itself. */
 const loopWidth = 24
 
-/** Names in columns: each stands to the right of what its tasks wait for. */
+/** Names in columns: each is to the right of the names that its tasks wait for. */
 export function graphDrawing({ nodes, edges }: GraphView): string {
   if (edges.length === 0) return ''
   const column = columnsOf(nodes.length, edges)
@@ -145,7 +145,7 @@ function lineBetween(a: PlacedNode, b: PlacedNode): string {
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
 }
 
-/** Tasks that wait for others of their own name. */
+/** The loop of a name whose tasks wait for others of the same name. */
 function loopAt({ x, y }: PlacedNode): string {
   const [right, top, bottom] = [x + boxWidth, y + boxHeight / 4, y + (3 * boxHeight) / 4]
   const far = right + (4 / 3) * (loopWidth - 6)
@@ -154,7 +154,7 @@ function loopAt({ x, y }: PlacedNode): string {
 
 const cut = (name: string): string => (name.length > 24 ? `${name.slice(0, 23)}…` : name)
 
-/** The longest way to each node; names that wait for each other end where they are. */
+/** The longest path to each node; the number of rounds limits cycles of names. */
 function columnsOf(count: number, edges: GraphView['edges']): number[] {
   const column = Array.from({ length: count }, () => 0)
   for (let round = 0; round < count; round++) {

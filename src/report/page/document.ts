@@ -1,4 +1,4 @@
-/** The page of a report: one file that needs nothing else. Pure. */
+/** The HTML page of a report: a single file without external resources. Pure. */
 
 import { version } from '../../foundation/version.ts'
 import type { ReportData } from '../report-data.ts'
@@ -11,7 +11,7 @@ import { batchesSection, failuresSection, graphSection, lossesSection } from './
 import { namesSection, tasksSection, waitsSection } from './task-sections.ts'
 import { timeline } from './timeline.ts'
 
-/** In pieces, so that nothing is copied. */
+/** Yields the page in pieces, to avoid copying long strings. */
 export function* renderReport(data: ReportData): Generator<string> {
   yield openPage(`Report: ${data.run.sessionId}`)
   yield headOf(data)
@@ -29,7 +29,7 @@ export function* renderReport(data: ReportData): Generator<string> {
   yield closePage(dataOf(data))
 }
 
-/** Nothing can be loaded from anywhere, also not by what a record smuggled into the page. */
+/** Blocks all external resources, also for HTML injected through a record. */
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 export const openPage = (title: string): string =>
@@ -43,7 +43,7 @@ export const closePage = (data: object): string =>
   `<script type="application/json" id="data">${embedJson(data)}</script>` +
   `<script>${script}</script></body></html>\n`
 
-/** What the script needs, and what a person saves. */
+/** The data for the script and for saving. */
 function dataOf(data: ReportData): object {
   const { run, counts, words, bounds, names, tasks, totalTasks, failures, skippedLines } = data
   const hasTimes = data.health.clockStep === 0

@@ -1,4 +1,4 @@
-/** Pieces of HTML. Everything from a record passes through `escape`. Pure. */
+/** Building blocks of HTML. All text from a record passes through `escape`. Pure. */
 
 const entities: Readonly<Record<string, string>> = {
   '&': '&amp;',
@@ -8,10 +8,10 @@ const entities: Readonly<Record<string, string>> = {
   "'": '&#39;',
 }
 
-/** Controls and marks that change the direction of text show as their code. */
+/** Control characters and text direction marks, which are shown as their code. */
 const controls = /[\p{Cc}\u202A-\u202E\u2066-\u2069]/gu
 
-/** Text as HTML; line ends and tabs stay. */
+/** Escapes text for HTML; line breaks and tabs stay. */
 export function escape(text: string): string {
   return text
     .replace(/[&<>"']/g, (character) => entities[character] ?? character)
@@ -22,11 +22,11 @@ export function escape(text: string): string {
     )
 }
 
-/** Text as HTML, in which what stands between backticks is code. */
+/** Escapes text for HTML and converts text between backticks to code. */
 export const withCode = (text: string): string =>
   escape(text).replaceAll(/`([^`\n]+)`/g, '<code>$1</code>')
 
-/** JSON inside a script element. */
+/** JSON for embedding in a script element. */
 export const embedJson = (value: unknown): string =>
   JSON.stringify(value).replaceAll('<', '\\u003c').replaceAll('\u2028', '\\u2028')
 
@@ -42,7 +42,7 @@ export const number = (value: string | number): Cell => ({
   isNumber: true,
 })
 
-/** A table that scrolls sideways on a narrow page; what stands above it does not. */
+/** A table that scrolls horizontally on a narrow page; its caption does not. */
 export function table(
   caption: string,
   heads: readonly string[],
@@ -66,7 +66,7 @@ export function table(
   )
 }
 
-/** A part of the page; nothing when it has no content. */
+/** A section of the page; empty if it has no content. */
 export const section = (id: string, title: string, content: string): string =>
   content === ''
     ? ''

@@ -19,7 +19,7 @@ export function headOf(data: ReportData): string {
   )
 }
 
-/** How far the report can be trusted; of two runs, `whose` says of which. */
+/** How far the report can be trusted; in a comparison, `whose` names the run. */
 export function problemBox(data: ReportData, whose = ''): string {
   const { skippedLines, firstProblems, isTorn, missing, health } = data
   const problems: string[] = []
@@ -75,7 +75,7 @@ function keyNumbers(data: ReportData): string {
 
 const percent = (share: number): string => `${Math.round(100 * share)} %`
 
-/** Where a backend has no told slots, a share of slots is not one of the whole run. */
+/** If some backends have no known slots, names the backends that the share refers to. */
 const whoseSlots = (bounds: ReportData['bounds']): string =>
   bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
 

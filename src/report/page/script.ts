@@ -1,6 +1,6 @@
 /** The script of the report: zooming the timeline, filtering tasks, saving the data. */
 
-/** Runs in a browser, from a file and offline. It works on what the page holds and asks nobody. */
+/** Runs in a browser, from a file and offline: uses only the data in the page. */
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);

@@ -1,4 +1,4 @@
-/** The style of the report: light and dark, narrow and wide, screen and paper. */
+/** The style sheet of the report: light and dark, narrow and wide, screen and print. */
 
 export const colours = 8
 

@@ -95,13 +95,13 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   return section('failures', 'Failures', groups.join('') + more)
 }
 
-/** An error within the one that was thrown. */
+/** An error inside the thrown one. */
 function causeWithin({ path, errorType, message, stack }: FailureCause, example: FailureExample) {
   const frames = pre(ownFrames(stack), `stack of ${path} of ${example.task}`)
   return `<p><code>${escape(path)}</code>: ${causeText(errorType, message)}</p>${frames}`
 }
 
-/** Which of the two streams it is must be seen as well as heard. */
+/** The name of the stream is visible text as well as the label for screen readers. */
 function output(stream: 'stderr' | 'stdout', example: FailureExample): string {
   const content = pre(example[`${stream}Tail`], `${stream} of ${example.task}`)
   return content === '' ? '' : `<p class="caption">the end of its ${stream}</p>${content}`
@@ -218,7 +218,7 @@ export function batchesSection({ inference }: ReportData): string {
 
 const states = ['DONE', 'FAILED', 'CANCELED', 'RUNNING', 'QUEUED', 'SUBMITTED', 'CREATED']
 
-/** The rows come from the data of the page, by its script. */
+/** The rows are created by the page's script from its data. */
 export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
   if (tasks.length === 0) return ''
   const options = states.map((state) => `<option>${state}</option>`).join('')

@@ -1,4 +1,4 @@
-/** The timeline of the report: what every worker did when. Pure. */
+/** The timeline of the report: what each worker ran when. Pure. */
 
 import { countText, secondsText, shortName, shortNames } from '../../views/readable.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
@@ -11,7 +11,7 @@ const laneHeight = 16
 const mostRows = 64
 const width = 1000
 
-/** Segments up to 5,000; of larger runs blocks that sum many of them. */
+/** Shows up to 5,000 segments; for larger runs, blocks that sum many segments. */
 export function timeline(data: ReportData): string {
   const { lanes } = data
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
@@ -53,16 +53,16 @@ export function timeline(data: ReportData): string {
 interface Rows {
   /** The worker of each row. */
   readonly labels: readonly string[]
-  /** -1 for one that is not shown. */
+  /** The row of each segment; -1 if it is not shown. */
   readonly ofSegment: readonly number[]
-  /** The row of each worker's blocks, where segments are summed; -1: not shown. */
+  /** The row of each worker's cells, if segments are summed; -1 if it is not shown. */
   readonly ofLane: readonly number[]
   readonly shownLanes: number
 }
 
 /**
- * A worker that runs several tasks at a time, as a launcher of programs does, has several rows.
- * Where there are too many, those that were busy longest are shown, in the order of their workers.
+ * A worker that runs several tasks at a time, such as a launcher of programs, has several rows. If
+ * there are too many, the busiest rows are shown, in the order of their workers.
  */
 function placeInRows(data: ReportData): Rows {
   const { lanes, level, segments, cells } = data.lanes
@@ -96,10 +96,12 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
   if (sums !== undefined) sums[at] = (sums[at] ?? 0) + seconds
 }
 
-/** A further row of a worker with less of what the busiest row has would look empty. */
+/** An additional row of a worker with less than this share of the busiest row would look empty. */
 const emptyShare = 0.001
 
-/** For each row of each lane its number on the page, or -1. Equally busy ones in their order. */
+/**
+ * For each row of each lane its position on the page, or -1. Equally busy rows keep their order.
+ */
 function numberBusiest(busy: readonly (readonly number[])[]): number[][] {
   const most = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
   const all = busy
@@ -151,7 +153,7 @@ function segmentRect(
   )
 }
 
-/** Its height is the share of time in which the worker was busy; at its foot what failed. */
+/** The height of a cell is the share of busy time; its lower part marks failed attempts. */
 function cellRect(
   cell: ReportData['lanes']['cells'][number],
   row: number,
