@@ -1,9 +1,9 @@
-/** Finds the handles inside of arguments and replaces them by values, in copies. */
+/** Finds the handles inside arguments and replaces them by values, in copies. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { EngineHandle } from './handle.ts'
 
-/** A limit instead of a walk that never ends. */
+/** The nesting limit, so that the search always ends. */
 const deepest = 1000
 
 type Container = Readonly<Record<string, unknown>> | readonly unknown[]
@@ -19,7 +19,7 @@ interface OpenContainer {
  * contain cycles. Throws a `ValueError` when they are nested too deeply.
  */
 export function findHandles(args: readonly unknown[]): readonly EngineHandle[] {
-  // Most arguments are flat.
+  // Fast path, because most arguments are flat.
   if (isFlat(args)) return args.some(isHandle) ? onlyHandles(args) : none
   return onlyHandles(containersIn(args).flatMap(partsOf))
 }
@@ -28,13 +28,13 @@ const none: readonly never[] = Object.freeze([])
 
 const isHandle = (part: unknown): part is EngineHandle => part instanceof EngineHandle
 
-/** Each once. */
+/** Removes duplicates. */
 function onlyHandles(parts: readonly unknown[]): readonly EngineHandle[] {
   const found = parts.filter(isHandle)
   return found.length > 1 ? [...new Set(found)] : found
 }
 
-/** Nothing among the arguments can change after the call; a handle stands for its value. */
+/** Whether no argument can change after the call; a handle stands for its value. */
 export function isFixed(args: readonly unknown[]): boolean {
   for (const part of args) {
     if (typeof part === 'object' && part !== null && !isHandle(part)) return false
@@ -42,7 +42,7 @@ export function isFixed(args: readonly unknown[]): boolean {
   return true
 }
 
-/** Nothing among the arguments can hold a handle, now or later. */
+/** Whether no argument can hold a handle, now or later. */
 function isFlat(args: readonly unknown[]): boolean {
   for (const part of args) if (isContainer(part)) return false
   return true
@@ -79,7 +79,7 @@ function fill(
   }
   if (Object.getPrototypeOf(container) === null) Object.setPrototypeOf(copy, null)
   for (const [name, part] of Object.entries(container)) {
-    // An assignment to `__proto__` would create no key.
+    // Not an assignment, because assigning to `__proto__` creates no key.
     const value = valueOf(part)
     Object.defineProperty(copy, name, {
       value,
@@ -90,7 +90,7 @@ function fill(
   }
 }
 
-/** Every container once, the arguments first. */
+/** Every container once; the arguments themselves come first. */
 function containersIn(args: readonly unknown[]): readonly Container[] {
   const seen = new Set<Container>([args])
   const open: OpenContainer[] = [{ container: args, depth: 0 }]

@@ -1,6 +1,6 @@
 /**
  * Runs the bodies of blocks on this process's event loop, without a limit: a block waits for tasks,
- * so it must not take a slot that one of them needs.
+ * so it must not occupy a slot that one of them needs.
  */
 
 import { hostname } from 'node:os'

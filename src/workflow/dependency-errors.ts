@@ -1,4 +1,4 @@
-/** How tasks end that cannot run: a dependency did not succeed, or an argument is not allowed. */
+/** The errors of tasks that cannot run: a dependency did not succeed, or an argument is invalid. */
 
 import type { UndispatchedEnd } from '../core/entry.ts'
 import { registerErrorClass } from '../foundation/error-record.ts'
@@ -6,11 +6,11 @@ import { messageOf, ValueError } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
 
-/** The task never ran: one that it needs, directly or through others, failed. */
+/** The task never ran, because a task that it needs, directly or through others, failed. */
 export class DependencyFailedError extends TaskFailedError {
   /** The uid of the task that failed first. */
   readonly rootUid: string
-  /** What that task failed with: the original error, as it was thrown. */
+  /** The original error that the root task threw. */
   readonly rootCause: unknown
   readonly #via: TaskFailedError
 
@@ -28,14 +28,14 @@ export class DependencyFailedError extends TaskFailedError {
     this.#via = dependency
   }
 
-  /** The uids from the task that failed to this one. */
+  /** The uids from the root task to this one. */
   get path(): readonly string[] {
     return [...stepsOf(this.#via, Infinity).toReversed(), this.uid]
   }
 
   /** The next error towards the root; `null` at the root. Callers iterate: chains can be long. */
   static viaOf(error: TaskFailedError): TaskFailedError | null {
-    // One that was sent from another thread or process has no private fields.
+    // An error that came from another thread or process has no private fields.
     return #via in error ? error.#via : null
   }
 }
@@ -94,7 +94,7 @@ export function foreignHandleError(handle: EngineHandle, owner: HandleOwner): Va
   })
 }
 
-/** Of a long cycle, this many tasks at its start and at its end are named. */
+/** For a long cycle, this many tasks at its start and at its end are named. */
 const mostNamed = 4
 
 /** `cycle` begins and ends with the same handle. */

@@ -1,4 +1,4 @@
-/** From a call to its end: finds dependencies, waits for them, and dispatches what is ready. */
+/** From a call to its end: finds dependencies, waits for them, and dispatches ready calls. */
 
 import type { Entry, Target, UndispatchedEnd, Work } from '../core/entry.ts'
 import type { Dispatch, SessionCore } from '../core/session-core.ts'
@@ -71,7 +71,7 @@ export class Dispatcher implements HandleOwner {
     })
   }
 
-  /** Opens the task of a call at once; whatever is wrong with the call fails that task alone. */
+  /** Opens the task of a call at once; an invalid call fails only that task. */
   call(plan: Plan, receiver: unknown, args: readonly unknown[]): EngineHandle {
     this.expectOpen()
     const context = this.#parts.contexts.current
@@ -92,7 +92,7 @@ export class Dispatcher implements HandleOwner {
     problem ??= refusal
     const { block } = context
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
-    // The body of a failed attempt cannot be stopped, but what it makes can.
+    // The body of a failed attempt cannot be stopped, but the tasks that it creates can.
     else if (block?.hasFailed) this.#end(run, { kind: 'cancel', reason: cancelReasonOf(block) })
     else if (this.#canDecide(run, dependencies) && this.#endAsRecorded(run, dependencies))
       return run.handle
@@ -101,15 +101,15 @@ export class Dispatcher implements HandleOwner {
     return run.handle
   }
 
-  /** Arguments that can change after the call, and what depends on such calls, wait. */
+  /** Arguments that can change after the call, and calls that depend on such calls, must wait. */
   #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
     if (!this.#parts.core.resumed.isActive) return false
     return isFixed(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
   }
 
   /**
-   * What gets a value from a task that runs again runs again, too: it may be another value. Calls
-   * in a body get what the body gets.
+   * A call that gets a value from a task that runs again must run again too, because the value may
+   * be different. Calls in a body get the values that the body gets.
    */
   #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
     const { entry, handle, context } = run
@@ -144,7 +144,7 @@ export class Dispatcher implements HandleOwner {
     if (run.scope !== null) this.#parts.scopes.leave(run.scope)
   }
 
-  /** From now on no call is taken and nothing is dispatched. */
+  /** From now on, calls are refused and nothing is dispatched. */
   close(): void {
     this.#isClosed = true
   }
@@ -175,7 +175,9 @@ export class Dispatcher implements HandleOwner {
     return core.resumed.refusalOf(entry)
   }
 
-  /** What the call is. Calls in a body are told from equal ones elsewhere, and in equal bodies. */
+  /**
+   * The hash of the call. Calls in a body differ from equal ones elsewhere, and in equal bodies.
+   */
   #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
     const { handle, context } = run
     const { name, plan } = handle
@@ -192,17 +194,17 @@ export class Dispatcher implements HandleOwner {
     return hashOfCall(handle.plan, { receiver, args, dependencies, place, owner: this })
   }
 
-  /** Waits for the dependencies that have not ended; one that did not succeed decides at once. */
+  /** Waits for the dependencies that have not ended; a failed or canceled one decides at once. */
   #await(run: Run, dependencies: readonly EngineHandle[]): void {
     const failed = dependencies.find(({ state }) => state === 'FAILED' || state === 'CANCELED')
     run.failedDependency = failed ?? null
     const open = dependencies.flatMap((dependency) => dependency.run ?? [])
     if (failed !== undefined || open.length === 0) return this.#ready.add(run)
-    // Its signal may have ended it.
+    // Its abort signal may have ended it already.
     if (!hasEnded(run.handle.state)) this.#graph.add(run, open)
   }
 
-  /** Takes every run a step further, and dispatches those of which it is known what runs. */
+  /** Advances every run, and dispatches those whose work is known. */
   #advance(runs: readonly Run[]): void {
     const items: Dispatch[] = []
     for (const run of runs) {
@@ -218,7 +220,7 @@ export class Dispatcher implements HandleOwner {
     if (items.length > 0) this.#parts.core.dispatch(items)
   }
 
-  /** `null` when routing decides. */
+  /** `null` if routing chooses the backend. */
   #targetOf({ plan }: EngineHandle): Target | null {
     return plan.isBlock ? this.#parts.blocks : null
   }
@@ -236,13 +238,13 @@ export class Dispatcher implements HandleOwner {
     }
   }
 
-  /** For what could not be decided when it was called. */
+  /** For calls that could not be decided at the time of the call. */
   #endLate(run: Run): boolean {
     if (!this.#parts.core.resumed.isActive || run.handle.isFromRecord !== null) return false
     return this.#endAsRecorded(run, findHandles(run.args))
   }
 
-  /** The arguments with values in place of handles; `null` when it has to wait once more. */
+  /** The arguments with values in place of handles; `null` if the run has to wait again. */
   #resolve(run: Run): readonly unknown[] | null {
     const { args, dependencyCount: dependencies, createdMs } = run
     const { core } = this.#parts
@@ -268,12 +270,12 @@ export class Dispatcher implements HandleOwner {
     try {
       return run.entry !== null && this.#isChanged(run, run.entry, findHandles(run.args))
     } catch {
-      // What can no longer be compared is not what it was.
+      // Arguments that can no longer be compared count as changed.
       return true
     }
   }
 
-  /** An equal handle in the place of another one gives another value. */
+  /** An equal handle in place of another one counts as a change, because its value may differ. */
   #isChanged(run: Run, { dependencies }: Entry, handles: readonly EngineHandle[]): boolean {
     if (isFixed(run.args)) return false
     const areSame =
@@ -282,7 +284,7 @@ export class Dispatcher implements HandleOwner {
     return !areSame || this.#hashOf(run, handles) !== run.handle.definitionHash
   }
 
-  /** Handles that were added to the arguments after the call; they may depend on this very call. */
+  /** Waits for handles that were added to the arguments after the call; throws for a cycle. */
   #awaitLate(run: Run, late: readonly EngineHandle[]): void {
     for (const { run: other } of late) {
       const path = other === null ? null : this.#graph.path(other, run)
@@ -299,7 +301,7 @@ export class Dispatcher implements HandleOwner {
       return
     }
     const use = (later: Work): void => {
-      // The body had the arguments all the time.
+      // The body had access to the arguments meanwhile and may have changed them.
       if (run.entry !== null) run.entry.hasChanged ||= this.hasChanged(run)
       run.work = later
       this.#ready.add(run)
@@ -307,21 +309,21 @@ export class Dispatcher implements HandleOwner {
     work.then(use, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  /** How the body of a run is called, at each attempt. */
+  /** How the body of a run is called in each attempt. */
   #enter(run: Run): Enter {
     const { contexts } = this.#parts
     if (!run.handle.plan.isBlock) return (body) => contexts.runIn(this.#contextIn(run), body)
     return (body) => contexts.runAttempt(this.#contextIn(run), run.handle, body)
   }
 
-  /** Where the calls are made that the body makes. */
+  /** The context for calls that the body makes. */
   #contextIn({ handle, context, entry }: Run): RunContext {
     const { definitionHash: hash, place, inputs } = handle
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''
     if (entry === null || !isRecorded) return resumed.isActive ? { ...context, inputs } : context
     const known = hash === null ? place : `${hash}@${resumed.firstPlaceOf(entry)}`
-    // What is made from other arguments than those of the hash is found by no later run.
+    // A unique place: calls made with changed arguments must not be found by a later run.
     const text = entry.hasChanged ? newUuid() : known
     return { ...context, inputs, place: new BodyPlace(text) }
   }
@@ -345,7 +347,7 @@ export class Dispatcher implements HandleOwner {
   }
 }
 
-/** The fields of an event about a task that no backend has yet. */
+/** The fields of an event about a task that has no backend yet. */
 function eventFieldsOf({ handle, context }: Run) {
   const { uid: task_id } = handle
   if (context.scope === null) return { backend: '', task_id }

@@ -1,6 +1,6 @@
 /** Which tasks wait for which others. Pure data: it holds only tasks that have not ended. */
 
-/** A node that can never be ready, and the dependency through which it failed. */
+/** A node that can never become ready, and the dependency that caused it. */
 export interface FailedDependent<N> {
   readonly node: N
   readonly via: N
@@ -12,17 +12,17 @@ interface Waiting<N> {
   readonly needs: readonly N[]
 }
 
-/** Written by the graph alone. The fields are on the node to save a look-up table. */
+/** Written only by the graph. The fields are on the node to avoid a lookup table. */
 export interface GraphNode<N> {
   /** The dependencies that it waits for; `null` when it does not wait. */
   waiting: Waiting<N> | null
-  /** May also hold nodes that stopped waiting: they are skipped. */
+  /** May also hold nodes that no longer wait; these are skipped. */
   dependents: N[] | null
 }
 
 const none: readonly never[] = Object.freeze([])
 
-/** Iterates instead of recursing: a chain can be longer than the call stack. */
+/** Iterative instead of recursive, because a chain can be longer than the call stack. */
 export class Graph<N extends GraphNode<N>> {
   #size = 0
 
@@ -32,7 +32,7 @@ export class Graph<N extends GraphNode<N>> {
   }
 
   /**
-   * Makes a node wait for others, each named once and not yet ended. A node that became ready can
+   * Makes a node wait for others, each listed once and not yet ended. A node that became ready can
    * be added again.
    */
   add(node: N, needs: readonly N[]): void {
@@ -84,7 +84,7 @@ export class Graph<N extends GraphNode<N>> {
     return null
   }
 
-  /** `false` when the node did not wait. */
+  /** Returns `false` if the node did not wait. */
   #stopWaiting(node: N): boolean {
     if (node.waiting === null) return false
     node.waiting = null

@@ -23,23 +23,23 @@ interface NoHandle {
 }
 
 /**
- * A task of a workflow. Awaiting gives its value; passed as an argument, it is waited for and
- * arrives as its value. One that fails and is never awaited raises no unhandledRejection.
+ * A task of a workflow. Awaiting it gives its value; passed as an argument, it is a dependency and
+ * is replaced by its value. A failed handle that is never awaited raises no unhandledRejection.
  */
 export interface Handle<T> extends Promise<T> {
   /** Exists for the compiler only: distinguishes a handle from values with the same members. */
   readonly [mark]: true
   readonly uid: string
-  /** What events call `executable` when it is created; of a prompt, their `tutti.name`. */
+  /** The `executable` of its events when it is created; for a prompt, their `tutti.name`. */
   readonly name: string
   readonly state: TaskState
   /** Why it failed or was canceled; `null` otherwise. */
   readonly error: TuttiError | null
-  /** When its next attempt is due, in wall-clock seconds, while it waits for it; else `null`. */
+  /** When its next attempt is due, in wall-clock seconds, while it waits for one; else `null`. */
   readonly retryAt: number | null
   /**
-   * Cancels it and what depends on it, of a block also what was made inside; `true` once, `false`
-   * after its end.
+   * Cancels the task and its dependents, and for a block also the tasks created inside. Returns
+   * `true` once, and `false` after its end.
    */
   cancel(reason?: string): boolean
 }
@@ -61,7 +61,7 @@ type DeferrableParts<T> = T extends Whole
       ? (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
       : T
 
-/** Types in which no handles are looked for. */
+/** Types that are not searched for handles. */
 type Whole =
   | ((...args: never[]) => unknown)
   | Date
@@ -78,7 +78,7 @@ export type DeferrableArgs<A extends readonly unknown[]> = {
   readonly [K in keyof A]: Deferrable<A[K]>
 }
 
-/** A wrapped function: its arguments may be handles, and it returns one at once. */
+/** A wrapped function: its arguments may be handles, and it returns a handle at once. */
 export type TaskFunction<A extends readonly unknown[], T> = (
   ...args: DeferrableArgs<A>
 ) => Handle<T>
@@ -90,26 +90,28 @@ export interface HandleOwner {
   cancel(handle: EngineHandle, reason: string): boolean
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
-  /** Whether its arguments are no longer those that it was recorded with. */
+  /** Whether its arguments differ from those that were recorded. */
   hasChanged(run: Run): boolean
 }
 
-/** The one task of a call; what runs for it is known once its dependencies have ended. */
+/** The task of one call; what it runs is known once its dependencies have ended. */
 export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   declare readonly [mark]: true
   readonly plan: Plan
   readonly owner: HandleOwner
-  /** Released at its end. */
+  /** The engine's data about the handle; released at its end. */
   run: Run | null = null
-  /** What it is; `null` while nobody has recorded it, and without comparable arguments. */
+  /** Identifies the call; `null` while it is not recorded, and without comparable arguments. */
   definitionHash: string | null = null
-  /** Of a call without a hash: what is known of it, and which of equal ones; else empty. */
+  /**
+   * For a call without a hash: what is known of it, and its number among equal ones; else empty.
+   */
   place = ''
-  /** What the resumed record has of it: 0 for nothing. */
+  /** Its row in the resumed record; 0 for none. */
   row = 0
-  /** Whether it ended as the resumed record has it; `null` while that is not known. */
+  /** Whether it ended with the recorded result; `null` while that is undecided. */
   isFromRecord: boolean | null = null
-  /** What it gets values from, by rows; `null` if one of these runs again. */
+  /** Rows of the tasks that it gets values from; `null` if one of them runs again. */
   inputs: readonly number[] | null = none
   /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
@@ -145,7 +147,7 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return 'Handle'
   }
 
-  /** A body that awaits its own handle would wait for ever. Uids of handles are all generated. */
+  /** Rejects in its own body, which would wait for ever. Handles have only generated uids. */
   override then<A = T, B = never>(
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
@@ -175,16 +177,16 @@ const selfWaitError = ({ name, uid }: EngineHandle): StateError =>
     hint: 'Return the value; only callers of the task await its handle.',
   })
 
-/** What was called, and where. */
+/** A call: its context, receiver and arguments. */
 export interface CallSite {
   readonly context: RunContext
-  /** What `this` is for the body. */
+  /** The value of `this` in the body. */
   readonly receiver: unknown
-  /** As they were given, with handles inside. */
+  /** As they were passed, with handles inside. */
   readonly args: readonly unknown[]
 }
 
-/** What the engine knows of a handle that has not ended. */
+/** The engine's data about a handle that has not ended. */
 export class Run implements GraphNode<Run>, TaskOwner {
   readonly handle: EngineHandle
   readonly context: RunContext
@@ -192,17 +194,17 @@ export class Run implements GraphNode<Run>, TaskOwner {
   readonly args: readonly unknown[]
   /** The arguments with values in place of handles; `null` while some are missing. */
   values: readonly unknown[] | null = null
-  /** What is to run; `null` before it is known. */
+  /** What to run; `null` until it is known. */
   work: Work | null = null
   entry: Entry | null = null
-  /** When it was called; 0 if it can have no dependencies. */
+  /** The time of the call; 0 if it can have no dependencies. */
   createdMs = 0
   dependencyCount = 0
-  /** The memo has no result for it. */
+  /** Whether the memo was asked and has no result. */
   mustRun = false
   /** The dependency that did not succeed. */
   failedDependency: EngineHandle | null = null
-  /** The open scope that it belongs to, by the id that its context names. */
+  /** The open scope that it belongs to, found by the id in its context. */
   scope: OpenScope | null = null
   waiting: GraphNode<Run>['waiting'] = null
   dependents: Run[] | null = null

@@ -8,14 +8,14 @@ import { codeOfFunction, hashOfParts } from '../tasks/definition-hash.ts'
 import { EngineHandle } from './handle.ts'
 import type { Plan } from './plan.ts'
 
-/** Changed when the encoding changes. */
+/** Change it when the encoding changes. */
 const version = 'tutti-memo-5'
 
 /**
- * Equal for equal calls, also in another process. The function's source text and the sampling
- * options of a prompt count, and so does `this` of a function that uses it; what the function calls
- * does not. A key of the caller's own replaces the arguments and `this`. Throws a `ValueError` that
- * names an argument that has no comparable content.
+ * Equal for equal calls, also in another process. Includes the function's source text, the sampling
+ * options of a prompt, and `this` of a function that uses it, but not the functions that it calls.
+ * A key given by the caller replaces the arguments and `this`. Throws a `ValueError` that names an
+ * argument without comparable content.
  */
 export function memoKey(plan: Plan, args: readonly unknown[], receiver?: unknown): string {
   const { cache, name, work } = plan.options
@@ -31,7 +31,7 @@ export function memoKey(plan: Plan, args: readonly unknown[], receiver?: unknown
   return digestOf(joinWords(words))
 }
 
-/** Where, when and how long a task runs does not change its result. */
+/** Excludes options about where, when and how long a task runs: they do not change its result. */
 function optionsText(work: Plan['options']['work']): string {
   const { backend: _, timeoutSeconds: _limit, priority: _rank, resources: _share, ...rest } = work
   return contentText('options', rest)
@@ -45,26 +45,26 @@ function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): str
 
 /** A call as it was made. */
 export interface HashedCall {
-  /** What `this` is for the body. */
+  /** The value of `this` in the body. */
   readonly receiver: unknown
   readonly args: readonly unknown[]
   readonly dependencies: readonly EngineHandle[]
-  /** What the body is that it was made in, and which of equal ones; empty outside of bodies. */
+  /** Identifies the body in which the call was made, among equal ones; empty outside of bodies. */
   readonly place: string
-  /** Whose functions are told apart. */
+  /** The owner within which equal functions are distinguished. */
   readonly owner: object
 }
 
 /**
- * What a call is before any value is known: handles among its arguments count by what they are.
- * `null` when an argument has no comparable content, or depends on one, and when the function works
- * on what cannot be compared: on what it captured, without arguments, or on `this`.
+ * Identifies a call before any value is known: handles among its arguments count by their own
+ * hashes. `null` if an argument has no comparable content, or depends on one, and if the function
+ * depends on what cannot be compared: captured variables, if it has no arguments, or `this`.
  */
 export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   const { args, dependencies, place, owner } = call
   if (worksOnCaptured(plan, call)) return null
   try {
-    // First, so that the function counts among those of equal source in any case.
+    // Called first, so that the function is counted among those of equal source in any case.
     const code = codeOfFunction(plan.body, plan.options.name, owner)
     if (usesReceiver(plan, call.receiver)) return null
     const hashes = dependencies.map((handle) => handle.definitionHash)
@@ -84,14 +84,14 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   }
 }
 
-/** All that it works on is what the function captured, as far as a call can tell. */
+/** Whether a function without arguments and `this` can only depend on captured variables. */
 export const worksOnCaptured = (
   plan: Plan,
   { args, receiver }: Pick<HashedCall, 'args' | 'receiver'>,
 ): boolean =>
   args.length === 0 && definitionOf(plan.body) === undefined && !usesReceiver(plan, receiver)
 
-/** Functions of a module that workers run have no `this`. */
+/** Functions of a module, which workers run, have no `this`. */
 function usesReceiver({ body, expected }: Plan, receiver: unknown): boolean {
   if (receiver === undefined || receiver === null || expected.spec.kind === 'function') return false
   let isUsed = receiverUses.get(body)
@@ -101,5 +101,5 @@ function usesReceiver({ body, expected }: Plan, receiver: unknown): boolean {
 
 const receiverUses = new WeakMap<AnyFunction, boolean>()
 
-/** A source without these words cannot see `this`; that of native functions is not known. */
+/** Source text without these words cannot refer to `this`; that of native functions is unknown. */
 const thisWords = /\b(?:this|super|eval)\b|\[native code\]/

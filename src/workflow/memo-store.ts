@@ -29,8 +29,8 @@ export class MemoStore {
   }
 
   /**
-   * `null` when there is no result, or its file is damaged. Rejects when the file cannot be read
-   * or is no file.
+   * `null` when there is no result, or its file is damaged. Rejects when the file cannot be read or
+   * is not a regular file.
    */
   async read(key: string): Promise<Found | null> {
     const bytes = await this.#files.run(() => readRegularFile(this.#pathOf(key)))
@@ -70,7 +70,7 @@ export class MemoStore {
 
 const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
 
-/** Without waiting for the other end of a FIFO; `null` when there is nothing. */
+/** Does not block on a FIFO; `null` if the file does not exist. */
 async function readRegularFile(path: string): Promise<Buffer | null> {
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(nullIfMissing)
   if (file === null) return null
@@ -87,7 +87,7 @@ function nullIfMissing(error: NodeJS.ErrnoException): null {
   throw error
 }
 
-/** Runs at most `limit` pieces of work at a time, in the order in which they were given. */
+/** Runs at most `limit` functions at a time, in the order of the calls. */
 export class Semaphore {
   /** Unbounded: callers already hold the memory. */
   readonly #waiting = new Fifo<() => void>()
@@ -97,7 +97,7 @@ export class Semaphore {
     this.#free = limit
   }
 
-  /** Settles like the work, which may start later. */
+  /** Settles like `work`, which may start later. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#free > 0) this.#free--
     else await new Promise<void>((start) => this.#waiting.push(start))

@@ -5,15 +5,15 @@ import type { Log } from '../foundation/log.ts'
 import type { Outcome } from '../tasks/task-record.ts'
 import { type Found, MemoStore } from './memo-store.ts'
 
-/** How a call continues. */
+/** Callbacks that decide how a call continues. */
 export interface MemoAnswer<N> {
-  /** It has not ended. */
+  /** Whether the call has not ended. */
   isOpen(call: N): boolean
-  /** No result is stored: it runs. */
+  /** No result is stored: the call runs. */
   run(call: N): void
-  /** It ends with this value and does not run. */
+  /** The call ends with this value and does not run. */
   reuse(call: N, value: unknown, key: string, source: 'stored' | 'shared'): void
-  /** The equal call that it waited for failed. */
+  /** The equal call that it waited for has failed. */
   fail(call: N, error: unknown): void
 }
 
@@ -22,7 +22,7 @@ interface Shared<N> {
   readonly key: string
   leader: N
   followers: N[]
-  /** The store has not answered yet. */
+  /** Whether the store has not answered yet. */
   isReading: boolean
 }
 
@@ -45,7 +45,7 @@ export class Memo<N> {
     this.#store = new MemoStore(folder)
   }
 
-  /** Answers once, now or later. Throws when there is no folder for results. */
+  /** Calls back once, now or later. Throws if there is no folder for results. */
   ask(call: N, key: string): void {
     const store = this.#store
     if (store === null) {
@@ -72,7 +72,7 @@ export class Memo<N> {
     )
   }
 
-  /** Once: the others would say the same. */
+  /** Warns only once, because further warnings would be equal. */
   #warnOfRead(error: unknown): void {
     if (this.#hasWarnedOfRead) return
     this.#hasWarnedOfRead = true
@@ -83,7 +83,7 @@ export class Memo<N> {
     )
   }
 
-  /** The store has answered. All calls may have ended by then. */
+  /** Called when the store has answered; all calls may have ended by then. */
   #continue(shared: Shared<N>, found: Found | null): void {
     shared.isReading = false
     if (this.#byKey.get(shared.key) !== shared) return
@@ -94,7 +94,7 @@ export class Memo<N> {
     }
   }
 
-  /** A call has ended: those that wait for it end, too, or one of them runs. */
+  /** Call when a call has ended: the calls that wait for it end too, or one of them runs. */
   ended(call: N, outcome: Outcome): void {
     const shared = this.#byLeader.get(call)
     if (shared === undefined) return
@@ -103,7 +103,7 @@ export class Memo<N> {
     this.#forget(shared)
     const followers = shared.followers.filter((one) => this.#answer.isOpen(one))
     if ('error' in outcome) {
-      // The error of a failed program has no cause: it is the cause.
+      // The error of a failed program has no cause: it is the cause itself.
       const { cause = outcome.error } = outcome.error
       for (const one of followers) this.#answer.fail(one, cause)
       return
@@ -117,7 +117,7 @@ export class Memo<N> {
     await Promise.all([...this.#fresh.values()].map(({ written }) => written))
   }
 
-  /** Only the leader was canceled: the next of the equal calls takes its place. */
+  /** The leader was canceled: the next of the equal calls takes its place. */
   #promote(shared: Shared<N>): void {
     const [next, ...others] = shared.followers.filter((one) => this.#answer.isOpen(one))
     if (next === undefined) return this.#forget(shared)

@@ -1,4 +1,4 @@
-/** What a wrapped function becomes when it is called: function, program, prompt or block. */
+/** What a call of a wrapped function runs: a function, program, prompt or block. */
 
 import type { Work } from '../core/entry.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -22,25 +22,25 @@ import { type ResolvedTaskOptions, resolveTaskOptions } from './task-options.ts'
 export interface Call {
   readonly uid: string
   readonly args: readonly unknown[]
-  /** What `this` is for the body. */
+  /** The value of `this` in the body. */
   readonly receiver: unknown
   readonly enter: Enter
 }
 
-/** Created once for each wrapped function. */
+/** Created once per wrapped function. */
 export interface Plan {
   readonly kind: TaskKind
   readonly options: ResolvedTaskOptions
   readonly body: AnyFunction
-  /** What its events call `executable` until it is known what runs. */
+  /** The `executable` of its events until it is known what runs. */
   readonly executable: string
-  /** The name of a prompt, whose events call the model `executable`; `null` for anything else. */
+  /** The name of a prompt, because `executable` of its events is the model; `null` otherwise. */
   readonly label: string | null
-  /** What routing is asked about a call that ends before it is known what runs. */
+  /** The work for routing of a call that ends before it is known what runs. */
   readonly expected: Work
-  /** Its body runs outside of all backends, and what it makes ends with it. */
+  /** Whether its body runs outside of all backends, and tasks created by it end with it. */
   readonly isBlock: boolean
-  /** Decides what runs, once for each call. May throw; a body that decides may take its time. */
+  /** Decides what runs, once per call. May throw; returns a promise if the body is asynchronous. */
   prepare(call: Call): Work | PromiseLike<Work>
 }
 
@@ -129,7 +129,7 @@ function toClosureWork(
   return { spec, backend, function: closure, args }
 }
 
-/** Runs a body that decides what runs, in this process. */
+/** Runs a body in this process that returns what to run. */
 function decide(
   body: AnyFunction,
   { uid, args, receiver, enter }: Call,

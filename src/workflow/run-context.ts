@@ -1,23 +1,23 @@
-/** Runs bodies in the scope and the block in which their handles were made. */
+/** Runs bodies in the scope and block in which their handles were created. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { OpenScope } from './scopes.ts'
 
-/** Where a handle was made; what its body makes is made there as well. */
+/** Where a handle was created; handles created by its body inherit it. */
 export interface RunContext {
   readonly scope: OpenScope | null
   readonly block: BlockAttempt | null
   /**
-   * What the bodies around it get values from, by rows of the resumed record; `null` if one of
-   * these runs again: what is made inside is made from other values.
+   * Rows of the resumed record that the enclosing bodies get values from; `null` if one of these
+   * runs again, because calls inside may then get different values.
    */
   readonly inputs: readonly number[] | null
   readonly place: BodyPlace
 }
 
-/** An attempt at a body, for the calls that it makes. */
+/** Identifies one attempt of a body, for the calls that it makes. */
 export class BodyPlace {
-  /** What the body is, and which of equal ones; empty outside, and if nobody records it. */
+  /** Identifies the body among equal ones; empty outside of bodies, and if it is not recorded. */
   readonly text: string
   #numbers: Map<string, number> | null = null
 
@@ -25,7 +25,7 @@ export class BodyPlace {
     this.text = text
   }
 
-  /** How many of its calls had this key, from 1. */
+  /** The number of its calls with this key so far, from 1. */
   count(key: string): number {
     this.#numbers ??= new Map()
     const number = (this.#numbers.get(key) ?? 0) + 1
@@ -34,23 +34,23 @@ export class BodyPlace {
   }
 }
 
-/** A task that was made inside of a block. */
+/** A task that was created inside a block. */
 interface ChildTask {
   cancel(reason: string): unknown
 }
 
-/** One attempt at the body of a block: what the body makes belongs to this attempt alone. */
+/** One attempt of the body of a block. Tasks created by the body belong to this attempt only. */
 export interface BlockAttempt {
-  /** Not the block's handle: blocks that start their successors would retain all before them. */
+  /** Not the block's handle: blocks that start their successors would retain all earlier ones. */
   readonly name: string
   readonly uid: string
-  /** What was made inside and has not ended. */
+  /** Tasks created inside that have not ended. */
   readonly children: Set<ChildTask>
-  /** It did not succeed. Its body may still run, but what that makes is canceled at once. */
+  /** Whether it failed. Its body may still run, but new tasks of it are canceled at once. */
   hasFailed: boolean
 }
 
-/** Calls a body inside of its context. */
+/** Calls a body inside its context. */
 export type Enter = <T>(body: () => T) => T
 
 export class RunContexts {
@@ -61,10 +61,10 @@ export class RunContexts {
     inputs: Object.freeze([]),
     place: new BodyPlace(''),
   })
-  /** The current attempts at blocks, by the uids of the blocks. */
+  /** The current attempt of each block, by the uid of the block. */
   readonly #attempts = new Map<string, BlockAttempt>()
 
-  /** Of the calling code. */
+  /** The context of the calling code. */
   get current(): RunContext {
     return this.#storage.getStore() ?? this.#outside
   }
@@ -73,7 +73,7 @@ export class RunContexts {
     return this.#storage.run(context, body)
   }
 
-  /** For the body of a block: each call of it is an attempt of its own. */
+  /** Calls the body of a block; each call is a new attempt. */
   runAttempt<T>(
     context: RunContext,
     { name, uid }: Pick<BlockAttempt, 'name' | 'uid'>,
@@ -84,7 +84,7 @@ export class RunContexts {
     return this.runIn({ ...context, block }, body)
   }
 
-  /** An attempt has ended; unless it succeeded, what its body made is canceled. */
+  /** Ends an attempt; unless it succeeded, the tasks created by its body are canceled. */
   endAttempt(uid: string, hasSucceeded: boolean): void {
     const attempt = this.#attempts.get(uid)
     if (attempt === undefined) return
@@ -95,6 +95,6 @@ export class RunContexts {
   }
 }
 
-/** Why what was made inside of a block is canceled. */
+/** The reason for canceling tasks that were created inside a failed block. */
 export const cancelReasonOf = ({ name, uid }: BlockAttempt): string =>
   `its block ${name} (${uid}) did not succeed`

@@ -1,18 +1,18 @@
-/** The open scopes of an engine: each counts what uses it, and ends when nothing does. */
+/** The open scopes of an engine: each counts its uses, and ends when there are none left. */
 
 import type { SessionCore } from '../core/session-core.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
 
-/** The `backend` of events about a workflow as a whole, as of those about the session. */
+/** The `backend` of events about a whole workflow, as for events about the session. */
 const backend = 'tutti'
 
-/** A scope is open until every callback that entered it and every task made inside has ended. */
+/** A scope is open until every callback that entered it and every task created inside has ended. */
 export interface OpenScope {
   readonly id: string
   readonly parentId: string | null
   startedMs: number
   uses: number
-  /** The first failure of a callback. */
+  /** The error message of the first callback that failed. */
   failure: string | null
 }
 
@@ -24,15 +24,15 @@ export class Scopes {
     this.#core = core
   }
 
-  /** Entering an open id again joins it. */
+  /** Entering the id of an open scope joins that scope. */
   enter(id: string, parent: OpenScope | null): OpenScope {
     const parentId = parent === null || parent.id === id ? null : parent.id
     return this.use({ id, parentId, startedMs: 0, uses: 0, failure: null })
   }
 
   /**
-   * Counts one more use of the scope, or of the one that is open under its id by now; the caller
-   * must leave the one that is returned. Code that outlives its scope opens it again.
+   * Counts one more use of the scope, or of the scope that is now open under its id; the caller
+   * must leave the returned one. Code that outlives its scope opens it again.
    */
   use(given: OpenScope): OpenScope {
     const { clock } = this.#core
@@ -47,7 +47,7 @@ export class Scopes {
     return scope
   }
 
-  /** Something that used the scope has ended. */
+  /** Call when a use of the scope has ended. */
   leave(scope: OpenScope, failure: string | null = null): void {
     const { clock } = this.#core
     scope.failure ??= failure

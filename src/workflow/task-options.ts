@@ -8,7 +8,7 @@ import { checkTaskOptions, type TaskFields, type TaskOptions } from '../tasks/ta
 
 /** Options of `block`, for every call of the wrapped function. */
 export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'backend'> {
-  /** What events call it. Default: the function's name. */
+  /** The name in events. Default: the function's name. */
   readonly name?: string
 }
 
@@ -19,7 +19,7 @@ export interface CacheOptions<A extends readonly unknown[]> {
 }
 
 interface WorkflowTaskOptions<A extends readonly unknown[]> extends BlockOptions {
-  /** The name of the backend that is to run it. Default: the first that can. */
+  /** The name of the backend to use. Default: the first that can run it. */
   readonly backend?: string
   /** Reuses a stored result of the same function and arguments. Default `false`. */
   readonly cache?: boolean | CacheOptions<A>
@@ -32,18 +32,18 @@ export interface FunctionTaskOptions<
   readonly resources?: Partial<ResourceRequest>
 }
 
-/** Options of `executableTask`; the body returns which program runs. */
+/** Options of `executableTask`; the body returns which program to run. */
 export interface ExecutableTaskOptions<
   A extends readonly unknown[] = readonly unknown[],
 > extends FunctionTaskOptions<A> {}
 
-/** Options of `promptTask`; what the body returns with its prompt takes precedence. */
+/** Options of `promptTask`; those that the body returns with its prompt take precedence. */
 export interface PromptTaskOptions<A extends readonly unknown[] = readonly unknown[]>
   extends WorkflowTaskOptions<A>, SamplingOptions {
   readonly model?: string
 }
 
-/** What the body of an executable task returns; never a shell's command line. */
+/** What the body of an executable task returns; never a shell command line. */
 export type ProgramCall =
   | readonly [executable: string, ...args: string[]]
   | Omit<ExecutableOptions, keyof TaskOptions | 'resources' | 'shell'>
@@ -60,14 +60,14 @@ const known = {
 /** Any of the options above. */
 export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<never[]>
 
-/** The options, sorted by who reads them. */
+/** The options, grouped by their reader. */
 export interface ResolvedTaskOptions {
   readonly name: string
-  /** Somebody chose the name, as an option or as that of the function. */
+  /** Whether the name was chosen, as an option or as the function's name. */
   readonly isNamed: boolean
-  /** Of every call's task. */
+  /** Options of each call's task. */
   readonly task: TaskFields
-  /** Of what runs for it. */
+  /** Options of the work that runs for it. */
   readonly work: Omit<AnyTaskOptions, 'name' | 'cache' | 'signal' | 'attributes' | 'retries'>
   readonly cache: CacheOptions<never[]> | boolean
 }

@@ -40,11 +40,11 @@ import type {
   PromptTaskOptions,
 } from './task-options.ts'
 
-/** An engine's backends, its own options and those that it shares with a session. */
+/** An engine's backends, its own options, and those that it shares with a session. */
 export interface WorkflowEngineOptions extends SessionOptions {
   /** One backend or several; the first that can run a task is its default. */
   readonly backend: Backend | readonly Backend[]
-  /** Where results of tasks with `cache` are kept. Default: beside the checkpoint. */
+  /** The folder for results of tasks with `cache`. Default: beside the checkpoint. */
   readonly cacheDir?: string
 }
 
@@ -93,15 +93,15 @@ export class WorkflowEngine implements AsyncDisposable {
   #closing: Promise<void> | null = null
 
   /**
-   * Wraps a function: one of `defineTask` runs on workers, a closure in this process. Also a
-   * decorator of asynchronous methods, so it needs no `this`.
+   * Wraps a function: one from `defineTask` runs on workers, a closure in this process. Also works
+   * as a decorator of asynchronous methods, and does not depend on `this`.
    */
   readonly functionTask = ((body: AnyFunction, second: object = {}) => {
     const options = expectObject('options', second)
     return this.#wrap(planFunction(body, isMethodContext(options) ? {} : options))
   }) as WrapFunction
 
-  /** Ready at once. The engine owns its backends, unless it is shut down with `keepBackends`. */
+  /** Ready when it resolves. The engine owns its backends, unless shut down with `keepBackends`. */
   static async create(options: WorkflowEngineOptions): Promise<WorkflowEngine> {
     const known = ['backend', 'cacheDir', ...sessionOptionNames]
     expectKnownKeys('WorkflowEngine', expectObject('options', options), known)
@@ -131,12 +131,12 @@ export class WorkflowEngine implements AsyncDisposable {
     if (cacheDir !== undefined) this.#dispatcher.memo.keepIn(expectString('cacheDir', cacheDir))
   }
 
-  /** Names the engine in events and files. */
+  /** The id of the engine in events and files. */
   get id(): string {
     return this.#core.id
   }
 
-  /** The body gets values and says which program to run; no shell reads what it says. */
+  /** Wraps a body that gets values and returns the program to run, which no shell interprets. */
   executableTask<A extends readonly unknown[]>(
     body: (...args: A) => ProgramCall | PromiseLike<ProgramCall>,
     options: ExecutableTaskOptions<A> = {},
@@ -145,7 +145,9 @@ export class WorkflowEngine implements AsyncDisposable {
     return this.#wrap(planExecutable(body, options)) as TaskFunction<A, ExecutableResult>
   }
 
-  /** The body gets values and says what to ask; a list of prompts gives a list of answers. */
+  /**
+   * Wraps a body that gets values and returns prompts; a list of prompts gives a list of answers.
+   */
   promptTask<A extends readonly unknown[], R extends PromptCall>(
     body: (...args: A) => R | PromiseLike<R>,
     options: PromptTaskOptions<A> = {},
@@ -155,8 +157,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Wraps a body that makes and awaits tasks. It takes no slot of a backend, and what it made is
-   * canceled unless it succeeds.
+   * Wraps a body that creates and awaits tasks. It occupies no slot of a backend; tasks that it
+   * created are canceled unless it succeeds.
    */
   block<A extends readonly unknown[], R>(
     body: (...args: A) => R,
@@ -167,8 +169,9 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Runs the callback as the workflow `id` and returns its result. Tasks made inside carry the id;
-   * their spans are children of its span, which ends when the callback and all of them have.
+   * Runs the callback as the workflow `id` and returns its result. Tasks created inside carry the
+   * id; their spans are children of the workflow's span, which ends when the callback and all of
+   * them have ended.
    */
   scope<T>(id: string, callback: () => T): T {
     this.#dispatcher.expectOpen()
@@ -187,7 +190,7 @@ export class WorkflowEngine implements AsyncDisposable {
       this.#scopes.leave(scope)
       return result
     }
-    // A lazy thenable starts here, so this must run inside of the scope as well.
+    // A lazy thenable starts here, so it must run inside the scope as well.
     const inside: PromiseLike<unknown> = result
     const ended = this.#contexts.runIn({ ...context, scope }, () => Promise.resolve(inside))
     const left = ended.then(
@@ -198,15 +201,17 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * As on a session. Calls are known by what they are and their number among equals: one that is
-   * DONE in the record, and whose function, arguments and dependencies are the same, is DONE at
-   * once.
+   * Like `Session.resume`. Calls are identified by their content and their number among equal
+   * calls: a call that is DONE in the record, with the same function, arguments and dependencies,
+   * is DONE at once.
    */
   async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
     return this.#core.resume(file, options)
   }
 
-  /** As on a session. Results of tasks with `cache` are kept beside the checkpoint. */
+  /**
+   * Like `Session.startTelemetry`. Results of tasks with `cache` are kept beside the checkpoint.
+   */
   async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
     const telemetry = await this.#core.startTelemetry(options)
     const { checkpointFile } = telemetry
@@ -217,8 +222,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Cancels what has not ended, closes the backends (`keepBackends` leaves them open), then stops
-   * telemetry. Idempotent, same promise, complete when it resolves.
+   * Cancels all open tasks, closes the backends (`keepBackends` leaves them open), then stops
+   * telemetry. Idempotent, returns the same promise, complete when it resolves.
    */
   shutdown(options: CloseOptions = {}): Promise<void> {
     const problem = findCloseProblem('shutdown', options)
