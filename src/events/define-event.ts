@@ -99,12 +99,12 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
   })
 }
 
-/** The order in which fields are declared makes no difference. */
+/** The order of declaration makes no difference. */
 function shapeOf(schema: EventSchema): string {
   return JSON.stringify(Object.fromEntries(Object.entries(schema).toSorted(byName)))
 }
 
-/** As a caller declares it, such as `{ label: 'str', step: ['int', -1] }`. */
+/** In the form of a declaration, such as `{ label: 'str', step: ['int', -1] }`. */
 function toDeclaration(schema: EventSchema): string {
   const fields = Object.entries(schema).map(([field, { type, fallback }]) => {
     const isUsual = JSON.stringify(fallback) === JSON.stringify(fallbacks[type])
@@ -148,15 +148,15 @@ function toSpec(field: string, declaration: unknown): FieldSpec {
   return { ...spec, fallback: checkField(`${field}'s default`, spec, fallback) as JsonValue }
 }
 
-/** An event as plain data, with which another thread or process can make it again. */
+/** An event as plain data, from which another thread or process can create it again. */
 export interface EventRecord {
   readonly eventType: string
   readonly schema: EventSchema
-  /** Its own fields, `event_time` and `attributes`. */
+  /** The event's own fields, `event_time` and `attributes`. */
   readonly fields: Readonly<Record<string, unknown>>
 }
 
-/** Throws `ValueError` for what is no event of a namespaced class. */
+/** Throws a `ValueError` for a value that is not an event of a namespaced class. */
 export function toEventRecord(event: unknown): EventRecord {
   const eventClass = isEvent(event) ? (event.constructor as unknown as EventClass) : null
   if (eventClass === null || !namePattern.test(eventClass.eventType)) {
@@ -172,7 +172,7 @@ export function toEventRecord(event: unknown): EventRecord {
   }
 }
 
-/** The class of that name; one that only the sender has defined is made from its schema. */
+/** The class of that name; a class that only the sender has defined is created from its schema. */
 export function eventClassOf({
   eventType,
   schema,

@@ -1,4 +1,4 @@
-/** What an event is: a frozen, flat object whose fields have the names of the file. */
+/** The base of all events: frozen, flat objects whose fields have the same names as in the file. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { newUuid } from '../foundation/ids.ts'
@@ -8,9 +8,9 @@ import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/
 export interface BaseFields {
   /** UUID4 hex, unique per event. */
   readonly event_id: string
-  /** Wall-clock seconds at which it happened in the task's history. */
+  /** Wall-clock seconds at which the event happened. */
   readonly event_time: number
-  /** Wall-clock seconds at which it was put on the bus. */
+  /** Wall-clock seconds at which the event was put on the bus. */
   readonly emit_time: number
   readonly session_id: string
   /** The backend's name; `""` on TaskCreated, which precedes routing. */
@@ -23,8 +23,9 @@ export interface BaseFields {
 }
 
 /**
- * The common part of all events. Made by `makeEvent`; instances are deeply frozen. Fields are only
- * declared: the constructor's order of assignment is the order in which they are written.
+ * The common part of all events. Created by `makeEvent`; instances are deeply frozen. Fields are
+ * only declared, because the constructor's order of assignment is the order in which they are
+ * written.
  */
 export abstract class BaseEvent implements BaseFields {
   declare readonly event_id: string
@@ -51,7 +52,7 @@ export abstract class BaseEvent implements BaseFields {
   }
 }
 
-/** Also for a revoked proxy, which throws whatever it is asked. */
+/** Returns false for a revoked proxy as well, on which `instanceof` throws. */
 export function isEvent(value: unknown): value is BaseEvent {
   try {
     return value instanceof BaseEvent
@@ -72,7 +73,7 @@ export const baseFieldNames = [
   'attributes',
 ] as const
 
-/** What a field holds; `any` takes every JSON value. */
+/** The type of a field; `any` accepts every JSON value. */
 export type FieldType = 'float' | 'int' | 'str' | 'bool' | 'any'
 
 /** One field beyond the common ones. */
@@ -80,12 +81,12 @@ export interface FieldSpec {
   readonly type: FieldType
   readonly nullable: boolean
   readonly fallback: JsonValue
-  /** Of a number. */
+  /** The range of a number. */
   readonly min?: number
   readonly max?: number
 }
 
-/** The fields of an event's class, by their names. */
+/** The fields of an event class by name. */
 export type EventSchema = { readonly [field: string]: FieldSpec }
 
 /**
@@ -123,7 +124,7 @@ export function createEventClass<const Name extends string, Fields extends objec
   return DefinedEvent as unknown as EventClass<Name, Fields>
 }
 
-/** The fields of an event that the library itself makes; not checked, unlike in `makeEvent`. */
+/** The fields of an event that the library creates; not checked, unlike in `makeEvent`. */
 export interface TrustedFields {
   readonly session_id: string
   readonly backend: string

@@ -1,12 +1,12 @@
 /**
- * The library's own namespaced events, beside the specification's closed list. A new one is a
- * definition here and its row in `docs/events.md`.
+ * The library's own namespaced events, in addition to the specification's closed list. A new one
+ * needs a definition here and a row in `docs/events.md`.
  */
 
 import { defineEvent } from './define-event.ts'
 import type { EventClass } from './event.ts'
 
-/** Gives fields that are declared as `any` the type of what the library puts there. */
+/** Narrows the type of fields declared as `any` to what the library puts there. */
 const typed =
   <Precise extends object>() =>
   <Name extends string, Fields extends object>(
@@ -22,7 +22,7 @@ export const SubscriberError = defineEvent('tutti.SubscriberError', {
 })
 export type SubscriberError = InstanceType<typeof SubscriberError>
 
-/** The checkpoint cannot be written for now; the run goes on and lines wait in memory. */
+/** The checkpoint cannot be written at the moment; the run continues and lines wait in memory. */
 export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
   errno: 'str',
   lines_pending: 'int',
@@ -33,11 +33,11 @@ export type CheckpointDegraded = InstanceType<typeof CheckpointDegraded>
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
 export type CheckpointRecovered = InstanceType<typeof CheckpointRecovered>
 
-/** An attempt failed and another follows, not before `retry_at`. Worker and times are its own. */
+/** An attempt failed, and a retry follows, not before `retry_at`. Worker and times are its own. */
 export const TaskAttempt = typed<{ worker_id: string | null; start_time: number | null }>()(
   defineEvent('tutti.TaskAttempt', {
     attempt: 'int',
-    /** `null` if the attempt failed before it began, as `start_time`; the duration is 0 then. */
+    /** `null` if the attempt failed before it began, like `start_time`; the duration is then 0. */
     worker_id: 'any',
     start_time: 'any',
     duration_seconds: 'float',
@@ -49,14 +49,14 @@ export const TaskAttempt = typed<{ worker_id: string | null; start_time: number 
 )
 export type TaskAttempt = InstanceType<typeof TaskAttempt>
 
-/** An attempt after the first has begun; TaskStarted is emitted once. */
+/** A retry has started; TaskStarted is emitted only for the first attempt. */
 export const AttemptStarted = defineEvent('tutti.AttemptStarted', {
   attempt: 'int',
   worker_id: 'str',
 })
 export type AttemptStarted = InstanceType<typeof AttemptStarted>
 
-/** How far a task is, from 0 to 1, as its own code says. */
+/** The progress of a task, from 0 to 1, as reported by its own code. */
 export const TaskProgress = typed<{ text: string | null }>()(
   defineEvent('tutti.TaskProgress', { fraction: 'float', text: 'any' }),
 )
@@ -88,7 +88,7 @@ export const Batch = typed<{ error_message: string | null }>()(
   defineEvent('tutti.Batch', {
     worker_id: 'str',
     size: 'int',
-    /** How long the oldest request had waited. */
+    /** How long the oldest request of the batch had waited. */
     wait_seconds: 'float',
     duration_seconds: 'float',
     error_message: 'any',
@@ -107,7 +107,7 @@ export type TaskResolved = InstanceType<typeof TaskResolved>
 export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
 export type ResultReused = InstanceType<typeof ResultReused>
 
-/** A closure held the event loop longer than its `timeoutSeconds`; it ends as it ends. */
+/** A closure held the event loop longer than its `timeoutSeconds`; its own result counts. */
 export const LoopBlocked = defineEvent('tutti.LoopBlocked', {
   executable: 'str',
   seconds: 'float',
@@ -135,20 +135,20 @@ export const WorkflowEnded = typed<{ error_message: string | null }>()(
 )
 export type WorkflowEnded = InstanceType<typeof WorkflowEnded>
 
-/** A node of a backend is there: when telemetry starts, and when one joins later. */
+/** A node of a backend is available: when telemetry starts, and when one joins later. */
 export const NodeJoined = typed<{ labels: Readonly<Record<string, string>> }>()(
   defineEvent('tutti.NodeJoined', {
     cores: 'int',
     gpus: 'int',
     memory_mb: 'int',
     labels: 'any',
-    /** Of the library that runs there. */
+    /** The version of the library that runs there. */
     version: 'str',
   }),
 )
 export type NodeJoined = InstanceType<typeof NodeJoined>
 
-/** A node has ended its tasks and left. */
+/** A node has finished its tasks and left. */
 export const NodeDrained = defineEvent('tutti.NodeDrained', {})
 export type NodeDrained = InstanceType<typeof NodeDrained>
 
@@ -158,19 +158,19 @@ export const NodeLost = typed<{ tasks: readonly string[] }>()(
 )
 export type NodeLost = InstanceType<typeof NodeLost>
 
-/** The nodes of a backend are taken away soon; at its last time nothing begins any more. */
+/** The time limit of an allocation is near; from `graceSeconds` before it on, nothing starts. */
 export const AllocationEnding = defineEvent('tutti.AllocationEnding', { seconds_left: 'float' })
 export type AllocationEnding = InstanceType<typeof AllocationEnding>
 
 /**
- * Tasks that were sent to a lost node and not reported as begun run on another one; `count` of
- * them may have begun there in the last moments, without a report.
+ * Tasks that were sent to a lost node and not reported as started run on another one; `count` of
+ * them may have started there in the last moments, without a report.
  */
 export const TaskMoved = typed<{ tasks: readonly string[] }>()(
   defineEvent('tutti.TaskMoved', { count: 'int', tasks: 'any' }),
 )
 export type TaskMoved = InstanceType<typeof TaskMoved>
 
-/** The end of an attempt came after the task had moved or ended, and was dropped. */
+/** The end of an attempt arrived after the task had moved or ended, and was dropped. */
 export const StaleResult = defineEvent('tutti.StaleResult', { attempt: 'int' })
 export type StaleResult = InstanceType<typeof StaleResult>

@@ -7,11 +7,11 @@ import { type BaseEvent, type EventClass, type FieldSpec, stampEvent } from './e
 import { maskSecretsIn } from '../foundation/secrets.ts'
 import { emptyAttributes, toJsonObject, toJsonValue } from '../foundation/json-value.ts'
 
-/** The fields that a caller may give; the rest is stamped. */
+/** The fields that a caller may give; the rest is filled in. */
 export type EventInput<Fields extends object> = {
   readonly session_id: string
   readonly backend: string
-  /** When it happened, in seconds; now by default. */
+  /** When it happened, in wall-clock seconds. Default: now. */
   readonly event_time?: number
   readonly task_id?: string | null
   readonly node_id?: string | null
@@ -89,7 +89,7 @@ function expectTextOrNull(name: string, value: unknown): string | null {
 }
 
 function expectTime(value: unknown): number {
-  // What a `Date` can hold: readers of the record take no other time.
+  // The range of a `Date`: readers of the record accept no other time.
   if (typeof value === 'number' && Math.abs(value) <= 8.64e12) return value
   throw new ValueError('Expected `event_time` to be seconds that a date can have', {
     field: 'event_time',

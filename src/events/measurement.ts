@@ -1,4 +1,4 @@
-/** Measurements of backends, and the histograms that are kept of them. */
+/** Measurements of backends, and the histograms over them. */
 
 /** What is measured; one object per name, shared by everything that measures it. */
 export interface HistogramInstrument {
@@ -31,8 +31,8 @@ export interface Distribution {
 }
 
 /**
- * Adds the labels of an origin to others. Gives the same object for the same object, so that the
- * series of a measurement is found without a key.
+ * Adds the labels of an origin to others. Returns the same object for the same labels object, so
+ * that the series of a measurement is found without building a key.
  */
 export class OriginLabels {
   readonly #origin: Labels
@@ -78,7 +78,7 @@ export function addValue(distribution: Distribution, value: number): void {
   distribution.max = Math.max(distribution.max, value)
 }
 
-/** Labels may come from outside: beyond so many series, further ones count under `overflow`. */
+/** Labels may be untrusted: beyond this many series, further ones count under `overflow`. */
 const mostSeries = 1000
 
 /** The distributions of all measurements so far, by instrument and labels. */
@@ -118,5 +118,5 @@ export class Distributions {
   }
 }
 
-/** The labels of what exceeds the limit on series. */
+/** The labels of measurements beyond the limit on series. */
 export const overflow: Labels = { overflow: 'true' }

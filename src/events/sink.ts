@@ -1,4 +1,4 @@
-/** The ports to telemetry: for events, and for backends' spans and measurements. */
+/** The ports to telemetry: for events, and for spans and measurements of backends. */
 
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { BaseEvent } from './event.ts'
@@ -16,23 +16,23 @@ export interface EventSink {
 export interface WorkSpan {
   readonly spanId: string
   readonly name: string
-  /** The task that the work was done for; `null`: the session. */
+  /** The task that the work was done for; `null` for the session. */
   readonly taskId: string | null
   readonly startTime: number
   readonly endTime: number
   readonly attributes: JsonObject
   /** The error message, if the work failed. */
   readonly error: string | null
-  /** Ids of linked spans, beside the parent. */
+  /** Ids of linked spans, in addition to the parent. */
   readonly links: readonly string[]
 }
 
-/** Receives what is recorded beside events. No call waits or throws. */
+/** Receives records other than events. No call waits or throws. */
 export interface WorkSink {
   /** Adds the span of work that has ended. */
   recordSpan(span: WorkSpan): void
   /** Adds a value to a histogram. */
   recordMeasurement(measurement: Measurement): void
-  /** Counts a result that came after the end of its task and was dropped. */
+  /** Counts a result that arrived after the end of its task and was dropped. */
   recordLateResult(): void
 }

@@ -91,7 +91,7 @@ type Letter =
   | ('n' | 'o' | 'p' | 'q' | 'r' | 's' | 't' | 'u' | 'v' | 'w' | 'x' | 'y' | 'z')
 type Digit = '0' | '1' | '2' | '3' | '4' | '5' | '6' | '7' | '8' | '9'
 type NameCharacter = Letter | Uppercase<Letter> | Digit | '_' | '-'
-/** Names that begin with `Prefix` but do not go on with `Next`. */
+/** Names that start with `Prefix` but do not continue with `Next`. */
 type Except<Prefix extends string, Next extends string> =
   | `${Prefix}${Exclude<NameCharacter, Next>}${string}.${string}`
   | (Prefix extends '' ? never : `${Prefix}.${string}`)
@@ -108,7 +108,7 @@ type ApplicationEventType =
   | Except<'tutt', 'i'>
   | `tutti${NameCharacter}${string}.${string}`
 
-/** An event of the application's own: `instanceof` its class gives access to its fields. */
+/** An event of the application; `instanceof` its class gives access to its fields. */
 export interface ApplicationEvent extends BaseEvent {
   readonly event_type: ApplicationEventType
 }
