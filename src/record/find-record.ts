@@ -1,4 +1,4 @@
-/** Finds the record that a person names: a file, a folder, a session, or the latest one. */
+/** Finds the record that a user names: a file, a folder, a session, or the latest one. */
 
 import { readdirSync, statSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
@@ -10,15 +10,15 @@ import { recordSuffix, sortNewestFirst } from '../checkpoint/record-names.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { didYouMean } from '../foundation/options.ts'
 
-/** Where a session or `latest` is looked for. */
+/** The folders that are searched for a session or `latest`. */
 const usualFolders: readonly string[] = ['.', './telemetry']
 
 /**
- * The path of the record. `what` is the path of a file or pipe, `-` for the standard input, a
- * folder (its latest record), `latest`, or a session's id, which may be shortened to what is unique
- * in `folders`. Of a folder or session it is the last file of the latest run; files that killed
- * processes have left empty do not count. Rejects with a `ValueError` that says what there is, if
- * there is no such record.
+ * The path of the record. `what` is the path of a file or pipe, `-` for standard input, a folder
+ * (its latest record), `latest`, or a session id, which may be shortened as long as it is unique in
+ * `folders`. For a folder or session, the result is the last file of the latest run; empty files
+ * left by killed processes do not count. If there is no such record, rejects with a `ValueError`
+ * that lists what there is.
  */
 export async function findRecord(
   what: string,
@@ -27,20 +27,20 @@ export async function findRecord(
   if (what === '-') return standardInput
   const kind = kindOf(what)
   if (kind === 'folder') return latestOf(recordsIn(what), [what])
-  // The reader says why a path that is not there cannot be read.
+  // The reader reports why a path that does not exist cannot be read.
   if (kind === 'file' || /[/\\]|\.jsonl(?:\.zst)?$/.test(what)) return what
   const records = folders.flatMap(recordsIn)
   if (what === 'latest') return latestOf(records, folders)
   return ofSession(what, records, folders)
 }
 
-/** How a person names a file: relative to the working folder, unless it is outside of it. */
+/** The path as a user would type it: relative to the working folder, unless it is outside. */
 export function nearestPath(path: string): string {
   const near = relative(process.cwd(), path)
   return near.startsWith('..') ? path : near
 }
 
-/** No text makes it throw: names may be longer than the system allows. */
+/** Never throws, for example if a name is longer than the system allows. */
 function kindOf(path: string): 'file' | 'folder' | null {
   try {
     return statSync(path).isDirectory() ? 'folder' : 'file'
@@ -62,7 +62,7 @@ async function latestOf(
   })
 }
 
-/** A file that was renamed has no session and no time: only its path names it. */
+/** A renamed file has no session and no time in its name, so it must be named by its path. */
 function unnamedIn(folders: readonly string[]): string | null {
   const isOther = (path: string): boolean =>
     path.includes(recordSuffix) && kindOf(path) === 'file' && parseRecordPath(path) === null
@@ -75,7 +75,7 @@ function unnamedIn(folders: readonly string[]): string | null {
   return null
 }
 
-/** Nothing is known to be missing from a folder that cannot be read. */
+/** Rejects a folder that cannot be read: whether it has records is not known. */
 function expectReadable(folders: readonly string[]): void {
   for (const folder of folders) {
     if (kindOf(folder) !== 'folder') continue
@@ -87,7 +87,7 @@ function expectReadable(folders: readonly string[]): void {
   }
 }
 
-/** Only the heads of the files of one session are read: others are older by their names. */
+/** Reads only the beginnings of one session's files, because the names order the sessions. */
 async function findNewest(records: readonly RecordFile[]): Promise<RecordFile | null> {
   const sessions = Map.groupBy(
     sortNewestFirst(records),

@@ -14,13 +14,13 @@ import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 
 export interface RecordViewOptions {
   /**
-   * `use` begins with the snapshot beside the record; `write` also leaves one for the next reader;
-   * `ignore` reads everything; `renew` does so, and leaves a new one. Default `use`.
+   * `use` starts from the snapshot beside the record; `write` also writes one for the next reader;
+   * `ignore` reads everything; `renew` reads everything and writes a new one. Default `use`.
    */
   readonly snapshot?: 'use' | 'write' | 'ignore' | 'renew'
   /**
-   * A state is read from the snapshot when somebody asks for it, and a damaged one throws a
-   * `SnapshotDamagedError` there. Default `false`: all are read and checked at once.
+   * Whether a state is read from the snapshot only on access; a damaged one then throws a
+   * `SnapshotDamagedError`. Default `false`: all are read and checked at once.
    */
   readonly onDemand?: boolean
   /**
@@ -29,32 +29,32 @@ export interface RecordViewOptions {
    */
   readonly until?: number
   readonly signal?: AbortSignal
-  /** Called after each block with how far a file is read, in bytes, and its path. */
+  /** Called after each block with the byte offset reached in a file, and its path. */
   readonly onRead?: (bytes: number, path: string) => void
-  /** Called for each line that is skipped, except a torn last one. */
+  /** Called for each skipped line, except a torn last one. */
   readonly onBadLine?: (bad: BadLine, file: string) => void
 }
 
 export interface RecordViews {
   readonly pass: RunPass
-  /** The files of the run, the oldest first. */
+  /** The files of the run, oldest first. */
   readonly files: readonly string[]
-  /** The name of a forerunner that is not there: what it held is missing from the views. */
+  /** The name of an earlier file that does not exist; its content is missing from the views. */
   readonly missing: string | null
   readonly lines: number
-  /** Lines that were skipped. */
+  /** The number of skipped lines. */
   readonly bad: number
-  /** Lines of sections that are not known. */
+  /** The number of lines with an unknown section. */
   readonly unknown: number
   /** The torn last line of the last file. */
   readonly torn: BadLine | null
   /** The last metric line. */
   readonly metrics: Readonly<Record<string, unknown>> | null
-  /** How many bytes were read of the files; the rest came from the snapshot. */
+  /** How many bytes of the files were read; the rest came from the snapshot. */
   readonly bytesRead: number
 }
 
-/** Rejects with `CheckpointError` when a file cannot be read; no content makes it reject. */
+/** Rejects with `CheckpointError` when a file cannot be read, but never for its content. */
 export async function readViews(
   path: string,
   options: RecordViewOptions = {},
@@ -73,31 +73,31 @@ export async function readViews(
   return reading.views(files, missing)
 }
 
-/** A run that goes on, one that has ended, and one whose process ended without saying so. */
+/** A run that is going on, one that has ended, or one whose process ended without recording it. */
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
-/** Whose record it is, and whether a live process still writes it. */
+/** The session of the record, and its state; a held lock counts as a live process. */
 function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   readonly sessionId: string
   readonly state: RecordState
 } {
   const { sessionId: told, endTime } = run.show(pass.states.run)
   const last = files.at(-1) ?? '.'
-  // One that was just made tells it by its name alone.
+  // A file that was just created has the session id only in its name.
   const sessionId = told || (parseRecordPath(last)?.sessionId ?? '')
   if (endTime !== null) return { sessionId, state: 'ended' }
   const isRunning = isBeingWritten(dirname(last), sessionId)
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
-/** Knows whether the process that holds the lock of a record lives. */
+/** Knows whether the process that holds the lock of a record is alive. */
 export interface RecordWriterStates {
   isWriting(folder: string, sessionId: string): Promise<boolean>
 }
 
 /**
- * The state of a record; `writers` is asked where its lock is held. Between two events the times
- * of a run go on with the clock, as long as its process lives.
+ * The state of a record; asks `writers` if its lock is held. For a running session, `now` is the
+ * current time, because tasks continue between two events.
  */
 export async function stateNow(
   views: RecordViews,
@@ -112,7 +112,7 @@ export async function stateNow(
   return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
-/** The views of a run that goes on. */
+/** The views of a running session. */
 export class RecordFollower {
   readonly #path: string
   #reading: RecordReading | null = null
@@ -123,7 +123,7 @@ export class RecordFollower {
     this.#path = path
   }
 
-  /** Reads what was written since the last time. The pass in the result is always the same. */
+  /** Reads what was written since the last call. The result always has the same pass. */
   async read(signal?: AbortSignal): Promise<RecordViews> {
     if (this.#reading === null) {
       const { files, missing } = await findChain(this.#path)
@@ -137,7 +137,7 @@ export class RecordFollower {
   }
 }
 
-/** A forerunner's snapshot serves as well. */
+/** Uses the snapshot of an earlier file if the last one has none. */
 async function fromSnapshot(files: readonly string[], onDemand = false): Promise<RecordReading> {
   for (let count = files.length; count > 0; count--) {
     const found = await readSnapshot(files.slice(0, count), onDemand && count === files.length)
@@ -148,13 +148,13 @@ async function fromSnapshot(files: readonly string[], onDemand = false): Promise
 
 const nothing: ReadSoFar = { ends: [], lines: 0, bad: 0, unknown: 0, metrics: null }
 
-/** One pass under way, over the files of one run. */
+/** A pass in progress over the files of one run. */
 class RecordReading {
   readonly pass: RunPass
   read: ReadSoFar
   torn: BadLine | null = null
   bytesRead = 0
-  /** The last line has no newline, but was taken: the next reader would take it again. */
+  /** The last line was taken without a newline: after a snapshot it would be taken again. */
   hasOpenEnd = false
   #metrics: MetricLine | null = null
   #isOver = false

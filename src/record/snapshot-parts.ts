@@ -1,6 +1,6 @@
 /**
- * States of panels as parts of a file, so that a reader takes only what it needs: every column, and
- * every array of a text index, is a part of its own, and what is left of a state is another one.
+ * States of panels as parts of a file, so that a reader loads only what it needs: every column and
+ * every array of a text index is a separate part, and the rest of a state is another one.
  */
 
 import { closeSync, openSync, readSync } from 'node:fs'
@@ -13,11 +13,11 @@ const arrays = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float
 type NumberKind = keyof typeof arrays
 
 export interface SnapshotPart {
-  /** The state's name, and the keys that lead from there to the part. */
+  /** The state's name, and the keys that lead from it to the part. */
   readonly path: readonly string[]
-  /** `state`: what is left of the state without its other parts. */
+  /** `state`: the rest of the state without its other parts. */
   readonly form: 'state' | 'array' | 'column'
-  /** Of the numbers of an array or column. */
+  /** The number type of an array or column. */
   readonly kind?: NumberKind
   /** How many blocks at the beginning of a column were dropped. */
   readonly dropped?: number
@@ -25,10 +25,10 @@ export interface SnapshotPart {
   readonly crc: number
 }
 
-/** As many bytes as a part takes at most in the head of a snapshot, in JSON. */
+/** The maximum size of the JSON of a part in the head of a snapshot. */
 export const mostPartBytes = 250
 
-/** A part is not what was written. The record itself has everything. */
+/** A part differs from what was written. The record itself still has everything. */
 export class SnapshotDamagedError extends Error {
   override name = 'SnapshotDamagedError'
 }
@@ -42,7 +42,7 @@ interface Split {
 export const countParts = (name: string, state: unknown): number =>
   1 + splitState(state, [name]).numbers.length
 
-/** Writes a state from a position on; its parts lie one after the other. */
+/** Writes a state from a position on; its parts are contiguous. */
 export async function writeParts(
   file: FileHandle,
   at: number,
@@ -72,8 +72,8 @@ export async function writeParts(
 }
 
 /**
- * The state without its columns and the arrays of its text indexes. An object that has none of them
- * stays the same: a state may refer to it twice.
+ * Separates columns and arrays of text indexes from the state. An object without any of them is not
+ * copied, because a state may refer to it twice.
  */
 function splitState(value: unknown, path: readonly string[]): Split {
   if (isColumn(value)) return { rest: null, numbers: [{ path, value }] }
@@ -113,8 +113,8 @@ export interface LocatedPart extends SnapshotPart {
 }
 
 /**
- * The states of a file's parts by their names. With `onDemand` each part is read when somebody asks
- * for it, and one that is damaged throws a `SnapshotDamagedError` there; else all are read now.
+ * The states of a file's parts by name. With `onDemand` each part is read on first access, and a
+ * damaged one then throws a `SnapshotDamagedError`; otherwise all are read now.
  */
 export function readStates(
   path: string,
@@ -171,14 +171,14 @@ function numbersOf(path: string, part: LocatedPart): Block | Column {
   return { kind, blocks: [...Array.from({ length: dropped }, () => null), ...kept] }
 }
 
-/** Each part has a buffer of its own: one that nobody needs any more is freed alone. */
+/** Each part has its own buffer, so that one that is no longer needed can be freed. */
 function readPart(path: string, part: LocatedPart): ArrayBuffer {
   const buffer = new ArrayBuffer(part.bytes)
   const view = new Uint8Array(buffer)
   try {
     readBytes(path, view, part.offset)
   } catch (cause) {
-    // Somebody may have removed or replaced it since its head was read.
+    // The file may have been removed or replaced since its head was read.
     throw new SnapshotDamagedError(`${path} cannot be read`, { cause })
   }
   if (crc32(view) !== part.crc) throw new SnapshotDamagedError(`${path} is damaged`)

@@ -1,6 +1,6 @@
 /**
- * A snapshot of all panels beside a record: `….view`. It saves reading the record again, nothing
- * depends on it, and one that does not fit its record in every respect counts as none.
+ * A snapshot of all panels beside a record: `….view`. It only saves reading the record again; a
+ * snapshot that does not match its record in every respect is ignored.
  */
 
 import { createHash } from 'node:crypto'
@@ -15,23 +15,23 @@ import type { RunStates } from '../views/all-panels.ts'
 import { countParts, type LocatedPart, mostPartBytes, readStates } from './snapshot-parts.ts'
 import { type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
-/** Raise it whenever the state of any panel changes its form. */
+/** Increase it whenever the form of any panel's state changes. */
 const snapshotVersion = 21
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096
 
-/** One file of the run, as far as the snapshot covers it. */
+/** One file of the run, up to the position that the snapshot covers. */
 interface CoveredFile {
   readonly name: string
   readonly end: LinePosition
-  /** Of its first bytes, and of the last ones before `end`. */
+  /** The digest of its first bytes, and of the last ones before `end`. */
   readonly digest: string
 }
 
-/** What was read of the files of a run, beside the states of the panels. */
+/** What was read of the files of a run, other than the states of the panels. */
 export interface ReadSoFar {
-  /** Of all files but the last one that was begun, everything was read. */
+  /** The end positions; all files but the last one of the list were read completely. */
   readonly ends: readonly LinePosition[]
   readonly lines: number
   readonly bad: number
@@ -51,7 +51,7 @@ interface SnapshotHead {
   readonly library: string
   readonly files: readonly CoveredFile[]
   readonly read: Omit<ReadSoFar, 'ends'>
-  /** Of the states that follow, one after the other: written one by one, they need less memory. */
+  /** The parts of the states that follow. Writing them one by one needs less memory. */
   readonly parts: readonly SnapshotPart[]
 }
 
@@ -61,8 +61,8 @@ const crcText = (line: Buffer): string => `${crc32(line).toString(16).padStart(8
 const snapshotPath = (record: string): string => `${record}.view`
 
 /**
- * Writes a snapshot beside the last of the files, by a rename: readers see the old one or the new
- * one. A folder that cannot be written is no error: returns whether it was written.
+ * Writes a snapshot beside the last of the files, with an atomic rename. A folder that is not
+ * writable is not an error: returns whether the snapshot was written.
  */
 export async function writeSnapshot(
   files: readonly string[],
@@ -90,7 +90,7 @@ export async function removeSnapshot(record: string): Promise<void> {
   await removeDrafts(record)
 }
 
-/** Of a process that was killed while it wrote one. */
+/** Removes drafts of processes that were killed while writing. */
 async function removeDrafts(record: string): Promise<void> {
   const stem = `${basename(snapshotPath(record))}.`
   const names = await readdir(dirname(record)).catch(() => [])
@@ -106,7 +106,7 @@ function toHead({ lines, bad, unknown, metrics }: ReadSoFar): Omit<SnapshotHead,
   return { magic, version: snapshotVersion, library: libraryVersion, read, parts: [] }
 }
 
-/** The head comes last, and padded: it has the lengths of what follows it. Its CRC is before it. */
+/** The head is written last, and padded: it has the lengths of the states. Its CRC precedes it. */
 async function writeStates(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
   const named = Object.entries({ counts: states.counts, ...states.panels })
   const count = named.reduce((sum, [name, state]) => sum + countParts(name, state), 0)
@@ -133,9 +133,9 @@ const sizeOf = (parts: readonly SnapshotPart[]): number =>
   parts.reduce((sum, { bytes }) => sum + bytes, 0)
 
 /**
- * The snapshot beside the last of the files; `null` when there is none that fits all of them. With
- * `onDemand` its states are read when somebody asks for them: while the files have nothing beyond
- * it. What is damaged throws a `SnapshotDamagedError` there.
+ * The snapshot beside the last of the files; `null` if there is none that matches all files. With
+ * `onDemand`, states are read on first access, if the files contain nothing beyond the snapshot; a
+ * damaged part then throws a `SnapshotDamagedError`.
  */
 export async function readSnapshot(
   files: readonly string[],
@@ -170,7 +170,7 @@ export async function readSnapshot(
 
 const firstHeadBytes = 65_536
 
-/** `bytes`: where the states begin. `null` for a file that is no snapshot. */
+/** `bytes` is the offset of the states. `null` if the file is not a snapshot. */
 async function readHead(path: string): Promise<{ head: SnapshotHead; bytes: number } | null> {
   const file = await open(path)
   try {
@@ -209,12 +209,12 @@ async function fits(covered: readonly CoveredFile[], files: readonly string[]): 
   )
 }
 
-/** Rejects when the file is shorter than that. */
+/** Rejects if the file is shorter than `end`. */
 async function cover(path: string, end: LinePosition): Promise<CoveredFile> {
   const file = await open(path)
   try {
     const hash = createHash('sha256')
-    // A compressed record does not grow, and its positions are not those of the file.
+    // A compressed record does not grow, and `end` is a position in its uncompressed content.
     const covered = isCompressed(path) ? (await file.stat()).size : end.offset
     for (const [from, to] of [
       [0, Math.min(headBytes, covered)],
