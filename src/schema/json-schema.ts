@@ -1,13 +1,13 @@
-/** JSON Schema documents of our schemas, for editors and clients. */
+/** JSON Schema documents of the schemas, for editors and clients. */
 
 import { type Schema, z } from './schema.ts'
 
 /** A JSON Schema, or a part of one. */
 export type JsonSchema = z.core.JSONSchema.JSONSchema
 
-/** What a value must look like before defaults and transformations. */
+/** Describes a value before defaults and transformations are applied. */
 export function toJsonSchema(schema: Schema, target: 'draft-7' | 'draft-2020-12'): JsonSchema {
-  // The generator attaches a validator of its own, which is no part of the document.
+  // The generator attaches a validator, which is not part of the document.
   const document = JSON.stringify(z.toJSONSchema(schema, { io: 'input', target }))
   return JSON.parse(document) as JsonSchema
 }

@@ -1,4 +1,4 @@
-/** What is wrong with a value, as plain data: configuration, requests and messages word it. */
+/** Problems of a value as plain data; configuration, requests and messages format them as text. */
 
 import { nearest } from '../foundation/options.ts'
 import {
@@ -17,7 +17,7 @@ import {
   z,
 } from './schema.ts'
 
-/** One thing that is wrong with a value. `path` leads to the value, or to the unknown key. */
+/** One problem of a value. `path` leads to the value, or to the unknown key. */
 export type Problem = { readonly path: Path } & (
   | { readonly kind: 'missing' }
   | {
@@ -30,16 +30,16 @@ export type Problem = { readonly path: Path } & (
   | ({ readonly expected: string; readonly isPrivate: boolean } & Mismatch)
 )
 
-/** How a value misses what its schema describes. */
+/** How a value differs from its schema. */
 type Mismatch =
-  /** `allowed` where the value selects one of several schemas. */
+  /** `allowed` if the value selects one of several schemas. */
   | { readonly kind: 'type'; readonly allowed?: readonly unknown[] }
   | { readonly kind: 'format'; readonly expected: string }
   | { readonly kind: 'choice'; readonly allowed: readonly unknown[]; readonly reason?: string }
   | { readonly kind: 'length'; readonly of: 'string' | 'array'; readonly bound: Bound }
   | { readonly kind: 'range'; readonly of: 'integer' | 'decimal'; readonly bound: Bound }
 
-/** The bound that a number or a length is beyond. */
+/** The bound that a number or length exceeds. */
 export interface Bound {
   readonly side: 'min' | 'max'
   readonly value: number
@@ -48,8 +48,8 @@ export interface Bound {
 }
 
 /**
- * Checks values against one schema. The code for the check is generated once, and a valid value is
- * neither copied nor changed: defaults and transformations of the schema do not apply.
+ * Checks values against one schema. The validator is compiled once, and a valid value is neither
+ * copied nor changed: defaults and transformations of the schema do not apply.
  */
 export class Checker<S extends z.ZodType> {
   readonly #schema: S
@@ -63,8 +63,8 @@ export class Checker<S extends z.ZodType> {
   }
 
   /**
-   * What is wrong, in the order of the schema; empty for a valid value. Of a long list, only its
-   * first wrong item is described: millions of them would take seconds and gigabytes.
+   * All problems in the order of the schema; empty for a valid value. For a long list, only its
+   * first invalid item is described, because millions of them would take seconds and gigabytes.
    */
   problemsIn(value: unknown): Problem[] {
     return problemsOf(this.#schema, cutAfterFirstWrongItem(this.#schema, value))
@@ -73,7 +73,7 @@ export class Checker<S extends z.ZodType> {
 
 /** Shorter lists are described completely. */
 const longList = 32
-/** Compiled at the first use: it takes milliseconds. */
+/** Compiled at first use, because compiling takes milliseconds. */
 const validators = new WeakMap<Schema, Schema>()
 
 function isValid(schema: Schema, value: unknown): boolean {
@@ -85,7 +85,7 @@ function isValid(schema: Schema, value: unknown): boolean {
   return z.validate(compiled, value)
 }
 
-/** The value, with every long list inside it cut after its first wrong item. */
+/** The value, with every long list inside it cut after its first invalid item. */
 function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
   const inner = unwrapped(schema)
   if (inner instanceof z.ZodUnion) {
@@ -110,7 +110,7 @@ function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
   return { ...value, ...Object.fromEntries(cut) }
 }
 
-/** Everything that is wrong with a value, in the order of the schema. */
+/** All problems of a value, in the order of the schema. */
 export function problemsOf(schema: Schema, value: unknown): Problem[] {
   const result = z.safeParse(schema, value)
   if (result.success) return []
@@ -119,7 +119,7 @@ export function problemsOf(schema: Schema, value: unknown): Problem[] {
     .flatMap((issue) => toProblems(issue, [], schema, value))
 }
 
-/** An integer beyond the exact ones is often beyond its own bound too; that issue comes next. */
+/** An integer beyond the safe range often exceeds its own bound too; that issue follows. */
 const isOutdone = (issue: Issue, next: Issue | undefined): boolean =>
   'note' in issue && next?.code === issue.code && next.path.join() === issue.path.join()
 
@@ -145,7 +145,7 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: expectationOf(key) }]
   }
-  // A text may become a list before it is checked: then nothing is at the path of an item.
+  // A text may become a list before it is checked: then no value is at the path of an item.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {
@@ -156,7 +156,7 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
 
 type UnionIssue = Extract<Issue, { code: 'invalid_union' }>
 
-/** The problems of the one alternative that the value was meant to be, if that is clear. */
+/** The problems of the alternative that the value was meant to be, if that is clear. */
 function inUnion(
   issue: UnionIssue,
   path: Path,

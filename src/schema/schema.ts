@@ -1,4 +1,4 @@
-/** The schema library, named in this file only. Data from outside is described with `z`. */
+/** The schema library, imported only in this file. External data is described with `z`. */
 
 import { z } from 'zod'
 
@@ -7,16 +7,16 @@ export { z }
 /** Any schema of the library. */
 export type Schema = z.core.$ZodType
 
-/** The place of a value inside of a document: keys and list indexes. */
+/** The position of a value inside a document: keys and list indexes. */
 export type Path = readonly (string | number)[]
 
-/** What the library cannot know about a schema, for messages. */
+/** Notes about a schema for messages, which the library does not have. */
 interface Notes {
   /** Completes "expected …". Default: the type, such as `an integer`. */
   readonly expected?: string
-  /** The same for a value of the right type whose text has the wrong form. */
+  /** Like `expected`, for a value of the right type whose text has the wrong form. */
   readonly format?: string
-  /** Why the choice is small, such as `This model reads text only`. */
+  /** Why only few values are allowed, such as `This model reads text only`. */
   readonly reason?: string
   /** The value may be a secret, so no message may quote it. */
   readonly isPrivate?: boolean
@@ -24,13 +24,13 @@ interface Notes {
 
 const notes = z.registry<Notes>()
 
-/** Attaches what messages need; the schema itself is returned. */
+/** Attaches notes to a schema and returns it. */
 export function annotate<S extends Schema>(schema: S, about: Notes): S {
   notes.add(schema, about)
   return schema
 }
 
-/** The schema of the value at a path; unions are resolved by the value that is there. */
+/** The schema of the value at a path; unions are resolved by the actual value. */
 export function schemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
   let [schema, found]: [Schema | undefined, unknown] = [root, value]
   for (const step of path) {
@@ -91,7 +91,7 @@ export function isAlike(option: Schema, value: unknown): boolean {
   return typeof value === 'string'
 }
 
-/** Without what only says that a value may be missing, has a default or is transformed. */
+/** Removes wrappers that make a value optional, give it a default or transform it. */
 export function unwrapped(schema: Schema | undefined): Schema | undefined {
   let inner = schema
   for (;;) {
@@ -132,7 +132,7 @@ export const isPrivate = (schema: Schema | undefined): boolean =>
 export const isNumber = (schema: Schema | undefined): boolean =>
   unwrapped(schema) instanceof z.ZodNumber
 
-/** Whether a schema describes a map of names that it does not know. */
+/** Whether a schema describes a map with arbitrary names. */
 export const isRecord = (schema: Schema | undefined): boolean =>
   unwrapped(schema) instanceof z.ZodRecord
 
@@ -160,7 +160,7 @@ export const oneOf = (allowed: readonly unknown[]): string =>
 const isObject = (value: unknown): value is Readonly<Record<string | number, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** What is at a path, or `undefined`. */
+/** The value at a path, or `undefined`. */
 export function valueAt(value: unknown, path: Path): unknown {
   let found = value
   for (const step of path) {
