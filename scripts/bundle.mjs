@@ -1,7 +1,7 @@
 /**
- * Makes the JavaScript of the package of what the compiler has written: a file for each entry point
- * and for each program that is started by its path, and files for what they share. A process then
- * loads some files instead of hundreds, and of Node's own modules only what it uses.
+ * Bundles the output of the compiler into the JavaScript of the package: a file per entry point and
+ * per program that is started by its path, and files for shared modules. A process then loads some
+ * files instead of hundreds, and only those of Node's own modules that it uses.
  *
  *     node scripts/bundle.mjs FOLDER_OF_THE_COMPILER OUTPUT
  */
@@ -14,7 +14,7 @@ import { rolldown } from 'rolldown'
 const root = fileURLToPath(new URL('..', import.meta.url))
 const [source, output] = process.argv.slice(2).map((path) => resolve(path))
 
-/** Programs that run no code of users: each has a file that shares nothing. */
+/** Programs that run no user code: each is a single file that shares no chunks. */
 const programs = [
   'backends/local/programs/launcher.js',
   'cli/launch/begin-run.js',
@@ -29,7 +29,7 @@ const programs = [
   'runtime/server/guard.js',
 ]
 
-/** Modules that others import by their path: programs that run functions, and functions. */
+/** Modules that others import by path: programs that run functions, and functions. */
 const modules = [
   'backends/local/functions/worker-program.js',
   'cli/demo-tasks.js',
@@ -43,12 +43,12 @@ const pathOf = (published) => relative('dist', published)
 const entryFiles = Object.values(entryPoints)
   .flatMap((one) => one?.default ?? [])
   .map(pathOf)
-/** Its parts are loaded by the commands that need them, and share nothing with scripts. */
+/** The command: its parts are loaded lazily and share no chunks with the entry points. */
 const command = pathOf(bin.tutti)
 
 /**
- * `import` of a module of Node reads all that it exports, and so loads parts that nobody uses: two
- * thirds of the time that an agent takes to load.
+ * An `import` of a Node module reads all its exports, and so loads parts that are not used, which
+ * is two thirds of the load time of an agent. `getBuiltinModule` does not.
  */
 const builtins = {
   name: 'builtins',
@@ -61,7 +61,7 @@ const builtins = {
   },
 }
 
-/** Modules find programs by their own URLs, which are to be those that the compiler gave them. */
+/** Modules find programs relative to their URL, so it must stay that of the compiled file. */
 const ownUrls = {
   name: 'own-urls',
   transform(code, id) {
@@ -78,17 +78,17 @@ const ownUrls = {
   },
 }
 
-/** What is loaded together, and often: modules that the same of these need share a file. */
+/** Entry points that are often loaded together: modules needed by the same set share a file. */
 const roots = new Map([
   ['backends/local/functions/worker-program.js', 'worker'],
   ['index.js', 'session'],
   ['cluster/index.js', 'cluster'],
   ['hpc/index.js', 'hpc'],
 ])
-/** These say that Node is too old, and need nothing that an old one lacks. */
+/** Modules that report an old Node; they must not need anything that an old Node lacks. */
 const nodeChecks = /(?:^|\/)(?:node-version|require-node|exit)\.js$/
 
-/** The file of a module that several entries need; `null` where the bundler decides. */
+/** The file of a module that several entries need; `null` if the bundler decides. */
 function sharedFileOf(id, graph) {
   const path = relative(source, id)
   const seen = new Set()
@@ -108,7 +108,7 @@ function checkFileOf(id) {
   return nodeChecks.test(path) ? toName(path) : null
 }
 
-/** What a published file loads before anything else. */
+/** The import that a published file executes first. */
 function checkFirst({ fileName, isEntry }, check) {
   if (!isEntry || ![...entryFiles, command].includes(fileName)) return ''
   const way = relative(dirname(fileName), check)
@@ -117,7 +117,7 @@ function checkFirst({ fileName, isEntry }, check) {
 
 const toName = (path) => path.replace(/\.js$/, '').replaceAll('/', '-')
 
-// package.json lets bundlers leave out modules that nobody uses; some of ours check Node.
+// Without `sideEffects`, which would drop the modules that only check the version of Node.
 writeFileSync(join(source, 'package.json'), '{ "type": "module" }\n')
 await bundle([...entryFiles, ...modules], {
   chunkFileNames: 'chunks/[name].js',
@@ -144,10 +144,10 @@ async function bundle(files, options) {
   const made = await rolldown({
     input,
     platform: 'node',
-    // What package.json names is installed beside this package.
+    // The dependencies in package.json are installed beside this package.
     external: (id) => !id.startsWith('.') && !id.startsWith('/') && !id.startsWith('\0'),
     plugins: [builtins, ownUrls],
-    // Entry points are files that export what their modules do, and those are in shared files.
+    // Entry points re-export modules that are in shared files.
     preserveEntrySignatures: 'allow-extension',
     transform: { define: { 'import.meta.url': 'moduleUrl' } },
     onLog(level, log) {

@@ -1,4 +1,4 @@
-/** Compares the output of an example with the output that its last comment promises. */
+/** Compares the output of an example with the expected output in its last comment. */
 
 /** The lines after `// Output:` at the end of an example, or `undefined` when there are none. */
 export function expectedOutput(source: string): readonly string[] | undefined {

@@ -52,7 +52,7 @@ function keep(name: string, text: string): void {
   writeFileSync(join(folder, name), text)
 }
 
-/** One run of the program as it is, its duration included. */
+/** Runs the program once and shows its raw output and duration. */
 function showRaw(name: string, parameters: readonly string[]): void {
   const began = clock.monotonicMs()
   const run = spawnSync('nvidia-smi', parameters, { encoding: 'latin1', timeout: 30_000 })
@@ -63,7 +63,7 @@ function showRaw(name: string, parameters: readonly string[]): void {
   if (run.stdout) keep(name, run.stdout)
 }
 
-/** When the lines of a streaming program arrive: a program that buffers would show here. */
+/** Shows when the lines of a streaming program arrive, which reveals buffering. */
 async function showStream(): Promise<void> {
   say('\n# nvidia-smi --loop-ms=1000, as its output arrives in 4 s')
   const began = clock.monotonicMs()

@@ -1,4 +1,4 @@
-/** The terminal of a guide's reader: one shell that takes commands and tells what they print. */
+/** The shell in which the commands of a guide are run, with their output. */
 
 import { spawn } from 'node:child_process'
 
@@ -6,17 +6,17 @@ const longestCommandMs = 240_000
 /** Printed by the shell after each command, with its exit code. */
 const mark = '\u0001end'
 
-/** The reader's environment: nothing of the `npm run` that started this script. */
+/** The environment of a reader, without variables of the `npm run` that started this script. */
 export function readerEnvironment(): NodeJS.ProcessEnv {
   const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1' }
   for (const name of Object.keys(env)) {
     if (name.startsWith('npm_') || name.startsWith('TUTTI_')) delete env[name]
   }
-  // npm's warnings are about the machine, not about what the guide does.
+  // npm's warnings are about the machine, not about the guide.
   return { ...env, npm_config_loglevel: 'error' }
 }
 
-/** One shell for a guide, so that folders, variables and background jobs last as for its reader. */
+/** One shell per guide, so that folders, variables and background jobs last as for a reader. */
 export class Shell {
   readonly #process
   #printed = ''
@@ -64,12 +64,12 @@ export class Shell {
     return { output: this.#printed.split(`\n${mark}`)[0] ?? '', exitCode }
   }
 
-  /** Ends the shell with everything that the guide has left running in it. */
+  /** Ends the shell and everything that the guide left running in it. */
   close(): void {
     try {
       if (this.#process.pid !== undefined) process.kill(-this.#process.pid, 'SIGKILL')
     } catch {
-      // It has ended already.
+      // The shell has already ended.
     }
   }
 }

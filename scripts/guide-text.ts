@@ -1,4 +1,4 @@
-/** Reads the files and commands of a guide, and compares what a command prints with the guide. */
+/** Reads the files and commands of a guide, and compares the output of commands with it. */
 
 /** A file that the reader is asked to write. */
 export interface GuideFile {
@@ -12,7 +12,7 @@ export interface GuideCommand {
   readonly kind: 'command'
   readonly line: number
   readonly command: string
-  /** `undefined` where the guide shows no output: then any output is right. */
+  /** `undefined` if the guide shows no output: then any output is accepted. */
   readonly output: string | undefined
   readonly exitCode: number
 }
@@ -23,10 +23,10 @@ const fence = /^```(\w*)(.*)$/
 const named = /^(?:\/\/|#) ([\w./-]+\.\w+)$/
 const titled = /title="([^"]+)"/
 const exitComment = /#\s*exit code (\d+)$/
-/** Code of these languages is a file, so that all of it is run. */
+/** Code in these languages must be a file, so that all of it is run. */
 const languages = new Set(['ts', 'js', 'mjs', 'cjs', 'json', 'yaml', 'python', 'bash', 'gbnf'])
 
-/** The steps of a guide in their order. Throws for code that names no file. */
+/** The steps of a guide in order. Throws for code that does not name its file. */
 export function stepsOf(markdown: string): readonly GuideStep[] {
   const lines = markdown.split('\n')
   const steps: GuideStep[] = []
@@ -74,8 +74,8 @@ function commandsOf(body: readonly string[], firstLine: number): readonly GuideC
 }
 
 /**
- * Whether a command printed what the guide shows. A line `…` stands for any number of lines, and
- * `…` within a line for any text in it.
+ * Whether a command printed what the guide shows. A line `…` matches any number of lines, and `…`
+ * inside a line matches any text.
  */
 export function isShown(expected: string, actual: string): boolean {
   const source = expected

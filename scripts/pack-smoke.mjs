@@ -1,4 +1,4 @@
-/** Packs the package, installs it into an empty folder and uses it as a stranger would. */
+/** Packs the package, installs it into an empty folder and uses it as a new user would. */
 
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -32,7 +32,7 @@ const errors = [
   'TaskCanceledError',
 ]
 
-/** What each documented entry point must export at least. Every one in package.json needs a row. */
+/** The exports that each entry point must have at least. Each entry of package.json needs a row. */
 const entryPoints = {
   '.': [
     'Session',
@@ -203,7 +203,7 @@ function checkRefused(specifier) {
   if (code !== 'ERR_PACKAGE_PATH_NOT_EXPORTED') throw new Error(`expected a refusal, got ${code}`)
 }
 
-/** With `skipLibCheck` off, to find declarations that refer to files that are not shipped. */
+/** With `skipLibCheck` off, to find declarations that refer to unpublished files. */
 function checkTypes() {
   const lines = documented.flatMap((entryPoint, at) => {
     const names = entryPoints[entryPoint] ?? []

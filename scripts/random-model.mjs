@@ -1,6 +1,6 @@
 /**
- * Writes llama models with random weights: they say nothing sensible, and work as fast as real ones
- * of their size. The same options give the same file. For tests and benchmarks.
+ * Writes llama models with random weights: their output is meaningless, but they are as fast as
+ * real models of their size. The same options give the same file. For tests and benchmarks.
  */
 
 import { writeGguf } from '../src/inference/models/gguf-writer.ts'
@@ -40,7 +40,7 @@ export function writeRandomModel(path, options) {
   })
 }
 
-/** Every text can be spelled: by bytes, by characters, and by some longer pieces. */
+/** Tokens that can spell every text: bytes, characters, and some longer pieces. */
 function createTokens(vocab, specialTokens) {
   const tokens = [...firstTokens, ...specialTokens].map((text, id) => ({
     text,
@@ -59,7 +59,7 @@ function createTokens(vocab, specialTokens) {
   return tokens
 }
 
-/** The characters of ASCII, then all words of two letters, of three, and so on. */
+/** The ASCII characters, then all words of two letters, of three, and so on. */
 function* textPieces() {
   for (let code = 33; code < 127; code++) yield String.fromCharCode(code)
   yield '▁'
@@ -69,7 +69,7 @@ function* textPieces() {
   }
 }
 
-/** Even values around zero; their spread keeps the sums of a row near one. */
+/** Uniform values around zero; their range keeps the sums of a row near one. */
 function* randomChunks([rowLength, rows], random) {
   const spread = Math.sqrt(12 / rowLength)
   const chunk = new Float32Array(chunkLength)
@@ -81,7 +81,7 @@ function* randomChunks([rowLength, rows], random) {
   }
 }
 
-/** Numbers from 0 to 1 by a linear congruence: fast, and good enough for weights. */
+/** A linear congruential generator: fast, and good enough for weights. */
 function createRandom(seed) {
   let state = seed
   return () => {

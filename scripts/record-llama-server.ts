@@ -1,7 +1,7 @@
 /**
- * Records what a real llama-server answers to our `openai` engine, for the tests of that engine:
- * `node scripts/record-llama-server.ts`, which builds the server if it is not there.
- * The exchanges between engine and server are written as they are.
+ * Records the responses of a real llama-server to the `openai` engine, as fixtures for the tests of
+ * that engine: `node scripts/record-llama-server.ts`, which builds the server if necessary. The
+ * exchanges between engine and server are recorded unchanged.
  */
 
 import { once } from 'node:events'
@@ -33,7 +33,7 @@ const schema = {
   additionalProperties: false,
 }
 
-/** What a client sends to our server. */
+/** The requests of a client to tutti's server. */
 const requests: readonly { name: string; path: string; body: object }[] = [
   { name: 'a chat', path: '/v1/chat/completions', body: chat },
   { name: 'a streamed chat', path: '/v1/chat/completions', body: { ...chat, ...streamed } },

@@ -1,4 +1,4 @@
-/** Runs every example against the built package and compares its output with its last comment. */
+/** Runs every example with the built package and compares its output with its last comment. */
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'

@@ -1,7 +1,7 @@
 /**
- * Does what the guides say, word for word: each in a folder of its own with the packed package, its
- * files written and its commands typed into one shell, in their order. Takes names of guides
- * (default: all) and `--show`, which prints what each command printed.
+ * Follows the guides literally: each in its own folder with the packed package, its files written
+ * and its commands run in one shell, in order. Takes names of guides (default: all) and `--show`,
+ * which prints the output of each command.
  */
 
 import { execFileSync } from 'node:child_process'
@@ -14,20 +14,20 @@ import { findFreePort } from '../src/runtime/server/free-port.ts'
 import { readerEnvironment, Shell } from './guide-shell.ts'
 import { isShown, stepsOf, type GuideCommand, type GuideStep } from './guide-text.ts'
 
-/** Hundreds of megabytes, so that guides that install them get this project's copies. */
+/** Packages of hundreds of megabytes; guides that install them get this project's copies. */
 const linkedPackages = new Set(['node-llama-cpp', 'koffi'])
-/** The ports that guides name; free ones take their place here. */
+/** The ports that guides use; they are replaced by free ones here. */
 const guidePorts = ['8123', '8124']
-/** In a guide that is run on a Slurm cluster of its own. */
+/** Marks a guide that needs a Slurm cluster. */
 const slurmMark = '<!-- needs: slurm -->'
-/** The guide that installs the package. The others begin with what it has left. */
+/** The guide that installs the package. The others start with its resulting folder. */
 const firstGuide = 'getting-started.md'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const guides = join(root, 'docs', 'guide')
 const workshop = mkdtempSync(join(tmpdir(), 'tutti-guides-'))
 const installed = join(workshop, 'installed')
-/** Links stay relative, so that a copy's commands are its own. */
+/** Keeps links relative, so that the commands of a copy refer to the copy. */
 const copying = { recursive: true, verbatimSymlinks: true }
 const showsOutput = process.argv.includes('--show')
 const wanted = process.argv.slice(2).filter((name) => name !== '--show')
@@ -60,7 +60,7 @@ async function followGuides(): Promise<void> {
   }
 }
 
-/** Whether everything happened as the guide says. */
+/** Returns whether everything happened as the guide describes. */
 async function follow(name: string, folder: string): Promise<boolean> {
   let problem: string | undefined
   try {
@@ -82,7 +82,7 @@ async function follow(name: string, folder: string): Promise<boolean> {
   return problem === undefined
 }
 
-/** Starts a Slurm cluster, which ends with this process at the latest. */
+/** Starts a Slurm cluster, which ends at the latest with this process. */
 async function withSlurm(use: (env: NodeJS.ProcessEnv) => Promise<void>): Promise<void> {
   const script = join(root, 'scripts', 'slurm.mjs')
   const parent = String(process.pid)
@@ -128,7 +128,7 @@ async function checkCommand(shell: Shell, step: GuideCommand): Promise<void> {
   throw new Error(`${where}\nexpected\n${step.output}\ngot\n${output}`)
 }
 
-/** Whether the command installs nothing but packages that are linked. */
+/** Links packages instead of installing them; returns whether the command installs only those. */
 function linkInstead(command: string, folder: string): boolean {
   const names = /^npm install ((?:[\w@/-]+ ?)+)$/.exec(command)?.[1]?.trim().split(' ') ?? []
   if (names.length === 0 || !names.every((name) => linkedPackages.has(name))) return false

@@ -1,8 +1,8 @@
 /**
- * `npm run test:quick`: the test files that start nothing, for the loop of edit and test.
- * `npm run test:loaded`: the others, each ten times beside busy processes, to find tests that need
- * a fast machine. A loaded run takes hours; it can be stopped and continues where it was, as long
- * as the code is the same. `--fresh` starts over.
+ * `npm run test:quick`: the test files that start no processes, for fast feedback. `npm run
+ * test:loaded`: the others, each ten times beside busy processes, to find tests that depend on a
+ * fast machine. A loaded run takes hours; it can be stopped and continued, as long as the code does
+ * not change. `--fresh` starts over.
  */
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
@@ -13,7 +13,7 @@ import { join } from 'node:path'
 import { isQuick, startsSomething, testFiles } from './test-selection.ts'
 
 const rounds = 10
-/** Four busy processes a core: eight on the two cores that the project promises to work on. */
+/** Four busy processes per core: eight on two cores, the smallest supported machine. */
 const busyProcesses = 4 * Math.max(2, availableParallelism())
 const stateFolder = 'node_modules/.cache/tutti'
 const vitest = 'node_modules/vitest/vitest.mjs'
@@ -49,7 +49,7 @@ function runLoaded(isFresh: boolean): void {
   process.exitCode = failed.length === 0 ? 0 : 1
 }
 
-/** Runs each file that has not been run `round` times; the reporter writes down each result. */
+/** Runs each file that has fewer than `round` results; the reporter records each result. */
 function runRound(round: number, files: readonly string[], results: string): void {
   const runs = Map.groupBy(readResults(results), ({ file }) => file)
   const due = files.filter((file) => (runs.get(file)?.length ?? 0) < round)
@@ -59,14 +59,14 @@ function runRound(round: number, files: readonly string[], results: string): voi
   process.stdout.write(
     `\n== ${where}, beside ${busyProcesses} busy processes, TUTTI_SEED=${seed}\n`,
   )
-  // With as many files at a time as busy processes, the tests have half of the machine.
+  // With as many files at a time as busy processes, the tests get half of the machine.
   const workers = `--maxWorkers=${busyProcesses}`
   const { signal } = spawnSync(process.execPath, [vitest, 'run', workers, ...due], {
     stdio: 'inherit',
     env: { ...process.env, TUTTI_SEED: String(seed), TUTTI_LOADED_RESULTS: results },
   })
   if (signal !== null) throw new Error(`stopped by ${signal}; run again to continue`)
-  // A file that vitest lost (a crash of its worker) left no result, and counts as a failure.
+  // A file without a result, because its vitest worker crashed, counts as failed.
   const ended = Map.groupBy(readResults(results), ({ file }) => file)
   const lost = due.filter((file) => (ended.get(file)?.length ?? 0) < round)
   for (const file of lost) {
@@ -74,7 +74,7 @@ function runRound(round: number, files: readonly string[], results: string): voi
   }
 }
 
-/** Uses a core fully, and ends with this process: its standard input closes then. */
+/** Keeps a core busy, and ends with this process, when its standard input closes. */
 const burn = `
 process.stdin.resume().on('end', () => process.exit())
 setInterval(() => { const until = Date.now() + 50; while (Date.now() < until); }, 1)
@@ -92,7 +92,7 @@ function readResults(path: string): Result[] {
   return lines.filter((line) => line !== '').map((line) => JSON.parse(line) as Result)
 }
 
-/** Changes with every file that a result depends on. */
+/** Changes with every file that test results depend on. */
 function digestOfCode(): string {
   const hash = createHash('sha256')
   for (const folder of ['src', 'test', 'scripts']) {

@@ -1,6 +1,6 @@
 /**
  * Prepares a clone for the other scripts: dependencies, the newer Node, the build, system packages.
- * Plain JavaScript, because it runs on the system's Node. Steps that are done are skipped.
+ * Plain JavaScript, because it runs on the system's Node. Completed steps are skipped.
  */
 
 import { spawn, spawnSync } from 'node:child_process'
@@ -39,7 +39,7 @@ const installStamp = join(modules, '.tutti-setup')
 const buildStamp = join(modules, '.tutti-build')
 const mainFile = join(root, 'dist', 'cli', 'main.js')
 const moduleCache = join(root, '.cache', 'modules')
-/** What the compiler writes, before it is bundled. */
+/** The output of the compiler, before it is bundled. */
 const compiled = join(root, '.cache', 'compiled')
 const bundler = join(root, 'scripts', 'bundle.mjs')
 const policyFile = '/usr/sbin/policy-rc.d'
@@ -67,7 +67,7 @@ async function installDependencies() {
   say('dependencies are installed')
 }
 
-/** The file that each package of the lock file has once it is there. */
+/** A file of each package in the lock file, which exists once the package is installed. */
 function filesOfDependencies() {
   const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'))
   const isFor = (wanted, own) => wanted === undefined || wanted.includes(own)
@@ -78,7 +78,7 @@ function filesOfDependencies() {
     .map(([path]) => join(root, path, 'package.json'))
 }
 
-/** Changes with everything that affects the installation; not with a changed script. */
+/** Changes with everything that affects the installation, but not with changed scripts. */
 function hashOfDependencies() {
   const { dependencies, devDependencies, peerDependencies, overrides, allowScripts } = manifest
   return hash([
@@ -87,7 +87,7 @@ function hashOfDependencies() {
   ])
 }
 
-/** The npm package `node` gets its binary by an install script, which npm may not have run. */
+/** The npm package `node` downloads its binary in an install script, which may not have run. */
 async function checkNode() {
   const wanted = majorOf(manifest.devDependencies.node)
   if (installedNode() === wanted) return
@@ -158,7 +158,7 @@ async function installServices() {
   }
 }
 
-/** A module of Python counts only if the system's Python finds it: another may come first. */
+/** A Python module counts only if the system's Python, or the first one in PATH, finds it. */
 function isInstalled({ command, module }) {
   if (module === undefined) return isOnPath(command)
   return [`/usr/bin/${command}`, command].some(
@@ -178,7 +178,7 @@ async function install(packages) {
   })
 }
 
-/** Debian reads this policy file before it starts a new service. An existing file is kept. */
+/** Debian checks this policy file before it starts a new service. An existing file is kept. */
 async function withoutStartingServices(action) {
   const isOurs = !existsSync(policyFile)
   if (isOurs) writeFileSync(policyFile, '#!/bin/sh\nexit 101\n', { mode: 0o755 })
@@ -212,7 +212,7 @@ function pathFolders() {
   return (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '')
 }
 
-/** What it writes is kept, for a failure. */
+/** Collects the output, to print it after a failure. */
 function execute(command, args, env = process.env) {
   return new Promise((resolve) => {
     let output = ''
@@ -251,7 +251,7 @@ function fail(reason, output) {
   process.exit(1)
 }
 
-/** Where packages come from differs from machine to machine and may be private. */
+/** Removes package registry hosts, which may be private. */
 function withoutHosts(text) {
   return text.replace(/https?:\/\/[^\s/'"]+/g, 'https://<host>')
 }

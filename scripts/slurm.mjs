@@ -60,7 +60,7 @@ async function up() {
   process.stdout.write(`SLURM_CONF=${join(folder, 'slurm.conf')}\n`)
 }
 
-/** Nothing is left when it ends. */
+/** Resolves when the cluster has ended and everything is removed. */
 async function down(configuration) {
   if (configuration === undefined) fail('slurm: which one? Give SLURM_CONF.')
   const folder = dirname(configuration)
@@ -70,7 +70,7 @@ async function down(configuration) {
   while (isAlive(pid)) await sleep(20)
 }
 
-/** The process that all others of a cluster end with. */
+/** The supervisor process of a cluster, with which all its processes end. */
 async function serve(folder, parent) {
   const birth = birthOf(parent)
   const cluster = new Cluster(folder)
@@ -95,7 +95,7 @@ class Cluster {
   #id = process.pid.toString(36)
   #bridge = `sl${this.#id}`
   #subnet = `10.${200 + (process.pid % 50)}.${(process.pid >> 6) % 250}`
-  /** Children, all of which are killed by the system when this process is. */
+  /** Child processes, which the system kills when this process ends. */
   #children = []
   #isStopping = false
 
@@ -116,7 +116,7 @@ class Cluster {
     })
     this.#spawn('munged', ['--force', '--foreground', '--num-threads=4', ...own])
     await this.#until('munged', () => existsSync(this.#path('munge.sock')))
-    // A host of its own, so that several clusters on one machine can have the same port.
+    // A separate host, so that several clusters on one machine can use the same port.
     await Promise.all([
       this.#startHost('ctl', 2, 'slurmctld -D -i'),
       ...nodes.map((name, index) => this.#startHost(name, 11 + index, `slurmd -D -N ${name}`)),
@@ -126,18 +126,18 @@ class Cluster {
     writeFileSync(this.#path('ready'), '')
   }
 
-  /** Kills everything at once: a node's first process takes all others of its namespace along. */
+  /** Kills everything at once: the end of a node's first process ends its whole namespace. */
   async stop(isRemoved) {
     this.#isStopping = true
     for (const child of this.#children) child.kill('SIGKILL')
     while (this.#children.some((child) => isRunning(child))) await sleep(5)
     spawnSync('ip', ['link', 'del', this.#bridge], { stdio: 'ignore' })
-    // Processes of a node may still be ending, and write.
+    // Processes of a node may still be ending and writing files.
     if (isRemoved) rmSync(this.#folder, { recursive: true, force: true, maxRetries: 20 })
     process.exit()
   }
 
-  /** A shell is its first process and reaps; it waits for the network before it starts. */
+  /** The first process of a host is a shell, which reaps others and waits for the network. */
   async #startHost(name, number, daemon) {
     const device = `${this.#bridge}${name}`
     const script = [
@@ -147,7 +147,7 @@ class Cluster {
       'ip link set eth0 up',
       'ip link set lo up',
       `${daemon} & wait`,
-      // A host whose daemon was killed is still there, and may get another one.
+      // Keeps a host whose daemon was killed, so that it can get another one.
       'while true; do sleep 1000 & wait; done',
     ].join('\n')
     const flags = ['--net', '--uts', '--pid', '--fork', '--mount-proc', '--kill-child=KILL']
@@ -155,7 +155,7 @@ class Cluster {
     writeFileSync(this.#path(`${name}.pid`), String(host.pid))
     ip('link', 'add', device, 'type', 'veth', 'peer', 'name', `${device}e`)
     ip('link', 'set', device, 'master', this.#bridge, 'up')
-    // Until it has left the namespace of this process, its link would go nowhere.
+    // The link must be moved after the host has left the namespace of this process.
     const here = namespaceOf(process.pid)
     await this.#until(name, () => namespaceOf(host.pid) !== here)
     ip('link', 'set', `${device}e`, 'netns', String(host.pid), 'name', 'eth0')
@@ -195,7 +195,7 @@ class Cluster {
       mkdirSync(this.#path('tmp', name))
       mkdirSync(this.#path('spool', name))
     }
-    // Everybody may ask munged.
+    // All users must be able to reach munged.
     chmodSync(this.#folder, 0o755)
     writeFileSync(this.#path('munge.key'), randomBytes(128), { mode: 0o400 })
     for (const index of [0, 1]) {
@@ -250,7 +250,7 @@ PartitionName=small Nodes=n1,n2 MaxTime=30 MaxNodes=2 State=UP
   }
 }
 
-/** From Debian, with the other services of the tests. */
+/** Installs the missing commands from Debian, with the other services of the tests. */
 function install() {
   const isMissing = (name) => !pathFolders().some((folder) => existsSync(join(folder, name)))
   if (!commands.some(isMissing)) return
@@ -260,7 +260,7 @@ function install() {
   if (missing.length > 0) fail(`slurm: not found: ${missing.join(', ')}`)
 }
 
-/** What is left of a supervisor that was killed: its bridge and its folder, no process. */
+/** Removes the bridge and the folder of a supervisor that was killed. */
 function removeAbandoned() {
   for (const name of readdirSync(tmpdir()).filter((one) => one.startsWith(prefix))) {
     const folder = join(tmpdir(), name)
@@ -272,7 +272,7 @@ function removeAbandoned() {
   }
 }
 
-/** Checked by its command line: a process id is used again. */
+/** Checks the command line, because process ids are reused. */
 function supervisorOf(folder) {
   try {
     const pid = Number(readFileSync(join(folder, 'supervisor.pid'), 'utf8'))
@@ -291,7 +291,7 @@ function isAlive(pid) {
   return birthOf(pid) !== undefined
 }
 
-/** When a process began, which tells it from a later one of the same number. */
+/** The start time of a process, which distinguishes it from a later one with the same id. */
 function birthOf(pid) {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
@@ -318,7 +318,7 @@ function fail(message) {
   process.exit(1)
 }
 
-// Last: classes are not known before their place in the file.
+// At the end, because the classes above must be initialized first.
 if (command === 'up') await up()
 else if (command === 'down') await down(args[0] ?? process.env.SLURM_CONF)
 else if (command === 'serve') await serve(args[0], Number(args[1]))

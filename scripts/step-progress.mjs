@@ -1,11 +1,11 @@
-/** Tells people what a step does while it runs. Plain JavaScript: it runs on the system's Node. */
+/** Shows what a step does while it runs. Plain JavaScript, as it runs on the system's Node. */
 
-/** Nobody waits longer than two seconds for a word. */
+/** Users should see progress at least every two seconds. */
 const intervalMs = 1500
 
 /**
- * Says at once what is done, and then how far it is and how long it has taken. A terminal has one
- * line for it, any other output a new line each time.
+ * Prints the title at once, and then the progress and the elapsed time. A terminal shows it on one
+ * line, any other output on a new line each time.
  */
 export async function during(work, title, howFar = () => '', output = process.stderr) {
   const since = performance.now()
@@ -23,7 +23,7 @@ export async function during(work, title, howFar = () => '', output = process.st
   }
 }
 
-/** A line that is wrapped could not be replaced. Some terminals have no width. */
+/** A wrapped line could not be replaced. Some terminals report no width. */
 function widthOf({ columns }) {
   return Math.max(20, (columns || 80) - 1)
 }

@@ -1,5 +1,5 @@
 /**
- * What a test run prints: one line for each file as it ends, every failure in full at the end, then
+ * The output of a test run: one line per file as it ends, every failure in full at the end, then
  * which tests did not run and why, and as the last line `N passed, N failed`.
  */
 
@@ -13,7 +13,7 @@ import {
   type Vitest,
 } from 'vitest/node'
 
-/** What a run came to; `failed` counts everything that makes the run fail, not only tests. */
+/** The result of a run; `failed` counts everything that makes the run fail, not only tests. */
 interface Tally {
   passed: number
   failed: number
@@ -22,7 +22,7 @@ interface Tally {
 
 type TestRunEnd = Parameters<DefaultReporter['onTestRunEnd']>
 
-/** Names the running files when no file ended for this long. */
+/** After this time without an ended file, the running files are printed. */
 const quietMs = 20_000
 
 /** With `TUTTI_REQUIRE_ALL=1` a test that did not run is a failure. */
@@ -104,7 +104,7 @@ function keepResult(file: string, isOk: boolean): void {
 }
 
 function count(module: TestModule, tally: Tally): void {
-  // Errors of a file or a suite itself (an import, a hook) belong to no test.
+  // Errors outside of tests, such as in an import or a hook.
   if (module.errors().length > 0) tally.failed++
   for (const suite of module.children.allSuites()) tally.failed += hasOwnError(suite) ? 1 : 0
   for (const test of module.children.allTests()) {

@@ -1,7 +1,7 @@
 /**
- * Which test files start a process, a thread, a server or a timer. `npm run test:quick` leaves them
- * out, `npm run test:loaded` runs them alone. Decided by what a test file and the test helpers that
- * it imports mention, so that a new test needs no entry in a list.
+ * Which test files start a process, a thread, a server or a timer. `npm run test:quick` skips them,
+ * `npm run test:loaded` runs only them. Determined by the text of a test file and of the test
+ * helpers that it imports, so that a new test needs no entry in a list.
  */
 
 import { readdirSync, readFileSync } from 'node:fs'
@@ -28,10 +28,10 @@ const starters = [
   'InferenceService',
 ]
 
-/** Classes with timers of their own, which a quick test may use with a fake backend. */
+/** Classes with their own timers, which a quick test may use with a fake backend. */
 const timers = ['new Session(', 'new TelemetryManager(', 'WorkflowEngine']
 
-/** Text that only names what it looks for. */
+/** The tidy tests contain these words only to search for them. */
 const isRule = (path: string): boolean => path.startsWith('test/tidy')
 
 /** Every test file, sorted. Paths are relative to the repository's root. */
@@ -41,7 +41,7 @@ export function testFiles(): string[] {
   return tests.map((name) => posix.join('test', name.replaceAll('\\', '/'))).toSorted()
 }
 
-/** Whether the test belongs to `npm run test:quick`: also not one whose counts are large. */
+/** Whether the test belongs to `npm run test:quick`; excludes tests with large counts as well. */
 export function isQuick(path: string): boolean {
   const hasCounts = readFileSync(path, 'utf8').includes('byRun(')
   return !hasCounts && !mentions(path, starters, new Set())

@@ -1,4 +1,4 @@
-/** Writes `docs/config.schema.json` from the schema of the code: run it after a change of keys. */
+/** Writes `docs/config.schema.json` from the schema in the code; run it after changing keys. */
 
 import { writeFileSync } from 'node:fs'
 import { configJsonSchema } from '../src/inference/config/schema/config-schema.ts'

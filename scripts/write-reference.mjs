@@ -1,7 +1,7 @@
 /**
- * Writes `docs/reference` from the types and comments of the entry points. With `--check` it
- * writes nothing, and fails if the files are not those that it would write. The generator has a
- * package.json and a lock file of its own, because typedoc needs an older TypeScript.
+ * Writes `docs/reference` from the types and comments of the entry points. With `--check` it writes
+ * nothing, and fails if the files are out of date. The generator has its own package.json and lock
+ * file, because typedoc needs an older TypeScript.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -49,7 +49,7 @@ function textOf(folder, name) {
   return existsSync(path) ? readFileSync(path, 'utf8') : undefined
 }
 
-/** Ends with the code of a command that failed; it has said why. */
+/** Exits with the code of a command that failed and has printed its error. */
 function run(command, args) {
   const { status } = spawnSync(command, args, {
     cwd: generator,
