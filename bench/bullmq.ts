@@ -1,6 +1,6 @@
 /**
- * No-op jobs through BullMQ on Redis: bulk adds, two workers in processes of their own, a listener
- * that learns of every end. The package is installed into a temporary folder: it is no dependency.
+ * No-op jobs through BullMQ on Redis: bulk adds, two worker processes, and a listener for every
+ * completed job. The package is installed into a temporary folder, because it is not a dependency.
  */
 
 import { execFileSync, fork, spawn } from 'node:child_process'
@@ -17,7 +17,7 @@ const packages = ['bullmq@6.7.0', 'ioredis@5']
 const bulk = 1000
 const workers = 2
 
-/** As much of the package as is used here. */
+/** The part of the package that is used here. */
 interface BullMQ {
   readonly Queue: new (
     name: string,

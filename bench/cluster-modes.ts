@@ -1,4 +1,4 @@
-/** The measurements of `bench/cluster.ts`: each mode is a process and prints its numbers. */
+/** The measurements of `bench/cluster.ts`: each mode runs in a process and prints its numbers. */
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -22,17 +22,17 @@ const count = Number(process.env['TASKS'] ?? 100_000)
 const programs = Number(process.env['PROGRAMS'] ?? 2000)
 const roundTrips = 1000
 const memoryTasks = Number(process.env['MEMORY_TASKS'] ?? 1_000_000)
-/** Fewer: each of them takes as long as ten of ours. */
+/** Fewer jobs, because each takes as long as ten of tutti's. */
 const bullmqJobs = Number(process.env['BULLMQ_JOBS'] ?? 10_000)
 const token = 'a token of the benchmark'
-/** The last of these rounds counts: the first ones warm everything up. */
+/** Only the last of these rounds counts; the others warm up. */
 const rounds = 3
 
 interface Measured {
   readonly tasks_per_s: number
-  /** Of this process. */
+  /** CPU time of this process per task. */
   readonly cpu_us: number
-  /** Of this process and all that it has started. */
+  /** CPU time of this process and its children per task. */
   readonly total_us: number
 }
 
@@ -114,7 +114,7 @@ async function bareRequest(): Promise<object> {
   return { p50_ms: median(times.slice(roundTrips)) }
 }
 
-/** The driver's CPU with many agents, which run nothing and share a process. */
+/** The driver's CPU time with many agents that run nothing and share a process. */
 async function stubAgents(agents: number): Promise<Measured> {
   const server = await startNatsServer({ token, clock: systemClock })
   const program = fileURLToPath(new URL('fixtures/stub-agents.ts', import.meta.url))
@@ -126,7 +126,7 @@ async function stubAgents(agents: number): Promise<Measured> {
   return measured
 }
 
-/** The peak of this process while it has a million tasks, all submitted at once. */
+/** The peak memory of this process with a million tasks, all submitted at once. */
 async function memory(backend: Backend): Promise<object> {
   await using session = new Session([backend])
   const bag = Array.from({ length: memoryTasks }, () => new ComputeTask({ function: nothing }))
@@ -142,7 +142,7 @@ await runMode(import.meta.url, {
   clusterPrograms: async () => runPrograms(await ClusterBackend.local({ agents: 2, cores: 1 })),
   oneAtATime: async () => oneAtATime(await ClusterBackend.local({ agents: 2, cores: 1 }), 0),
   bareRequest,
-  // In the pause its worker falls asleep, as that of an agent does.
+  // During the pause its worker falls asleep, as that of an agent does.
   localAfterPause: async () => oneAtATime(await ConcurrentBackend.create({ workers: 1 }), 1),
   agents2: () => stubAgents(2),
   agents64: () => stubAgents(64),

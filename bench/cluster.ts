@@ -1,7 +1,8 @@
 /**
- * What does the cluster cost? Two agents on this machine against the local backend with two
- * workers, BullMQ on Redis, a bare request of NATS, and more agents. Each measurement is a process;
- * the runs are interleaved, medians. Needs `nats-server` and `redis-server`, and npm once.
+ * The cost of the cluster backend: two agents on this machine compared with the local backend with
+ * two workers, BullMQ on Redis, a bare NATS request, and more agents. Each measurement is a
+ * process; runs are interleaved, and medians are shown. Needs `nats-server` and `redis-server`, and
+ * npm once.
  */
 
 import { type ComparedRow, compareModes } from './harness.ts'

@@ -1,4 +1,4 @@
-/** What whole processes use, from their start to their exit: CPU seconds, and the most memory. */
+/** The usage of whole processes, from start to exit: CPU seconds and peak memory. */
 
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
@@ -6,12 +6,12 @@ import { median } from './harness.ts'
 
 export interface Usage {
   readonly cpu: number
-  /** In megabytes, at most at any time. */
+  /** Peak memory in megabytes. */
   readonly rss: number
 }
 
 const hook = new URL('fixtures/exit-usage.mjs', import.meta.url).href
-/** The built command. */
+/** The path of the built command. */
 export const command = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url))
 
 function run(args: readonly string[]): Usage {
@@ -24,7 +24,7 @@ function run(args: readonly string[]): Usage {
   return JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as Usage
 }
 
-/** Medians of processes of Node with these arguments, run alternately. */
+/** Medians over Node processes with these arguments, run alternately. */
 export function measureProcesses<Name extends string>(
   processes: Readonly<Record<Name, readonly string[]>>,
   runs: number,

@@ -1,4 +1,4 @@
-/** The five events of a task that succeeds, as a session emits them. */
+/** The five events of a successful task, as a session emits them. */
 
 import { type EventClass, stampEvent } from '../src/events/event.ts'
 import {

@@ -1,4 +1,4 @@
-/** Common code of all benchmarks: medians over separate processes, and Markdown tables. */
+/** Common code of the benchmarks: medians over separate processes, and Markdown tables. */
 
 import { execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
@@ -20,7 +20,7 @@ export function measureModes(program: URL, names: readonly string[], runs: numbe
     median((found.get(name) ?? []).map((one) => one[key] ?? Number.NaN))
 }
 
-/** What is measured, two modes, the number that compares them, and what the ratio should be. */
+/** The label of a row, the two compared modes, the compared number, and the wanted ratio. */
 export type ComparedRow = readonly [
   text: string,
   mode: string,
@@ -48,7 +48,7 @@ export function compareModes(
   )
 }
 
-/** Runs the mode that is named on the command line, and prints its numbers. */
+/** Runs the mode named on the command line, and prints its numbers. */
 export async function runMode(
   url: string,
   modes: Readonly<Record<string, () => Promise<object>>>,

@@ -1,4 +1,4 @@
-/** The measurements of `bench/hpc.ts`: each mode is a process and prints its numbers. */
+/** The measurements of `bench/hpc.ts`: each mode runs in a process and prints its numbers. */
 
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -25,7 +25,7 @@ const steps = Number(process.env['STEPS'] ?? 60)
 const placedTasks = Number(process.env['PLACED'] ?? 1_000_000)
 const { BENCH_JOB: job = '', BENCH_RANKS: ranks = '' } = process.env
 const ofJob = ['--overlap', `--jobid=${job}`, '--mem=0', '--quiet']
-/** As in the tests: with all its transports Debian's Open MPI hangs now and then. */
+/** As in the tests: with all its transports, Debian's Open MPI hangs sometimes. */
 const transports = { OMPI_MCA_pml: 'ob1', OMPI_MCA_btl: 'tcp,self', PMIX_MCA_gds: 'hash' }
 
 async function createHpc(): Promise<HpcBackend> {
@@ -33,7 +33,7 @@ async function createHpc(): Promise<HpcBackend> {
   return HpcBackend.create({ graceSeconds: 1 })
 }
 
-/** The median of all rounds but the first, which warms up and is shorter. */
+/** The median over all rounds but the first, which is shorter and warms up. */
 async function rate(
   backend: Backend,
   count: number,
@@ -54,7 +54,7 @@ async function rate(
 
 const noop = (): ComputeTask<void> => new ComputeTask({ function: nothing })
 
-/** A step of Slurm for each, four at once. */
+/** One Slurm step per program, four at a time. */
 async function stepRate(): Promise<object> {
   const seconds = await timed(async () => {
     let left = steps
@@ -66,7 +66,7 @@ async function stepRate(): Promise<object> {
   return { tasks_per_s: steps / seconds }
 }
 
-/** Of the same rounds for both: processes of Node get faster with their first tasks. */
+/** Skips the first rounds, because Node processes get faster with their first tasks. */
 async function medianMs(run: () => Promise<unknown>): Promise<object> {
   const seconds: number[] = []
   for (let round = 0; round < 7; round++) seconds.push(await timed(run))
@@ -90,13 +90,13 @@ async function bareRanks(): Promise<object> {
   return await medianMs(() => execute('srun', line, { env }))
 }
 
-/** Inside the allocation, until the first task has begun. */
+/** The time of a launch inside the allocation until its first task has started. */
 function launchMs(): Promise<object> {
   const script = toFile('fixtures/first-task.ts')
   return untilBegun((begun) => [toFile('../dist/cli/main.js'), 'launch', script, begun])
 }
 
-/** The processes of Node alone that a launch consists of. */
+/** The time of only the Node processes that a launch consists of. */
 function bareLaunch(): Promise<object> {
   return untilBegun((begun) => [toFile('fixtures/bare-launch.mjs'), 'launcher', job, begun])
 }
@@ -125,7 +125,7 @@ async function bareStart(): Promise<object> {
   return { ms: seconds * 1000 }
 }
 
-/** The real placement code: jobs come, end, and free what they had. */
+/** Uses the real placement code: jobs arrive, end, and release their resources. */
 async function placementUs(nodes: number): Promise<object> {
   const placement = new Placement<PlacedJob>()
   const facts = { cores: 4, gpus: 2, memoryMb: 4000, labels: {} }

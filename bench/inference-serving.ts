@@ -1,7 +1,7 @@
 /**
- * The cost of serving: CPU time and latency of the server against a bare `node:http` handler, of
- * the way through it to another server, and of many streams. Servers and loads run in processes of
- * their own; rounds are interleaved and medians compared.
+ * The cost of serving: CPU time and latency of the server compared with a bare `node:http` handler,
+ * of forwarding to another server, and of many streams. Servers and loads run in their own
+ * processes; rounds are interleaved and medians compared.
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -59,7 +59,7 @@ class ChatServer {
     return ((await this.#cpu()) - before) / requests
   }
 
-  /** Median latency in milliseconds of requests that are sent one at a time. */
+  /** Median latency in milliseconds of requests sent one at a time. */
   async singleMs(requests: number): Promise<number> {
     const taken: number[] = []
     for (let at = 0; at < requests; at++) {
@@ -112,7 +112,7 @@ export async function overhead(): Promise<void> {
   const servers = { bare: await ChatServer.start('bare'), tutti: await ChatServer.start('tutti') }
   const cpu: Record<string, number[]> = { bare: [], tutti: [] }
   const single: Record<string, number[]> = { bare: [], tutti: [] }
-  // As a server that runs for some time: its functions are compiled in the first thousands.
+  // Warms up like a long-running server: functions are compiled in the first thousands of requests.
   for (const server of Object.values(servers)) await server.cpuMicros(20_000)
   for (let run = 0; run < runs; run++) {
     for (const [name, server] of Object.entries(servers)) {
@@ -144,7 +144,7 @@ export async function overhead(): Promise<void> {
   )
 }
 
-/** What a request costs that goes through our server to another one, ours as well. */
+/** The cost of a request that one tutti server forwards to another. */
 export async function upstream(): Promise<void> {
   const behind = await ChatServer.start('tutti')
   const front = await ChatServer.start('tutti', behind.origin)
@@ -168,7 +168,7 @@ export async function upstream(): Promise<void> {
 
 const streamClients = 500
 
-/** Tokens a second to clients that stream at the same time; each gets one in a turn. */
+/** Tokens per second for clients that stream at the same time; each gets one token per turn. */
 export async function streams(): Promise<void> {
   const open = async (mode: 'bare' | 'tutti') => {
     const server = fork(fixture('stream-server.ts'), [mode])

@@ -1,4 +1,4 @@
-/** What inference costs: `node bench/inference.ts [name]`. */
+/** The cost of inference: `node bench/inference.ts [name]`. */
 
 import { batching, distinct, grammar, logprobs, lone, turns } from './inference-llama.ts'
 import { overhead, streams, upstream, window } from './inference-serving.ts'

@@ -1,7 +1,8 @@
 /**
- * Do copies of jobs cost what the originals cost? A job that came from another process has neither
- * the objects nor the private tag of the session's own. Submits no-op functions to one connection:
- * the jobs of a session's kind, and structured clones of them. Every run is a process of its own.
+ * Whether copies of jobs are as fast as originals. A job that came from another process has neither
+ * the objects nor the private tag of a session's own jobs. Submits no-op functions to one
+ * connection: jobs as a session creates them, and structured clones of them. Every run is a
+ * separate process.
  */
 
 import type { Job, TaskReport } from '../src/backends/backend.ts'

@@ -1,5 +1,5 @@
 /**
- * What starting a program costs, by launchers against plain spawn, in one run: `node
+ * The cost of starting a program with launchers compared with plain spawn, in one run: `node
  * bench/launchers.ts`.
  */
 
@@ -14,7 +14,7 @@ import { processLog as log } from '../src/foundation/log.ts'
 import { ComputeTask } from '../src/tasks/compute-task.ts'
 import { median, table } from './harness.ts'
 
-/** One way to run programs; each measurement has a process of its own. */
+/** One way to run programs; each measurement has its own process. */
 interface Contender {
   readonly name: string
   readonly run: (count: number, concurrency: number) => Promise<void>
@@ -60,7 +60,7 @@ const [mode, index] = process.argv.slice(2)
 if (mode === 'one') await measureOne(contenders[Number(index)])
 else await compareAll()
 
-/** Interleaved, so that a busy neighbour hurts all alike. */
+/** Interleaved, so that other load on the machine affects all alike. */
 async function compareAll(): Promise<void> {
   const results = contenders.map((): Measurement[] => [])
   for (let round = 0; round < rounds; round++) {
@@ -102,7 +102,7 @@ async function measureOne(contender: Contender | undefined): Promise<void> {
   await pool?.close('done')
 }
 
-/** The plain way, with the same work: output captured, the end awaited. */
+/** Plain spawn with the same work: captures output and awaits the end. */
 function runPlainly(count: number, most: number): Promise<void> {
   return new Promise((resolve) => {
     let [started, ended] = [0, 0]
@@ -118,7 +118,7 @@ function runPlainly(count: number, most: number): Promise<void> {
   })
 }
 
-/** The smallest scheduler: whatever has a place begins. */
+/** A minimal scheduler: starts jobs as long as there is a free slot. */
 function runInPool(
   count: number,
   most: number,

@@ -1,7 +1,6 @@
 /**
- * llama.cpp's own server as a child process. It is built from the sources that node-llama-cpp
- * brings, once, with git, cmake and a compiler, into `.cache`; on two cores that takes about 11
- * minutes.
+ * llama.cpp's own server as a child process. It is built once from the sources in node-llama-cpp,
+ * with git, cmake and a compiler, into `.cache`; on two cores that takes about 11 minutes.
  */
 
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
@@ -15,7 +14,7 @@ import { findFreePort } from '../src/runtime/server/free-port.ts'
 const root = fileURLToPath(new URL('../', import.meta.url))
 const cache = join(root, '.cache', 'llama.cpp')
 
-/** Builds it unless that was done; the path of the program. */
+/** Builds the server unless it exists; returns the path of the program. */
 export function buildLlamaServer(): string {
   const program = join(cache, 'build', 'bin', 'llama-server')
   if (existsSync(program)) return program
@@ -53,8 +52,8 @@ export interface LlamaServer {
 }
 
 /**
- * Starts it with these options and flags, on a free port. Resolves when it is healthy. It ends with
- * this process.
+ * Starts the server with these options and flags on a free port. Resolves when it is healthy. It
+ * ends with this process.
  */
 export async function startLlamaServer(
   options: Readonly<Record<string, string | number>>,

@@ -1,6 +1,6 @@
 /**
- * Tokens a second of our server on the llama engine beside llama.cpp's own server: the same model,
- * the same sources, the same requests.
+ * Tokens per second of tutti's server on the llama engine and of llama.cpp's own server, with the
+ * same model, sources and requests.
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -41,7 +41,7 @@ async function stopChild(child: ChildProcess): Promise<void> {
   await exit
 }
 
-// What is started ends with this program, however it ends.
+// Exiting runs the exit handlers, which end the servers.
 process.once('SIGINT', () => process.exit(130))
 process.once('SIGTERM', () => process.exit(143))
 
@@ -92,7 +92,7 @@ interface Rate {
   readonly perCpuSecond: number
 }
 
-/** The number of tokens that were generated. */
+/** Returns the number of generated tokens. */
 async function complete(pool: Pool, prompt: string, maxTokens: number): Promise<number> {
   const fields = { model: 'bench', prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true }
   const { statusCode, body } = await pool.request({
@@ -106,7 +106,7 @@ async function complete(pool: Pool, prompt: string, maxTokens: number): Promise<
   return usage.completion_tokens
 }
 
-/** All clients send as many requests, one after the other; no two prompts are the same. */
+/** All clients send the same number of requests, one after the other; all prompts are different. */
 async function measure({ pid, pool }: Running, clients: number, round: number): Promise<Rate> {
   const each = Math.ceil(16 / clients)
   const [begun, cpu] = [performance.now(), familyCpu(pid)]
@@ -128,7 +128,7 @@ async function measure({ pid, pool }: Running, clients: number, round: number): 
   }
 }
 
-/** Milliseconds until the first token of a prompt that was sent before. */
+/** Milliseconds to the first token of a prompt that was sent before. */
 async function measureRepeated({ pool }: Running): Promise<number> {
   const prompt = 'Once upon a time there was a red ball that was as large as the sun. '.repeat(8)
   const taken: number[] = []
@@ -152,7 +152,7 @@ for (const threads of threadCounts) {
     ]
     const theirs = { server: await startTheirs(settings), rates: new Array<Rate>() }
     const all = [...servers, theirs]
-    // The first round of each warms up.
+    // The first round of each server warms up.
     for (let round = 0; round <= runs; round++) {
       for (const { server, rates } of all) {
         const rate = await measure(server, clients, round)

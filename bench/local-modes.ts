@@ -1,4 +1,4 @@
-/** The single measurements of bench/local.ts; each is run as a process of its own. */
+/** The measurements of bench/local.ts; each runs in its own process. */
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -50,7 +50,7 @@ export const modes = {
   programs16: () => sessionPrograms(programCount, 16),
   programs64: () => sessionPrograms(programCount, 64),
   idleBeside: idleBesidePrograms,
-  // Plain spawn manages a few a second then.
+  // A tenth, because plain spawn starts only a few per second with so much memory.
   spawnLarge: () => withTouchedMemory(() => plainSpawn(programCount / 10)),
   programsLarge: () => withTouchedMemory(() => sessionPrograms(programCount / 10)),
   million,
@@ -169,7 +169,7 @@ async function sessionPrograms(programs: number, atOnce = cores): Promise<Measur
   })
 }
 
-/** What a loop that does nothing measures while another process runs the programs: the floor. */
+/** The lower bound: the delay of an idle event loop while another process runs the programs. */
 async function idleBesidePrograms(): Promise<Measured> {
   const program = fileURLToPath(import.meta.url)
   return await watched(programCount, async () => {

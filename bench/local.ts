@@ -1,8 +1,7 @@
 /**
- * How fast is the local backend? Functions against piscina and tinypool, latency against a bare
- * postMessage, programs against plain spawn, memory of a million tasks. Every run is a process of
- * its
- * own; runs are interleaved and medians compared.
+ * The speed of the local backend: functions compared with piscina and tinypool, latency with a bare
+ * postMessage, programs with plain spawn, and memory of a million tasks. Every run is a separate
+ * process; runs are interleaved and medians compared.
  */
 
 import { measureModes, table } from './harness.ts'

@@ -1,8 +1,8 @@
-/** CPU time of a process and of everything that it has started, by Linux's own accounts. */
+/** CPU time of a process and its descendants, from Linux's /proc. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** In microseconds, of the processes that live now. */
+/** CPU time in microseconds of the processes that are currently alive. */
 export function familyCpu(root = process.pid): number {
   const parents = new Map<string, string[]>()
   for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
@@ -17,14 +17,14 @@ export function familyCpu(root = process.pid): number {
 function parentOf(pid: string): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    // The name, in parentheses, may contain anything.
+    // The name, in parentheses, may contain any character.
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1] ?? null
   } catch {
     return null
   }
 }
 
-/** Of all its threads, by the scheduler's count of nanoseconds. */
+/** The sum over all threads, from the scheduler's count of nanoseconds. */
 function cpuOf(pid: string): number {
   try {
     return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => {

@@ -1,6 +1,6 @@
 /**
- * How long until a resumed run runs its first task? Compared with one pass that splits the record
- * into lines and parses each; both as CPU time of a process of their own.
+ * The CPU time until a resumed run starts its first task, compared with one pass that splits the
+ * record into lines and parses each. Both run in their own process.
  *
  *     node bench/resume.ts [TASKS]
  */
@@ -36,7 +36,7 @@ async function write(): Promise<void> {
 const recordIn = (place: string): string =>
   join(place, readdirSync(place).find((name) => name.endsWith('.jsonl')) ?? '')
 
-/** One task more than the record has: it is the first to run. */
+/** Submits one task more than the record has, which is the first to run. */
 async function resume(): Promise<void> {
   const session = new Session([new NoopBackend({ name: 'noop' })])
   const { done } = await session.resume(recordIn(folder))
@@ -63,7 +63,7 @@ if (step !== undefined) {
   const { user, system } = process.cpuUsage(before)
   const { rss } = process.memoryUsage()
   process.stdout.write(JSON.stringify({ seconds: (user + system) / 1e6, rss }))
-  // The rest of a resumed run is not measured.
+  // The rest of the resumed run is not measured.
   process.exit()
 } else {
   const place = mkdtempSync(join(tmpdir(), 'tutti-bench-'))

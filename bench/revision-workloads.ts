@@ -1,7 +1,7 @@
 /**
- * The work that bench/revisions.ts compares. It uses the built package of the checkout that
- * `TUTTI_CHECKOUT` names, through its entry points alone. CPU time counts all threads, and for
- * programs also the child processes.
+ * The workloads of bench/revisions.ts. They use the built package of the checkout in
+ * `TUTTI_CHECKOUT` through its entry points only. CPU time counts all threads, and for programs
+ * also the child processes.
  */
 
 import { fork } from 'node:child_process'
@@ -43,7 +43,7 @@ export const workloads = {
   guardedRequests: () => chatRequests('guardrails'),
 } satisfies Record<string, () => Promise<Measured>>
 
-/** CPU time of this process per item, of the second of two equal rounds. */
+/** CPU time of this process per item, in the second of two equal rounds. */
 async function perItem(items: number, round: () => Promise<unknown>): Promise<Measured> {
   await round()
   const before = process.cpuUsage()
@@ -128,7 +128,7 @@ async function programs(): Promise<Measured> {
   return { cpuMicros: (user + system + childrenCpuMicros()) / count }
 }
 
-/** Of children that have been waited for; the kernel counts in hundredths of a second. */
+/** CPU time of children that have been waited for; the kernel counts hundredths of a second. */
 function childrenCpuMicros(): number {
   const fields = readFileSync('/proc/self/stat', 'utf8').split(') ')[1]?.split(' ') ?? []
   return (Number(fields[13]) + Number(fields[14])) * 10_000
@@ -194,7 +194,7 @@ async function workflowDiamonds(): Promise<Measured> {
   return measured
 }
 
-/** Requests to a server in this process; the load comes from a process of its own. */
+/** Requests to a server in this process; the load comes from another process. */
 async function chatRequests(kind: 'none' | 'stream' | 'guardrails'): Promise<Measured> {
   const { InferenceBackend } = await inference()
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))

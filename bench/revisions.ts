@@ -1,7 +1,7 @@
 /**
- * Does this checkout need as much CPU time as another one? Runs the same work through the public
- * entry points of both builds, interleaved, each run in a process of its own, and prints the ratio
- * of the medians.
+ * Compares the CPU time of this checkout with that of another one. Runs the same work through the
+ * public entry points of both builds, interleaved, each run in a separate process, and prints the
+ * ratio of the medians.
  *
  *     node bench/revisions.ts ../other-checkout [WORKLOAD…]
  */
@@ -34,7 +34,7 @@ const rows = Object.keys(workloads)
   .map((name) => {
     const found: Record<keyof typeof checkouts, number[]> = { other: [], this: [] }
     for (let run = 0; run < runs; run++) {
-      // Whoever runs first in a round is alternated.
+      // Alternates which checkout runs first in a round.
       const order = run % 2 === 0 ? (['other', 'this'] as const) : (['this', 'other'] as const)
       for (const which of order) found[which].push(measure(checkouts[which], name))
     }

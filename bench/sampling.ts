@@ -1,4 +1,4 @@
-/** What a poll costs, ours against the plain way, in one run: `node bench/sampling.ts`. */
+/** The cost of a poll by tutti's samplers and by the plain way: `node bench/sampling.ts`. */
 
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
@@ -70,7 +70,7 @@ async function querySmi(): Promise<unknown> {
   return stdout.trim().split('\n').map(parseGpuLine)
 }
 
-/** Interleaved, so that a busy neighbour hurts all alike; the first round only warms up. */
+/** Interleaved, so that other load on the machine affects all alike; the first round warms up. */
 async function compare(what: string, contenders: readonly Contender[]): Promise<void> {
   const times = contenders.map((): number[] => [])
   for (let run = 0; run <= runs; run++) {

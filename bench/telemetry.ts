@@ -1,7 +1,7 @@
 /**
  * The cost of full telemetry. Baseline A builds five plain frozen objects per task, stringifies
- * them and writes the lines in batches. Ours adds ids, spans, metrics, a subscriber and the bus.
- * Each run is a process of its own; the runs are interleaved and their medians compared.
+ * them and writes the lines in batches. Telemetry adds ids, spans, metrics, a subscriber and the
+ * bus. Each run is a separate process; runs are interleaved and medians compared.
  */
 
 import { execFileSync } from 'node:child_process'
@@ -27,7 +27,7 @@ import { median, table } from './harness.ts'
 const tasks = Number(process.env['TASKS'] ?? 100_000)
 const runs = Number(process.env['RUNS'] ?? 5)
 const warmUpTasks = 5000
-/** Tasks per turn of the loop, as a session that submits in slices. */
+/** Tasks per turn of the event loop, like a session that submits in slices. */
 const slice = 100
 
 interface Result {
@@ -74,7 +74,7 @@ function compare(): void {
 }
 
 async function measure(which: string): Promise<Result> {
-  // Without a warm-up, compilation would be the slowest turns of both.
+  // Warms up, because otherwise compilation would be the slowest turns of both.
   await measureOne(which, warmUpTasks)
   gcMs = 0
   return await measureOne(which, tasks)

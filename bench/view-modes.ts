@@ -1,4 +1,4 @@
-/** The modes of `bench/view.ts`; each runs in a process of its own. */
+/** The modes of `bench/view.ts`; each runs in its own process. */
 
 import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
@@ -18,14 +18,14 @@ import { runMode } from './harness.ts'
 const folder = process.env['RECORD_FOLDER'] ?? ''
 const tasks = Number(process.env['TASKS'] ?? 100_000)
 const workers = 8
-/** Tasks per turn of the loop. */
+/** Tasks per turn of the event loop. */
 const slice = 100
 
 export const modes = { write, idle, parse, views, bounds: withBounds, again, snapshot }
 
 await runMode(import.meta.url, modes)
 
-/** A record as a session writes it: every task with its hash, its worker and its times. */
+/** Writes a record as a session does: every task with its hash, worker and times. */
 async function write(): Promise<object> {
   const telemetry = new TelemetryManager({ sessionId: 's-bench', checkpointPath: folder })
   await telemetry.start()
@@ -66,7 +66,7 @@ function recordPath(): string {
   return join(folder, readdirSync(folder).find((name) => name.endsWith('.jsonl')) ?? '')
 }
 
-/** What splitting a file into lines and parsing each of them takes, and nothing else. */
+/** The cost of only splitting a file into lines and parsing each of them. */
 async function parse(): Promise<object> {
   const file = await open(recordPath())
   const buffer = Buffer.allocUnsafeSlow(262_144)
@@ -108,7 +108,7 @@ async function withBounds(): Promise<object> {
   })
 }
 
-/** All panels from a snapshot that another reader left. */
+/** All panels from a snapshot that another reader has written. */
 async function again(): Promise<object> {
   const path = recordPath()
   if (!existsSync(`${path}.view`)) {
@@ -139,7 +139,7 @@ function cpuSince(from: NodeJS.CpuUsage): number {
   return (user + system) / 1e6
 }
 
-/** In megabytes, after a collection. */
+/** Memory in megabytes, after a garbage collection. */
 function rssOf(): number {
   globalThis.gc?.()
   return process.memoryUsage().rss / 2 ** 20

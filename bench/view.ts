@@ -1,6 +1,6 @@
 /**
- * What does reading a record cost? All panels against splitting the file and parsing each line, in
- * CPU time and memory, and the same from a snapshot. Every run is a process of its own; runs are
+ * The cost of reading a record: all panels compared with splitting the file and parsing each line,
+ * in CPU time and memory, and the same from a snapshot. Every run is a separate process; runs are
  * interleaved and medians compared. The record of a million tasks takes 2.7 GB in the temporary
  * folder while it runs; `TASKS=100000` is enough for the ratio.
  */
@@ -52,7 +52,7 @@ function ratio(one: Usage, base: Usage): string {
   return `${(one.cpu / base.cpu).toFixed(2)} x`
 }
 
-/** Whole processes, with the start of Node. */
+/** Measures whole processes, including the start of Node. */
 function reportCommands(): void {
   const path = join(folder, readdirSync(folder).find((name) => name.endsWith('.jsonl')) ?? '')
   const idle = reportReaders(path)
@@ -60,7 +60,7 @@ function reportCommands(): void {
   reportOthers(path, idle)
 }
 
-/** Readers of a snapshot. Returns the memory of an idle process. */
+/** Measures commands that read a snapshot. Returns the memory of an idle process. */
 function reportReaders(path: string): number {
   const view = JSON.stringify(`${path}.view`)
   const { idle, file, read, status, list, failures, explain } = measureProcesses(

@@ -1,4 +1,4 @@
-/** What the workers of `bench/workers.ts` run: ours by name, those of others by default export. */
+/** The functions of `bench/workers.ts`: by name for tutti, as default export for its peers. */
 
 import { defineTask } from '../src/tasks/define-task.ts'
 

@@ -1,7 +1,7 @@
 /**
- * How fast is the pool of workers by itself, under a scheduler that only counts? No-ops and small
- * objects on two threads against piscina and tinypool, and the latency of one task at a time
- * against a bare `postMessage` round trip. Each run is a process; runs are interleaved.
+ * The speed of the worker pool alone, under a scheduler that only counts: no-ops and small objects
+ * on two threads compared with piscina and tinypool, and the latency of one task at a time with a
+ * bare `postMessage` round trip. Each run is a process; runs are interleaved.
  */
 
 import { execFileSync } from 'node:child_process'
@@ -26,7 +26,7 @@ const filename = fileURLToPath(new URL('workers-functions.ts', import.meta.url))
 
 type Work = 'no-op' | 'object'
 
-/** Feeds a pool from a list and resolves when all have ended. */
+/** Feeds a pool from a list and resolves when all jobs have ended. */
 class Feeder {
   readonly pool: WorkerPool
   #queue: readonly Job[] = []
@@ -93,7 +93,7 @@ const jobsOf = (work: Work, count: number): Job[] =>
     ),
   )
 
-/** Tasks a second; the workers are warm. */
+/** Tasks per second with warm workers. */
 async function measureOurs(work: Work, isolation: 'thread' | 'process'): Promise<number> {
   const feeder = new Feeder(isolation)
   await feeder.run(jobsOf(work, 2000))
@@ -120,7 +120,7 @@ async function measurePeer(work: Work, name: 'piscina' | 'tinypool'): Promise<nu
   return rate
 }
 
-/** Median microseconds of a bare round trip and of ours, taken in turns. */
+/** Median microseconds of a bare round trip and of tutti's, measured alternately. */
 async function measureLatency(): Promise<readonly [number, number]> {
   const code = `const { parentPort } = require('node:worker_threads')
     parentPort.on('message', (message) => parentPort.postMessage(message))`

@@ -1,4 +1,4 @@
-/** The single measurements of bench/workflow.ts; each is run as a process of its own. */
+/** The measurements of bench/workflow.ts; each runs in its own process. */
 
 import { ConcurrentBackend } from '../src/backends/local/concurrent-backend.ts'
 import { Session } from '../src/session/session.ts'
@@ -28,7 +28,7 @@ export const modes = { oneAtATime, chain, sessionBag, engineBag, diamondsOfFour 
   () => Promise<Measured>
 >
 
-/** As bench/local.ts measures it: construct, submit, await, one after the other. */
+/** As in bench/local.ts: constructs, submits and awaits tasks one after the other. */
 async function oneAtATime(): Promise<Measured> {
   await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
   const micros: number[] = []
@@ -46,7 +46,7 @@ async function oneAtATime(): Promise<Measured> {
   return { p50Micros: median(warm), taskMicros: median(sums) / chainLength }
 }
 
-/** Every task waits for the one before it. */
+/** Every task depends on the previous one. */
 async function chain(): Promise<Measured> {
   await using flow = await WorkflowEngine.create({
     backend: await ConcurrentBackend.create({ workers: 1 }),
@@ -89,7 +89,7 @@ async function engineBag(): Promise<Measured> {
   return { perSecond: count / (await timed(() => run(count))) }
 }
 
-/** One, two that need it, and one that needs both. */
+/** Diamonds: one task, two that depend on it, and one that depends on both. */
 async function diamondsOfFour(): Promise<Measured> {
   await using flow = await WorkflowEngine.create({
     backend: await ConcurrentBackend.create({ workers: threads }),

@@ -1,7 +1,7 @@
 /**
- * What does a workflow cost beyond the session that it runs on? A chain against one task at a time,
- * a bag against the session's own, and diamonds. Every run is a process of its own; runs are
- * interleaved and medians compared.
+ * The cost of a workflow compared with the session that it runs on: a chain with one task at a
+ * time, a bag of tasks with the session's own, and diamonds. Every run is a separate process; runs
+ * are interleaved and medians compared.
  */
 
 import { measureModes, table } from './harness.ts'
