@@ -18,7 +18,7 @@ import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './untrusted-json.ts'
 import { refusalIn } from './upstream-refusal.ts'
 
-/** The standard's, and what some servers report instead. */
+/** The standard finish reasons, and those that some servers report instead. */
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   stop: 'stop',
   eos: 'stop',
@@ -30,7 +30,7 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   content_filter: 'content_filter',
 }
 
-/** The server gave up: what it sent is not an answer. */
+/** Finish reasons of a failed request, whose output is not an answer. */
 const failures: ReadonlySet<string> = new Set(['abort', 'error'])
 
 const maxReasonChars = 80
@@ -58,7 +58,7 @@ export class ResponseChunks {
   /** Scalars of the body that were passed on; most servers repeat them in each chunk. */
   readonly #told = new Map<string, unknown>()
   #finishReason: FinishReason | null = null
-  /** The server's own name of the finish reason, where it is not one of ours. */
+  /** The finish reason as the server named it, if it is not a known one. */
   #passedReason: string | null = null
   #usage: Usage | null = null
 
@@ -90,7 +90,7 @@ export class ResponseChunks {
     return this.#toDelta(choice, isFields(message) ? message : {})
   }
 
-  /** At the end: the fields that no delta contained. */
+  /** Called at the end: returns the fields that no delta contained. */
   rest(): AnswerFields | undefined {
     if (this.#passedReason !== null) {
       this.#kept.choice = { ...this.#kept.choice, finish_reason: this.#passedReason }

@@ -53,7 +53,7 @@ export class ChunkWriter {
     this.#suffix = head.includesUsage ? '],"usage":null}' : ']}'
   }
 
-  /** What a server behind the engine says of itself is in all chunks that follow, as there. */
+  /** Passes the fingerprint of the server behind the engine on in all following chunks. */
   learn(body: WireFields | undefined): void {
     const fingerprint = body?.['system_fingerprint']
     if (typeof fingerprint !== 'string') return

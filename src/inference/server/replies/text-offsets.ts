@@ -1,8 +1,8 @@
-/** Where the tokens of a text begin in it. Pure. */
+/** Computes where the tokens of a text begin in it. Pure. */
 
 import { isUtf8 } from 'node:buffer'
 
-/** A token of a text. `bytes` if its name is not its text. */
+/** A token of a text; `bytes` is given if its name is not its text. */
 interface NamedToken {
   readonly token: string
   readonly bytes?: readonly number[]
@@ -12,9 +12,10 @@ const space = 0x20
 const replacement = Buffer.from('\uFFFD')
 
 /**
- * In characters (code points), as the public API counts them; `start` is that of the text. All
- * tokens of one character have its offset. Tokens that are not in the text, such as an end mark or
- * the part of a character that was cut off, have that of what follows.
+ * The offset of each token in characters (code points), as the public API counts them; `start` is
+ * the offset of the text. All tokens of one character have the character's offset. Tokens that are
+ * not in the text, such as an end mark or a part of a character that was cut off, have the offset
+ * of the text after them.
  */
 export function offsetsIn(text: string, tokens: readonly NamedToken[], start: number): number[] {
   const bytes = Buffer.from(text)
@@ -31,13 +32,13 @@ export function offsetsIn(text: string, tokens: readonly NamedToken[], start: nu
 export const countCharacters = (text: string): number =>
   Buffer.from(text).reduce((count, byte) => count + Number(!isContinued(byte)), 0)
 
-/** The bytes of a token in a text; 0 if it is not there. */
+/** The number of bytes of a token at a position of a text; 0 if the token is not there. */
 function lengthIn(text: Buffer, at: number, token: Buffer): number {
   if (startsWith(text, at, token)) return token.length
-  // A text does not begin with the blank that its first token has.
+  // The text omits the leading blank of its first token.
   const isFirst = at === 0 && token[0] === space
   if (isFirst && startsWith(text, at, token.subarray(1))) return token.length - 1
-  // Bytes that are no character.
+  // Bytes that form no character appear in the text as U+FFFD.
   return token.length > 0 && !isUtf8(token) && startsWith(text, at, replacement)
     ? replacement.length
     : 0
@@ -46,5 +47,5 @@ function lengthIn(text: Buffer, at: number, token: Buffer): number {
 const startsWith = (text: Buffer, at: number, part: Buffer): boolean =>
   text.subarray(at, at + part.length).equals(part)
 
-/** Whether a byte is not the first of its character. */
+/** Whether a byte is a continuation byte of UTF-8. */
 const isContinued = (byte = 0): boolean => (byte & 0xc0) === 0x80

@@ -1,11 +1,11 @@
-/** Texts of which one is chosen, as an expression of GBNF. Pure. */
+/** A GBNF expression that matches one of several texts. Pure. */
 
-/** More are written by what they have in common: llama.cpp compares all that begin alike. */
+/** More texts are grouped by common prefixes, because llama.cpp compares all that begin alike. */
 const maxListed = 16
-/** Brackets in brackets. */
+/** The maximum depth of nested brackets. */
 const maxDepth = 100
 
-/** Any of the texts. */
+/** An expression that matches any of the texts. */
 export function textChoice(texts: readonly string[]): string {
   const distinct = [...new Set(texts)]
   if (distinct.length <= maxListed) return distinct.map(quoted).join(' | ')
@@ -13,20 +13,20 @@ export function textChoice(texts: readonly string[]): string {
   return alternatives(letters, 0, 0)
 }
 
-/** A string of GBNF, which has fewer escapes than JSON. */
+/** A GBNF string literal, which has fewer escapes than JSON. */
 export function quoted(text: string): string {
   const escaped = text.replaceAll('\\', String.raw`\\`).replaceAll('"', String.raw`\"`)
   return `"${escaped.replaceAll('\n', String.raw`\n`)}"`
 }
 
-/** What follows in texts that are the same up to a letter. */
+/** The rest of texts that are equal up to a position. */
 function alternatives(texts: readonly (readonly string[])[], from: number, depth: number): string {
   if (depth >= maxDepth) return texts.map((text) => quoted(text.slice(from).join(''))).join(' | ')
   const groups = Map.groupBy(texts, (text) => text[from] ?? '')
   return Array.from(groups.values(), (group) => sequence(group, from, depth)).join(' | ')
 }
 
-/** Texts with the same letter there: what they have in common, and how they go on. */
+/** The rest of texts with the same letter at a position: the common part, then the alternatives. */
 function sequence(texts: readonly (readonly string[])[], from: number, depth: number): string {
   const [first = []] = texts
   const differs = (at: number): boolean => texts.some((text) => text[at] !== first[at])

@@ -1,35 +1,35 @@
-/** Reads grammars (GBNF) as llama.cpp does, and refuses those that it reads wrongly. Pure. */
+/** Parses GBNF grammars as llama.cpp does, and refuses those that llama.cpp reads wrongly. Pure. */
 
-/** The first and the last of some characters. */
+/** The first and the last character of a range. */
 export type CharacterRange = readonly [number, number]
 
-/** What stands at one place of a rule; a token is compared as a whole, not by its characters. */
+/** One element of a rule; a token is compared as a whole, not by its characters. */
 export type GrammarElement =
-  /** The ranges are in order, and have gaps between them. Equal lists are the same object. */
+  /** The ranges are ascending, with gaps between them. Equal lists are the same object. */
   | { readonly kind: 'characters'; readonly ranges: readonly CharacterRange[] }
   | { readonly kind: 'token'; readonly token: number; readonly isNegated: boolean }
   | { readonly kind: 'rule'; readonly rule: number }
 
 export type Alternatives = readonly (readonly GrammarElement[])[]
 
-/** Rules by number: those with names, groups and repetitions. */
+/** Rules by number: named rules, groups and repetitions. */
 export type GrammarRules = readonly Alternatives[]
 
 export interface Grammar {
   readonly rules: GrammarRules
-  /** The rule of the whole text. */
+  /** The number of the rule for the whole text. */
   readonly root: number
 }
 
-/** Nested deeper, llama.cpp overflows its stack. */
+/** With deeper nesting, llama.cpp overflows its stack. */
 const maxDepth = 500
-/** Beyond it, llama.cpp refuses. */
+/** llama.cpp refuses more repetitions. */
 const maxRepeats = 2000
-/** Repetitions are written out. More would take longer than other requests should wait. */
+/** Repetitions are expanded. More elements would delay other requests for too long. */
 const maxElements = 120_000
 const lastCharacter = 0x10ffff
 
-/** Throws an `Error` that tells what is wrong, and where. */
+/** Throws an `Error` with the problem and its position. */
 export const parseGrammar = (text: string): Grammar => new GrammarParser(text).parse()
 
 const blanks = /(?:[ \t]|#[^\r\n]*)*/y
@@ -39,7 +39,7 @@ const tokenForm = /!?<\[\d{1,9}\]>/y
 const repeatForm = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
 const characterForm = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
 
-/** A rule of a Lark grammar, which vLLM takes by the same field. */
+/** A rule of a Lark grammar, which vLLM accepts in the same field. */
 const larkRule = /^[ \t]*[?!]?\w+(?:\.\d+)?[ \t]*:(?!:=)/m
 
 const escapes: Readonly<Record<string, number>> = { t: 0x09, r: 0x0d, n: 0x0a }
@@ -111,7 +111,7 @@ class GrammarParser {
     const sequence: GrammarElement[] = []
     const space = depth === 0 ? blanks : blanksAndLines
     let last: readonly GrammarElement[] = []
-    // How many rules the last item has, with all that they repeat.
+    // The number of rules of the last item, including those that it repeats.
     let size = 1
     for (;;) {
       const rulesBefore = this.#rules.length
@@ -168,7 +168,7 @@ class GrammarParser {
     return elements
   }
 
-  /** An empty class is nothing, as llama.cpp reads it. */
+  /** An empty class matches nothing and is skipped, as in llama.cpp. */
   #class(): readonly GrammarElement[] {
     const start = this.#at - 1
     const isNegated = this.#skip('^')
@@ -220,12 +220,15 @@ class GrammarParser {
     const [first = '', second] = repeat.slice(1, -1).split(',')
     const least = Number(first)
     const most = second === undefined ? least : second.trim() === '' ? Infinity : Number(second)
-    // llama.cpp counts down from the largest number instead.
+    // llama.cpp would count down from the largest number instead.
     if (most < least) throw new Error(`\`${repeat}\` repeats at most less than at least`)
     return [least, most > maxRepeats ? Infinity : most]
   }
 
-  /** As llama.cpp writes it: some copies, then rules that end or go on with the next. */
+  /**
+   * Expands a repetition as llama.cpp does: copies, then rules that end or continue with the next
+   * one.
+   */
   #repeated(item: readonly GrammarElement[], [least, most]: Repeats): GrammarElement[] {
     const further = most === Infinity ? 1 : most - least
     this.#spend(item.length * (least + further))
@@ -263,7 +266,7 @@ class GrammarParser {
     return found
   }
 
-  /** What begins at `start` must end before the text does. */
+  /** Throws if the text has ended before the construct that begins at `start`. */
   #expectMore(what: string, start: number): void {
     if (this.#at >= this.#text.length)
       throw this.#fault(`a ${what} of the grammar has no end; it begins`, start)

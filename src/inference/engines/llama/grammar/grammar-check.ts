@@ -1,33 +1,33 @@
 /**
- * Refuses grammars that llama.cpp would read for minutes or without an end: nothing interrupts it,
- * and all other requests wait. Pure.
+ * Refuses grammars that would occupy llama.cpp for minutes or for ever: its evaluation cannot be
+ * interrupted, and all other requests wait. Pure.
  *
- * llama.cpp keeps a stack for each way to read the text so far, compares every new one with all
- * others, and tries a token by all of them, without joining those that meet again. The check
- * follows the character that has most ways, for a few characters from the beginning of each rule.
+ * llama.cpp keeps a stack for each way to read the text so far, compares every new stack with all
+ * others, and tries a token with all of them, without joining stacks that become equal. The check
+ * follows the character with the most ways, for a few characters from the beginning of each rule.
  */
 
 import { type Grammar, type GrammarElement, type GrammarRules, parseGrammar } from './gbnf.ts'
 import { GrammarStacks, rangesOf, type Stack, type Steps } from './grammar-stacks.ts'
 
-/** Different ways to read one text. */
+/** The maximum number of different ways to read one text. */
 const maxStacks = 1024
-/** Ways to read so many characters, with those that meet again. */
+/** The maximum number of ways to read a few characters, including ways that become equal. */
 const maxWays = 100_000
 const followedCharacters = 4
-/** What the check itself may cost. */
+/** The maximum cost of the check itself. */
 const maxSteps = 1_000_000
-/** llama.cpp looks for left recursion by following all ways. */
+/** The maximum for the left-recursion check of llama.cpp, which follows all ways. */
 const maxLeftWays = 1_000_000
 
-/** Rules that can be first in others. */
+/** The maximum number of edges between a rule and the rules that it can begin with. */
 const maxEdges = 200_000
 
-/** Grammars that are remembered: clients send the same ones again. */
+/** How many grammars are cached, because clients send the same ones again. */
 const maxKnown = 64
 const maxKnownLength = 16_384
 
-/** Remembers the last grammars without fault. */
+/** Caches the last valid grammars. */
 export class KnownGrammars {
   readonly #read: (text: string) => Grammar
   readonly #known = new Map<string, Grammar>()
@@ -36,7 +36,7 @@ export class KnownGrammars {
     this.#read = read
   }
 
-  /** Throws an `Error` that tells what is wrong. */
+  /** Throws an `Error` that describes the problem. */
   read(text: string): Grammar {
     const known = this.#known.get(text)
     if (known !== undefined) return known
@@ -49,14 +49,16 @@ export class KnownGrammars {
   }
 }
 
-/** For grammars that are followed here. Throws an `Error` that tells what is wrong. */
+/**
+ * Reads a grammar that is evaluated in this package. Throws an `Error` that describes the problem.
+ */
 export function readGrammar(text: string): Grammar {
   const grammar = parseGrammar(text)
   checkRecursion(grammar.rules)
   return grammar
 }
 
-/** For grammars that llama.cpp follows. Throws an `Error` that tells what is wrong. */
+/** Reads a grammar that llama.cpp evaluates. Throws an `Error` that describes the problem. */
 export function checkGrammar(text: string): Grammar {
   const grammar = readGrammar(text)
   const walker = new GrammarWalker(grammar.rules)
@@ -64,17 +66,17 @@ export function checkGrammar(text: string): Grammar {
   return grammar
 }
 
-/** A rule that can be the first of another. */
+/** A rule that another rule can begin with. */
 interface LeftEdge {
   readonly rule: number
-  /** Whether nothing stands before it, not even what may be empty. */
+  /** Whether no element precedes the rule, not even one that may be empty. */
   readonly isFirst: boolean
   readonly isLast: boolean
 }
 
 /**
- * A rule that begins with itself grows for ever, also where what stands before it is empty. Only
- * with nothing but that it comes back to where it was, as in `("a"*)*`.
+ * A rule that begins with itself is refused, even if the elements before it may be empty. Only a
+ * rule at the end of such elements is harmless, as in `("a"*)*`: it returns to an earlier state.
  */
 function checkRecursion(rules: GrammarRules): void {
   const empty = emptyRules(rules)
@@ -111,10 +113,10 @@ function leftEdges(sequence: readonly GrammarElement[], empty: ReadonlySet<numbe
   return edges
 }
 
-/** Rules that fit no text at all as well. */
+/** The rules that match the empty text. */
 function emptyRules(rules: GrammarRules): ReadonlySet<number> {
   const empty = new Set<number>()
-  /** By rule: the sequences of only rules that it stands in, once for each time. */
+  /** For each rule, the sequences of rules alone that contain it, once per occurrence. */
   const users = new Map<number, { readonly rule: number; notEmpty: number }[]>()
   const waiting: number[] = []
   for (const [rule, alternatives] of rules.entries()) {
@@ -138,7 +140,7 @@ function emptyRules(rules: GrammarRules): ReadonlySet<number> {
   return empty
 }
 
-/** Strongly connected components (Tarjan), each after those that it leads to. No recursion. */
+/** Strongly connected components (Tarjan), each after those that it leads to. Not recursive. */
 function components(edges: readonly (readonly number[])[]): readonly (readonly number[])[] {
   const found: number[][] = []
   const order = new Int32Array(edges.length)
@@ -187,7 +189,7 @@ class GrammarWalker implements Steps {
     this.#stacks = new GrammarStacks(rules)
   }
 
-  /** Texts of a rule. */
+  /** Follows the texts of a rule. */
   follow(rule: number): void {
     let ways = new Map<Stack, number>()
     for (const stack of this.#stacks.begin(rule, this)) this.#addWays(ways, stack, 1)
@@ -198,7 +200,7 @@ class GrammarWalker implements Steps {
     }
   }
 
-  /** After the character by which most ways go on. */
+  /** The ways after the character by which most ways continue. */
   #after(ways: ReadonlyMap<Stack, number>): Map<Stack, number> {
     const character = this.#widest(ways)
     const next = new Map<Stack, number>()

@@ -1,17 +1,20 @@
-/** Where a text stands in the rules of a grammar, in all ways to read it. Pure. */
+/** The positions of a text in the rules of a grammar, for all ways to read it. Pure. */
 
 import type { CharacterRange, GrammarElement, GrammarRules } from './gbnf.ts'
 
-/** A place in a rule. */
+/** A position in a rule. */
 interface RulePosition {
   readonly sequence: readonly GrammarElement[]
   readonly at: number
   readonly id: number
-  /** `null` at the end of the sequence, `undefined` before it was asked for. */
+  /** `null` at the end of the sequence, `undefined` if not computed yet. */
   next: RulePosition | null | undefined
 }
 
-/** A place in a rule, and where reading goes on after the rule. Equal ones are the same object. */
+/**
+ * A position in a rule, and the stack to continue with after the rule. Equal stacks are the same
+ * object.
+ */
 export interface Stack {
   readonly id: number
   readonly place: RulePosition
@@ -19,26 +22,26 @@ export interface Stack {
   reached: Reached | null
 }
 
-/** What can be reached without another character. */
+/** The stacks that can be reached without reading another character. */
 export interface Reached {
-  /** Each stands at characters or at a token. */
+  /** Each stack is at characters or at a token. */
   readonly stacks: readonly Stack[]
-  /** Whether the text may end. */
+  /** Whether the text may end here. */
   readonly isEnd: boolean
 }
 
-/** Limits what is computed. */
+/** Limits the computation. */
 export interface Steps {
-  /** May throw. */
+  /** Counts steps; may throw. */
   spend(count: number): void
 }
 
-/** More than a grammar has places. */
+/** More than the number of positions in any grammar. */
 const keysOfStack = 2 ** 21
 
 export class GrammarStacks {
   readonly #rules: GrammarRules
-  /** The first of each sequence. */
+  /** The first position of each sequence. */
   readonly #places = new Map<readonly GrammarElement[], RulePosition>()
   readonly #stacks = new Map<number, Stack>()
   #placeCount = 0
@@ -48,23 +51,23 @@ export class GrammarStacks {
     this.#rules = rules
   }
 
-  /** How much it remembers. */
+  /** The number of remembered stacks and of their entries in lists. */
   get size(): number {
     return this.#size
   }
 
-  /** At the beginning of a text of one rule. */
+  /** The stacks at the beginning of a rule's text. */
   begin(rule: number, steps: Steps): readonly (Stack | null)[] {
     return this.#enter(rule, null, steps)
   }
 
-  /** The place after this one; `null` at the end of all. */
+  /** The stack at the next position; `null` at the end of the whole text. */
   next({ place, below }: Stack): Stack | null {
     const next = this.#after(place)
     return next === null ? below : this.#stack(next, below)
   }
 
-  /** After all rules that a text may enter or leave there. */
+  /** Enters and leaves rules until characters or tokens are reached. */
   reach(stack: Stack | null, steps: Steps): Reached {
     if (stack === null) return atEnd
     if (stack.reached !== null) return stack.reached
@@ -85,7 +88,9 @@ export class GrammarStacks {
     return reached
   }
 
-  /** The same stacks as others have, of which nothing else is remembered here. */
+  /**
+   * Equal stacks in this object for stacks of another one, without anything else that was computed.
+   */
   adopt(stacks: readonly Stack[], steps: Steps): readonly Stack[] {
     const adopted = new Map<Stack | null, Stack>()
     return stacks.map((stack) => {
@@ -104,7 +109,7 @@ export class GrammarStacks {
 
   #enter(rule: number, after: Stack | null, steps: Steps): readonly (Stack | null)[] {
     const sequences = this.#rules[rule] ?? []
-    // Each is a step, also one that was seen before.
+    // Charged for every sequence, also for those seen before.
     steps.spend(sequences.length)
     return sequences.map((one) =>
       one.length > 0 ? this.#stack(this.#place(one, 0), after) : after,
@@ -143,7 +148,7 @@ const atEnd: Reached = { stacks: [], isEnd: true }
 
 export const elementOf = ({ place }: Stack): GrammarElement | undefined => place.sequence[place.at]
 
-/** Of the characters at which it stands. */
+/** The ranges of the characters at the stack's position; empty at a token. */
 export function rangesOf(stack: Stack): readonly CharacterRange[] {
   const element = elementOf(stack)
   return element?.kind === 'characters' ? element.ranges : noRanges

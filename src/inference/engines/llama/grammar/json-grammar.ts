@@ -1,4 +1,4 @@
-/** Translates a JSON schema into a grammar (GBNF) for llama.cpp; refuses what it cannot enforce. */
+/** Converts a JSON schema to a GBNF grammar for llama.cpp; refuses what it cannot enforce. */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { emptyParameters } from '../templates/template-messages.ts'
@@ -32,15 +32,15 @@ import {
 import { stringGrammar } from './string-grammar.ts'
 
 const maxDepth = 64
-/** All other requests wait while a grammar is compiled. */
+/** Limited, because all other requests wait while a grammar is compiled. */
 const maxGrammarChars = 262_144
-/** Schemas that hold together are written out, which multiplies them. */
+/** Limited, because combined schemas are expanded, which multiplies them. */
 const maxSteps = 5_000
 
 /**
- * White space is where programs write it that indent JSON: one space after a colon, a line and its
- * indentation inside of brackets and after a comma. A model may write as much as it is allowed, and
- * reach the limit of its tokens before the end. There is none after the last bracket.
+ * White space is allowed where indented JSON has it: one space after a colon, a line break with
+ * indentation inside brackets and after a comma. It is limited, because a model may write as much
+ * as is allowed and reach its limit of tokens. None is allowed after the last bracket.
  */
 const basics = [
   'value ::= object | array | string | number | boolean | null',
@@ -58,12 +58,12 @@ const basics = [
   String.raw`end ::= [ \n]?`,
 ]
 
-/** Any JSON object. */
+/** The grammar of any JSON object. */
 export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
 
 /**
  * Throws an `Error` that names what cannot be enforced, and where. The length of the grammar is
- * limited, and proportional to that of a schema without schemas that hold together.
+ * limited; without combined schemas it is proportional to the length of the schema.
  */
 export function toJsonGrammar(schema: object): string {
   const writer = new GrammarWriter()
@@ -72,8 +72,9 @@ export function toJsonGrammar(schema: object): string {
 }
 
 /**
- * A call of one of the tools as JSON. A `SchemaFault` tells which tool has it. A tool that cannot
- * be called has one: left out, it would only be missed.
+ * The grammar of a call of one of the tools as JSON. A `SchemaFault` names the tool in which it is.
+ * A tool for which no arguments are possible is an error, because a client would not notice that it
+ * was left out.
  */
 export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   const writer = new GrammarWriter()
@@ -86,24 +87,24 @@ export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   return writer.text
 }
 
-/** A tool without `parameters` takes an empty object. */
+/** The schema of a tool without `parameters`: an empty object. */
 const noParameters = { ...emptyParameters, additionalProperties: false }
 
 class GrammarWriter implements SchemaReader {
-  /** Rules come after those that they use. */
+  /** Rules come after the rules that they use. */
   readonly rules: string[] = []
   #document: unknown = null
   #length = 0
   #steps = 0
   #definitions = 0
-  /** Names of the rules of definitions, by reference: a definition may refer to itself. */
+  /** The rules of definitions, by reference: a definition may refer to itself. */
   readonly #names = new Map<string, string>()
 
   get text(): string {
     return [...this.rules.toReversed(), ...basics].join('\n')
   }
 
-  /** The expression of a schema to which references within it refer. */
+  /** The expression of a schema that is the root of its own references. */
   document(schema: object, { depth, tool = null, toolName = '' }: DocumentPlace): string {
     this.#document = schema
     this.#names.clear()
@@ -143,7 +144,7 @@ class GrammarWriter implements SchemaReader {
       found = isThere ? (found as Schema)[key] : undefined
     }
     if (found !== undefined) return found
-    // Other documents are not read.
+    // Only references within the document are supported.
     const isInvalid = head === '#'
     throw new SchemaFault(`\`${reference}\` is not defined in the schema`, { isInvalid })
   }
@@ -178,7 +179,7 @@ class GrammarWriter implements SchemaReader {
     return name
   }
 
-  /** Choices that no value fits are left out, unless there are no others. */
+  /** Leaves out choices that no value can match, unless all are like that. */
   anyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
     if (choices.length === 0) throw impossible('an empty choice allows nothing')
     const texts: string[] = []
@@ -198,7 +199,7 @@ class GrammarWriter implements SchemaReader {
     return anyOf([...new Set(texts)])
   }
 
-  /** A schema without others that hold together with it. */
+  /** The expression of a schema without `$ref`, `allOf`, `anyOf` and `oneOf`. */
   #plain(schema: Schema, depth: number): string {
     const listed = listedIn(schema)
     if (listed !== null) return anyText(listed.map((value) => JSON.stringify(value)))
@@ -206,8 +207,8 @@ class GrammarWriter implements SchemaReader {
   }
 
   /**
-   * A name for an expression that is used or repeated more than once. Inlined, it would double at
-   * every level, and llama.cpp refuses to repeat long expressions.
+   * Creates a rule for an expression that is used or repeated more than once. Inlined, it would
+   * double at every level, and llama.cpp refuses to repeat long expressions.
    */
   #named(text: string): string {
     if (/^\w+$/.test(text)) return text
@@ -226,7 +227,7 @@ class GrammarWriter implements SchemaReader {
     throw invalidSchema(`there is no type \`${type}\``)
   }
 
-  /** Members are in the order of the schema, required ones first. */
+  /** Members are in the order of the schema, with required ones first. */
   #object(schema: Schema, depth: number): string {
     const required = requiredOf(schema)
     const write = (name: string): string =>
@@ -253,7 +254,7 @@ class GrammarWriter implements SchemaReader {
     return braces(`( ${this.#named(heads.join(' | '))} ${last} )${least > 0 ? '' : '?'}`)
   }
 
-  /** Without `additionalProperties`, only named members are generated. */
+  /** Without `additionalProperties`, only named members are generated if there are any. */
   #otherMember(schema: Schema, depth: number): string | null {
     const others = othersOf(schema)
     if (others === false) return null
@@ -269,8 +270,8 @@ class GrammarWriter implements SchemaReader {
   }
 
   /**
-   * `propertyNames` applies to all names: where it lists them, they are named members; otherwise,
-   * it stays if there are no others.
+   * `propertyNames` applies to all names. If it lists names, they become named members; otherwise
+   * it is kept, which is possible only if there are no named members.
    */
   #withNames(schema: Schema): Schema {
     const { propertyNames, ...rest } = schema
@@ -324,7 +325,7 @@ class GrammarWriter implements SchemaReader {
     return `"[" ws ${fewest === 0 ? `( ${written} )?` : written} "]"`
   }
 
-  /** Every list of different values is written out: that is possible for a few values only. */
+  /** Expands every list of different values, which is possible only for a few values. */
   #uniqueArray(
     items: unknown,
     { least, most }: { least: number; most: number },
@@ -343,7 +344,7 @@ class GrammarWriter implements SchemaReader {
     return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : `${list} ${last}`)))} "]"`
   }
 
-  /** The literals of a schema that has few values. */
+  /** The literals of a schema that has only a few values. */
   #valuesOf(items: unknown): readonly string[] {
     const values = choicesOf(items ?? true, this).flatMap((choice): readonly unknown[] => {
       const listed = listedIn(choice)
@@ -357,13 +358,13 @@ class GrammarWriter implements SchemaReader {
 
 interface DocumentPlace {
   readonly depth: number
-  /** The number of the tool whose parameters it describes. */
+  /** The index of the tool whose parameters the schema describes. */
   readonly tool?: number | null
   readonly toolName?: string
 }
 
 const emptyArray = '"[" ws "]"'
-/** The most lists that are written out for a list without repetitions. */
+/** The maximum number of expanded lists for `uniqueItems`. */
 const maxUniqueLists = 400
 
 /** The last bracket of an answer is not indented. */

@@ -1,22 +1,22 @@
-/** Keys of JSON objects other than some. Pure. */
+/** An expression for keys of JSON objects other than given names. Pure. */
 
 import { codeText } from './pattern-grammar.ts'
 
 interface Letters {
   readonly next: Map<string, Letters>
   isName: boolean
-  /** Whether a name goes on with a letter that JSON escapes. */
+  /** Whether a name continues with a letter that JSON escapes. */
   isEscaped: boolean
 }
 
 const noLetters = (): Letters => ({ next: new Map(), isName: false, isEscaped: false })
 
-/** Keys that begin like a longer name are left out, too. */
+/** The number of compared letters; keys that begin like a longer name are excluded too. */
 const maxLetters = 64
 
 /**
- * An expression for a key that is none of the names. It has no escapes before it differs from all
- * of them: an escape could spell a letter of a name.
+ * An expression for a key that is none of the names. Escapes are allowed only after the key differs
+ * from all names, because an escape could spell a letter of a name.
  */
 export function otherKey(names: readonly string[]): string {
   const root = noLetters()

@@ -1,7 +1,7 @@
 /**
- * Which characters a grammar allows next. llama.cpp compares each way to read an answer with all
- * others and does not stop, so the rules are followed here: equal ways are one, what was computed
- * is used again, and what it may cost is limited. Pure.
+ * Finds the characters that a grammar allows next. llama.cpp compares each way to read an answer
+ * with all others and cannot be interrupted, so grammars are evaluated here: equal ways are joined,
+ * results are reused, and the cost is limited. Pure.
  */
 
 import type { CharacterRange, Grammar, GrammarElement } from './gbnf.ts'
@@ -14,25 +14,30 @@ import {
   type Steps,
 } from './grammar-stacks.ts'
 
-/** Steps at once: some hundredths of a second. */
+/** The maximum number of steps at once: some hundredths of a second. */
 const mostSteps = 80_000
-/** What each token adds to the steps that are left. */
+/** How many steps each token adds to the remaining ones. */
 const stepsOfToken = 20_000
-/** Stacks, and places of stacks in lists, before all but those that are needed are forgotten. */
+/**
+ * The maximum number of remembered stacks and list entries, before all but the needed ones are
+ * removed.
+ */
 const mostKept = 100_000
-/** Those that are needed. */
+/** The maximum number of needed stacks. */
 const mostNeeded = 25_000
-/** Grammars of which something is kept, each up to some megabytes. */
+/** For how many grammars results are kept, each up to some megabytes. */
 const mostFollowed = 8
 
-/** The answer can be read in so many ways that following it would delay other requests. */
+/**
+ * The answer can be read in so many ways that evaluating the grammar would delay other requests.
+ */
 export class TooManyWaysError extends Error {
   constructor() {
     super('the grammar has too many ways to read the same text: make its choices distinct')
   }
 }
 
-/** The steps that one answer may still take. */
+/** The remaining steps of one answer. */
 export class AnswerSteps implements Steps {
   #left = mostSteps
 
@@ -41,23 +46,23 @@ export class AnswerSteps implements Steps {
     if (this.#left < 0) throw new TooManyWaysError()
   }
 
-  /** When a token was chosen. */
+  /** Called when a token was chosen. */
   add(): void {
     this.#left = Math.min(mostSteps, this.#left + stepsOfToken)
   }
 }
 
-/** An answer at its beginning. */
+/** The state at the beginning of an answer. */
 export interface AnswerStart {
   readonly next: NextCharacters
   readonly steps: AnswerSteps
 }
 
-/** The grammars that were begun last: clients send the same ones again. */
+/** The most recently used grammars, because clients send the same ones again. */
 export class FollowedGrammars {
   readonly #known = new Map<Grammar, FollowedGrammar>()
 
-  /** This and what follows from it may throw `TooManyWaysError`. */
+  /** Begins an answer. This call and the returned state may throw `TooManyWaysError`. */
   begin(grammar: Grammar): AnswerStart {
     const followed = this.#known.get(grammar) ?? new FollowedGrammar(grammar)
     this.#known.delete(grammar)
@@ -69,7 +74,7 @@ export class FollowedGrammars {
   }
 }
 
-/** What was computed for the answers by one grammar. */
+/** The shared results for all answers with one grammar. */
 class FollowedGrammar {
   readonly #grammar: Grammar
   #states: KnownStates
@@ -83,7 +88,7 @@ class FollowedGrammar {
     return this.#states.begin(this.#grammar.root, steps)
   }
 
-  /** An equal state, of which less is remembered if that was too much. */
+  /** An equal state, from a new store with fewer results if the old store was too large. */
   renew(state: NextCharacters): NextCharacters {
     if (this.#states.size >= mostKept) this.#states = new KnownStates(this, this.#grammar)
     return this.#states.adopt(state)
@@ -113,7 +118,7 @@ class KnownStates {
     return this.reach(this.stacks.begin(root, steps), steps)
   }
 
-  /** Equal ones are the same object. */
+  /** The state of the reached stacks; equal states are the same object. */
   reach(starts: Iterable<Stack | null>, steps: AnswerSteps): NextCharacters {
     const stacks = new Set<Stack>()
     let isEnd = false
@@ -126,7 +131,7 @@ class KnownStates {
     return this.#state({ stacks: [...stacks], isEnd })
   }
 
-  /** The same state, also where it is one of others. */
+  /** The equal state of this store for a state of any store. */
   adopt(state: NextCharacters): NextCharacters {
     if (state.states === this) return state
     const before = this.stacks.size
@@ -147,18 +152,18 @@ class KnownStates {
   }
 }
 
-/** After a part of an answer. */
+/** The state after a part of an answer. */
 export class NextCharacters {
   readonly states: KnownStates
   readonly stacks: readonly Stack[]
   readonly #after = new Map<number, NextCharacters | null>()
-  /** By the classes that a character is in. */
+  /** The next states, by the character classes that contain a character. */
   readonly #afterClasses = new Map<string, NextCharacters>()
   #classes: readonly CharacterClass[] | null = null
   #firstBytes: Uint8Array | null = null
   /** Whether the answer may end here. */
   readonly isComplete: boolean
-  /** Whether the grammar names a token here, whatever its characters are. */
+  /** Whether the grammar names a token here, regardless of characters. */
   readonly namesToken: boolean
 
   constructor(states: KnownStates, { stacks, isEnd }: Reached) {
@@ -168,7 +173,7 @@ export class NextCharacters {
     this.namesToken = stacks.some((stack) => elementOf(stack)?.kind === 'token')
   }
 
-  /** After one more character; `null` if it is not allowed. */
+  /** The state after one more character; `null` if the character is not allowed. */
   after(code: number, steps: AnswerSteps): NextCharacters | null {
     const known = this.#after.get(code)
     if (known !== undefined) return known
@@ -178,7 +183,7 @@ export class NextCharacters {
     return next
   }
 
-  /** After a token that the grammar names; `null` if it names another, or none. */
+  /** The state after a token that the grammar names; `null` if it names another token or none. */
   afterToken(token: number, steps: AnswerSteps): NextCharacters | null {
     if (!this.namesToken) return null
     return this.#reach(
@@ -187,14 +192,14 @@ export class NextCharacters {
     )
   }
 
-  /** After a text that can be read as both. */
+  /** The state of a text that can be read in the ways of both states. */
   or(other: NextCharacters, steps: AnswerSteps): NextCharacters {
     const isEnd = this.isComplete || other.isComplete
     const both = [...this.stacks, ...other.stacks, ...(isEnd ? [null] : [])]
     return this.states.reach(both, steps)
   }
 
-  /** An equal one, when a token was chosen. */
+  /** Called when a token was chosen; returns an equal state. */
   renewed(steps: AnswerSteps): NextCharacters {
     steps.add()
     return this.states.grammar.renew(this)
@@ -205,14 +210,14 @@ export class NextCharacters {
     return this.#firstBytes[byte] === 1
   }
 
-  /** Whether a character may be next whose UTF-8 begins with these bytes. */
+  /** Whether a character whose UTF-8 encoding begins with these bytes may be next. */
   allowsBeginning(bytes: readonly number[]): boolean {
     const range = rangeOfBytes(bytes)
     this.#classes ??= this.#findClasses()
     return range !== null && this.#classes.some(({ ranges }) => hasAny(ranges, ...range))
   }
 
-  /** Most characters are in the same classes as others. */
+  /** Uses classes, because most characters are in the same classes as others. */
   #find(code: number, steps: AnswerSteps): NextCharacters | null {
     this.#classes ??= this.#findClasses()
     steps.spend(this.#classes.length)
@@ -252,7 +257,7 @@ export class NextCharacters {
   }
 }
 
-/** The stacks that stand at equal characters. */
+/** The stacks that are at equal character ranges. */
 interface CharacterClass {
   readonly at: number
   readonly ranges: readonly CharacterRange[]
@@ -262,7 +267,7 @@ interface CharacterClass {
 const isNamed = (element: GrammarElement | undefined, token: number): boolean =>
   element?.kind === 'token' && (element.token === token) !== element.isNegated
 
-/** The ranges are in order, and have gaps between them. */
+/** Whether a range overlaps `low` to `high`. The ranges are ascending, with gaps between them. */
 function hasAny(ranges: readonly CharacterRange[], low: number, high: number): boolean {
   let [from, to] = [0, ranges.length]
   while (from < to) {
@@ -275,7 +280,7 @@ function hasAny(ranges: readonly CharacterRange[], low: number, high: number): b
   return found !== undefined && found[0] <= high
 }
 
-/** The first bytes in UTF-8 of the characters in the ranges. */
+/** A cache of the first UTF-8 bytes of the characters in ranges. */
 const firstBytes = new WeakMap<readonly CharacterRange[], readonly number[]>()
 
 function firstBytesOf(ranges: readonly CharacterRange[]): readonly number[] {
@@ -289,10 +294,10 @@ function firstBytesOf(ranges: readonly CharacterRange[]): readonly number[] {
   return found
 }
 
-/** The lowest character of two, three and four bytes. */
+/** The lowest characters that take two, three and four bytes. */
 const lowest = [0x80, 0x800, 0x1_0000]
 
-/** The characters whose UTF-8 begins with these bytes; `null` if there are none. */
+/** The characters whose UTF-8 encoding begins with these bytes; `null` if there are none. */
 function rangeOfBytes([first = 0, ...later]: readonly number[]): CharacterRange | null {
   if (first < 0x80) return [first, first]
   if (first < 0xc2 || first > 0xf4 || later.some((byte) => byte >> 6 !== 0b10)) return null

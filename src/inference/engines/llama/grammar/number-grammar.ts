@@ -1,4 +1,4 @@
-/** Rules for numbers of JSON between bounds. Pure. */
+/** GBNF expressions for JSON numbers between bounds. Pure. */
 
 export interface NumberBounds {
   readonly min: number | null
@@ -37,7 +37,7 @@ function highest({ max, isMaxExclusive }: NumberBounds): number | null {
   return isMaxExclusive && Number.isInteger(max) ? max - 1 : Math.floor(max)
 }
 
-/** Integers from 0 without sign; `null` for no upper bound. */
+/** Integers from 0 on, without a sign; `null` means no upper bound. */
 function between(from: number, to: number | null): string {
   const low = String(from)
   if (low.length > maxDigits || String(to ?? 0).length > maxDigits) {
@@ -57,7 +57,7 @@ function between(from: number, to: number | null): string {
   return alternatives(choices)
 }
 
-/** Texts of digits of one length, from one to the other. */
+/** Digit strings of equal length, from one to the other. */
 function sameLength(low: string, high: string): string {
   if (low === high) return `"${low}"`
   let same = 0
@@ -108,7 +108,7 @@ interface Bound<T> {
   readonly isExclusive: boolean
 }
 
-/** Numbers from 0 without sign. */
+/** Numbers from 0 on, without a sign. */
 function sizes(near: Bound<number>, far: Bound<number | null>): string {
   const [low, lowFraction] = split(near.value)
   const choices: string[] = []
@@ -137,7 +137,7 @@ function split(value: number): readonly [number, string] {
   return [Number(whole), fraction.replace(/0+$/, '')]
 }
 
-/** Fractions from this one on, the next integer excluded. */
+/** Fractions from this one up to, but not including, the next integer. */
 function fractionFrom(fraction: string, isExclusive: boolean): string {
   if (fraction === '') return isExclusive ? '"." [0-9]{0,14} [1-9]' : anyFraction
   const choices = [isExclusive ? `"${fraction}" [0-9]{0,8} [1-9]` : `"${fraction}" [0-9]{0,8}`]
@@ -157,7 +157,7 @@ function fractionTo(fraction: string, isExclusive: boolean): string | null {
   return `( "." ${alternatives(choices)} )?`
 }
 
-/** Both bounds have the same integer part. */
+/** Fractions between two bounds that have the same integer part. */
 function fractionBetween(
   low: string,
   high: string,
@@ -182,7 +182,7 @@ function fractionBetween(
   return low === '' && !near.isExclusive ? `( ${fractions} )?` : fractions
 }
 
-/** The first digits of a fraction as an integer, and whether there were no others. */
+/** The first digits of a fraction as an integer, and whether no further digits follow. */
 function scaled(fraction: string, length: number) {
   const value = Number(fraction.slice(0, length).padEnd(length, '0'))
   return { value, isExact: fraction.length <= length }

@@ -1,11 +1,11 @@
-/** The grammar (GBNF) of a required format of the output. Pure. */
+/** The GBNF grammar of a required output format. Pure. */
 
 import type { OutputFormat, ToolDefinition } from '../../../generation/inference-engine.ts'
 import { textChoice } from './choice-grammar.ts'
 import { objectGrammar, toCallGrammar, toJsonGrammar } from './json-grammar.ts'
 import { patternGrammar } from './pattern-grammar.ts'
 
-/** A format, or a call of one of some tools. */
+/** A format of the output, or a call of one of the tools. */
 export type GrammarFormat =
   | Exclude<OutputFormat, { kind: 'text' }>
   | { readonly kind: 'call'; readonly tools: readonly ToolDefinition[] }

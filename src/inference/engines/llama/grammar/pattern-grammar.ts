@@ -1,12 +1,13 @@
-/** Translates regular expressions into expressions of GBNF. Pure. */
+/** Converts regular expressions to GBNF expressions. Pure. */
 
 /**
- * What the text is: one of JSON, where some letters are escaped, and a pattern that is not anchored
- * may have text around it (JSON Schema), or a whole answer, which matches as a whole (vLLM).
+ * Where the text is: in a JSON string, in which some letters are escaped and a pattern without
+ * anchors may have text around it (JSON Schema), or a whole answer, which must match completely
+ * (vLLM).
  */
 export type PatternPlace = 'json' | 'answer'
 
-/** How many letters a text has. */
+/** The minimum and maximum number of letters of a text. */
 export interface Lengths {
   readonly least: number
   readonly most: number
@@ -14,10 +15,10 @@ export interface Lengths {
 
 const anyLength: Lengths = { least: 0, most: Infinity }
 
-/** What is wrong with a regular expression, with the place in it. */
+/** A problem of a regular expression, with its position. */
 export class PatternFault extends Error {
   override readonly name = 'PatternFault'
-  /** Whether it is no regular expression, rather than one that a grammar cannot say. */
+  /** Whether it is not a regular expression, rather than one that a grammar cannot express. */
   readonly isInvalid: boolean
 
   constructor(message: string, isInvalid = false) {
@@ -27,8 +28,8 @@ export class PatternFault extends Error {
 }
 
 /**
- * An expression for texts that match, of these lengths.
- * Throws for look-around, back references and other things that a grammar cannot say.
+ * An expression for texts of the given lengths that match. Throws for look-around, back-references
+ * and other constructs that a grammar cannot express.
  */
 export function patternGrammar(
   pattern: string,
@@ -38,7 +39,7 @@ export function patternGrammar(
   return new PatternParser(pattern, place, lengths).parse()
 }
 
-/** A part of a pattern, and what it repeats if that is one letter. */
+/** A part of a pattern; `letter` is the repeated expression if that matches single letters. */
 interface Piece extends Lengths {
   readonly text: string
   readonly letter?: string
@@ -51,7 +52,7 @@ const together = (pieces: readonly Piece[]): Lengths => ({
   most: pieces.reduce((sum, { most }) => sum + most, 0),
 })
 
-/** Pieces of which the lengths are limited: one of them takes what is to be limited. */
+/** Limits the total length of pieces by limiting one piece of variable length. */
 function limited(pieces: readonly Piece[], { least, most }: Lengths): readonly Piece[] {
   const whole = together(pieces)
   if (whole.least >= least && whole.most <= most) return pieces
@@ -67,10 +68,10 @@ function limited(pieces: readonly Piece[], { least, most }: Lengths): readonly P
   return pieces.map((piece) => (piece === taker ? { text, least: from, most: to } : piece))
 }
 
-/** The longest pattern that is translated. */
+/** The maximum number of characters of a pattern. */
 const maxPattern = 1024
 const maxRepeats = 256
-/** How many characters of a pattern a message shows. */
+/** The maximum number of characters of a pattern that a message shows. */
 const maxShown = 60
 
 type Range = readonly [number, number]
@@ -126,7 +127,7 @@ class PatternParser {
     }
   }
 
-  /** At the top of a text of JSON, what is not anchored may have any text before and after it. */
+  /** In a JSON string, any text may precede and follow a top-level sequence without anchors. */
   #sequence(isTop: boolean): Piece {
     const items: Piece[] = []
     const isStart = this.#skip('^')
@@ -237,7 +238,7 @@ class PatternParser {
         ranges.push([from[0], to[1]])
       }
     }
-    // A grammar would skip it.
+    // An empty class is refused, because a grammar would skip it.
     if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]', start)
     return this.#ranges(ranges, isNegated)
   }
@@ -276,7 +277,7 @@ class PatternParser {
     return letter.codePointAt(0) ?? 0
   }
 
-  /** A set of letters; inside of JSON, those that have to be escaped are written so. */
+  /** A set of letters; in a JSON string, letters that need an escape are written with it. */
   #ranges(ranges: readonly Range[], isNegated: boolean): Piece {
     if (ranges.flat().some((code) => code >= 0xd800 && code <= 0xdfff)) {
       throw this.#invalid('half of a surrogate pair is no character', this.#at - 1)
@@ -319,7 +320,7 @@ class PatternParser {
     return new PatternFault(`${problem}, ${this.#placeOf(at)}`)
   }
 
-  /** A long one is shown from a little before the place. */
+  /** Of a long pattern, only a part around the position is shown. */
   #placeOf(at: number): string {
     const from = this.#pattern.length <= maxShown ? 0 : Math.max(0, at - maxShown / 2)
     const shown = this.#pattern.slice(from, from + maxShown).join('')
@@ -328,7 +329,7 @@ class PatternParser {
   }
 }
 
-/** Letters that stand escaped in a text of JSON, as GBNF writes them. */
+/** Letters that are escaped in JSON strings, with their escapes in GBNF. */
 const jsonEscapes: readonly (readonly [number, string])[] = [
   [0x22, String.raw`"\\\""`],
   [0x5c, String.raw`"\\\\"`],
@@ -352,7 +353,7 @@ function withoutEscaped(from: number, to: number): readonly Range[] {
 const rangeText = (from: number, to: number): string =>
   from === to ? codeText(from) : `${codeText(from)}-${codeText(to)}`
 
-/** A letter in a set of GBNF. */
+/** A letter in a GBNF character class. */
 export function codeText(code: number): string {
   const letter = String.fromCodePoint(code)
   if (/[A-Za-z0-9 ]/.test(letter)) return letter

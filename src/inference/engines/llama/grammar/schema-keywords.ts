@@ -1,20 +1,22 @@
-/** The keywords of a JSON schema that restrict values, in one form for all drafts. Pure. */
+/** Reads the keywords of a JSON schema that restrict values, in one form for all drafts. Pure. */
 
 import { messageOf } from '../../../../foundation/errors.ts'
 import { PatternFault } from './pattern-grammar.ts'
 
 export type Schema = Readonly<Record<string, unknown>>
 
-/** What cannot be enforced, fits no value or is no schema, and where it stands. */
+/**
+ * A problem of a schema, with its position: it cannot be enforced, matches no value, or is invalid.
+ */
 export class SchemaFault extends Error {
   override readonly name = 'SchemaFault'
-  /** Whether there is no value that fits: a choice of several loses this one. */
+  /** Whether no value can match, so that a choice of several schemas omits this one. */
   readonly isImpossible: boolean
-  /** Whether it is no schema by the rules of JSON Schema, rather than one that is not supported. */
+  /** Whether the schema is invalid by the rules of JSON Schema, rather than not supported. */
   readonly isInvalid: boolean
-  /** As in references: `#/properties/a`, or the end of such a path. */
+  /** A path as in references, such as `#/properties/a`, or the end of such a path. */
   readonly path: string
-  /** The number of the tool whose parameters it stands in; `null` for other schemas. */
+  /** The index of the tool whose parameters have the problem; `null` for other schemas. */
   readonly tool: number | null
 
   constructor(message: string, facts: FaultFacts = {}) {
@@ -40,7 +42,7 @@ export const unenforceable = (key: string, beside?: string): SchemaFault =>
     `\`${key}\` ${beside === undefined ? '' : `beside \`${beside}\` `}cannot be enforced`,
   )
 
-/** What is thrown inside tells this place. */
+/** Adds the place to the path of problems that are thrown inside. */
 export function located<T>(place: string, action: () => T): T {
   try {
     return action()
@@ -67,11 +69,11 @@ const aList: Shape = ['a list', Array.isArray]
 const anObject: Shape = ['an object', isObject]
 const aSchema: Shape = ['a schema', (value) => typeof value === 'boolean' || isObject(value)]
 
-/** The keywords that are enforced. */
+/** The supported keywords, with the values that they must have. */
 const shapes: Readonly<Record<string, Shape>> = {
   $ref: aText,
   type: ['a type', (value) => typeof value === 'string' || isTexts(value)],
-  /** Of OpenAPI 3.0: `null` is allowed besides the type. */
+  /** A keyword of OpenAPI 3.0: `null` is allowed besides the type. */
   nullable: ['true or false', (value) => typeof value === 'boolean'],
   enum: aList,
   const: ['a value', () => true],
@@ -105,7 +107,7 @@ const shapes: Readonly<Record<string, Shape>> = {
   dependencies: anObject,
 }
 
-/** Keywords that restrict values, and cannot be expressed by a grammar. */
+/** Keywords that restrict values but cannot be expressed by a grammar. */
 const inexpressible = new Set([
   'not',
   'if',
@@ -120,7 +122,9 @@ const inexpressible = new Set([
   '$recursiveRef',
 ])
 
-/** What restricts values; `null` counts as left out. Throws for what cannot be enforced. */
+/**
+ * The keywords that restrict values; `null` counts as left out. Throws for what cannot be enforced.
+ */
 export function keywordsOf(schema: unknown): Schema {
   if (schema === true) return {}
   if (schema === false) throw impossible('false allows nothing')
@@ -137,7 +141,7 @@ export function keywordsOf(schema: unknown): Schema {
   return toOneForm(found)
 }
 
-/** Older forms of keywords as those of draft 2020-12; `type` and `enum` are lists. */
+/** Converts older keywords to those of draft 2020-12; `type` and `enum` become lists. */
 function toOneForm(found: Schema): Schema {
   const { const: only, additionalItems, dependencies, nullable, ...rest } = found
   const { type, items } = rest
@@ -157,7 +161,7 @@ function onlyOf(value: unknown, listed: unknown): readonly unknown[] {
   return isListed ? [value] : []
 }
 
-/** Draft 4 says of a bound that it is exclusive. */
+/** In draft 4, the exclusive keywords are booleans that apply to `minimum` and `maximum`. */
 function exclusive(found: Schema, key: string, bound: string): Schema {
   if (typeof found[key] !== 'boolean') return {}
   return { [key]: found[key] ? found[bound] : undefined }
@@ -173,11 +177,11 @@ function dependentOf(rest: Schema, dependencies: Schema): Schema {
   }
 }
 
-/** The keywords that are there: none of them is `undefined`. */
+/** The keywords whose value is not `undefined`. */
 export const keysOf = (schema: Schema): readonly string[] =>
   Object.keys(schema).filter((key) => schema[key] !== undefined)
 
-/** Whether two values of JSON are equal; the order of members does not matter. */
+/** Whether two JSON values are equal; the order of members does not matter. */
 export function isSame(one: unknown, other: unknown): boolean {
   if (one === other) return true
   if (Array.isArray(one) && Array.isArray(other)) {

@@ -1,6 +1,6 @@
 /**
- * Schemas that hold together, as choices of schemas that hold alone: what stands beside `$ref`,
- * `allOf`, `anyOf` and `oneOf` holds for each of their choices. Pure.
+ * Combines schemas that apply together into alternatives without `$ref`, `allOf`, `anyOf` and
+ * `oneOf`: keywords beside these apply to each of their choices. Pure.
  */
 
 import {
@@ -14,18 +14,21 @@ import {
 } from './schema-keywords.ts'
 import { memberOf } from './schema-parts.ts'
 
-/** The most choices that a schema may have when it is written out. */
+/** The maximum number of alternatives of an expanded schema. */
 const maxChoices = 64
 const maxDepth = 32
 
 export interface SchemaReader {
-  /** The schema of a reference; throws if there is none. */
+  /** The schema of a reference; throws if it does not exist. */
   find(reference: string): unknown
-  /** Throws if a schema has become too large. */
+  /** Counts steps; throws if the schema is too large. */
   spend(steps: number): void
 }
 
-/** Choices without `$ref`, `allOf`, `anyOf`, `oneOf` and dependencies; none if nothing fits. */
+/**
+ * Alternatives without `$ref`, `allOf`, `anyOf`, `oneOf` and dependencies; empty if no value
+ * matches.
+ */
 export function choicesOf(schema: unknown, reader: SchemaReader, depth = 0): readonly Schema[] {
   if (schema === false) return []
   if (depth > maxDepth) throw new SchemaFault(`\`$ref\` and \`allOf\` are nested too deep`)
@@ -69,7 +72,7 @@ function limited(choices: readonly Schema[]): readonly Schema[] {
   throw new SchemaFault(`the schema has more than ${maxChoices} choices that have to be combined`)
 }
 
-/** Without the member, or with it and all that it needs. */
+/** The alternatives without the member, or with it and all that it requires. */
 function dependent(
   schema: Schema,
   name: string,
@@ -89,7 +92,7 @@ type Combine = (one: unknown, other: unknown) => unknown
 const greater: Combine = (one, other) => Math.max(Number(one), Number(other))
 const smaller: Combine = (one, other) => Math.min(Number(one), Number(other))
 
-/** Keywords that do not depend on others. */
+/** How two values of a keyword are combined, for keywords that do not depend on others. */
 const combined: Readonly<Record<string, Combine>> = {
   minimum: greater,
   exclusiveMinimum: greater,
@@ -119,7 +122,7 @@ const sharedTypes = (some: readonly unknown[], others: readonly unknown[]): read
   return [...new Set(shared)].filter((type) => type !== 'integer' || !shared.includes('number'))
 }
 
-/** The schema of both; none if nothing fits. Throws for two patterns, two formats. */
+/** The schema of both; empty if no value matches. Throws for two patterns or two formats. */
 function merged(one: Schema, other: Schema, reader: SchemaReader): readonly Schema[] {
   const both: Record<string, unknown> = { ...one, ...objectOf(one, other), ...arrayOf(one, other) }
   reader.spend(1 + Object.keys(both['properties'] ?? {}).length)
@@ -135,7 +138,7 @@ function merged(one: Schema, other: Schema, reader: SchemaReader): readonly Sche
   return isEmpty('type') || isEmpty('enum') || !hasRequired(both) ? [] : [both]
 }
 
-/** Keywords that apply to what others do not name. */
+/** Keywords that apply to members or items that others do not name; combined separately. */
 const structural = {
   properties: true,
   additionalProperties: true,

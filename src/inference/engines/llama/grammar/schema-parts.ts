@@ -1,4 +1,4 @@
-/** What a schema says that has no `$ref`, `allOf`, `anyOf` and `oneOf`. Pure. */
+/** Reads the parts of a schema without `$ref`, `allOf`, `anyOf` and `oneOf`. Pure. */
 
 import type { NumberBounds } from './number-grammar.ts'
 import {
@@ -13,7 +13,7 @@ import { freeFormats } from './string-formats.ts'
 
 export const nothingFits = (): SchemaFault => impossible('no value fits all of the schema')
 
-/** The schema of a member with this name. */
+/** The schema of the member with this name. */
 export function memberOf(schema: Schema, name: string): unknown {
   const properties = (schema['properties'] ?? {}) as Schema
   if (Object.hasOwn(properties, name)) return properties[name]
@@ -32,13 +32,14 @@ export function valueOf(schema: Schema, name: string): unknown {
   throw impossible(`\`${name}\` is required, but not among the \`properties\``)
 }
 
-/** The schema of members beyond the named ones; `false` if there are none. */
+/** The schema of members that are not named; `false` if there are none. */
 export const othersOf = (schema: Schema): unknown =>
   schema['additionalProperties'] ?? namesOf(schema).length === 0
 
 /**
- * The least number of members, and the most beyond the named ones. Throws for limits that follow
- * neither from names nor from a repetition. A name may come twice, so two are not counted as two.
+ * The minimum number of members, and the maximum number of unnamed ones. Throws for limits that
+ * neither names nor a repetition can enforce. Unnamed members may have equal names, so they do not
+ * count as several.
  */
 export function countsOf(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
@@ -52,7 +53,7 @@ export function countsOf(schema: Schema, optional: number, isOpen: boolean) {
   return { least, most: most - always }
 }
 
-/** The values of `enum` that fit what stands beside it; `null` without one. */
+/** The values of `enum` that match the keywords beside it; `null` without `enum`. */
 export function listedIn(schema: Schema): readonly unknown[] | null {
   const values = schema['enum']
   if (!Array.isArray(values)) return null
@@ -62,7 +63,7 @@ export function listedIn(schema: Schema): readonly unknown[] | null {
   return listed
 }
 
-/** Without `type`, the types that are restricted: others would be allowed as they are. */
+/** Without `type`, the types that keywords restrict; other types would be allowed unrestricted. */
 export function typesOf(schema: Schema): readonly string[] {
   const { type, format } = schema
   if (Array.isArray(type)) return [...new Set(type.map(String))]
@@ -72,7 +73,9 @@ export function typesOf(schema: Schema): readonly string[] {
   return restricted.length === 0 ? ['value'] : restricted.map(([name]) => name)
 }
 
-/** Whether a listed value fits what stands beside the list; throws if that cannot be told. */
+/**
+ * Whether a listed value matches the keywords beside the list; throws if that cannot be decided.
+ */
 function isListed(value: unknown, schema: Schema): boolean {
   const types = schema['type']
   if (Array.isArray(types) && !types.some((type) => isOfType(value, String(type)))) return false
@@ -106,7 +109,7 @@ const typeKeys: Readonly<Record<'object' | 'array' | 'string' | 'number', readon
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
 }
 
-/** Keywords that cannot be checked for a listed value. */
+/** Keywords that are not checked for a listed value. */
 function keysOfType(value: unknown): readonly string[] {
   if (typeof value === 'string') return ['pattern', 'format']
   if (Array.isArray(value)) return typeKeys.array
@@ -139,17 +142,19 @@ export function boundsOf(schema: Schema): NumberBounds {
   })
 }
 
-/** Bounds beyond what a grammar can count are none: zod writes those of safe integers. */
+/**
+ * Ignores bounds that a grammar cannot express, such as the safe-integer bounds that zod writes.
+ */
 function toBounds(bounds: NumberBounds): NumberBounds {
   const limit = (value: number | null): number | null =>
     value === null || Math.abs(value) >= Number.MAX_SAFE_INTEGER ? null : value
   return { ...bounds, min: limit(bounds.min), max: limit(bounds.max) }
 }
 
-/** Values of a schema, all together: more take longer than other requests should wait. */
+/** The maximum number of values in a schema: more would delay other requests for too long. */
 const maxValues = 30_000
 
-/** Throws for a schema that is too large to be looked at. */
+/** Throws for a schema that is too large to be read. */
 export function expectFewValues(schema: unknown): void {
   const waiting = [schema]
   for (let count = 0; waiting.length > 0; count++) {

@@ -1,4 +1,4 @@
-/** The formats of texts that JSON schemas name, as patterns. */
+/** The string formats of JSON schemas, as patterns. */
 
 const year = String.raw`\d{4}`
 const month = '(?:0[1-9]|1[0-2])'
@@ -8,7 +8,7 @@ const zone = String.raw`(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
 const byte = String.raw`(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 const hex = '[0-9a-f]'
 
-/** A name of a host of up to this many labels before the last one, which has letters only. */
+/** A host name with up to this many labels before the last one, which has only letters. */
 const host = (labels: number, letters: number): string =>
   String.raw`(?:[a-z0-9](?:[a-z0-9-]{0,${letters - 2}}[a-z0-9])?\.){1,${labels}}[a-z]{2,6}`
 const wideHost = host(4, 32)
@@ -24,8 +24,8 @@ const uris = [
 ]
 
 /**
- * Narrower than the formats are: whatever matches is right. Days end with the 28th. The widest
- * form comes first, others are for texts that may not be that long.
+ * Narrower than the formats: every match is valid. Days end with the 28th. The widest pattern comes
+ * first; others are for texts with a smaller maximum length.
  */
 export const stringFormats: Readonly<Record<string, readonly string[]>> = {
   date: [`^${year}-${month}-${day}$`],
@@ -46,8 +46,8 @@ export const stringFormats: Readonly<Record<string, readonly string[]>> = {
 }
 
 /**
- * Patterns that zod writes for formats, with look-around or without a limit of their lengths. They
- * allow whatever the patterns above allow.
+ * Patterns that zod writes for formats, with look-around or without a limit of length. They allow
+ * every text that the patterns above allow.
  */
 export const formatsOfPatterns: ReadonlyMap<string, string> = new Map(
   Object.entries({
@@ -70,7 +70,7 @@ export const formatsOfPatterns: ReadonlyMap<string, string> = new Map(
   }).map(([name, parts]) => [parts.join(''), name.split(' ', 1).join('')]),
 )
 
-/** Formats that say how a value is stored, and restrict nothing that is generated. */
+/** Formats about the storage of a value, which do not restrict generated values. */
 export const freeFormats: ReadonlySet<string> = new Set([
   'int32',
   'int64',

@@ -1,4 +1,4 @@
-/** Texts of JSON that have a pattern, a format or a length. Pure. */
+/** Expressions for JSON strings with a pattern, a format or a length. Pure. */
 
 import { type Lengths, patternGrammar } from './pattern-grammar.ts'
 import { type Schema, SchemaFault } from './schema-keywords.ts'
@@ -19,7 +19,7 @@ export function stringGrammar(schema: Schema): string {
 const inQuotes = (pattern: string, lengths: Lengths): string =>
   String.raw`"\"" ${patternGrammar(pattern, 'json', lengths)} "\""`
 
-/** A pattern that is known to allow all texts of a format may be replaced by the format. */
+/** A pattern that cannot be converted is replaced by a format whose texts it is known to allow. */
 function ofPattern(pattern: string, lengths: Lengths): string {
   try {
     return inQuotes(pattern, lengths)
@@ -30,7 +30,7 @@ function ofPattern(pattern: string, lengths: Lengths): string {
   }
 }
 
-/** The widest form of the format that has these lengths. */
+/** Uses the widest pattern of the format that allows these lengths. */
 function ofFormat(format: string, lengths: Lengths): string {
   const forms = Object.hasOwn(stringFormats, format) ? stringFormats[format] : undefined
   if (forms === undefined) throw new SchemaFault(`\`format\`: \`${format}\` cannot be enforced`)

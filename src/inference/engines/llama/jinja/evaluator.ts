@@ -22,12 +22,12 @@ import {
   type Value,
 } from './values.ts'
 
-/** A model's template must not be able to occupy its process. */
+/** The limit of a rendering, so that a model's template cannot block its process. */
 const maxSteps = 1_000_000
-/** Characters; bodies of requests have less. */
+/** The maximum number of characters of a text; bodies of requests have less. */
 const maxText = 16 << 20
 
-/** What one rendering has cost so far, in steps. */
+/** Counts the steps of one rendering. */
 export class RenderBudget {
   #steps = 0
 
@@ -36,7 +36,7 @@ export class RenderBudget {
     if (this.#steps > maxSteps) throw new TemplateError('the template takes too many steps')
   }
 
-  /** What an operation read or created: a long list costs more than a step. */
+  /** Charges for a value that an operation read or created: a long one costs more than a step. */
   spendFor(value: Value): void {
     if (typeof value === 'string') {
       if (value.length > maxText) throw new TemplateError('a text is too long')
@@ -45,7 +45,7 @@ export class RenderBudget {
   }
 }
 
-/** The variables of a body; those of the bodies around it can be read. */
+/** The variables of a body; variables of outer bodies can be read. */
 export class Scope {
   readonly budget: RenderBudget
   readonly #values = new Map<string, Value>()
@@ -80,7 +80,7 @@ type Evaluate<Kind extends Expression['kind']> = (
   scope: Scope,
 ) => Value
 
-/** Expressions that create a value, instead of finding one. */
+/** Expressions that create a value instead of looking one up. */
 const creating: ReadonlySet<Expression['kind']> = new Set(['call', 'filter', 'binary', 'slice'])
 
 export function evaluate(node: Expression, scope: Scope): Value {

@@ -13,7 +13,7 @@ const constants: ReadonlyMap<string, boolean | null> = new Map([
   ['None', null],
 ])
 
-/** Deeper nesting is refused: the parser calls itself. */
+/** Deeper nesting is refused, because the parser is recursive. */
 const maxDepth = 200
 
 export class ExpressionParser {
@@ -41,7 +41,7 @@ export class ExpressionParser {
     return current?.kind === kind && (text === undefined || current.text === text)
   }
 
-  /** Moves on if the next token is this one. */
+  /** Skips the next token if it is this one; returns whether it was. */
   skip(kind: Lexeme['kind'], text: string): boolean {
     const isIt = this.is(kind, text)
     if (isIt) this.#at++
@@ -61,7 +61,7 @@ export class ExpressionParser {
     )
   }
 
-  /** Several expressions with commas are a tuple. */
+  /** Several expressions separated by commas form a tuple. */
   parseTuple(withCondition = true): Expression {
     const one = (): Expression => (withCondition ? this.parse() : this.#or())
     const first = one()
@@ -90,7 +90,9 @@ export class ExpressionParser {
     return value
   }
 
-  /** Without a condition, whose `if` belongs to a `for`. */
+  /**
+   * Parses without an inline condition, because a following `if` belongs to the `for` statement.
+   */
   parseUnconditional(): Expression {
     return this.parseTuple(false)
   }
@@ -179,7 +181,7 @@ export class ExpressionParser {
     throw this.unexpected('an expression')
   }
 
-  /** Texts side by side are one. */
+  /** Adjacent string literals are concatenated. */
   #moreText(): string {
     let text = ''
     while (this.is('string')) text += this.advance().text
@@ -261,7 +263,7 @@ export class ExpressionParser {
     }
   }
 
-  /** The name and the arguments of a filter, after its `|`. */
+  /** Parses the name and the arguments of a filter, after its `|`. */
   parseFilter(): NamedCall {
     const name = this.#dottedName()
     return { name, args: this.is('sign', '(') ? this.parseArguments() : noArguments }
@@ -317,7 +319,7 @@ export class ExpressionParser {
 }
 
 const comparisons: ReadonlySet<string> = new Set(['==', '!=', '<', '>', '<=', '>='])
-/** What may follow a test that has no argument. */
+/** Words that may follow a test without an argument. */
 const afterTest: ReadonlySet<string> = new Set(['else', 'or', 'and', 'if', 'is', 'in', 'not'])
 const noArguments: Arguments = { args: [], named: [], rest: null, namedRest: null }
 

@@ -1,4 +1,4 @@
-/** The filters of templates. */
+/** The filters of Jinja templates. */
 
 import { replace, strip, title } from './methods.ts'
 import { attributeOf, formatPercent, isIn, itemOf } from './operations.ts'
@@ -38,7 +38,7 @@ export function runFilter(name: string, value: Value, args: readonly Value[], na
   return filter(value, args, named)
 }
 
-/** The argument at a position or with a name. */
+/** The argument at a position, or with a name. */
 const arg = (args: readonly Value[], at: number, named: Named, name: string): Value | undefined =>
   at < args.length ? args[at] : named.get(name)
 
@@ -47,7 +47,7 @@ const isOn = (value: Value | undefined): boolean => value !== undefined && isTru
 const count = (value: Value | undefined, otherwise: number): number =>
   value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
 
-/** Follows `a.b.0`. */
+/** Follows a path such as `a.b.0`. */
 function follow(value: Value, path: Value | undefined): Value {
   if (path === undefined || path === null) return value
   const parts = typeof path === 'string' ? path.split('.') : [path]
@@ -83,10 +83,10 @@ function dictsort(value: Value, args: readonly Value[], named: Named): Value {
   return isReverse ? sorted.toReversed() : sorted
 }
 
-/** Some filters take whatever is false as empty, `none` too. */
+/** Some filters treat every false value as empty, including `none`. */
 const iterateTrue = (value: Value): readonly Value[] => (isTrue(value) ? iterate(value) : [])
 
-/** `select`, `reject` and, with an attribute, `selectattr` and `rejectattr`. */
+/** Creates `select`, `reject` and, with an attribute, `selectattr` and `rejectattr`. */
 function choose(isWanted: boolean, hasAttribute: boolean): Filter {
   return (value, args) => {
     const [attribute, rest] = hasAttribute ? [args[0], args.slice(1)] : [undefined, args]
@@ -132,7 +132,7 @@ function round(value: Value, args: readonly Value[], named: Named): Value {
   if (how === 'ceil') return toFloat(Math.ceil(scaled) / factor)
   if (how === 'floor') return toFloat(Math.floor(scaled) / factor)
   const near = Math.round(scaled)
-  // Halves go to the even neighbour.
+  // Halves are rounded to the even neighbour, as in Python.
   const isHalf = Math.abs(scaled - Math.trunc(scaled)) === 0.5
   return toFloat((isHalf && near % 2 !== 0 ? near - 1 : near) / factor)
 }

@@ -1,4 +1,4 @@
-/** Evaluates the syntax tree of a template. */
+/** Executes the statements of a template. */
 
 import { evaluate, evaluateArguments, type Scope } from './evaluator.ts'
 import { runFilter } from './filters.ts'
@@ -15,12 +15,14 @@ import {
   valueOr,
 } from './values.ts'
 
-/** Calls within calls. */
+/** The maximum depth of nested calls. */
 const maxDepth = 200
-/** Characters; a text that is captured and written again counts twice. */
+/**
+ * The maximum number of written characters; text that is captured and written again counts twice.
+ */
 const maxWritten = 64 << 20
 
-/** Why a body ended early. */
+/** The statement that ended a body early. */
 type Jump = 'break' | 'continue' | null
 type ForStatement = Extract<Statement, { kind: 'for' }>
 
@@ -117,7 +119,7 @@ export class Interpreter {
   ): void {
     const { target, test, body, otherwise } = statement
     const all = iterate(items)
-    // Also items without a body, and those that a test leaves out.
+    // Charged for all items, including items without a body and those that the test excludes.
     scope.budget.spend(all.length)
     const chosen = all.filter((item) => {
       if (test === null) return true
@@ -224,7 +226,7 @@ function assign(target: Target, value: Value, scope: Scope): void {
   for (const [at, one] of target.targets.entries()) assign(one, items[at] ?? null, scope)
 }
 
-/** The variable `loop`: a new one for each item. */
+/** Creates the variable `loop`, a new one for each item. */
 class LoopState {
   readonly #items: readonly Value[]
   readonly #depth: number

@@ -1,10 +1,10 @@
-/** Splits the source of a template into text, and the tokens of its expressions and statements. */
+/** Splits the source of a template into text and the tokens of its expressions and statements. */
 
 import { TemplateError } from './values.ts'
 
 export type TokenKind = 'text' | 'begin' | 'end' | 'name' | 'string' | 'integer' | 'float' | 'sign'
 
-/** `begin` and `end` are the marks of an expression (`{{`) or a statement (`{%`). */
+/** `begin` and `end` are the delimiters of an expression (`{{`) or a statement (`{%`). */
 export interface Lexeme {
   readonly kind: TokenKind
   readonly text: string
@@ -12,8 +12,8 @@ export interface Lexeme {
 }
 
 /**
- * As in the environment of chat templates, the line break after a statement and the spaces before
- * one are removed. A line break at the end of the source is, too.
+ * Removes the line break after a statement and the spaces before one, as the environment of chat
+ * templates does. A line break at the end of the source is removed too.
  */
 export function scan(source: string): readonly Lexeme[] {
   const scanner = new Scanner(source.replaceAll(/\r\n?/g, '\n').replace(/\n$/, ''))
@@ -34,7 +34,7 @@ class Scanner {
   readonly #found: Lexeme[] = []
   #at = 0
   #line = 1
-  /** How far lines have been counted. */
+  /** The position up to which lines were counted. */
   #counted = 0
 
   constructor(source: string) {
@@ -63,7 +63,7 @@ class Scanner {
     else this.#takeTag(open.startsWith('{%'))
   }
 
-  /** The text before a tag, without what the tag removes. */
+  /** The text before a tag, without the white space that the tag removes. */
   #trimmed(before: string, open: string): string {
     if (open.endsWith('-')) return before.trimEnd()
     if (open.startsWith('{{') || open.endsWith('+')) return before
@@ -120,7 +120,7 @@ class Scanner {
     }
   }
 
-  /** Removes white space that follows a tag. */
+  /** Skips the white space after a tag that the tag removes. */
   #afterTag(mark: string, removesLineBreak: boolean): void {
     if (mark === '-') this.#match(space)
     else if (mark !== '+' && removesLineBreak && this.#source[this.#at] === '\n') this.#at++

@@ -1,4 +1,4 @@
-/** The methods of texts, lists and dicts that templates call. */
+/** The methods of strings, lists and dicts that templates call. */
 
 import {
   Callable,
@@ -20,7 +20,7 @@ import {
 
 type Method<T> = (of: T, args: readonly Value[], named: Named) => Value
 
-/** The method of a value; `undefined` if it has none of that name. */
+/** The method of a value; `undefined` if it has no method of that name. */
 export function methodOf(of: Value, name: string): Callable | undefined {
   const text = textOf(of)
   if (text !== null) return bind(textMethods, name, text)
@@ -50,7 +50,7 @@ function expectText(value: Value | undefined, what: string): string {
 const intOf = (value: Value | undefined, otherwise: number): number =>
   value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
 
-/** Python's white space, which differs from that of JavaScript by a few letters. */
+/** White space in Python but not in JavaScript. */
 const moreSpaces: ReadonlySet<string> = new Set('\u001C\u001D\u001E\u001F\u0085')
 const isSpace = (letter: string): boolean =>
   letter !== '\uFEFF' && (/\s/.test(letter) || moreSpaces.has(letter))
@@ -110,7 +110,7 @@ const capitalize = (text: string): string => {
 export const title = (text: string): string =>
   text.replaceAll(/\p{L}+/gu, (word) => capitalize(word))
 
-/** `'{} and {name}'.format(…)`, without conversions and with few formats. */
+/** `'{} and {name}'.format(…)`; members in braces and format specifications are ignored. */
 function format(text: string, args: readonly Value[], named: Named): string {
   let next = 0
   return text.replaceAll(

@@ -50,7 +50,7 @@ export type Expression =
 export interface Arguments {
   readonly args: readonly Expression[]
   readonly named: readonly (readonly [string, Expression])[]
-  /** `*list` and `**dict`. */
+  /** The expressions of `*list` and `**dict`. */
   readonly rest: Expression | null
   readonly namedRest: Expression | null
 }
@@ -61,7 +61,7 @@ export interface NamedCall {
   readonly args: Arguments
 }
 
-/** What a value is assigned to. */
+/** The target of an assignment. */
 export type Target =
   | { readonly kind: 'name'; readonly name: string }
   | { readonly kind: 'member'; readonly of: string; readonly name: string }

@@ -86,7 +86,7 @@ function arithmetic(sign: string, a: number, b: number): number {
   if (sign === '-') return a - b
   if (sign === '*') return a * b
   if (sign === '//') return Math.floor(a / b)
-  // The sign of the remainder is that of the divisor.
+  // In Python, the remainder has the sign of the divisor.
   return sign === '%' ? a - b * Math.floor(a / b) : a ** b
 }
 
@@ -121,7 +121,7 @@ export function isOrdered(sign: string, left: Value, right: Value): boolean {
   return sign === '<=' ? order <= 0 : order >= 0
 }
 
-/** `of.name`: a method or an attribute, else an item. */
+/** Evaluates `of.name`: a method or an attribute, otherwise an item. */
 export function attributeOf(of: Value, name: string): Value {
   if (of instanceof Undefined) throw new TemplateError(of.message)
   const own = ownAttribute(of, name)
@@ -130,7 +130,7 @@ export function attributeOf(of: Value, name: string): Value {
   return missing(of, name)
 }
 
-/** `of[key]`: an item, else an attribute. */
+/** Evaluates `of[key]`: an item, otherwise an attribute. */
 export function itemOf(of: Value, key: Value): Value {
   if (of instanceof Undefined) throw new TemplateError(of.message)
   if (of instanceof Dict) {
@@ -186,7 +186,7 @@ export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
   }
 }
 
-/** `'%s has %d' % (a, b)`. */
+/** Evaluates `'%s has %d' % (a, b)`. */
 export function formatPercent(
   text: string,
   given: Value,

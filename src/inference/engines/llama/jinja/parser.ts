@@ -1,11 +1,11 @@
-/** Parses a template into statements. Whatever it does not know is an error when it is loaded. */
+/** Parses a template into statements. Unknown tags are an error at load time. */
 
 import { ExpressionParser } from './expression-parser.ts'
 import { scan } from './lexer.ts'
 import type { Body, NamedCall, Parameter, Statement, Target } from './nodes.ts'
 import { TemplateError } from './values.ts'
 
-/** Throws a `TemplateError` with the line. */
+/** Throws a `TemplateError`, with the line where it is known. */
 export function parseTemplate(source: string): Body {
   const parser = new StatementParser(new ExpressionParser(scan(source)))
   return parser.parse()
@@ -38,7 +38,7 @@ class StatementParser {
     return body
   }
 
-  /** Up to one of the names, whose tag is still open afterwards. */
+  /** Parses up to a tag with one of the names; the rest of that tag is not parsed yet. */
   #body(ends: readonly string[]): { readonly body: Body; readonly end: string | null } {
     const body: Statement[] = []
     const tokens = this.#tokens
@@ -68,7 +68,7 @@ class StatementParser {
     this.#tokens.expect('end', '%}')
   }
 
-  /** A body up to its end tag. */
+  /** Parses a body up to its end tag. */
   #block(end: string): Body {
     const { body } = this.#body([end])
     this.#close()
@@ -189,7 +189,7 @@ class StatementParser {
     return { kind: 'with', values, body: this.#block('endwith') }
   }
 
-  /** Marks for training what the assistant wrote; changes nothing else. */
+  /** The tag marks text of the assistant for training; it has no effect on the output. */
   #generation(): Statement {
     this.#close()
     return { kind: 'with', values: [], body: this.#block('endgeneration') }

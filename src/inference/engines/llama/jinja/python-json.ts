@@ -1,4 +1,4 @@
-/** JSON as Python writes it, which is what models were trained with. */
+/** Writes JSON as Python does, because models were trained with that format. */
 
 import {
   Dict,
@@ -40,7 +40,7 @@ export function toJson(value: Value, args: readonly Value[], named: Named): Valu
   })
 }
 
-/** `line` is the line break of the level that contains the value. */
+/** `line` is the line break with the indentation of the level that contains the value. */
 function write(value: Value, line: string, style: JsonStyle): string {
   if (value === null || typeof value === 'boolean') return String(value)
   const text = textOf(value)
@@ -79,7 +79,7 @@ function writeNumber(value: number, isWhole: boolean): string {
 }
 
 function writeText(text: string, { isAscii }: JsonStyle): string {
-  // JSON.stringify escapes lone surrogates, which Python would write as they are.
+  // JSON.stringify escapes lone surrogates, which Python would write unchanged.
   const json = JSON.stringify(text).replaceAll('\u007F', isAscii ? String.raw`\u007f` : '\u007F')
   if (!isAscii) return json
   return json.replaceAll(

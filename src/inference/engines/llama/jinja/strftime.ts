@@ -1,4 +1,4 @@
-/** Dates as Python's `strftime` writes them, in English. */
+/** Formats dates as Python's `strftime` does, in English. */
 
 const days = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']
 const months = [
@@ -39,7 +39,7 @@ const codes: Readonly<Record<string, (date: Date) => string>> = {
   '%': () => '%',
 }
 
-/** `%-d` leaves padding out, as on Linux. */
+/** `%-d` omits padding, as on Linux. */
 export const strftime = (format: string, date: Date): string =>
   format.replaceAll(/%(-?)([a-zA-Z%])/g, (whole: string, mark: string, code: string) => {
     const write = codes[code]

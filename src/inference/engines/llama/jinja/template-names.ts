@@ -1,17 +1,17 @@
-/** Which names a template reads, from its syntax tree. Pure. */
+/** Finds the names that a template reads, from its syntax tree. Pure. */
 
 import type { Body, Expression, NamedCall, Parameter, Statement, Target } from './nodes.ts'
 
 export interface TemplateNames {
-  /** Variables that whoever renders the template may set: read where the template did not. */
+  /** Variables that a caller may set: those that the template reads without having set them. */
   readonly variables: ReadonlySet<string>
-  /** Attributes and texts, with which members of values are read. */
+  /** Names of attributes and texts of literals, by which members of values may be read. */
   readonly members: ReadonlySet<string>
 }
 
 type Names = ReadonlySet<string>
 
-/** `known` are the names that every template has. */
+/** `known` has the names that are defined for every template. */
 export function namesIn(body: Body, known: Iterable<string>): TemplateNames {
   const reader = new NameReader()
   reader.readBody(body, new Set(known))
@@ -22,13 +22,13 @@ class NameReader implements TemplateNames {
   readonly variables = new Set<string>()
   readonly members = new Set<string>()
 
-  /** What a body sets counts for the rest of it, and for nothing after it. */
+  /** Names that a body sets are known in the rest of the body, but not after it. */
   readBody(body: Body, outer: Names, ...names: readonly string[]): void {
     const scope = new Set([...outer, ...names])
     for (const statement of body) for (const name of this.#read(statement, scope)) scope.add(name)
   }
 
-  /** Returns the names that it sets. */
+  /** Reads a statement; returns the names that it sets. */
   #read(statement: Statement, scope: Names): readonly string[] {
     switch (statement.kind) {
       case 'output':
@@ -95,7 +95,7 @@ class NameReader implements TemplateNames {
     for (const { args } of calls) this.#readValue(args, scope)
   }
 
-  /** An expression, or a list or an object with expressions in it. */
+  /** Reads an expression, or a list or an object that contains expressions. */
   #readValue(value: unknown, scope: Names): void {
     if (typeof value !== 'object' || value === null) return
     const expression = value as Expression

@@ -1,6 +1,6 @@
 /**
- * Chat templates in the language of Jinja, rendered as Jinja does in Python: models were trained
- * with its output, down to spaces and quotes. Pure, except that a template may ask for the time.
+ * Jinja chat templates, rendered exactly as Jinja does in Python: models were trained with its
+ * output, including spaces and quotes. Pure, except that a template may read the time.
  */
 
 import { Scope } from './evaluator.ts'
@@ -22,14 +22,17 @@ import {
   valueOr,
 } from './values.ts'
 
-/** As in Jinja's sandbox. */
+/** The limit of Jinja's sandbox. */
 const maxRange = 100_000
 
 export class JinjaTemplate {
   readonly #body: Body
   readonly #now: () => Date
 
-  /** Throws a `TemplateError` for what cannot be parsed; unknown filters fail when used. */
+  /**
+   * Throws a `TemplateError` if the source cannot be parsed; unknown filters fail when they are
+   * used.
+   */
   constructor(source: string, now: () => Date) {
     this.#body = parseTemplate(source)
     this.#now = now
@@ -39,7 +42,7 @@ export class JinjaTemplate {
     return namesIn(this.#body, this.#globals().keys())
   }
 
-  /** Throws a `TemplateError`; its `isRaised` tells whether the template raised it itself. */
+  /** Throws a `TemplateError`; its `isRaised` is true if the template raised the error itself. */
   render(variables: object): string {
     const scope = new Scope()
     for (const [name, value] of this.#globals()) scope.set(name, value)

@@ -1,4 +1,4 @@
-/** The tests of templates, such as `is defined`. */
+/** The tests of Jinja templates, such as `is defined`. */
 
 import { isIn, isOrdered } from './operations.ts'
 import {

@@ -1,6 +1,6 @@
-/** The values of a template, with the semantics that they have in Python. */
+/** The values of templates, with the semantics of Python. */
 
-/** What a template cannot do; `isRaised` if the template itself refuses the conversation. */
+/** An error of a template; `isRaised` if the template itself rejects the conversation. */
 export class TemplateError extends Error {
   readonly isRaised: boolean
 
@@ -20,7 +20,7 @@ export class Undefined {
   }
 }
 
-/** A float without a fraction, which is an integer for JavaScript. */
+/** A float without a fraction; a class, because JavaScript does not tell it from an integer. */
 export class Float {
   readonly value: number
 
@@ -40,14 +40,14 @@ export class Markup {
 
 export class Tuple extends Array<Value> {}
 
-/** What a filter such as `map` gives: true even if it is empty. */
+/** The result of a filter such as `map`; true even if it is empty, like a generator in Python. */
 export class Lazy extends Array<Value> {}
 
 export type Key = string | number | boolean | null
 export class Dict extends Map<Key, Value> {}
 export class Namespace extends Map<string, Value> {}
 
-/** Arguments by name. */
+/** Named arguments. */
 export type Named = ReadonlyMap<string, Value>
 
 interface Attributes {
@@ -84,7 +84,7 @@ export type Value =
   | Namespace
   | Callable
 
-/** A value of JSON as a template sees it. Members that are `undefined` are left out. */
+/** Converts a JSON value. Members that are `undefined` are left out. */
 export function toValue(json: unknown): Value {
   if (json === null || json === undefined) return null
   if (typeof json === 'string' || typeof json === 'boolean' || typeof json === 'number') return json
@@ -108,7 +108,7 @@ export function isTrue(value: Value): boolean {
   return typeof value === 'object' || Boolean(value)
 }
 
-/** The name of the type in messages. */
+/** The Python name of the type, for messages. */
 export function typeName(value: Value): string {
   if (value === null) return 'NoneType'
   if (value instanceof Undefined) return 'Undefined'
@@ -123,19 +123,19 @@ export function typeName(value: Value): string {
   return typeof value === 'boolean' ? 'bool' : 'str'
 }
 
-/** The value; throws if it does not exist. */
+/** Returns the value; throws if it is undefined. */
 export function defined(value: Value): Exclude<Value, Undefined> {
   if (value instanceof Undefined) throw new TemplateError(value.message)
   return value
 }
 
-/** The text of a text; `null` for other values. */
+/** The string of a string or `Markup`; `null` for other values. */
 export function textOf(value: Value): string | null {
   if (typeof value === 'string') return value
   return value instanceof Markup ? value.text : null
 }
 
-/** The number of a number or a boolean; `null` for other values. */
+/** The number of a number or boolean; `null` for other values. */
 export function numberOf(value: Value): number | null {
   if (typeof value === 'number') return value
   if (typeof value === 'boolean') return Number(value)
@@ -148,11 +148,11 @@ export const isFloat = (value: Value): boolean =>
 export const toFloat = (value: number): Value =>
   Number.isInteger(value) ? new Float(value) : value
 
-/** `null` is a value: `??` would replace it. */
+/** Used instead of `??`, which would also replace `null`. */
 export const valueOr = (value: Value | undefined, otherwise: Value): Value =>
   value === undefined ? otherwise : value
 
-/** What `str` gives: the text of a value as it is printed. */
+/** The text of a value as `str` in Python gives it. */
 export function toText(value: Value): string {
   const text = textOf(value)
   if (text !== null) return text
@@ -191,7 +191,7 @@ export function numberText(value: number, isWhole: boolean): string {
   return `${digits}e${power < 0 ? '-' : '+'}${String(Math.abs(power)).padStart(2, '0')}`
 }
 
-/** Python writes small numbers with an exponent earlier than JavaScript does. */
+/** Python switches to an exponent for small numbers earlier than JavaScript does. */
 function shortest(value: number): string {
   const size = Math.abs(value)
   return size < 1e-4 || size >= 1e16 ? value.toExponential() : String(value)
@@ -230,7 +230,7 @@ export function isEqual(one: Value, other: Value): boolean {
   })
 }
 
-/** Negative if the first is less. Throws for values that have no order. */
+/** Negative if the first value is less. Throws for values that have no order. */
 export function compare(one: Value, other: Value): number {
   const [left, right] = [numberOf(one), numberOf(other)]
   if (left !== null && right !== null) return left - right
@@ -251,7 +251,7 @@ export function compare(one: Value, other: Value): number {
   )
 }
 
-/** By code points, not by UTF-16. */
+/** Compares by code points, not by UTF-16 units. */
 function compareText(one: string, other: string): number {
   const [left, right] = [Array.from(one), Array.from(other)]
   for (const [at, letter] of left.entries()) {
@@ -262,7 +262,7 @@ function compareText(one: string, other: string): number {
   return left.length - right.length
 }
 
-/** What `for` and filters go through. */
+/** The items that `for` and filters iterate over. */
 export function iterate(value: Value): readonly Value[] {
   if (Array.isArray(value)) return value
   if (value instanceof Undefined) return []
@@ -272,7 +272,7 @@ export function iterate(value: Value): readonly Value[] {
   throw new TemplateError(`'${typeName(value)}' object is not iterable`)
 }
 
-/** The key of a dict; throws for values that cannot be one. */
+/** Converts a value to the key of a dict; throws for values that cannot be keys. */
 export function toKey(value: Value): Key {
   const text = textOf(value)
   if (text !== null) return text
@@ -304,7 +304,7 @@ const htmlLetters: Readonly<Record<string, string>> = {
   "'": '&#39;',
 }
 
-/** Text is escaped; what is marked as safe stays. */
+/** Escapes text; text that is marked as safe is kept. */
 export function toMarkup(value: Value): Markup {
   if (value instanceof Markup) return value
   return new Markup(toText(value).replaceAll(/[&<>"']/g, (letter) => htmlLetters[letter] ?? letter))
