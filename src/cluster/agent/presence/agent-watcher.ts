@@ -1,7 +1,7 @@
 /**
- * A small process beside an agent, with a connection of its own. It tells drivers at once when the
- * agent's process has ended without a word. Without it that cannot be told from a link that is
- * down: in both cases nobody answers, and the server has seen the connection end.
+ * A small process beside an agent, with its own connection. It reports to drivers at once when the
+ * agent's process has ended unannounced. Without a watcher this cannot be distinguished from a
+ * broken link: in both cases the agent does not answer, and the server has seen the connection end.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
@@ -17,7 +17,7 @@ export type ToWatcher =
       readonly connection: Omit<NatsOptions, 'log'>
       readonly token: string
     }
-  /** The agent is there; sent with every announcement. */
+  /** The agent is alive; sent with every announcement. */
   | { readonly kind: 'alive'; readonly agent: Announcement }
 
 export type FromWatcher = { readonly kind: 'connected' }
@@ -31,10 +31,10 @@ export interface AgentWatcherOptions {
   readonly log: Log
 }
 
-/** It holds little more than a connection. */
+/** The watcher needs little memory: it has hardly more than a connection. */
 const nodeOptions = ['--max-old-space-size=48', '--max-semi-space-size=1']
 
-/** Started again for as long as it is not closed. */
+/** Restarts the watcher process whenever it ends, until this is closed. */
 export class AgentWatcher {
   readonly #options: AgentWatcherOptions
   readonly #backOff = new BackOff({ firstDelayMs: 500, maxDelayMs: 60_000 })
@@ -50,7 +50,7 @@ export class AgentWatcher {
     this.#child = this.#start()
   }
 
-  /** Resolves when it is connected for the first time, or has failed to. */
+  /** Resolves when the watcher has connected for the first time, or has failed to. */
   get ready(): Promise<void> {
     return this.#ready.promise
   }
@@ -60,7 +60,7 @@ export class AgentWatcher {
     if (this.#child.isReady) this.#child.send({ kind: 'alive', agent })
   }
 
-  /** The agent has told by itself that it leaves. */
+  /** For an agent that has announced its own end. */
   async close(): Promise<void> {
     this.#isClosed = true
     this.#cancelStart()
@@ -75,7 +75,7 @@ export class AgentWatcher {
       program: siblingProgram(import.meta.url, 'watcher-program'),
       clock,
       execArgv: nodeOptions,
-      // What ends the agent's group, such as Ctrl-C, must not end it.
+      // A signal to the agent's process group, such as Ctrl-C, must not end the watcher.
       isDetached: true,
       stdout: 'ignore',
       stderr: 'capture',

@@ -1,4 +1,4 @@
-/** How an agent tells that it is there, and answers whoever asks for agents. */
+/** Announces an agent, periodically and in answer to requests for agents. */
 
 import { hostname } from 'node:os'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -9,7 +9,7 @@ import type { Announcement } from '../../wire/messages.ts'
 import { announcementSubject } from '../../wire/subjects.ts'
 import type { AgentWatcher } from './agent-watcher.ts'
 
-/** What stays the same for as long as the agent runs. */
+/** The fields that do not change while the agent runs. */
 export type AgentIdentity = Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
 
 export interface AnnouncerOptions {
@@ -17,12 +17,12 @@ export interface AnnouncerOptions {
   readonly clock: Clock
   readonly keys: Keys
   readonly identity: AgentIdentity
-  /** Tells of this agent when it cannot; `null` where its parent does. */
+  /** Reports for this agent when the agent cannot; `null` if its parent process does. */
   readonly watcher: AgentWatcher | null
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
 }
 
-/** The least time between answers to senders with another token or version: they learn why. */
+/** The minimum time between answers to senders with another token or version, which learn why. */
 const refusedSenderMs = 1000
 
 export class Announcer {
@@ -51,7 +51,7 @@ export class Announcer {
     broker.publish(announcementSubject, data)
   }
 
-  /** Somebody asks for agents. */
+  /** Answers a request for agents. `isKnown`: the sender has the same token and version. */
   answer(isKnown: boolean): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (!isKnown && nowMs - this.#strangerAtMs < refusedSenderMs) return

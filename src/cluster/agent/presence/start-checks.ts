@@ -1,4 +1,4 @@
-/** What an agent checks at its start: its name is free, its token is that of the others. */
+/** Checks at an agent's start that its name is free and its token is that of the other agents. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
@@ -25,9 +25,9 @@ import {
 const claimMs = 3000
 
 /**
- * Rejects with `BackendError` when an agent of this name is connected. For one that is stopped, its
- * watcher answers. Only signed answers count: anybody may listen. Agents without watchers have a
- * server of their own, where whoever listens and does not answer is one that is stopped.
+ * Rejects with `BackendError` when an agent of this name is connected. If that agent is suspended,
+ * its watcher answers. Only signed answers count, because any client may subscribe. Agents without
+ * watchers have a private server, on which a subscriber that does not answer is a suspended agent.
  */
 export async function claimName(
   broker: Broker,
@@ -47,7 +47,7 @@ export async function claimName(
     } catch (error) {
       if (error instanceof NoResponderError) return false
       if (!broker.isConnected) throw error
-      // A connection that is closing gets a question as well, but not the next one.
+      // A connection that is just closing may get the first request, but not the second.
       if (hasWatcher || questions === 1) return !hasWatcher
       return isAnswered(subject, questions - 1)
     }
@@ -61,44 +61,45 @@ export async function claimName(
   })
 }
 
-/** Resolves with the first `true`; with `false` when all are. */
+/** Resolves with `true` at the first `true`, and with `false` if all are `false`. */
 const someTrue = (promises: readonly Promise<boolean>[]): Promise<boolean> =>
   new Promise((resolve, reject) => {
     for (const promise of promises) promise.then((isTrue) => isTrue && resolve(true), reject)
     Promise.all(promises).then(() => resolve(false), reject)
   })
 
-/** All agents announce themselves every two seconds. */
+/** Long enough to hear all agents: they announce themselves every two seconds. */
 const listenMs = 5000
-/** For the second announcement of another one, after the first. */
+/** How long to wait for an agent's second announcement, if only its first was heard. */
 const confirmMs = 10_000
 const mostOthers = 1000
 
 export interface TokenCheckOptions {
   readonly broker: Broker
   readonly keys: Keys
-  /** The agent's own. */
+  /** The agent's own name and epoch. */
   readonly name: string
   readonly epoch: number
   readonly clock: Clock
-  /** A message that no agent has sent, whatever its token is. */
+  /** Called for a message that no agent can have sent, whatever its token is. */
   readonly onRefused: (reason: string) => void
   readonly onMismatch: (error: BackendError) => void
 }
 
 /**
- * A server with users lets agents in whatever their token is. One that hears others, and nobody
- * with its own token, has a wrong one: no driver would ever use it. Another one is heard when two
- * announcements of it came, which are counted: anybody can send bytes.
+ * Detects a wrong token, with which no driver would use the agent: a server with users admits
+ * agents whatever their token is. The token is wrong if other agents are heard, but none with the
+ * same token. An agent counts as heard after two announcements with increasing numbers, because any
+ * client can send bytes.
  */
 export class TokenCheck {
   readonly #options: TokenCheckOptions
   readonly #unsubscribe: () => void
   #cancelEnd: () => void
-  /** The last announcement's number of others, by their start. */
+  /** The number of the last announcement of each other agent, by its epoch. */
   readonly #others = new Map<number, number>()
   #isOtherHeard = false
-  /** Those with the same token have had their time. */
+  /** Agents with the same token have had enough time to be heard. */
   #isDue = false
 
   constructor(options: TokenCheckOptions) {
@@ -109,7 +110,7 @@ export class TokenCheck {
     broker.publish(discoverySubject, seal(keys.toAgent, discoverySubject, noHeader, null))
   }
 
-  /** Somebody else has the token, or the agent leaves. */
+  /** Called when another holder of the token was heard, or when the agent leaves. */
   close(): void {
     this.#unsubscribe()
     this.#cancelEnd()
@@ -122,7 +123,7 @@ export class TokenCheck {
       if ((payload as Announcement).name !== name) this.close()
     } catch (error) {
       const header = error instanceof WrongSignatureError ? readHeader(data) : null
-      // Its own announcement, which somebody has altered, is not one of another agent.
+      // This agent's own announcement, altered by another client, does not prove another agent.
       if (header === null || header.epoch === epoch) return onRefused(messageOf(error))
       const before = this.#others.get(header.epoch)
       if (this.#others.size < mostOthers) this.#others.set(header.epoch, header.number)

@@ -1,4 +1,4 @@
-/** The program of an agent's watcher. It ends with the agent, and says so when the agent cannot. */
+/** The program of an agent's watcher: ends with the agent, and reports it if the agent cannot. */
 
 import { sleep, systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -10,12 +10,12 @@ import type { Announcement, WatcherReport } from '../../wire/messages.ts'
 import { discoverySubject, watcherOf, watcherSubject } from '../../wire/subjects.ts'
 import type { FromWatcher, ToWatcher } from './agent-watcher.ts'
 
-/** An agent that is not stopped is heard here within this time after somebody asked for agents. */
+/** An agent that is not suspended is heard within this time after a discovery request. */
 const answerMs = 250
-/** The end is told several times: a driver may be reconnecting. */
+/** The agent's end is reported several times, because a driver may be reconnecting. */
 const tellings = 10
 const tellMs = 500
-/** By then drivers have noticed the silence, unless they were told to wait for longer. */
+/** By then drivers have noticed the agent's silence, unless their `lossSeconds` is longer. */
 const giveUpMs = 10_000
 
 const clock = systemClock
@@ -45,7 +45,7 @@ class Watcher {
 
   async tellDeath(): Promise<void> {
     this.#isAgentGone = true
-    // The next start of the agent does not wait for an answer.
+    // Freed first, so that the next start of the agent need not wait for an answer.
     this.#freeName()
     const untilMs = clock.monotonicMs() + giveUpMs
     for (let told = 0; told < tellings && clock.monotonicMs() < untilMs;) {
@@ -57,7 +57,7 @@ class Watcher {
     }
   }
 
-  /** The agent is asked the same: whoever hears it does not count what is told here. */
+  /** The agent gets the same request. A driver that hears the agent ignores this report. */
   async #takeDiscovery({ subject, data }: BrokerMessage): Promise<void> {
     const nonce = this.#nonceOf(subject, data)
     const askedMs = clock.monotonicMs()
@@ -66,7 +66,7 @@ class Watcher {
     if (!this.#isAgentGone && this.#heardMs < askedMs) this.#tell('silent', nonce)
   }
 
-  /** Somebody wants the name of an agent that does not answer, because it is stopped. */
+  /** Answers for a suspended agent when another process wants to use its name. */
   #takePing(message: BrokerMessage): void {
     const { subject, data } = message
     const epoch = this.#nonceOf(subject, data)
@@ -78,7 +78,7 @@ class Watcher {
     try {
       return open(this.#keys.toAgent, subject, data).epoch
     } catch {
-      // Counted by the agent, which gets the same.
+      // The agent gets the same message and counts it as refused.
       return null
     }
   }
@@ -109,7 +109,7 @@ const parent = connectToParent<ToWatcher, FromWatcher>({
 
 async function start({ connection, token }: ToWatcher & { kind: 'start' }): Promise<Watcher> {
   try {
-    // What happens to its connection happens to that of the agent, which warns of it.
+    // Nothing is logged here: the agent's connection has the same problems, and the agent warns.
     const broker = await connectToNats({ ...connection, log: { warn() {} } })
     const watcher = new Watcher(broker, deriveKeys(token, null))
     parent.send({ kind: 'connected' })
