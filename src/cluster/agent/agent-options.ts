@@ -1,4 +1,4 @@
-/** What an agent is started with, and how it becomes an agent. */
+/** Validates the options of an agent, and starts it with them. */
 
 import { hostname } from 'node:os'
 import { join } from 'node:path'
@@ -36,22 +36,22 @@ import { AgentWatcher } from './presence/agent-watcher.ts'
 import { openWorkFolder, removeWorkFolder } from './work-folder.ts'
 
 export interface StartAgentOptions extends BrokerOptions {
-  /** `node_id` of its tasks. Default: the host's name. */
+  /** The agent's name, which is the `node_id` of its tasks. Default: the host's name. */
   readonly name?: string
   readonly cores?: number
   readonly gpus?: number | readonly (number | string)[]
   readonly memoryMb?: number
-  /** All labels that a task asks for must be here, with the same values. */
+  /** A task runs here only if all labels that it requests are among these, with the same values. */
   readonly labels?: Readonly<Record<string, string>>
-  /** Where folders of sessions are created. Default: the system's folder for temporary files. */
+  /** The parent of sessions' folders. Default: a folder in the system's temporary folder. */
   readonly workDir?: string
-  /** What functions run on. Native libraries see the GPUs of a function in a process only. */
+  /** What functions run in. Native libraries are limited to a function's GPUs only in processes. */
   readonly isolation?: 'thread' | 'process'
-  /** Default: both. */
+  /** The kind of tasks that the agent runs. Default: both. */
   readonly only?: 'functions' | 'programs'
   /**
-   * Globs for absolute paths of programs and modules, after links are followed; for modules of a
-   * bundle for their path in their project. Default: all.
+   * Glob patterns for the absolute paths of programs and modules, with symbolic links resolved;
+   * modules of a bundle are matched by their path in their project. Default: all are allowed.
    */
   readonly allow?: readonly string[]
   readonly clock?: Clock
@@ -61,23 +61,23 @@ export interface StartAgentOptions extends BrokerOptions {
 const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...ownKeys, 'isolation', 'only', 'allow']
 
-/** Threads of a node; more cores than this are for tasks that ask for several. */
+/** The most workers of a node; further cores serve tasks that request several. */
 const mostWorkers = 1024
 
-/** How an agent and whoever has started it hear of each other's ends. */
+/** How an agent and the process that started it learn of each other's end. */
 export interface AgentTies {
   /**
-   * With a watcher, drivers hear at once that its process was killed; one whose parent tells them
-   * needs none. Default `false`.
+   * Whether a watcher process tells drivers at once that the agent was killed. Not needed if the
+   * parent process tells them. Default `false`.
    */
   readonly hasWatcher?: boolean
-  /** It leaves when its server was away for so long, of a server that ends with its driver. */
+  /** The agent leaves after this time without a server. For servers that end with the driver. */
   readonly serverSeconds?: number
-  /** Told how to remove the agent's folder, for a process that ends without closing the agent. */
+  /** Receives a function that removes the agent's folder, if the process exits without closing. */
   readonly onFolder?: (remove: () => void) => void
 }
 
-/** Connects an agent to its broker. It runs until it is drained or closed. */
+/** Connects an agent to its broker. The agent runs until it is drained or closed. */
 export async function startAgent(
   options: StartAgentOptions,
   { hasWatcher = false, serverSeconds, onFolder }: AgentTies = {},
@@ -135,7 +135,7 @@ export async function startAgent(
   }
 }
 
-/** What the agent gives to tasks. Default: all that this process may use. */
+/** The resources that the agent offers. Default: all that this process may use. */
 function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
   return {
     cores: cores === undefined ? usableCores() : expectCores(cores),
@@ -145,7 +145,7 @@ function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
   }
 }
 
-/** Until the agent has left. */
+/** Reports disconnects of the broker until the agent has left. */
 function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
   const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
   void agent.left.catch(() => {}).then(() => watch.close())
@@ -174,7 +174,7 @@ function resolveRules({ only, allow }: StartAgentOptions): AgentRules {
   return { only: only ?? null, allow: allow ?? null }
 }
 
-/** Tasks see the environment of the agent, without its credentials. */
+/** Removes credentials from the environment, which tasks inherit from the agent. */
 function removeFromEnvironment(secrets: readonly (string | undefined)[]): void {
   for (const [name, value] of Object.entries(process.env)) {
     if (value === undefined) continue

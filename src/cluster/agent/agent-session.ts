@@ -1,4 +1,4 @@
-/** One session on an agent: its jobs, from their arrival to the end that the stream has. */
+/** One session on an agent: its jobs, from their arrival until the stream has their ends. */
 
 import { join } from 'node:path'
 import {
@@ -44,24 +44,24 @@ import { SessionFolder } from './work-folder.ts'
 
 export interface AgentSessionOptions {
   readonly attach: Attach
-  /** This start of the agent. */
+  /** The name and epoch of this agent. */
   readonly self: AgentStart
-  /** Of a run of the session. */
+  /** Derives the keys for a run of the session. */
   readonly deriveKeys: (run: SessionRun) => Keys
   readonly cluster: Keys
   readonly broker: Broker
   readonly clock: Clock
-  /** Where the folder of a session is created whose own folder is not on this node. */
+  /** The parent of the folder for a session whose own folder does not exist on this node. */
   readonly workDir: string
   readonly bundles: UnpackedBundles
   readonly connect: (listener: BackendListener) => LocalConnection
-  /** Why the agent does not run this, or `null`. */
+  /** Why the agent's rules forbid a task, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** What the session may send now. */
+  /** How much the session may send now. */
   readonly offer: (session: AgentSession) => Offer
-  /** A message with jobs has come. */
+  /** Called when a message with jobs has arrived. */
   readonly onArrival: () => void
-  /** There is work that waits, or room for it. */
+  /** Called when a job waits, or resources became free. */
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
   readonly onProblem: (error: unknown) => void
@@ -69,10 +69,10 @@ export interface AgentSessionOptions {
 }
 
 export class AgentSession implements BackendListener {
-  /** Of the backend of a session that uses the agent. */
+  /** Identifies the use: the session and its backend. */
   readonly id: string
   readonly subjects: SessionSubjects
-  /** Names this use of the agent: its messages with ends are counted from 1. */
+  /** Identifies this use of the agent, whose messages with ends are counted from 1. */
   readonly endsEpoch: number
   readonly outbox: EndsOutbox
   readonly driver: DriverLink
@@ -82,7 +82,7 @@ export class AgentSession implements BackendListener {
   readonly #store: SessionStore
   readonly #folder: SessionFolder
   #attach: Attach
-  /** Those of the session's run. */
+  /** The keys of the session's run. */
   #keys: Keys
   #sequence = 0
   readonly #reports: SessionReports
@@ -155,17 +155,17 @@ export class AgentSession implements BackendListener {
     return this.#attach.run
   }
 
-  /** Whether it wants more than it has: it counts when the node is shared. */
+  /** Whether the session wants more than it has, so that it counts when the node is shared. */
   get isActive(): boolean {
     return this.held.queued > 0 || this.driver.hasWaiting
   }
 
-  /** It is given up: a driver that comes gets another one. */
+  /** Whether this is ending: a driver that attaches then gets a new one. */
   get isEnding(): boolean {
     return this.#endings !== null
   }
 
-  /** A driver attaches again: a later start of it, or one that had lost this agent. */
+  /** Attaches a driver again: a later start of it, or one that had lost this agent. */
   attachTo(attach: Attach): void {
     const isLater = attach.epoch !== this.driver.epoch
     const isAnotherRun = attach.run !== this.#attach.run
@@ -174,20 +174,20 @@ export class AgentSession implements BackendListener {
       this.#keys = this.#options.deriveKeys(attach)
       this.outbox.signAgain()
     }
-    // A later start sends what it needs again, which may be something else.
+    // A later start sends the jobs that it needs again, perhaps with changes.
     if (isLater) this.#giveBackAll()
     const untold = this.driver.attach(attach)
-    // One that had lost this agent has given up all that they tell of.
+    // A driver that had lost this agent has given up the tasks of these events.
     this.#reports.restart(isLater ? untold : [], (uid) => this.held.latest(uid) > 0)
   }
 
-  /** Called every half second. `true` when the session's driver is gone for good. */
+  /** Called every half second. Returns `true` when the session's driver is gone for good. */
   tick(nowMs: number): boolean {
     this.driver.tick()
     this.#reports.send()
-    // Tasks that take long: those behind them may begin elsewhere, or are not to begin at all.
+    // Attempts take long: queued ones may begin on other nodes, or must not begin at all.
     if (this.held.isStalled) this.#withdraw()
-    // What is more than the offer and a second's work goes back: another node may be free.
+    // Returns jobs beyond the offer and a second's work, because another node may be free.
     const excess = this.held.excess(this.#options.offer(this).ahead, this.driver)
     this.#giveBack(excess)
     if (excess.length > 0) this.#options.onChange()
@@ -200,8 +200,8 @@ export class AgentSession implements BackendListener {
   }
 
   /**
-   * Begins waiting jobs until they hold this many cores; returns how many they hold. Nothing while
-   * the driver is silent: it may give the jobs to another node.
+   * Begins waiting jobs until they hold this many cores; returns how many they hold. Begins nothing
+   * while the driver is silent, because it may move the jobs to another node.
    */
   begin(mostCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
@@ -211,7 +211,7 @@ export class AgentSession implements BackendListener {
     return cores
   }
 
-  /** Hands back what was not begun, and takes nothing more. */
+  /** Returns all jobs that have not begun, and accepts no more. */
   drain(): void {
     this.#isDraining = true
     this.#giveBackAll()
@@ -237,12 +237,12 @@ export class AgentSession implements BackendListener {
     this.#reports.addEvent(notice, taskId === null ? undefined : this.held.get(taskId))
   }
 
-  /** The agent leaves: it does not wait for the broker for ever. */
+  /** Called when the agent leaves: limits how long `end` waits for the broker. */
   limitWait(): void {
     this.outbox.limitWait(this.#attach.ownerTtlSeconds * 1000)
   }
 
-  /** Ends everything; complete when the stream has all ends, if `isAbandoned` by the driver. */
+  /** Ends all attempts. If `isAbandoned` by its driver, waits until the stream has all ends. */
   end(reason: string, isAbandoned: boolean): Promise<void> {
     this.#endings ??= this.#endOnce(reason, isAbandoned)
     return this.#endings
@@ -266,7 +266,7 @@ export class AgentSession implements BackendListener {
     this.#modules.leave()
   }
 
-  /** The broker does not store ends: what runs goes on, and nothing new is begun. */
+  /** The broker does not store ends: running attempts continue, but no new ones begin. */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`
@@ -308,7 +308,7 @@ export class AgentSession implements BackendListener {
   }
 
   #hold(job: SentJob, spec: TaskSpec): void {
-    // It may have been submitted before, by this driver or by an earlier start of it.
+    // The job may have been submitted before, by this driver or an earlier start of it.
     const latest = this.held.latest(job.uid)
     const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
@@ -324,14 +324,14 @@ export class AgentSession implements BackendListener {
     else void this.#enqueueWithBundle(held, digest)
   }
 
-  /** The driver took this agent for lost, and has given up an attempt that it may still run. */
+  /** The driver had lost this agent and gave up an attempt that may still run here. */
   #replace(older: HeldAttempt): void {
     this.held.delete(older)
     if (older.isWaiting) this.held.unqueue(older)
     else this.#connection.cancel(older, 'a later attempt has come')
   }
 
-  /** An attempt that was replaced holds its cores until it has ended. */
+  /** A replaced attempt holds its cores until it has ended. */
   #leaveCores(held: HeldAttempt): void {
     this.held.leave(held)
     this.#options.onChange()
@@ -378,7 +378,7 @@ export class AgentSession implements BackendListener {
     this.#leaveCores(held)
   }
 
-  /** What the backend has not begun waits here again. */
+  /** Takes attempts that the backend has not begun back into the queue. */
   #withdraw(): void {
     const back = this.#connection.withdraw()
     this.held.putBack(back.filter((job) => job instanceof HeldAttempt))

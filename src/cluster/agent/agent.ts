@@ -1,4 +1,4 @@
-/** The agent of a node: a local backend behind the wire, shared by the sessions that use it. */
+/** The agent of a node: makes a local backend available to the sessions that use it. */
 
 import type { Backend } from '../../backends/backend.ts'
 import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
@@ -51,40 +51,40 @@ export interface AgentOptions {
   readonly backend: Pick<Backend, 'close'> & {
     connect(...args: Parameters<Backend['connect']>): LocalConnection
   }
-  /** Of this start alone. */
+  /** The folder of this start of the agent. */
   readonly folder: string
-  /** Called when the agent leaves. */
+  /** Called when the agent has left. */
   readonly removeFolder: () => void
   readonly bundles: UnpackedBundles
   readonly clock: Clock
   readonly log: Log
   readonly createSampler: () => ResourceSampler
-  /** Why a task is not allowed here, or `null`. */
+  /** Why the agent's rules forbid a task, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** Closed by the agent; `null` where its parent tells of its end. */
+  /** Closed by the agent; `null` if its parent process reports its end. */
   readonly watcher: AgentWatcher | null
 }
 
 const tickMs = 500
 const announceEveryTicks = 4
-/** Those before them are forgotten. */
+/** The most closed runs that are remembered; older ones are forgotten. */
 const mostClosedRuns = 1000
 
 export class Agent {
   readonly name: string
   readonly #options: AgentOptions
   readonly #keys: Keys
-  /** Its start. */
+  /** Identifies this start of the agent. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
-  /** Runs of sessions, and the start that has closed each: earlier starts may return. */
+  /** The driver's epoch that closed each run of a session: earlier drivers may still attach. */
   readonly #closedRuns = new Map<string, number>()
   readonly #shares: NodeShares
   readonly #samplers: NamedSamplers
   readonly #unsubscribe: (() => void)[] = []
   readonly #left = Promise.withResolvers<number>()
   readonly #challenges = new Challenges()
-  /** Of drivers that this agent cannot understand. */
+  /** Protocol versions of drivers that this agent cannot understand. */
   readonly #otherVersions = new Set<number>()
   #refusedMessages = 0
   #ticks = 0
@@ -129,14 +129,14 @@ export class Agent {
   }
 
   /**
-   * Resolves when it has left the cluster, with how many ends the broker did not take before.
-   * Rejects when it leaves because its token is wrong.
+   * Resolves when the agent has left the cluster, with the number of ends that the broker did not
+   * store. Rejects when the agent leaves because its token is wrong.
    */
   get left(): Promise<number> {
     return this.#left.promise
   }
 
-  /** Finishes what runs, takes nothing new, then leaves. */
+  /** Finishes what runs, accepts no new jobs, then leaves. */
   drain(): void {
     if (this.#isDraining) return
     this.#isDraining = true
@@ -146,9 +146,9 @@ export class Agent {
   }
 
   /**
-   * Ends what runs, and leaves when the broker has all ends, or has taken none for the
-   * `ownerTtlSeconds` of their session; at once if nobody `needsEnds`, also from a later call on.
-   * Idempotent, same promise.
+   * Ends what runs. Leaves when the broker has stored all ends, or has stored none for the
+   * `ownerTtlSeconds` of their session; at once with `needsEnds: false`, also if that comes in a
+   * later call. Idempotent, same promise.
    */
   close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
     if (!needsEnds) for (const { outbox } of this.#sessions.values()) outbox.close()
@@ -191,7 +191,7 @@ export class Agent {
   }
 
   #checkToken(): void {
-    // Whoever does not wait for the end still closes it.
+    // Prevents an unhandled rejection if nobody awaits `left`.
     this.#left.promise.catch(() => {})
     this.#tokenCheck = new TokenCheck({
       ...this.#options,
@@ -260,7 +260,7 @@ export class Agent {
     const ending = this.#sessions.get(id)
     if (ending?.isEnding === true) await this.#removeSession(ending, '', true)
     else if (ending?.driver.hasClosedBefore(attach) === true) {
-      // The stream is another session's.
+      // The stream now belongs to another session.
       ending.outbox.close()
       await this.#removeSession(ending, 'its session was closed', false)
     }
@@ -273,7 +273,7 @@ export class Agent {
     if ((this.#closedRuns.get(attach.run) ?? 0) > epoch) {
       return { kind: 'refused', code: 'SessionInUseError', message: `${later} has closed it` }
     }
-    // One that has jobs of the session tells a driver that has returned of them.
+    // A draining agent that holds jobs of the session still accepts its returning driver.
     if (this.#isDraining && known === undefined) {
       const message = `agent "${this.name}" is leaving`
       return { kind: 'refused', code: 'AgentDrainingError', message }
@@ -286,7 +286,7 @@ export class Agent {
       kind: 'attached',
       epoch: this.#epoch,
       offer: this.#offer(session),
-      // An end that no message has yet is told as a job: the driver waits for it.
+      // An end that was not sent yet is listed as a held job, so that the driver waits for it.
       held: [...session.held.jobs, ...session.outbox.untold],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.state.endMessages,
@@ -324,7 +324,7 @@ export class Agent {
   async #detach(detach: Detach): Promise<Detached> {
     const { epoch, run, reason } = detach
     const session = this.#sessions.get(toUseId(detach))
-    // The message of a run that was closed may be sent again by anybody.
+    // Anybody may replay the detach of a run that is closed.
     if (session === undefined || session.run !== run)
       return { kind: 'detached', isSuperseded: false }
     const isSuperseded = session.driver.epoch > epoch
@@ -347,14 +347,14 @@ export class Agent {
     return this.#shares.offer(session)
   }
 
-  /** At once if the node runs nothing: a job that is alone waits for no others. */
+  /** Feeds at once if the node is idle: a single job need not wait for others. */
   #feedArrived(): void {
     if (this.#shares.isIdle && !this.#isFeedDue) this.#feed()
     else this.#feedSoon()
   }
 
   #feedSoon(): void {
-    // What comes later feeds by itself.
+    // Without a waiting job there is nothing to feed; the next arrival feeds again.
     if (this.#isFeedDue || !(this.#isDraining || this.#shares.hasWaiting)) return
     this.#isFeedDue = true
     this.#options.clock.nextTurn(() => {

@@ -1,4 +1,4 @@
-/** What an agent is willing to run, beyond that its sender has the token. */
+/** What an agent is willing to run for a sender that has the token. */
 
 import { lstatSync, realpathSync } from 'node:fs'
 import { basename, dirname, join, matchesGlob, resolve } from 'node:path'
@@ -8,18 +8,18 @@ import type { ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
 import type { AgentRules, NotAllowed } from '../wire/messages.ts'
 import { refuseByKind, rulesHint } from '../wire/rules.ts'
 
-/** The agent that has the rules. */
+/** The agent to which the rules apply. */
 export interface RuledAgent {
   readonly name: string
-  /** The only place where output of programs may be written when paths are restricted. */
+  /** The only folder to which programs may write output when paths are restricted. */
   readonly folder: string
-  /** The path of a module of a bundle in its project; `null` for a file of this node. */
+  /** A bundled module's path in its project; `null` for a file of this node. */
   projectPath(file: string): string | null
 }
 
 /**
- * Why this agent does not run the task, or `null`. The rules are no sandbox: what is allowed runs
- * with all that its arguments make of it.
+ * Why this agent's rules forbid the task, or `null`. The rules are not a sandbox: an allowed
+ * program can do whatever its arguments make it do.
  */
 export function refuseByRules(
   rules: AgentRules,
@@ -63,8 +63,8 @@ const variablesByUse = {
 }
 
 /**
- * Variables that make a loader, a shell, an interpreter or a common tool run other code than that
- * of the program. A star stands for any rest.
+ * Variables that make a loader, a shell, an interpreter or a common tool run code other than that
+ * of the program. A trailing star matches any suffix.
  */
 export const leadingVariables = Object.values(variablesByUse).flatMap((names) => names.split(' '))
 
@@ -78,7 +78,7 @@ function outputPaths({ captureStdio, workDir, cwd }: ProgramSpec): string[] {
   return files.map((file) => resolve(workDir ?? '.', cwd ?? '.', file))
 }
 
-/** After links are followed; a file that does not exist yet is where its folder is. */
+/** Compares real paths; for a file that does not exist yet, that of its folder. */
 function isBelow(file: string, folder: string): boolean {
   const parent = realPath(dirname(file))
   const path = realPath(file) ?? (parent === null ? null : join(parent, basename(file)))
@@ -88,8 +88,9 @@ function isBelow(file: string, folder: string): boolean {
 const notAllowed = (message: string, hint = rulesHint): NotAllowed => ({ message, hint })
 
 /**
- * The file itself: a link must not lead around the rules. Where the file is not there, what it
- * would be: the task then fails for want of it, as on any other node. None for what is no file.
+ * The real paths that are matched, because a symbolic link must not bypass the rules. For a missing
+ * file, the path that it would have: the task fails without it, as on any node. Empty for
+ * non-files.
  */
 function pathsOf(spec: TaskSpec, agent: RuledAgent): readonly string[] {
   if (spec.kind === 'program') return programPaths(spec)
@@ -100,9 +101,9 @@ function pathsOf(spec: TaskSpec, agent: RuledAgent): readonly string[] {
 
 const lookup = new ProgramLookup()
 
-/** As the launcher finds it, or the places where it looks for it. */
+/** The path at which the launcher finds the program, or all paths at which it would look. */
 function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): readonly string[] {
-  // A shell runs anything.
+  // A shell can run any program, so that no path describes it.
   if (shell) return []
   const path = env !== null && 'PATH' in env ? (env['PATH'] ?? undefined) : process.env['PATH']
   const found = lookup.find(executable, path)
@@ -112,13 +113,13 @@ function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): re
     .filter((file) => file !== null)
 }
 
-/** The real path of a file; of one that does not exist, where it would be. */
+/** The real path of a file, or the one that it would have if it existed. */
 function futurePath(file: string): string | null {
   const missing: string[] = []
   for (let existing = file; ; existing = dirname(existing)) {
     const real = realPath(existing)
     if (real !== null) return join(real, ...missing)
-    // A link that leads nowhere may lead to anything soon.
+    // A dangling link may point to anything later.
     if (isLink(existing) || existing === dirname(existing)) return null
     missing.unshift(basename(existing))
   }

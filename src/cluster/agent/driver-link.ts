@@ -1,4 +1,4 @@
-/** An agent's side of a session's driver: messages in order, and beats that say it is alive. */
+/** An agent's link to the driver of a session: ordered messages, and heartbeats of the driver. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -31,7 +31,7 @@ export interface DriverLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** How often it is looked whether the driver has everything. */
+/** How often `settle` checks whether the driver has all events. */
 const settleMs = 50
 const longestSettleMs = 3000
 
@@ -41,15 +41,15 @@ export class DriverLink implements PlacingDriver {
   readonly #unsubscribe: (() => void)[]
   #link: ReliableLink
   #linkId: number
-  /** The last message with events. */
+  /** The number of the last message with events. */
   #eventsNumber = 0
   #epoch: number
   #run: string
   #beats = 0
   #heardMs = -Infinity
-  /** When the connection came back last. */
+  /** When the connection was last restored. */
   #connectedMs = -Infinity
-  /** The server over which its last beat came; `null` if that does not have its stream. */
+  /** The server over which the driver's last beat came; `null` if the stream is not there. */
   #heardOver: string | null
   #hasWaiting = false
   #waitingPriorities: PriorityRange | null = null
@@ -71,28 +71,29 @@ export class DriverLink implements PlacingDriver {
     ]
   }
 
-  /** The start of the driver that is listened to. */
+  /** The epoch of the attached driver. */
   get epoch(): number {
     return this.#epoch
   }
 
   /**
-   * Whether its session was closed while this agent was away, and another driver begins anew, with
-   * another run. A server that was started again since may have lost the stream instead.
+   * Whether the session was closed while this agent was disconnected, and another driver attaches
+   * for a new run. If the server was restarted since, it may have lost the stream instead.
    */
   hasClosedBefore({ epoch, run }: Attach): boolean {
     const isAnother = run !== this.#run && epoch > this.#epoch
     return isAnother && this.#heardOver === this.#options.broker.serverId
   }
 
-  /** When it was heard last. */
+  /** When the driver was last heard. */
   get heardMs(): number {
     return Math.max(this.#heardMs, this.#link.heardMs)
   }
 
   /**
-   * Whether its session goes on: it was heard just now, and since the connection was made. Nobody
-   * tells an agent that was away that the session was closed, and that another run has its stream.
+   * Whether the session continues: its driver was heard recently, and since the last reconnect.
+   * Nobody tells an agent that was disconnected that the session was closed, or another run has its
+   * stream.
    */
   get isHeard(): boolean {
     const { heardMs } = this
@@ -100,27 +101,27 @@ export class DriverLink implements PlacingDriver {
     return heardMs > this.#connectedMs && nowMs - heardMs <= silenceMs
   }
 
-  /** Whether it has work that waits for a place. */
+  /** Whether the driver has jobs that wait for an agent. */
   get hasWaiting(): boolean {
     return this.#hasWaiting
   }
 
-  /** Of what waits there and may wait at an agent; `null` if there is none. */
+  /** The priorities of the driver's jobs that may be sent ahead; `null` if there are none. */
   get waitingPriorities(): PriorityRange | null {
     return this.#waitingPriorities
   }
 
   /**
-   * Whether it could give jobs to another agent: all have work while there are jobs that wait and
-   * no idle cores. Agents that are slow would hand the same jobs round.
+   * Whether the driver could give returned jobs to another agent. While jobs wait and no cores are
+   * idle, all agents have work, and slow agents would only pass the same jobs around.
    */
   get canPlaceMore(): boolean {
     return this.#hasIdle || !this.#hasWaiting
   }
 
   /**
-   * A driver attaches: a later start, or the same one, whose messages count anew. Returns the
-   * events that the last one is not known to have.
+   * Attaches a driver: a later start, or the same one, whose messages are counted anew. Returns the
+   * events that the previous link has not confirmed.
    */
   attach(attach: Attach): readonly ToldEvents[] {
     const told = this.untold
@@ -139,18 +140,18 @@ export class DriverLink implements PlacingDriver {
     if (hasEvents) this.#eventsNumber = number
   }
 
-  /** The last message with events, if the driver is not known to have it. */
+  /** The last message with events, if the driver has not confirmed it. */
   get untoldEvents(): EventsMark | undefined {
     if (this.#link.isAcknowledged(this.#eventsNumber)) return undefined
     return { link: this.#linkId, number: this.#eventsNumber }
   }
 
-  /** How much the driver is not known to have. */
+  /** How many bytes the driver has not confirmed. */
   get untoldBytes(): number {
     return this.#link.unacknowledgedBytes
   }
 
-  /** The events that it is not known to have. */
+  /** The events that the driver has not confirmed. */
   get untold(): readonly ToldEvents[] {
     if (this.untoldEvents === undefined) return []
     const told = this.#link.unacknowledged.map(({ number, payload }) => {
@@ -160,7 +161,7 @@ export class DriverLink implements PlacingDriver {
     return told.filter(({ starts, events }) => starts.length + events.length > 0)
   }
 
-  /** Resolves when the driver has all events, is silent, or this takes too long. */
+  /** Resolves when the driver has confirmed all events, is silent, or this takes too long. */
   async settle(): Promise<void> {
     const { clock } = this.#options
     const untilMs = clock.monotonicMs() + longestSettleMs
@@ -176,7 +177,7 @@ export class DriverLink implements PlacingDriver {
     this.#link.tick()
   }
 
-  /** After the connection was down. */
+  /** To be called after a disconnect. */
   reconnected(): void {
     this.#connectedMs = this.#options.clock.monotonicMs()
     this.#link.resend()
@@ -186,7 +187,7 @@ export class DriverLink implements PlacingDriver {
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
   }
 
-  /** It counts as heard now. */
+  /** With a new link, the driver counts as heard now. */
   #connect({ link }: Attach): ReliableLink {
     const { clock, keys, broker, onMessage, onRefused } = this.#options
     return new ReliableLink({
@@ -210,14 +211,14 @@ export class DriverLink implements PlacingDriver {
       this.#beats = number
       this.#heardMs = clock.monotonicMs()
       const beat = payload as Beat
-      // A driver that dies before it has created its stream again has not closed the session.
+      // If the driver dies before it has recreated its stream, the session was not closed.
       this.#heardOver = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
       this.#waitingPriorities = beat.waitingPriorities ?? null
       this.#hasIdle = beat.hasIdle
       onBeat(beat)
     } catch (error) {
-      // Of a driver that is gone: another one beats for a new run before it attaches here.
+      // While the known driver is silent, a new one may send beats before it attaches here.
       if (clock.monotonicMs() - this.heardMs > silenceMs) return
       onRefused(messageOf(error))
     }

@@ -1,4 +1,4 @@
-/** Ends of a session's jobs on their way to its stream. Kept until the driver has recorded them. */
+/** Sends the ends of a session's attempts to its stream; keeps them until they are recorded. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
@@ -31,19 +31,19 @@ import type { HeldAttempts } from './held-attempt.ts'
 import { type EndsData, KeptEnds } from './kept-ends.ts'
 import { LargeEnds } from './large-ends.ts'
 
-/** Where ends are stored. */
+/** The storage for ends. */
 export interface EndsStore {
-  /** For values that are too large for a message. */
+  /** Stores values that are too large for a message. */
   readonly objects: StoredObjects
-  /** Creates the stream again, if the server has lost it. `false`: it has none for this run. */
+  /** Recreates the stream if the server has lost it; `false` if there is no stream of this run. */
   openStream(): Promise<boolean>
-  /** Removes what the stream need not have; `false` if there is no such thing. */
+  /** Removes data that the stream does not need; `false` if there is none. */
   makeRoom(): Promise<boolean>
 }
 
 export interface EndsOutboxOptions {
   readonly agent: string
-  /** Names this outbox: its messages are counted from 1. */
+  /** Identifies this outbox, whose messages are counted from 1. */
   readonly epoch: number
   readonly key: () => Key
   readonly subject: string
@@ -52,15 +52,15 @@ export interface EndsOutboxOptions {
   readonly clock: Clock
   /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
-  /** Whether the session goes on, as far as is known: its stream is there, and its own. */
+  /** Whether the session continues, as far as known, so that the stream belongs to it. */
   readonly isDriverHeard: () => boolean
-  /** Called before ends are sent. */
+  /** Called before ends are sent, to send events first. */
   readonly onFlush: () => void
-  /** What was told before and may not have come. */
+  /** The last message with events, if the driver has not confirmed it. */
   readonly untoldEvents: () => EventsMark | undefined
-  /** For errors: the paths of the sender instead of those of this node. */
+  /** Replaces paths of this node in errors by those of the driver's machine. */
   readonly restorePaths: (text: string) => string
-  /** The broker does not store what is sent, and why; called for every failure. */
+  /** Called for every failure to store a message. */
   readonly onProblem: (error: unknown) => void
 }
 
@@ -68,17 +68,17 @@ type StreamNews = Pick<Beat, 'agents' | 'lostStreams' | 'needsRoom'>
 type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 
-/** Above this rate, ends that come within this time of the last message share the next one. */
+/** Above this rate, ends within `busyBatchMs` of the last message share the next one. */
 const busyPerSecond = 2000
 const busyBatchMs = 2
-/** With many agents each of them has few ends: then they wait longer to share a message. */
+/** With many agents, each has few ends per second: then ends wait longer to share a message. */
 const batchMsPerAgent = 1.2
 const longestBatchMs = 80
-/** With jobs that wait at the agent an end is not urgent: its driver need not send others yet. */
+/** While jobs wait at the agent, ends are less urgent: the driver need not send more jobs yet. */
 const backlogBatchMs = 20
 const appendMs = 5000
 const retryMs = 500
-/** Without progress for this long it is asked whether the stream is gone. */
+/** After this time without progress, `settle` asks whether the stream is gone. */
 const goneMs = 1000
 
 export class EndsOutbox {
@@ -91,7 +91,7 @@ export class EndsOutbox {
   #sent = 0
   readonly #kept = new KeptEnds()
   #settled: PromiseWithResolvers<void> | null = null
-  /** Why the broker does not store messages. */
+  /** Why the broker does not store messages; `null` while it does. */
   #problem: unknown = null
   #isClosed = false
   #limit: { readonly ms: number; readonly fromMs: number } | null = null
@@ -112,33 +112,33 @@ export class EndsOutbox {
     return this.#problem !== null
   }
 
-  /** Whether there is no room for the ends of anything that is begun now. */
+  /** Whether there is no room for the ends of further attempts. */
   get isFull(): boolean {
     return this.#kept.isFull
   }
 
-  /** As the driver is told of it. */
+  /** The state of this outbox that reports carry to the driver. */
   get state(): Pick<AgentReport, 'endMessages' | 'needsRoom'> {
     const needsRoom = [this.#problem, (this.#problem as Error | null)?.cause].some(isNoRoom)
     return { endMessages: this.#sent, needsRoom }
   }
 
-  /** Messages whose ends no driver has recorded, and which can be sent again. */
+  /** Messages whose ends no driver has recorded, and which can still be sent again. */
   get unrecorded(): readonly number[] {
     return this.#kept.numbers
   }
 
-  /** An end whose value waits for room in the broker is sent without it, as canceled. */
+  /** An end whose value waits for room in the broker's store is sent without it, as canceled. */
   cancel(uid: string, attempt: number, reason: string): void {
     this.#large.cancel(uid, attempt, reason)
   }
 
-  /** Whether the end of this task cannot be sent again. */
+  /** Whether the end of this task can no longer be sent again. */
   hasGivenUp(uid: string): boolean {
     return this.#kept.hasGivenUp(uid)
   }
 
-  /** Ends that no message has yet. */
+  /** Ends that were not sent in a message yet. */
   get untold(): readonly HeldJob[] {
     return [...this.#waiting, ...this.#large.pending].map((end) => {
       const { uid, attempt, beganMs, workerId } = end
@@ -147,9 +147,9 @@ export class EndsOutbox {
   }
 
   /**
-   * The end of an attempt, as the node's backend has reported it. The last one that the agent holds
-   * is sent at once: nothing is left that could share its message. `held` is the agent's other
-   * work; the next message comes before half of it is over.
+   * Adds the end of an attempt, as the node's backend reported it. The last end that the agent
+   * holds is sent at once, because nothing is left that could share its message. `held` is the
+   * agent's remaining work; the next message is sent before half of that is done.
    */
   add(attempt: EndedAttempt, report: EndReport, atMs: number, held: HeldWork): void {
     this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
@@ -160,7 +160,7 @@ export class EndsOutbox {
     const isBusy = (held.rate ?? 0) > busyPerSecond
     const batchMs = Math.max(this.#batchMs(isBusy), Math.min(backlogBatchMs, workMs / 2))
     const leftMs = batchMs - (clock.monotonicMs() - this.#flushedMs)
-    // A lone end is not held back, not even for a turn of the loop.
+    // A single end is not delayed, not even for a turn of the event loop.
     if (leftMs <= 0 && !isBusy) return this.#flush()
     this.#isScheduled = true
     const flush = (): void => this.#flush()
@@ -168,7 +168,7 @@ export class EndsOutbox {
     else clock.after(leftMs, flush)
   }
 
-  /** Events that the driver may not have, for it or for a later start: the agent leaves. */
+  /** For an agent that leaves: stores events that the driver has not confirmed. */
   addEvents(told: readonly ToldEvents[]): void {
     if (told.length === 0) return
     this.#flush()
@@ -178,8 +178,8 @@ export class EndsOutbox {
   }
 
   /**
-   * Says how many agents the session has: the driver takes a message of each of them. A stream that
-   * was lost does not have what was sent meanwhile; the server tells nobody.
+   * Adapts the batch time to the number of agents, all of which send to the driver. After a lost
+   * stream, sends again what was sent meanwhile, because the server does not report such losses.
    */
   takeBeat({ agents, lostStreams, needsRoom }: StreamNews): void {
     this.#agents = agents
@@ -199,8 +199,8 @@ export class EndsOutbox {
   }
 
   /**
-   * What the driver has recorded is not kept here. Returns the tasks. The stream keeps the messages
-   * until the session is closed, for a later start of the driver, unless it lacks the room.
+   * Drops messages that the driver has recorded, and returns their tasks. The stream keeps them for
+   * a later start of the driver until the session is closed, unless room is needed.
    */
   recorded({ through, taken }: Recorded): readonly string[] {
     this.#kept.taken(taken)
@@ -211,12 +211,12 @@ export class EndsOutbox {
     return epoch === this.#options.epoch && this.#kept.isRecorded(number)
   }
 
-  /** The driver misses messages that the stream had: the server has lost them. */
+  /** The driver misses messages that were stored: the server has lost them. */
   sendAgain({ from, to }: Extract<DriverMessage, { kind: 'missing' }>): void {
     for (const message of this.#kept.takeLost(from, to)) void this.#storeAgain(message)
   }
 
-  /** Resolves when the stream has everything or is gone for good, or it was waited long enough. */
+  /** Resolves when the stream has all ends or is gone for good, or when the time limit is over. */
   async settle(isGone: () => Promise<boolean>): Promise<void> {
     const { clock } = this.#options
     const fromMs = clock.monotonicMs()
@@ -242,47 +242,47 @@ export class EndsOutbox {
     return this.#options.clock.monotonicMs() - fromMs >= this.#limit.ms
   }
 
-  /** Ends that the stream does not have. */
+  /** The number of ends that the stream does not have. */
   get unstoredEnds(): number {
     if (this.#isClosed) return 0
     return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
   }
 
-  /** It sends nothing more, whether the stream has everything or not. */
+  /** Whether this sends nothing more, even if the stream does not have all ends. */
   get isClosed(): boolean {
     return this.#isClosed
   }
 
-  /** How many ends were given up because of the limit. */
+  /** The number of ends that were given up because of the time limit. */
   get undelivered(): number {
     return this.#undelivered
   }
 
-  /** From now on `settle` gives up when the stream takes nothing for this long. */
+  /** From now on `settle` gives up after this time without progress. */
   limitWait(ms: number): void {
     this.#limit = { ms, fromMs: this.#options.clock.monotonicMs() }
   }
 
-  /** The broker does not store what it is sent. */
+  /** The broker does not store messages; sending is retried. */
   block(error: unknown): void {
     this.#options.onProblem(error)
     this.#problem = error
   }
 
-  /** Sends nothing more, and forgets what is kept. */
+  /** Stops sending, and drops what is kept. */
   close(): void {
     this.#isClosed = true
     this.#kept.clear()
     this.#progressed()
   }
 
-  /** The key is another one: another run of the session begins, which has lost its stream. */
+  /** For a new run of the session, after its stream was lost: the run has another key. */
   signAgain(): void {
     const { key, subject } = this.#options
     for (const { data } of this.#kept.contents) signAgain(key(), subject, data)
   }
 
-  /** Sends again what the stream does not have: after a connection was down. */
+  /** Sends messages again that the stream does not have, after a disconnect. */
   resend(): void {
     for (const message of this.#kept.unstored) void this.#append(message)
   }
@@ -297,7 +297,7 @@ export class EndsOutbox {
     this.#send(ends)
   }
 
-  /** Halves what is too large for a message. */
+  /** Halves a batch that is too large for a message. */
   #send(ends: readonly End[]): void {
     const [first] = ends
     if (first === undefined) return
@@ -326,7 +326,7 @@ export class EndsOutbox {
   async #append(message: EndsData): Promise<void> {
     const { broker, subject, isDriverHeard } = this.#options
     const { number, data } = message
-    // What is published now would be sent with the next connection, whoever has the stream then.
+    // A message published now would be sent after the reconnect, whoever owns the stream by then.
     if (!broker.isConnected) return
     if (!isDriverHeard() && !(await this.#openStream(number))) return
     try {
@@ -345,8 +345,8 @@ export class EndsOutbox {
   }
 
   /**
-   * Waits while the stream is that of another run, which takes nothing before this agent has signed
-   * it again. `false` when the message is stored or given up meanwhile.
+   * Waits while the stream belongs to another run, which accepts nothing until this agent has
+   * signed its messages again. `false` if the message was stored or dropped meanwhile.
    */
   async #openStream(number: number): Promise<boolean> {
     const { store, clock } = this.#options
@@ -356,19 +356,19 @@ export class EndsOutbox {
     return false
   }
 
-  /** A message that the server has lost, and with it what it names. */
+  /** Stores a message that the server has lost, with the objects that it names. */
   async #storeAgain(message: EndsData): Promise<void> {
     const { objects } = this.#options.store
     try {
       for (const object of message.objects) await objects.put(object)
     } catch {
-      // Closed.
+      // Only closing rejects.
       return
     }
     await this.#append(message)
   }
 
-  /** What is too large for a message is stored before. Waits while the broker does not take it. */
+  /** Stores the parts that exceed a message, then sends it. Waits while the broker refuses. */
   async #sendLarge(end: WireEnd): Promise<void> {
     const stored = await this.#large.store(end)
     if (stored?.isWhole === true) this.#problem = null

@@ -1,4 +1,4 @@
-/** The attempts that an agent holds for a session: they wait, or are with the node's backend. */
+/** The attempts that an agent holds for a session: queued here, or given to the node's backend. */
 
 import type { Job } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
@@ -7,44 +7,44 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { HeldJob, PriorityRange, SentJob } from '../wire/messages.ts'
 
-/** How long the rate of ends is averaged over. */
+/** The minimum time over which the rate of ends is measured. */
 const rateMs = 50
-/** Without an end for this long, nothing is begun ahead. */
+/** Without an end for this long, no attempts are given to the backend in advance. */
 const stalledMs = 100
-/** Without an end for this long, the rate is that of no ends. */
+/** Without an end for this long, the measured rate drops to 0. */
 const staleMs = 1000
-/** A clock may not move while a few short jobs run. */
+/** A lower bound for measured times: the clock may not advance while a few short jobs run. */
 const shortestMs = 0.01
 const largestFactor = 64
 /**
- * Attempts that are short, but end slowly because the machine is busy with something else, count as
- * if they ended faster: few at a time would cost more messages, and make it still slower.
+ * Short attempts that end slowly, because the machine is busy with other work, count as if they
+ * ended faster: smaller batches would cost more messages, and slow the machine down further.
  */
 const mostLift = 64
 const liftedPerSecond = 2000
-/** Attempts of less count as short. */
+/** Shorter attempts count as short. */
 const shortMs = 50
-/** A few short ones say nothing about those that come next. */
+/** Fewer short attempts say nothing about the next ones. */
 const fewestShort = 4
 
 export class HeldAttempt extends TaggedJob implements Job {
   readonly sessionId: string
-  /** Where the driver keeps the job. */
+  /** The driver's index of the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
   readonly spec: TaskSpec
   readonly sequence: number
-  /** Written by `HeldAttempts` alone: it has neither ended nor left. */
+  /** Whether the attempt has neither ended nor left. Written only by `HeldAttempts`. */
   isHeld = false
   isWaiting = true
-  /** It waits in the queue, and not for its module. */
+  /** Whether the attempt is in the queue, and does not wait for its module. */
   isQueued = false
-  /** It was given to the node's backend, and holds its cores. */
+  /** Whether the attempt was given to the node's backend, and holds its cores. */
   isGiven = false
   beganMs: number | null = null
   workerId: string | null = null
-  /** The time of the last event of its code. */
+  /** The time of the last event from the attempt's code. */
   toldMs = -Infinity
 
   constructor(
@@ -66,22 +66,22 @@ export class HeldAttempt extends TaggedJob implements Job {
     return this.attempt > 1
   }
 
-  /** As a driver that attaches is told of it. */
+  /** The form in which a driver that attaches learns of the attempt. */
   toHeldJob(): HeldJob {
     const { uid, attempt, beganMs, workerId } = this
     return { uid, attempt, beganMs, workerId }
   }
 }
 
-/** Of the driver, as far as its agents know: what it would do with jobs that come back. */
+/** What an agent knows of its driver: what that would do with jobs that are returned to it. */
 export interface PlacingDriver {
-  /** It could give them to another agent. */
+  /** Whether the driver could give returned jobs to another agent. */
   readonly canPlaceMore: boolean
-  /** Of what waits there and may wait at an agent; `null` if there is none. */
+  /** The priorities of the driver's jobs that may be sent ahead; `null` if there are none. */
   readonly waitingPriorities: PriorityRange | null
 }
 
-/** By task: the attempt that is held, or the number of one whose end is not recorded yet. */
+/** For each task, the held attempt, or the number of an attempt whose end is not recorded yet. */
 export class HeldAttempts {
   readonly #clock: Clock
   readonly #hasDriverMore: () => boolean
@@ -89,40 +89,40 @@ export class HeldAttempts {
   readonly #queue = new JobQueue<HeldAttempt>()
   #size = 0
   #givenCores = 0
-  /** Since when there is an attempt; `null` while there is none. */
+  /** Since when at least one attempt is held; `null` if none is. */
   #busySinceMs: number | null = null
   #busyMs = 0
   #ends = 0
-  /** Those of them that had begun, and how long they ran. */
+  /** The attempts among `#ends` that had begun, and their total run time. */
   #begunEnds = 0
   #ranMs = 0
-  /** Of the last ones that have ended, how many were short. */
+  /** How many of the latest ended attempts were short. */
   #shortEnds = 0
   #measuredMs: number
-  /** When the last one has ended. */
+  /** When the last attempt ended. */
   #endedMs = -Infinity
   #rate: number | null = null
   #liftedRate = 0
-  /** It had nothing left since the last measurement. */
+  /** Whether no attempt was held at some time since the last measurement. */
   #hasRunDry = false
   #aheadFactor = 1
 
-  /** `hasDriverMore`: whether its driver has jobs that wait for an agent. */
+  /** `hasDriverMore`: whether the driver has jobs that wait for an agent. */
   constructor(clock: Clock, hasDriverMore: () => boolean) {
     this.#clock = clock
     this.#hasDriverMore = hasDriverMore
     this.#measuredMs = clock.monotonicMs()
   }
 
-  /** How many are held. */
+  /** The number of held attempts. */
   get size(): number {
     return this.#size
   }
 
   /**
-   * Ends per second of the time in which there was work, lately: time spent waiting for jobs says
-   * nothing about how many the node could run. At least what short attempts would make possible on
-   * a machine that has time for them, within limits. `null` before the first end.
+   * Recent ends per second of busy time: time without jobs says nothing about how many the node
+   * could run. At least the rate that short attempts would reach on a machine without other work,
+   * within limits. `null` before the first end.
    */
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()
@@ -130,20 +130,20 @@ export class HeldAttempts {
     return this.#rate === null ? null : Math.max(this.#rate, this.#liftedRate)
   }
 
-  /** Nothing has ended for a while: what waits next may take as long. */
+  /** Whether no attempt has ended for a while: the next ones may take as long. */
   get isStalled(): boolean {
     return this.#clock.monotonicMs() - this.#endedMs > stalledMs
   }
 
-  /** For how long what is held keeps the node busy, as far as its rate tells; 0 without any. */
+  /** How long the held attempts keep the node busy at the current rate; 0 if none is held. */
   get workMs(): number {
     if (this.#size === 0) return 0
     return this.#rate === null || this.#rate === 0 ? shortestMs : (this.#size * 1000) / this.#rate
   }
 
   /**
-   * How much more than usual should wait here. It grows while the agent runs out of jobs although
-   * its driver has some, because the way between them takes long.
+   * How many times more than usual should wait here. Grows while the agent runs out of jobs
+   * although its driver has some, because the round trip takes long.
    */
   get aheadFactor(): number {
     return this.#aheadFactor
@@ -166,7 +166,7 @@ export class HeldAttempts {
     if (this.#size++ === 0) this.#busySinceMs = this.#clock.monotonicMs()
   }
 
-  /** Kept as ended until its end is recorded. It has ended at `atMs`. */
+  /** The attempt has ended at `atMs`; its number is kept until its end is recorded. */
   end(held: HeldAttempt, atMs: number): void {
     this.#attempts.set(held.uid, held.attempt)
     held.isHeld = false
@@ -184,12 +184,12 @@ export class HeldAttempts {
     this.#leave()
   }
 
-  /** The end of an attempt is recorded; a later one may be held. */
+  /** The end of an attempt is recorded. A later attempt of the task may be held by now. */
   recorded(uid: string): void {
     if (typeof this.#attempts.get(uid) === 'number') this.#attempts.delete(uid)
   }
 
-  /** Those of them that could begin now. */
+  /** The number of attempts that could begin now. */
   get queued(): number {
     return this.#queue.length
   }
@@ -204,12 +204,12 @@ export class HeldAttempts {
     held.isQueued = false
   }
 
-  /** Cores of those that are with the backend. */
+  /** The cores of attempts that were given to the backend. */
   get givenCores(): number {
     return this.#givenCores
   }
 
-  /** The next ones for the backend, until they hold this many cores. */
+  /** Takes the next attempts for the backend from the queue, until they hold this many cores. */
   give(mostCores: number): { readonly jobs: readonly HeldAttempt[]; readonly cores: number } {
     const jobs: HeldAttempt[] = []
     let cores = 0
@@ -225,13 +225,13 @@ export class HeldAttempts {
     return { jobs, cores }
   }
 
-  /** It is not with the backend any more. */
+  /** The backend no longer has the attempt. */
   leave(held: HeldAttempt): void {
     if (held.isGiven) this.#givenCores -= held.spec.resources.cores
     held.isGiven = false
   }
 
-  /** Those that the backend had and has not begun. */
+  /** Requeues attempts that the backend returned without beginning them. */
   putBack(held: readonly HeldAttempt[]): void {
     for (const one of held) {
       this.leave(one)
@@ -241,7 +241,7 @@ export class HeldAttempts {
     this.#queue.putBack(held)
   }
 
-  /** What waits beyond what is offered and a second's work, if it may begin elsewhere sooner. */
+  /** Queued attempts beyond the offer and a second's work, if they may begin sooner elsewhere. */
   excess(
     ahead: number,
     { canPlaceMore, waitingPriorities }: PlacingDriver,
@@ -250,8 +250,8 @@ export class HeldAttempts {
     if (this.#queue.length <= most) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
-    // Others are sent what is less urgent meanwhile, and what is more urgent needs the room. What
-    // is as urgent as all that waits there would come back in its turn.
+    // Less urgent jobs would be sent to other agents before these, and more urgent ones need the
+    // room. Attempts of the same priority as all waiting jobs would only come back.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(most).filter(isOutOfTurn))
@@ -260,12 +260,12 @@ export class HeldAttempts {
     return [...excess, ...left.slice(Math.max(2 * ahead + 8, most))]
   }
 
-  /** Those that are not with the backend. */
+  /** The attempts that were not given to the backend. */
   get waiting(): HeldAttempt[] {
     return this.toArray().filter(({ isWaiting }) => isWaiting)
   }
 
-  /** As a driver that attaches is told of them. */
+  /** The form in which a driver that attaches learns of the attempts. */
   get jobs(): readonly HeldJob[] {
     return this.toArray().map((held) => held.toHeldJob())
   }
@@ -293,9 +293,9 @@ export class HeldAttempts {
   #measure(nowMs: number): void {
     const currentMs = this.#busySinceMs === null ? 0 : nowMs - this.#busySinceMs
     const busyMs = this.#busyMs + currentMs
-    // Without work, or without a first end, nothing is known about the next tasks.
+    // Without work, or before the first end, nothing is known about the next tasks.
     if (busyMs === 0 || (this.#rate === null && this.#ends === 0)) return
-    // One that takes long is no reason to forget how fast the others were, for a while.
+    // For a while, one long attempt does not cancel the rate of earlier ones.
     if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
     this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
     const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)

@@ -1,6 +1,6 @@
 /**
- * Messages with ends that no driver has recorded. The stream has most of them, but the server may
- * lose its store: then they are sent again from here.
+ * Messages with ends that no driver has recorded. The stream has stored most of them, but if the
+ * server loses its store, they are sent again from here.
  */
 
 import type { ObjectToStore } from '../broker/stored-objects.ts'
@@ -8,20 +8,20 @@ import type { ObjectToStore } from '../broker/stored-objects.ts'
 export interface EndsData {
   readonly number: number
   readonly data: Buffer
-  /** The tasks whose ends it tells. */
+  /** The tasks whose ends the message has. */
   readonly uids: readonly string[]
-  /** What it names: values, outputs, errors. */
+  /** The stored objects that the message names: values, outputs, errors. */
   readonly objects: readonly ObjectToStore[]
 }
 
 interface KeptMessage {
-  /** `null` once only its tasks are kept. */
+  /** `null` if the content was dropped and only the task ids are kept. */
   content: EndsData | null
   readonly uids: readonly string[]
   isStored: boolean
 }
 
-/** More than this is kept only until the node has nothing more to begin. */
+/** Beyond this size no further attempts begin; only the ends of running ones are added. */
 const mostBytes = 64 * 1024 * 1024
 
 export class KeptEnds {
@@ -36,12 +36,12 @@ export class KeptEnds {
     this.#trim()
   }
 
-  /** Messages whose ends no driver has recorded, and which can be sent again. */
+  /** Messages whose ends no driver has recorded, and which can still be sent again. */
   get numbers(): readonly number[] {
     return [...this.#messages].filter(isWhole).map(([number]) => number)
   }
 
-  /** Whether the end of this task was given up here, so that only the stream may have it. */
+  /** Whether the end of this task was dropped here, so that only the stream may have it. */
   hasGivenUp(uid: string): boolean {
     for (const { content, uids } of this.#messages.values()) {
       if (content === null && uids.includes(uid)) return true
@@ -49,19 +49,19 @@ export class KeptEnds {
     return false
   }
 
-  /** There is no room for more ends than those of what runs now. */
+  /** Whether there is only room for the ends of attempts that run now. */
   get isFull(): boolean {
     return this.#bytes > mostBytes
   }
 
-  /** All that can be sent again. */
+  /** All messages that can still be sent again. */
   get contents(): readonly EndsData[] {
     const contents: EndsData[] = []
     for (const { content } of this.#messages.values()) if (content !== null) contents.push(content)
     return contents
   }
 
-  /** Those that the stream does not have. */
+  /** Messages that the stream does not have. */
   get unstored(): readonly EndsData[] {
     const contents: EndsData[] = []
     for (const { content, isStored } of this.#messages.values()) {
@@ -70,12 +70,12 @@ export class KeptEnds {
     return contents
   }
 
-  /** Whether it is on its way to the stream. */
+  /** Whether the message is not stored in the stream yet. */
   isUnstored(number: number): boolean {
     return this.#messages.get(number)?.isStored === false
   }
 
-  /** The stream has it. */
+  /** The stream has stored the message. */
   stored(number: number): void {
     const message = this.#messages.get(number)
     if (message !== undefined) message.isStored = true
@@ -88,7 +88,7 @@ export class KeptEnds {
     const uids: string[] = []
     for (const [number, message] of this.#messages) {
       if (number > through) break
-      // A later start of the driver looks for it in the stream.
+      // Kept until it is stored, because a later start of the driver looks for it in the stream.
       if (!message.isStored) continue
       this.#drop(message)
       this.#messages.delete(number)
@@ -102,13 +102,13 @@ export class KeptEnds {
     return number <= this.#recordedThrough && !this.#messages.has(number)
   }
 
-  /** The driver has got all ends in messages up to this number, with their values. */
+  /** The driver has received all ends in messages up to this number, with their values. */
   taken(through: number): void {
     this.#takenThrough = Math.max(this.#takenThrough, through)
     this.#trim()
   }
 
-  /** Those that the driver does not find in the stream; from now on they count as not stored. */
+  /** Returns messages that the driver misses in the stream, and marks them as not stored. */
   takeLost(from: number, to: number): readonly EndsData[] {
     const lost: EndsData[] = []
     for (const [number, message] of this.#messages) {
@@ -124,7 +124,7 @@ export class KeptEnds {
     this.#bytes = 0
   }
 
-  /** What the stream and the driver have is given up first. */
+  /** Drops contents that both the stream and the driver have, oldest first, until there is room. */
   #trim(): void {
     if (!this.isFull) return
     for (const [number, message] of this.#messages) {

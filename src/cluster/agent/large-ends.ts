@@ -1,4 +1,4 @@
-/** Ends with a part that is too large for a message: it is stored before the message is sent. */
+/** Ends that are too large for a message: large parts are stored before the message is sent. */
 
 import { toErrorRecord } from '../../foundation/error-record.ts'
 import { isTooSmall, type ObjectToStore, type StoredObjects } from '../broker/stored-objects.ts'
@@ -8,31 +8,31 @@ import type { WireEnd } from '../wire/messages.ts'
 
 export interface LargeEndsOptions {
   readonly objects: StoredObjects
-  /** Whether a message could have it as it is. */
+  /** Whether the end fits into a message as it is. */
   readonly isSmall: (end: WireEnd) => boolean
 }
 
-/** What a message can have of an end, and what that names. */
+/** An end that fits into a message, and the stored objects that it names. */
 export interface StoredEnd {
   readonly end: WireEnd
   readonly objects: readonly ObjectToStore[]
-  /** Whether the broker has taken all of it. */
+  /** Whether the broker has stored all parts. */
   readonly isWhole: boolean
 }
 
-/** The name of an object, from what it is of the end and its content. */
+/** Stores a part of an end; resolves with the object's name. */
 type StorePart = (part: string, content: unknown) => Promise<string>
 
 export class LargeEnds {
   readonly #options: LargeEndsOptions
-  /** Those that are being stored. */
+  /** Ends that are being stored. */
   readonly #pending = new Map<WireEnd, AbortController>()
 
   constructor(options: LargeEndsOptions) {
     this.#options = options
   }
 
-  /** Those that no message has yet. */
+  /** Ends that were not sent in a message yet. */
   get pending(): readonly WireEnd[] {
     return [...this.#pending.keys()]
   }
@@ -41,7 +41,7 @@ export class LargeEnds {
     return this.#pending.size
   }
 
-  /** It ends as canceled: nobody waits until the broker has room for its value. */
+  /** Cancels the storing of an end's parts: it ends as canceled, and does not wait for room. */
   cancel(uid: string, attempt: number, reason: string): void {
     for (const [end, canceled] of this.#pending) {
       if (end.uid === uid && end.attempt === attempt) canceled.abort(reason)
@@ -49,8 +49,8 @@ export class LargeEnds {
   }
 
   /**
-   * Waits while the broker does not take it; `null` when it is closed before. It is pending until
-   * `sent`, so that it is always known to somebody.
+   * Waits while the broker refuses the parts; `null` if the store is closed before. The end stays
+   * pending until `sent`, so that it is always listed somewhere.
    */
   async store(end: WireEnd): Promise<StoredEnd | null> {
     const canceled = new AbortController()
@@ -79,7 +79,7 @@ export class LargeEnds {
     this.#pending.delete(end)
   }
 
-  /** A value; or the output of a program, and an error if it must be. */
+  /** Stores a value; or the output of a program, and the error if the end is still too large. */
   async #storeParts(end: WireEnd, store: StorePart): Promise<WireEnd> {
     if (end.outcome.kind === 'complete') {
       const object = await store('value', end.outcome.value)
@@ -102,7 +102,7 @@ function withoutParts(end: WireEnd, outcome: WireEnd['outcome']): StoredEnd {
   return { end: { ...end, facts, outcome }, objects: [], isWhole: false }
 }
 
-/** For an end that the store does not take, whatever becomes of it. */
+/** For an end that the store can never take. */
 function toFailure(end: WireEnd, error: unknown): StoredEnd {
   const isFailure = end.outcome.kind === 'fail'
   const record = isFailure ? toShortError(end.outcome.error) : toErrorRecord(error)

@@ -29,7 +29,7 @@ const sharedHint =
   "With `modules: 'shared'` every node needs the module, and what it imports, under the same " +
   "path. Put it there, or have it sent: `ClusterBackend.create({ modules: 'bundle' })`."
 
-/** Of programs that do not begin: what they need is not as it must be on the node. */
+/** Errors of programs that cannot begin on this node, but may on another. */
 const nodeErrors = [
   ExecutableNotFoundError,
   ExecutableNotPermittedError,
@@ -39,7 +39,7 @@ const nodeErrors = [
 
 const isMissingFile = (error: unknown): boolean => errnoOf(error) === 'ERR_MODULE_NOT_FOUND'
 
-/** A bundle that could not be unpacked is asked for again after this time. */
+/** The delay before a bundle that could not be unpacked is requested again. */
 const reloadMs = 500
 const mostLoads = 10
 
@@ -50,18 +50,18 @@ export class SessionModules {
     this.#options = options
   }
 
-  /** The bundle that must be unpacked first; `null` where none is needed. */
+  /** The digest of the bundle that the spec needs; `null` if it needs none. */
   digestOf(spec: TaskSpec): string | null {
     return spec.kind === 'function' ? this.#options.bundles.digestOf(spec.definition) : null
   }
 
-  /** The spec for this node, of a function in a bundle. */
+  /** Converts the spec of a function in a bundle to its location on this node. */
   toLocal(spec: TaskSpec): TaskSpec {
     if (spec.kind !== 'function') return spec
     return { ...spec, definition: this.#options.bundles.toLocal(spec.definition) }
   }
 
-  /** Unpacks a bundle; `lost` when the broker does not have it. Waits for the broker. */
+  /** Loads and unpacks a bundle; `lost` if the broker does not have it. Waits for the broker. */
   async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
     const { bundles, objects, sessionId, clock, self } = this.#options
     const load = (): Promise<Uint8Array | null> => objects.get(`${bundlePrefix}/${digest}`)
@@ -77,7 +77,7 @@ export class SessionModules {
     }
   }
 
-  /** A module, program or folder that is missing on this node may be there on another. */
+  /** Adds the node's name to the error, because other nodes may have the missing file. */
   nameNode(report: EndReport, spec: TaskSpec): EndReport {
     if (report.kind !== 'fail') return report
     const { error } = report
@@ -96,7 +96,7 @@ export class SessionModules {
     return { ...report, error: new TaskImportError(`node ${name}: ${message}`, details) }
   }
 
-  /** One that this node has, and not a bundle. */
+  /** Whether the function's module is a file of this node, and not of a bundle. */
   #isOwnFile(spec: TaskSpec): boolean {
     if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return false
     return this.#options.bundles.projectPath(fileURLToPath(spec.definition.module)) === null

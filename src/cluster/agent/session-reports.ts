@@ -1,4 +1,4 @@
-/** What an agent tells a session's driver besides ends: starts, jobs handed back, events. */
+/** An agent's reports to a session's driver besides ends: starts, returned jobs, events. */
 
 import type { EventNotice } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -17,24 +17,24 @@ import type { HeldAttempt } from './held-attempt.ts'
 export interface SessionReportsOptions {
   readonly clock: Clock
   readonly head: () => Pick<AgentReport, 'offer' | 'endMessages' | 'needsRoom'>
-  /** How large a payload may be. */
+  /** The largest payload. */
   readonly limitBytes: () => number
   readonly link: () => ReportLink
-  /** An event was dropped: told for the first one. */
+  /** Called only for the first event that is dropped. */
   readonly onDropped: (why: string) => void
 }
 
-/** The way to the driver. */
+/** The link over which reports are sent. */
 export interface ReportLink {
   send(payload: Buffer, hasEvents: boolean): void
-  /** How much the driver is not known to have. */
+  /** How many bytes the driver has not confirmed. */
   readonly untoldBytes: number
 }
 
-/** While so much waits for a driver that is away, further events are dropped. */
+/** While so many bytes wait for an unreachable driver, further events are dropped. */
 const mostUntoldBytes = 64 * 1024 * 1024
 
-/** A start is told after this time, unless the end was told by then. */
+/** A start is reported after this time, unless the attempt has ended by then. */
 const startNoticeMs = 50
 
 export class SessionReports {
@@ -56,30 +56,30 @@ export class SessionReports {
     this.#options.clock.after(startNoticeMs, () => this.#sendStarts())
   }
 
-  /** Most have ended by now, and their ends were told with their starts. */
+  /** Most attempts have ended by now, and their ends include their starts. */
   #sendStarts(): void {
     if (this.#events.length > 0) return this.send()
     this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
     if (this.#starts.length > 0) this.sendSoon()
   }
 
-  /** A job that was not begun, and why it must not be sent again, if that is so. */
+  /** Adds a job that has not begun; `notAllowed` if it must not be sent here again. */
   addReturned({ index, uid, attempt }: SentJob, notAllowed?: NotAllowed): void {
     const why = notAllowed === undefined ? {} : { notAllowed }
     this.#returned.push({ index, uid, attempt, ...why })
     this.sendSoon()
   }
 
-  /** The broker does not have a bundle any more. */
+  /** The broker has lost a bundle. */
   addLostBundle(digest: string): void {
     this.#lostBundles.push(digest)
     this.sendSoon()
   }
 
   /**
-   * Clocks differ: the moment is told by the clock whose offset is known. Both are read for that,
-   * and another process may have run in between; but no event of a task comes before its start, or
-   * before an earlier one.
+   * Wall clocks of machines differ, so that the time is converted to the monotonic clock, whose
+   * offset is known. The process may be interrupted between the two readings; but no event of a
+   * task gets a time before its start or before an earlier event.
    */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
@@ -97,8 +97,8 @@ export class SessionReports {
   }
 
   /**
-   * For a driver that attaches and learns of what runs otherwise. It gets the events that an
-   * earlier start of it may not have, of tasks that go on or whose ends are left to it.
+   * For a driver that attaches: it learns of running attempts from the answer. Sends it the events
+   * that an earlier start has not confirmed, of tasks that continue or whose ends it will get.
    */
   restart(untold: readonly ToldEvents[], isLeft: (uid: string) => boolean): void {
     this.#reset()
@@ -122,7 +122,7 @@ export class SessionReports {
     })
   }
 
-  /** Before ends are sent: the events of a task come before its end. */
+  /** Called before ends are sent, because events of a task must precede its end. */
   sendEvents(): void {
     if (this.#events.length > 0) this.send()
   }
@@ -131,7 +131,7 @@ export class SessionReports {
     this.#isDue = false
     const { head } = this.#options
     const starts: WireStart[] = []
-    // The end of a task tells its start, too, but comes after its events.
+    // Ends include starts, but follow the events: a start must precede the events of its task.
     const tellers = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, isHeld } = held
@@ -152,7 +152,7 @@ export class SessionReports {
     this.#sendReport(report)
   }
 
-  /** Halves what is too large for a message: events, jobs that it hands back, starts. */
+  /** Halves a report that is too large for a message, by its events, returned jobs and starts. */
   #sendReport(report: AgentReport): void {
     const { link, limitBytes } = this.#options
     const payload = encode(report)

@@ -1,4 +1,4 @@
-/** What an agent has in the broker for one session: its stream, and large values in it. */
+/** An agent's storage in the broker for one session: the stream, and large values in it. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
@@ -15,20 +15,20 @@ import type { EndsOutbox } from './ends-outbox.ts'
 export interface SessionStoreOptions {
   readonly broker: Broker
   readonly clock: Clock
-  /** Of the cluster: with these a driver answers for its session. */
+  /** The keys of the cluster, with which a driver answers that it owns the session. */
   readonly cluster: Keys
-  /** Of the session's run. */
+  /** The keys of the session's run. */
   readonly keys: () => Keys
   readonly run: () => string
   readonly self: AgentStart
   readonly subjects: SessionSubjects
-  /** How long ends are kept. */
+  /** How long the stream keeps ends. */
   readonly resultTtlSeconds: () => number
-  /** How long an object is refused before it counts as larger than the store. */
+  /** How long an object may be refused before it counts as larger than the store. */
   readonly patienceMs: () => number
-  /** Whether the driver has all ends of a message of this agent, and needs them no more. */
+  /** Whether the driver has recorded all ends of this message, and the agent has dropped it. */
   readonly isRecorded: (message: Header) => boolean
-  /** The broker does not store what it is sent. */
+  /** Called when the broker does not store an object. */
   readonly onProblem: (error: unknown) => void
 }
 
@@ -43,7 +43,7 @@ export class SessionStore {
   readonly #subjects: SessionSubjects
   readonly #stream: SessionStream
   #makingRoom: Promise<boolean> | null = null
-  /** Where the stream is looked at next for what can be removed. */
+  /** The sequence number from which `makeRoom` continues. */
   #roomFrom = 1
 
   constructor(options: SessionStoreOptions) {
@@ -60,7 +60,7 @@ export class SessionStore {
       subjects: stored,
       run,
       maxAgeSeconds: resultTtlSeconds,
-      // One that has closed the session has removed its stream.
+      // A driver that has closed the session has removed its stream, which must not reappear.
       mayOpen: () => this.#hasDriver(),
     })
     const openStream = (): Promise<boolean> => this.openStream()
@@ -71,8 +71,8 @@ export class SessionStore {
   }
 
   /**
-   * Creates the stream for a living driver alone, if the server has lost it. `false` if there is
-   * none, or that of another run.
+   * Recreates the stream if the server has lost it, but only for a live driver. `false` if there is
+   * no stream, or it belongs to another run.
    */
   async openStream(): Promise<boolean> {
     const run = this.#options.run()
@@ -84,9 +84,9 @@ export class SessionStore {
   }
 
   /**
-   * The store is full: removes ends of this agent from the stream that the driver has recorded, the
-   * oldest first. A later start of the driver finds these in its record alone. `false` if none was
-   * found. Those who ask at the same time share one request.
+   * Removes ends of this agent that the driver has recorded from the full store, oldest first. A
+   * later start of the driver finds them only in its record. `false` if none was removed.
+   * Concurrent calls share one request.
    */
   makeRoom(): Promise<boolean> {
     this.#makingRoom ??= this.#removeRecorded()
@@ -103,7 +103,7 @@ export class SessionStore {
       try {
         return isRecorded(open(keys().toDriver, subject, data))
       } catch {
-        // Of another run.
+        // The message is of another run.
         return false
       }
     }
@@ -114,8 +114,8 @@ export class SessionStore {
   }
 
   /**
-   * For an agent whose driver, which had this `start`, is gone: resolves when the stream has all
-   * ends, and that nothing else was begun here.
+   * For an agent whose driver, with epoch `start`, is gone: resolves when the stream has all ends,
+   * and a note that the agent holds nothing more.
    */
   async settle(outbox: EndsOutbox, start: number, endsEpoch: number): Promise<void> {
     await outbox.settle(() => this.#isGone())
@@ -128,51 +128,51 @@ export class SessionStore {
       const data = seal(keys().toDriver, used, { ...noHeader, epoch: start }, note)
       await this.#broker.store.append(used, data, appendMs)
     } catch {
-      // A driver that returns takes the agent for lost.
+      // A driver that returns will treat the agent as lost.
     }
   }
 
-  /** Nobody will ask for the ends. */
+  /** Whether no driver will ever read the ends. */
   async #isGone(): Promise<boolean> {
     if (await this.#hasDriver()) return false
     return !(await this.#broker.store.hasStream(this.#subjects.stream))
   }
 
-  /** Stores and creates nothing more. */
+  /** Stops storing and creating. */
   async close(): Promise<void> {
     this.objects.close()
     await this.#stream.close()
   }
 
-  /** One that is stopped counts: it may go on. What came from it earlier says nothing. */
+  /** A suspended driver counts, because it may continue; earlier messages prove nothing. */
   async #hasDriver(): Promise<boolean> {
     try {
       const { answer } = await askOwner(this.#broker, this.#subjects.owner, this.#cluster, answerMs)
       return answer === 'signed' || answer === 'silent'
     } catch {
-      // The broker cannot be reached.
+      // The broker is unreachable, so that it is unknown: assume that there is a driver.
       return true
     }
   }
 }
 
-/** Jobs whose specs were too large for a message, while these come from the broker's store. */
+/** Jobs with specs too large for a message, while these are loaded from the broker's store. */
 export class ArrivingSpecs {
   readonly #objects: StoredObjects
-  /** Why they are canceled, or `null`. */
+  /** The cancel reason of each job, or `null`. */
   readonly #jobs = new Map<string, string | null>()
 
   constructor(objects: StoredObjects) {
     this.#objects = objects
   }
 
-  /** Remembers the reason for a job that is on its way. */
+  /** Records the cancel reason of a job whose spec is being loaded. */
   cancel(uid: string, attempt: number, reason: string): void {
     const key = `${uid}#${attempt}`
     if (this.#jobs.has(key)) this.#jobs.set(key, reason)
   }
 
-  /** Loads a spec and deletes it in the store. Rejects when the broker does not have it. */
+  /** Loads a spec and deletes it in the store. Rejects if the broker does not have it. */
   async load(
     { uid, attempt }: WireJob,
     name: string,

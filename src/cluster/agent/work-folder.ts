@@ -1,4 +1,4 @@
-/** The folder of one start of an agent, and those of sessions in it. */
+/** The folder of one start of an agent, and the folders of sessions in it. */
 
 import { existsSync, mkdirSync, rmdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,10 +10,10 @@ import { createOwnedFolder } from '../owned-folder.ts'
 import { toToken } from '../wire/subjects.ts'
 
 /**
- * Creates the folder, under its real path, and removes those of dead processes. Several agents may
- * have the same work folder, also from other hosts and containers, whose processes are not seen
- * from here: what they left stays. Without `workDir` it is one of this user alone. Throws
- * `ValueError` when the work folder cannot be used.
+ * Creates the folder, returns its real path, and removes folders of dead processes. Several agents
+ * may share a work folder, even from other hosts and containers. Their processes are not visible
+ * here, so that their folders stay. Without `workDir` the folder belongs to this user alone. Throws
+ * `ValueError` if the work folder cannot be used.
  */
 export function openWorkFolder(workDir: string | undefined, agent: string, log: Log): string {
   const folder = resolve(workDir ?? defaultWorkDir(agent))
@@ -28,7 +28,7 @@ export function openWorkFolder(workDir: string | undefined, agent: string, log: 
     try {
       return open()
     } catch (error) {
-      // An agent that ends may have removed the empty folder meanwhile.
+      // Another agent that ended may have removed the empty folder meanwhile.
       if (errnoOf(error) !== 'ENOENT') throw error
       return open()
     }
@@ -46,22 +46,22 @@ export function openWorkFolder(workDir: string | undefined, agent: string, log: 
 
 const userId = (): number => process.getuid?.() ?? 0
 
-/** Of an agent without `workDir`: one for all starts of this user. */
+/** The work folder of an agent without `workDir`: the same for all starts by this user. */
 export const defaultWorkDir = (agent: string): string =>
   join(tmpdir(), `tutti-agent-${userId()}-${toToken(agent)}`)
 
-/** Removes the folder of one start, and the default work folder after its last agent. */
+/** Removes the folder of one start, and the default work folder with its last agent. */
 export function removeWorkFolder(folder: string, workDir: string | undefined): void {
   rmSync(folder, { recursive: true, force: true })
   if (workDir !== undefined) return
   try {
     rmdirSync(dirname(folder))
   } catch {
-    // Another agent of this name is there, or has left something.
+    // The folder is not empty: another agent of this name runs, or has left files.
   }
 }
 
-/** In a folder for everybody the name may be taken: its owner could replace modules of tasks. */
+/** In a shared parent folder, another user may own it, and could replace modules of tasks. */
 function expectOwn(folder: string): void {
   const { uid, mode } = statSync(folder)
   if (process.getuid === undefined || (uid === userId() && (mode & 0o022) === 0)) return
@@ -71,7 +71,7 @@ function expectOwn(folder: string): void {
   })
 }
 
-/** Node's own `recursive` never returns below a folder that takes none, such as /proc. */
+/** Creates parents one by one: Node's `recursive` never returns below folders such as /proc. */
 function createFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o755 })
@@ -89,7 +89,7 @@ interface PlacedSpec {
   readonly problem?: BackendError
 }
 
-/** Where programs of a session run: its folder if this node has it, else one that is removed. */
+/** Where programs of a session run: its folder if this node has it, else a temporary one. */
 export class SessionFolder {
   readonly #substitute: string
   readonly #node: string
@@ -101,8 +101,8 @@ export class SessionFolder {
   }
 
   /**
-   * The spec with a folder of this node; `wanted` is that of a session that named none. A `problem`
-   * tells why there is no such folder, of a full disk for instance.
+   * Returns the spec with a folder of this node; `wanted` is used if the spec names none. `problem`
+   * says why no folder could be created, such as a full disk.
    */
   place(spec: TaskSpec, wanted: string): PlacedSpec {
     if (spec.kind !== 'program') return { spec }
