@@ -187,10 +187,10 @@ export class Generation {
 
   #finish(reason: FinishReason): void {
     this.#send(this.#output.end(reason === 'length'))
-    const { reasoningTokens } = this.#output
+    const { reasoningTokens, hasCalls, isCallCut } = this.#output
     this.#end({
       kind: 'done',
-      finishReason: reason === 'stop' && this.#output.hasCalls ? 'tool_calls' : reason,
+      finishReason: reason === 'stop' && hasCalls && !isCallCut ? 'tool_calls' : reason,
       usage: {
         promptTokens: this.#prompt.length,
         completionTokens: this.#generated.length,

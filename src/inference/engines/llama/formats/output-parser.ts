@@ -76,6 +76,11 @@ export class OutputParser {
     return this.#pieces.callCount
   }
 
+  /** Whether the arguments of the latest call are complete JSON. */
+  get isCallWhole(): boolean {
+    return this.#pieces.isCallWhole
+  }
+
   /** Whether more calls have begun than were requested. */
   get isFull(): boolean {
     return this.#pieces.isFull
@@ -100,6 +105,7 @@ export class OutputParser {
   /** `isCut` means that the output was cut off, for example at its limit of tokens. */
   end(isCut: boolean): OutputPiece {
     this.#input.end(isCut)
+    this.#pieces.isClosed = isCut && this.#pieces.callCount > 0
     this.#steps.next()
     this.#pieces.end()
     return this.#pieces.take()
@@ -151,9 +157,13 @@ class PieceCollector implements CallSink {
   readonly #maxCalls: number
   isFull = false
   isReasoning = false
+  /** What follows is the beginning of a mark or of another call, and no content. */
+  isClosed = false
   #text = ''
   #reasoning = ''
   #calls: ToolCallPiece[] = []
+  /** Of the latest call. */
+  #arguments = ''
   #heldText = ''
   #heldReasoning = ''
   callCount = 0
@@ -169,12 +179,20 @@ class PieceCollector implements CallSink {
     this.#trims = format !== null
   }
 
+  get isCallWhole(): boolean {
+    try {
+      return JSON.parse(this.#arguments) !== undefined
+    } catch {
+      return false
+    }
+  }
+
   get isHolding(): boolean {
     return this.#heldText !== '' || this.#heldReasoning !== ''
   }
 
   text(text: string): void {
-    if (this.isFull) return
+    if (this.isFull || this.isClosed) return
     const all = this.#heldText + text
     const kept = this.#trims || !this.hasText ? all.trimEnd() : all
     this.#heldText = all.slice(kept.length)
@@ -199,12 +217,14 @@ class PieceCollector implements CallSink {
     this.isFull ||= this.callCount >= this.#maxCalls
     if (this.isFull) return true
     const index = this.callCount++
+    this.#arguments = ''
     this.#calls.push({ index, id: id ?? this.#toId(name, index), name, arguments: '' })
     return true
   }
 
   argument(text: string): void {
     if (text === '' || this.isFull) return
+    this.#arguments += text
     const index = this.callCount - 1
     const last = this.#calls.at(-1)
     if (last?.index !== index) this.#calls.push({ index, arguments: text })

@@ -53,6 +53,11 @@ export class ResultText {
     return this.#parser !== null && this.#parser.callCount > 0
   }
 
+  /** A stop text was found inside a call, which is not complete then. */
+  get isCallCut(): boolean {
+    return this.#stops.hasStopped && this.hasCalls && this.#parser?.isCallWhole === false
+  }
+
   /** The number of tokens of the reasoning, including its marks. */
   get reasoningTokens(): number {
     return this.#reasoningTokens
@@ -77,7 +82,10 @@ export class ResultText {
     const rest = this.#stops.flush()
     const logprobs = this.hasStopped ? [] : this.#takeLogprobs()
     if (this.#parser === null) return toDelta(toPiece(rest), logprobs)
-    return toDelta(join(this.#parser.push(rest), this.#parser.end(isCut)), logprobs)
+    return toDelta(
+      join(this.#parser.push(rest), this.#parser.end(isCut || this.#stops.hasStopped)),
+      logprobs,
+    )
   }
 
   #isReasoning(): boolean {

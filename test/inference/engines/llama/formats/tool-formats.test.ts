@@ -202,10 +202,13 @@ describe.each(cases)('tool calls of $title', ({ family, source }) => {
   it('truncated at every letter: what came of the arguments, and no more', () => {
     const full = read([start + one], options).calls[0]?.arguments ?? ''
     const differing = positions(one).filter((at) => {
-      const { calls } = read(Array.from(start + one.slice(0, at)), options, true)
+      const { calls, text } = read(Array.from(start + one.slice(0, at)), options, true)
+      if (calls.length > 0 && text !== '') return true
       return calls.length > 1 || !full.startsWith(calls[0]?.arguments ?? '')
     })
     expect(differing).toEqual([])
+    const { calls, text } = read([start + two.slice(0, -1)], options, true)
+    expect([calls.length, text]).toEqual([2, ''])
   })
 
   if (around !== 'none')
