@@ -29,7 +29,7 @@ export interface Improvement {
   readonly text: string
 }
 
-/** Those that save most come first. */
+/** Improvements that save most time come first. */
 export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
     ...(slotTimeOf(bounds) > 0 ? ofSlots(bounds, facts) : []),

@@ -18,7 +18,7 @@ export interface BoundsState {
   readonly times: TaskTimes
   /** The resources that each task asks for, as an index into `requests`. */
   readonly requestOfTask: Column
-  /** Has rows only for tasks whose priority is not 0. */
+  /** Set only for tasks whose priority is not 0, the value of rows that were never set. */
   readonly priorityOfTask: Column
   readonly requests: SlotRequest[]
   /** Numbers of requests by the text of their attributes; equal requests may share a number. */

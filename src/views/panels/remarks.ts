@@ -40,7 +40,7 @@ export interface RemarksState {
   size: number
   /** For each task its latest remark, plus 1. */
   readonly latestOfTask: Column
-  /** By the task's uid in the current session. */
+  /** Moves of tasks, by their uids in the current session. */
   readonly moves: Map<string, TaskMove>
   /** The uid and result source of the latest ResultReused. */
   reusedTask: string

@@ -26,7 +26,7 @@ export interface NodeUsage {
 }
 
 export interface ResourcesState {
-  /** By backend and node. */
+  /** The usage of each node, by backend and node id. */
   readonly nodes: Map<string, NodeUsage>
   /** The session's own host, while it is sampled. */
   ownHost: NodeUsage | null
