@@ -38,9 +38,7 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly peakMemoryBytes?: number
   readonly exitCode?: number
   readonly signal?: string
-  /**
-   * The whole output of a program that failed. A successful program's output is part of its value.
-   */
+  /** The whole output of a program that failed. A successful one has its output in its value. */
   readonly stdout?: string
   readonly stderr?: string
   /** The end of the output, for the task's last event. */
@@ -210,9 +208,7 @@ export interface Connection {
    * that keeps no ended jobs omits this method, and nothing is flushed on its behalf.
    */
   recorded?(jobs: readonly Job[]): void
-  /**
-   * Cancels this client's remaining jobs and waits until they have ended. The backend stays open.
-   */
+  /** Cancels this client's remaining jobs and waits for their ends. The backend stays open. */
   release(reason: string): Promise<void>
 }
 
@@ -224,9 +220,7 @@ export interface NodeCapacity {
   readonly labels?: Readonly<Record<string, string>>
   /** The version of tutti on the node. */
   readonly version?: string
-  /**
-   * How many functions, and how many programs, run on the node at a time, even if cores are free.
-   */
+  /** How many functions, and how many programs, run at a time, even if more cores are free. */
   readonly workers?: number
   readonly maxProcesses?: number
 }
@@ -261,9 +255,7 @@ export interface Backend extends AsyncDisposable {
    * join or leave later are reported by notices.
    */
   readonly nodes?: readonly SampledNode[]
-  /**
-   * Attributes for SessionStarted that say where the tasks run, such as a batch system's job id.
-   */
+  /** Attributes for SessionStarted that say where tasks run, such as a batch system's job id. */
   readonly runFacts?: JsonObject
   /**
    * Why this backend will never run the task, or `null` if it accepts it. Called before any event

@@ -18,9 +18,7 @@ export interface Batch {
 export interface Executor {
   /** How many batches could begin now. */
   readonly freeSlots: number
-  /**
-   * Some slots need a worker to be started, which `prepare` does. Absent if `prepare` is absent.
-   */
+  /** Some slots need a worker to be started by `prepare`. Absent if `prepare` is absent. */
   readonly canPrepare?: boolean
   /** A worker for which jobs wait is being started. */
   readonly isPreparing?: boolean
@@ -29,9 +27,7 @@ export interface Executor {
   /** How many of the `waiting` jobs one batch should hold: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
   assign(batch: Batch): void
-  /**
-   * Ends a job of this executor, started or not. It is reported as canceled unless it ended first.
-   */
+  /** Ends a job of this executor, started or not: reported as canceled unless it ended first. */
   cancel(job: Job, reason: string): void
   /** Cancels all jobs and resolves when they have ended. Idempotent. */
   close(reason: string): Promise<void>

@@ -1,6 +1,4 @@
-/**
- * The environment variables that tell programs and functions their GPUs. Loaded by every worker.
- */
+/** The environment variables that tell tasks which GPUs to use. Loaded by every worker. */
 
 /** CUDA's variable, which HIP reads too, and Intel's if it is set in this process. */
 export const gpuVariables = (): readonly string[] =>

@@ -63,9 +63,7 @@ export class JobQueue<T extends WaitingJob> {
     this.#length++
   }
 
-  /**
-   * Returns jobs that were taken to their former position, ahead of all jobs that arrived later.
-   */
+  /** Returns taken jobs to their former position, ahead of all jobs that arrived later. */
   putBack(waiting: readonly T[]): void {
     const unlisted = waiting.filter((one) => !this.#isListed(one))
     for (const [level, back] of Map.groupBy(unlisted, (one) => this.#levelOf(one))) {

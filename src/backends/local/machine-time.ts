@@ -9,9 +9,7 @@ export function machineMs(): number {
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/**
- * One reading of all clocks. Converting many moments with it is cheaper than a reading for each.
- */
+/** One reading of all clocks, to convert many moments: cheaper than a reading for each. */
 export interface TimeReading extends Moment {
   readonly machineMs: number
 }

@@ -131,9 +131,7 @@ function readText(path: string): string | null {
   }
 }
 
-/**
- * The group of a controller; `folders` are the possible names of its mount below the cgroup root.
- */
+/** The group of a controller; `folders` are possible names of its mount below the cgroup root. */
 export interface GroupMembership {
   readonly version: 1 | 2
   readonly folders: readonly string[]

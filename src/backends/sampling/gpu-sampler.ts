@@ -1,6 +1,4 @@
-/**
- * Reads this machine's GPUs through the first source that works. Handles the failures of sources.
- */
+/** Reads this machine's GPUs through the first source that works, and handles its failures. */
 
 import { existsSync } from 'node:fs'
 import type { Clock } from '../../foundation/clock.ts'

@@ -74,9 +74,7 @@ export class PolledNode {
     await this.settled()
   }
 
-  /**
-   * Resolves when no call is running, or after 2 s; later calls do not wait for the same one again.
-   */
+  /** Resolves when no call is running, or after 2 s. A call is waited for only once. */
   async settled(): Promise<void> {
     if (this.#running === undefined || this.#isHung) return
     await withDeadline(this.#context.clock, this.#running.done).catch(() => {

@@ -19,9 +19,7 @@ import { emitSample, PolledNode, type PolledNodeContext } from './polled-node.ts
 export interface ResourcePollerOptions extends PolledNodeContext {
   /** The time between polls, above 0 and at most a day. Default 5. */
   readonly intervalSeconds?: number
-  /**
-   * The node that is sampled as backend `tutti` while no backend has a node. Default: this host.
-   */
+  /** The node that is sampled, as backend `tutti`, while no backend has one. Default: this host. */
   readonly ownHost?: SampledNode
 }
 

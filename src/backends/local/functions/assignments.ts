@@ -1,6 +1,4 @@
-/**
- * The batches that one worker holds. The only reader of what the worker's mailbox says about them.
- */
+/** The batches that one worker holds. The only reader of what its mailbox says about them. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
@@ -281,9 +279,7 @@ const notStarted = { sinceMs: null, importingSinceMs: null } as const
 const started = 1
 const over = 2
 
-/**
- * One batch in a pool. Reports the end of each job exactly once, in whatever order events arrive.
- */
+/** One batch in a pool. Reports each end exactly once, in whatever order events arrive. */
 export class Assignment {
   readonly batch: Batch
   /** The bank of the worker's mailbox that the batch occupies. */

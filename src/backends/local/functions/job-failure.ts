@@ -1,6 +1,4 @@
-/**
- * The error of a job's last report, for a failure that its worker reported and for a lost worker.
- */
+/** The error of a job's last report, for a failure that its worker sent and for a lost worker. */
 
 import {
   type ErrorDetails,

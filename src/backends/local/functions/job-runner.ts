@@ -108,9 +108,7 @@ export class JobRunner {
     this.#isBusy = false
   }
 
-  /**
-   * Polls briefly for the next batch, because waking a thread takes longer than most round trips.
-   */
+  /** Polls briefly for the next batch: waking a thread takes longer than most round trips. */
   #next(): BatchMessage | null {
     const waiting = this.#waiting.shift()
     if (waiting !== undefined) return waiting

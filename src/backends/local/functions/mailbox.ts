@@ -112,9 +112,7 @@ export class Mailbox {
     Atomics.store(this.#watched, 0, bank === null ? 0 : bank + 1)
   }
 
-  /**
-   * For the worker, after it passed a slot: whether the pool polls this bank and needs no message.
-   */
+  /** For the worker, after it passed a slot: whether the pool polls and needs no message. */
   isWatched(bank: number): boolean {
     return Atomics.load(this.#watched, 0) === bank + 1
   }

@@ -49,17 +49,13 @@ export interface WorkerOwner {
 
 /** The exit of a worker, and the batches that return to its owner. */
 export interface WorkerEnd {
-  /**
-   * The worker exited unasked without having begun a job: another worker can take all its batches.
-   */
+  /** The worker exited unasked without having begun a job: another one can take its batches. */
   readonly hasFailedToStart: boolean
   readonly assignments: readonly Assignment[]
   readonly loss: Loss
 }
 
-/**
- * Jobs behind one that runs longer than this are given back, so that other workers can run them.
- */
+/** Jobs behind one that runs longer than this are given back, for other workers to run. */
 const stuckMs = 25
 /** How long a worker may take to become ready. */
 const readyDeadlineMs = 60_000

@@ -71,9 +71,7 @@ export class ThreadLink implements WorkerLink {
     void this.#worker.terminate()
   }
 
-  /**
-   * The bare channel id means that the mailbox has new results. Messages of user code are ignored.
-   */
+  /** The bare channel id means new results in the mailbox. Messages of user code are ignored. */
   #receive(received: unknown): void {
     if (received === this.#channel) {
       this.#busyPoll.end()

@@ -72,9 +72,7 @@ export class WorkerHandle {
     return !this.#hasHadWorker && this.#worker === null
   }
 
-  /**
-   * Whether a batch can be assigned. Short batches are prefetched, so that the worker never idles.
-   */
+  /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never idles. */
   get hasPlace(): boolean {
     return this.isIdle || (this.isWarm && this.#worker?.hasPrefetchPlace === true)
   }

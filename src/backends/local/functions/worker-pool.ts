@@ -170,9 +170,7 @@ export class WorkerPool implements Executor {
     }
   }
 
-  /**
-   * Why functions are refused for now: workers do not start, and the next attempt is not yet due.
-   */
+  /** Why functions are refused for now: workers do not start, and the next start is not due. */
   refusal(): Refusal | null {
     if (!this.#starts.hasGivenUp(this.#options.clock.monotonicMs())) return null
     const message = this.#startProblem()
@@ -221,9 +219,7 @@ export class WorkerPool implements Executor {
     this.#resume()
   }
 
-  /**
-   * Makes the scheduler assign waiting jobs: it does so whenever jobs are given back, even none.
-   */
+  /** Makes the scheduler assign waiting jobs, as it does when jobs are given back, even none. */
   #resume(): void {
     if (this.#closeReason === null) this.#options.listener.giveBack([])
   }

@@ -1,6 +1,4 @@
-/**
- * The attempts that a launcher pool has accepted and not ended, and their requests to launchers.
- */
+/** The attempts that a launcher pool has accepted and not ended, and their requests. */
 
 import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
@@ -128,9 +126,7 @@ const absoluteFiles = (
 const bytesOf = (stdin: ProgramSpec['stdin']): string | Uint8Array | null =>
   stdin === null || typeof stdin === 'string' ? stdin : Buffer.from(stdin.base64, 'base64')
 
-/**
- * Resolves a task's `cwd` against its session's directory, else the backend's, else this process's.
- */
+/** Resolves a task's `cwd` against the session's directory, the backend's, or the current one. */
 function folderOf({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
     return resolve(workDir ?? backendDir ?? '.', cwd ?? '.')

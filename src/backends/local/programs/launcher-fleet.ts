@@ -1,6 +1,4 @@
-/**
- * Manages the launcher processes: starts them when needed, balances the load, replaces lost ones.
- */
+/** Manages the launcher processes: starts them on demand, balances load, replaces lost ones. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackOff, PacedStarts } from '../../../runtime/back-off.ts'
@@ -55,9 +53,7 @@ export interface FleetOptions {
   onStartFailed(isNewDelay: boolean): void
   /** A launcher has started after earlier ones failed to. */
   onStartedAgain(): void
-  /**
-   * The system lacks resources for a launcher. The next one should be requested after the delay.
-   */
+  /** The system lacks resources for a launcher. The next one should be requested later. */
   onRefused(errno: string, delayMs: number, isFirst: boolean): void
 }
 
@@ -103,9 +99,7 @@ export class LauncherFleet {
     return launcher
   }
 
-  /**
-   * While the system refuses launchers, or they fail to start, the running ones take all programs.
-   */
+  /** While launchers are refused or fail to start, the running ones take all programs. */
   get #hasRoom(): boolean {
     const { clock, size } = this.#options
     if (this.isEmpty) return true

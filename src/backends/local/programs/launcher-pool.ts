@@ -65,9 +65,7 @@ export class LauncherPool implements Executor {
   readonly #nodeId: string
   readonly #workDir: string | null
   readonly #attempts = new Attempts()
-  /**
-   * Programs that the system refused to start. They are retried when one ends, or after a pause.
-   */
+  /** Programs that the system refused to start: retried when one ends, or after a pause. */
   readonly #held = new Set<Attempt>()
   /** How many launchers were lost before they reported the start of a job's program. */
   readonly #losses = new WeakMap<Job, number>()
@@ -125,9 +123,7 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /**
-   * Why programs are refused for now: launchers do not start, and the next attempt is not yet due.
-   */
+  /** Why programs are refused for now: launchers do not start, and the next start is not due. */
   refusal(): Refusal | null {
     if (!this.#fleet.hasGivenUp) return null
     const message = this.#startProblem()
@@ -146,9 +142,7 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /**
-   * Ends the background processes that ended programs of a session left in their process groups.
-   */
+  /** Ends the background processes that a session's ended programs left in their groups. */
   endBackground(sessionId: string): Promise<void> {
     return this.#fleet.endBackground(sessionId)
   }
@@ -330,9 +324,7 @@ export class LauncherPool implements Executor {
 const refusalOf = (what: string, errno: string): string =>
   `the system refused to start ${what}: ${errno}`
 
-/**
- * How many programs may run at once: lowered when the system refuses one, raised after successes.
- */
+/** How many programs may run at once: lowered by a refusal of the system, raised by successes. */
 export class ConcurrencyLimit {
   readonly #most: number
   #limit: number

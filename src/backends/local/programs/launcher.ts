@@ -1,6 +1,4 @@
-/**
- * The program of a launcher process: starts programs on behalf of the orchestrator.
- */
+/** The program of a launcher process: starts programs on behalf of the orchestrator. */
 
 import { constants } from 'node:os'
 import { connectToParent } from '../../../runtime/child-program.ts'

@@ -1,6 +1,4 @@
-/**
- * Where a program's output goes: into files, or into memory that keeps its beginning and its end.
- */
+/** Where a program's output goes: into files, or into memory that keeps its head and tail. */
 
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
@@ -147,9 +145,7 @@ const toWrite = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
 /** The major number of /dev/null, /dev/zero and /dev/full, whose writes never block. */
 const memoryDevices = 1
 
-/**
- * Opened first, without blocking, and examined afterwards, because the path may change in between.
- */
+/** Opened without blocking and examined afterwards: the path may change in between. */
 function openOutput(path: string): number {
   let file: number
   try {

@@ -13,9 +13,7 @@ import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
-/**
- * After this many turns of the loop without output, the pipe of an ended program counts as empty.
- */
+/** After this many turns without output, the pipe of an ended program counts as empty. */
 const quietTurns = 3
 /** More than any pipe holds: bytes beyond it come from a process that the program left behind. */
 const longestRest = 1_048_576

@@ -125,9 +125,7 @@ export class ProgramRunner {
     return this.#lookup.find(executable, (env ?? this.#parts.environment)['PATH']) !== file
   }
 
-  /**
-   * Opens the files for output; reports a failure and returns `undefined` if one cannot be opened.
-   */
+  /** Opens the files for output; `undefined` if one cannot be opened, which is reported. */
   #openOutputs(request: ProgramRequest): Outputs | undefined {
     const { outbox, setup } = this.#parts
     try {

@@ -18,9 +18,7 @@ export interface ProgramRequest {
   readonly stdoutFile: string | null
   readonly stderrFile: string | null
   readonly timeoutMs: number | null
-  /**
-   * Whether its end ends its whole process group; otherwise the rest lives until `endBackground`.
-   */
+  /** Whether its end ends its whole process group; else the rest lives until `endBackground`. */
   readonly killBackground: boolean
   /** Whether `killBackground` and a stop also end processes that have left its group. */
   readonly isFollowed: boolean

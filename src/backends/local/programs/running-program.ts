@@ -11,9 +11,7 @@ import {
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
-/**
- * Programs shorter than this cause neither a message at their start nor a sample of their usage.
- */
+/** Shorter programs cause neither a message at their start nor a sample of their usage. */
 const settleMs = 5
 const longestSampleMs = 1000
 const shortestPollMs = 5
@@ -62,9 +60,7 @@ export class RunningProgram {
     return { pid: this.pid, mark: this.#limits.mark }
   }
 
-  /**
-   * Sends SIGTERM to the group, and after the grace period SIGKILL. Only the first cause counts.
-   */
+  /** Sends SIGTERM to the group, and SIGKILL after the grace period. The first cause counts. */
   stop(cause: StopCause): void {
     if (this.#stoppedBy !== null || this.#hasEnded) return
     this.#stoppedBy = cause
