@@ -61,9 +61,7 @@ export class AllocationWatch {
     return this.#endsAt === null ? Infinity : this.#endsAt - graceSeconds - clock.now()
   }
 
-  /**
-   * Resolves when it is known whether a SIGTERM announced the end; at once if none was received.
-   */
+  /** Resolves when it is known whether a SIGTERM announced the end; at once without a SIGTERM. */
   async judged(): Promise<void> {
     await this.#judging
   }

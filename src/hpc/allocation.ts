@@ -38,9 +38,7 @@ export interface RankCommand {
 export interface AllocationState {
   /** When the allocation ends, in seconds since the epoch; `null` without a limit. */
   readonly endsAt: number | null
-  /**
-   * Why its nodes cannot be used any more, in the scheduler's words; `null` while they can be used.
-   */
+  /** Why its nodes cannot be used any more, in the scheduler's words; `null` while they can. */
   readonly lost: string | null
   /** The allocation is ending, and the scheduler will report the reason soon. */
   readonly isEnding: boolean

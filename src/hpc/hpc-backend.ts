@@ -297,7 +297,7 @@ export class HpcBackend implements Backend, NodeServers {
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 
-  /** The seconds until running tasks are canceled, on this node or, without one, on all nodes. */
+  /** The seconds in which tasks can still run on this node or, without one, on any node. */
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
@@ -326,9 +326,7 @@ export class HpcBackend implements Backend, NodeServers {
     }
   }
 
-  /**
-   * Tells the launcher once. A run that lost nothing by the end of its allocation ended normally.
-   */
+  /** Tells the launcher once. A run that its allocation's end cost nothing ended normally. */
   #noteLostWork(): void {
     if (!this.#hasLostWork) tellEnd()
     this.#hasLostWork = true

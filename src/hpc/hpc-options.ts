@@ -28,7 +28,10 @@ export interface HpcBackendOptions {
    * for several partitions. Needs `tutti launch --driver here`. Default: none.
    */
   readonly allocations?: AllocationsOptions | readonly AllocationsOptions[]
-  /** How many seconds before the allocation's end tasks are canceled. Default 60. */
+  /**
+   * Seconds before an allocation's time limit at which it gets no more tasks: running ones are
+   * canceled or, if `allocations` is set, drained. Default 60.
+   */
   readonly graceSeconds?: number
   readonly clock?: Clock
   readonly log?: Log

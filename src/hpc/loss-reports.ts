@@ -20,9 +20,7 @@ const delayMs = 500
 /** The exit codes of shells and many programs after SIGINT, SIGKILL and SIGTERM. */
 const signalCodes: ReadonlySet<number | null> = new Set([130, 137, 143])
 
-/**
- * Forwards all reports; a failure that the end of the allocation may explain waits for the answer.
- */
+/** Forwards reports; a failure that the allocation's end may explain waits for the answer. */
 export class LossReports implements BackendListener {
   readonly #listener: BackendListener
   readonly #allocation: Allocation

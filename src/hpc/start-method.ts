@@ -19,9 +19,7 @@ export interface LaunchFacts {
   readonly driver?: 'here'
   /** The folder of Node's compile cache for the script, if the launcher has chosen one. */
   readonly moduleCache?: string
-  /**
-   * For a launch with several jobs: the folders of all jobs in order, and the index of this one.
-   */
+  /** For a launch with several jobs: their folders in order, and the index of this one. */
   readonly chain?: { readonly at: number; readonly folders: readonly string[] }
 }
 
@@ -97,9 +95,7 @@ export function tellEnd(): void {
   writeMark(endedFile)
 }
 
-/**
- * Tells the launcher that the script requests nodes by itself, so it can do without the launch's.
- */
+/** Tells the launcher that the script requests nodes by itself and can do without others. */
 export function tellElastic(): void {
   writeMark(elasticFile)
 }

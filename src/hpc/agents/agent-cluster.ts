@@ -148,9 +148,7 @@ interface StartedServer {
   }
 }
 
-/**
- * Starts it on the address that this machine shares with the nodes, with a token and a certificate.
- */
+/** Listens on an address that the nodes can reach, with a token and a certificate. */
 async function startServer(
   options: AgentClusterOptions,
   isEndExpected: () => boolean,
@@ -165,12 +163,10 @@ async function startServer(
   return { server, connection }
 }
 
-/** How long agents keep the tasks of a driver that is gone. */
+/** How long agents run without their server; they keep tasks of a driver that is gone as long. */
 const serverSeconds = 60
 
-/**
- * More agents get no cache: each writes newly compiled modules to the same folder when it exits.
- */
+/** More agents get no cache: each writes newly compiled modules to one folder at its exit. */
 const mostWriters = 64
 
 /** The line that agents read from their input. */

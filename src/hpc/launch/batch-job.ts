@@ -31,9 +31,7 @@ const reserved = (
   'wrap parsable output error array requeue wait export export-file chdir input test-only ' +
   'open-mode'
 ).split(' ')
-/**
- * The short forms of reserved options, and short options without a value, which may be combined.
- */
+/** The short forms of reserved options, and short options without a value (combinable). */
 const reservedLetters = 'oeaWDi'
 const plainLetters = 'HhkOQsvV'
 

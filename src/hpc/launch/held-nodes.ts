@@ -54,9 +54,7 @@ export class HeldNodes {
   readonly #keeper: RemoteProcess
   #cancelBeat: () => void = () => {}
 
-  /**
-   * Resolves when the job runs, or with `null` if it was aborted first. Otherwise no job is left.
-   */
+  /** Resolves when the job runs, or with `null` if aborted first. If it rejects, no job is left. */
   static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
     const { batch, folder, commands, clock, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`

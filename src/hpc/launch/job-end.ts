@@ -46,9 +46,7 @@ export function endByFiles(folder: LaunchFolder): EndReport | null {
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 
-/**
- * `report` is `null` if Slurm has forgotten the job. `folder` is one that its first node must see.
- */
+/** `report` is `null` if Slurm has forgotten the job. Its first node must see `folder`. */
 export function lostError(
   jobId: string,
   report: EndReport | null,

@@ -8,9 +8,7 @@ import { endByFiles, type LaunchEnd, lostEnd, ownEnd } from './job-end.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
 import { type LaunchView, RunWatch } from './run-watch.ts'
 
-/**
- * Files are checked often and Slurm rarely, so that output appears as soon as the script starts.
- */
+/** Files are checked often and Slurm rarely: output appears as soon as the script starts. */
 const pollMs = 100
 /** How long the last files of an ended job may take to become visible here. */
 const settleMs = 5000

@@ -60,9 +60,7 @@ export async function within<T>(
   }
 }
 
-/**
- * Adds a hint to the error. The folder is removed, so such a job would end as soon as it starts.
- */
+/** Adds a hint to the error. Such a job would end at once, because its folder is removed. */
 export function mayBeLeft(error: unknown): unknown {
   if (!(error instanceof SchedulerError)) return error
   const { message, code, command, stderr } = error

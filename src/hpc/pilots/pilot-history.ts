@@ -79,9 +79,7 @@ interface JudgedPilot extends Pick<PilotEnd, 'hasRun' | 'missed'> {
   readonly readyAt: number | null
 }
 
-/**
- * Failures of simultaneous allocations count once: all were requested before the first one failed.
- */
+/** Simultaneous failures count once: all were requested before the first one failed. */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end
   // A controller that does not answer has not refused anything.

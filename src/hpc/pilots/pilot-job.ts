@@ -169,9 +169,7 @@ export class PilotJob {
     }
   }
 
-  /**
-   * Cancels a job that could not be canceled, or whose id is unknown, so that it leaves the queue.
-   */
+  /** Cancels a job whose cancellation failed, or whose id is unknown: it must leave the queue. */
   async #withdraw(cause: unknown): Promise<void> {
     const { commands, clock } = this.#options
     const { signal } = this.#closing
@@ -263,9 +261,7 @@ export class PilotJob {
     }
   }
 
-  /**
-   * If all agents end, the allocation may have ended; the scheduler reports that a little later.
-   */
+  /** If all agents end, the allocation may have ended; the scheduler reports that later. */
   async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
     for (let count = 0; count < mostQuestions && this.#phase === 'running'; count++) {

@@ -151,9 +151,7 @@ function resolveMore(field: string, given: unknown): readonly string[] {
   })
 }
 
-/**
- * The allocations that may be requested, as an attribute of SessionStarted, without unset fields.
- */
+/** The allocations that may be requested, for SessionStarted, without unset fields. */
 export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   const { nodes, min, max, backlog, idleSeconds, timeSeconds, maxTotal, labels } = options
   const { gpusPerNode, more, ...request } = options.request

@@ -21,9 +21,7 @@ export interface PilotSource {
   readonly near: AllocatedNode
 }
 
-/**
- * Queries Slurm once for all kinds. Throws a `ValueError` for a kind that can never be allocated.
- */
+/** Queries Slurm once for all kinds. Throws a `ValueError` for a kind that can never exist. */
 export async function findSources(
   given: readonly ResolvedAllocations[],
   commands: SlurmCommands,

@@ -17,9 +17,7 @@ export class RankTurns {
   #open = 0
   readonly #waiting: Waiting[] = []
 
-  /**
-   * Calls `start` when it is the owner's turn, which lasts until `leave` has been called for it.
-   */
+  /** Calls `start` when it is the owner's turn, which lasts until `leave` is called for it. */
   enter(owner: object, start: () => void): void {
     const isFree = this.#owner === null || (this.#owner === owner && this.#waiting.length === 0)
     if (!isFree) return void this.#waiting.push({ owner, start })

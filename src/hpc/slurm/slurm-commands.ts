@@ -38,9 +38,7 @@ const longestTold = 2000
 /** The `SLURM_*` variables that commands need; all others are options of the caller's own calls. */
 const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
 
-/**
- * Variables of `sbatch` for options that the launch sets itself, like `reserved` in `batch-job.ts`.
- */
+/** Variables of `sbatch` for options that a launch sets itself: `reserved` in `batch-job.ts`. */
 const ofLaunch = new Set(
   ['WAIT', 'ARRAY_INX', 'OUTPUT', 'ERROR', 'INPUT', 'EXPORT', 'REQUEUE', 'WRAP', 'CHDIR'].map(
     (name) => `SBATCH_${name}`,
@@ -156,9 +154,7 @@ export const unexpectedOutput = (command: string, output: string): SchedulerErro
     stderr: '',
   })
 
-/**
- * Whether the command named a job that Slurm has forgotten, as it does minutes after the job's end.
- */
+/** Whether the command named a job that Slurm has forgotten, minutes after the job's end. */
 export const isForgotten = (error: unknown): boolean =>
   error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
 
