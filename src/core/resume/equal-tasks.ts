@@ -1,12 +1,12 @@
 /**
- * Lists of the equal tasks of a record, in the order in which they were made. Tasks are equal that
- * have the same hash and depend on the very same tasks: equal ones of these may have had different
- * values.
+ * Lists of the equal tasks of a record, in the order of their creation. Tasks are equal if they
+ * have the same hash and depend on the very same tasks; dependencies that are only equal may have
+ * had different values.
  */
 
 import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
 
-/** Of each list: its first task, its last one, and the last that was taken. */
+/** For each list: its first task, its last one, and the last one that was taken. */
 interface ListColumns {
   readonly first: Column
   readonly last: Column
@@ -19,17 +19,20 @@ const createLists = (): ListColumns => ({
   taken: createColumn('u32'),
 })
 
-/** Tasks are rows of the record, hashes are numbered; both from 1. */
+/** Tasks are rows of the record; hashes are numbered. Both start at 1. */
 export class EqualTasks {
   readonly #byHash = createLists()
   readonly #byDependencies = createLists()
-  /** The numbers of lists of tasks with dependencies: from -1 down. Others have their hash's. */
+  /**
+   * The numbers of lists with dependencies, from -1 down. Other lists have the number of their
+   * hash.
+   */
   readonly #numbers = new Map<string, number>()
   readonly #next = createColumn('u32')
-  /** Of a task: the number of its list, twice, and 1 more if that is negative; 0: in none. */
+  /** The list of each task, encoded by `toUnsigned`; 0 for none. */
   readonly #listOf = createColumn('u32')
 
-  /** Adds a task behind those that are equal. */
+  /** Appends a task to the list of its equals. */
   add(row: number, hash: number, dependencies: readonly number[]): void {
     let list = this.#find(hash, dependencies)
     if (list === undefined) {
@@ -45,13 +48,13 @@ export class EqualTasks {
     setValue(this.#listOf, row, toUnsigned(list))
   }
 
-  /** Whether it was added to the list of these. */
+  /** Whether the task is in the list of this hash and these dependencies. */
   has(row: number, hash: number, dependencies: readonly number[]): boolean {
     const list = this.#find(hash, dependencies)
     return list !== undefined && valueAt(this.#listOf, row) === toUnsigned(list)
   }
 
-  /** The next of the equal tasks that is not to be passed over; 0 after the last. */
+  /** The next of the equal tasks that `isPassedOver` does not skip; 0 after the last. */
   take(
     hash: number,
     dependencies: readonly number[],
@@ -64,7 +67,7 @@ export class EqualTasks {
     let row = valueAt(taken, at)
     do row = row === 0 ? valueAt(first, at) : valueAt(this.#next, row)
     while (row > 0 && isPassedOver(row))
-    // None is after the last: a further one is not the first again.
+    // Not advanced past the end, so that the next call does not start again with the first.
     if (row > 0) setValue(taken, at, row)
     return row
   }

@@ -1,12 +1,12 @@
 /**
- * Tasks of a record that are not done, by their name and input and in the order in which they were
- * made: a later run has them again, with other code. Made when it is first asked for.
+ * The unfinished tasks of a record by name and input, in the order of their creation. A later run
+ * may create them again with other code. Filled on first use.
  */
 
 import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
 import { inputPartOf } from '../../foundation/ids.ts'
 
-/** What a task is called, and what it is if that can be compared. */
+/** The name of a task, and its hash if it can be compared. */
 export interface Named {
   readonly name: string
   readonly hash: string | null
@@ -18,7 +18,7 @@ export class LeftTasks {
   readonly #name = createColumn('u32')
   #latestName = ''
   #latestNumber = 0
-  /** By name and input: the first that was not taken. */
+  /** By name and input: the first task that was not taken. */
   #firsts: Map<string, number> | null = null
   readonly #next: Column = createColumn('u32')
 
@@ -27,7 +27,7 @@ export class LeftTasks {
   }
 
   setName(row: number, name: string): void {
-    // Tasks of one name often follow each other.
+    // Consecutive tasks often have the same name.
     if (name !== this.#latestName) {
       this.#latestName = name
       this.#latestNumber = this.#names.get(name) ?? this.#names.size + 1
@@ -36,7 +36,7 @@ export class LeftTasks {
     setValue(this.#name, row, this.#latestNumber)
   }
 
-  /** `hashOf` gives an empty text for a task without one, and `null` for one that is not left. */
+  /** `hashOf` returns an empty text for a task without a hash, and `null` for one to leave out. */
   fill(size: number, hashOf: (row: number) => string | null): void {
     const firsts = (this.#firsts = new Map<string, number>())
     for (let row = size; row > 0; row--) {
@@ -48,7 +48,7 @@ export class LeftTasks {
     }
   }
 
-  /** The first of those that are not passed over; 0 if there is none. */
+  /** The first task that `isPassedOver` does not skip; 0 if there is none. */
   take({ name, hash }: Named, isPassedOver: (row: number) => boolean): number {
     const number = this.#names.get(name)
     if (this.#firsts === null || this.#firsts.size === 0 || number === undefined) return 0

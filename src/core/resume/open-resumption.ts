@@ -1,4 +1,4 @@
-/** Opens the record of an earlier run for one that continues it: locks it, then reads it. */
+/** Opens the record of an earlier run, to continue it: locks it, then reads it. */
 
 import { realpathSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
@@ -19,11 +19,11 @@ import type { ResolvedResumeOptions } from './resume-options.ts'
 
 export interface OpenedRecord {
   readonly sessionId: string
-  /** Where the next file of the run goes, and the name of the one before it. */
+  /** The folder for the next file of the run, and the name of the previous one. */
   readonly folder: string
   readonly fileName: string
   readonly resumption: Resumption
-  /** Held from here on: only one process continues a record. */
+  /** Held from now on, because only one process may continue a record. */
   readonly lock: CheckpointLock
 }
 
@@ -35,9 +35,9 @@ export interface OpenRecordParts {
 }
 
 /**
- * Rejects with `CheckpointError`, code `CheckpointLockedError` while another process writes or
- * continues the record and `CheckpointContinuedError` when one has done so, and with `StateError`
- * for a session that has another id.
+ * Rejects with a `CheckpointError` whose code is `CheckpointLockedError` while another process
+ * writes or continues the record, and `CheckpointContinuedError` if one has done so; with a
+ * `StateError` for a session with another id.
  */
 export async function openResumption(
   file: string,
@@ -61,7 +61,7 @@ export async function openResumption(
   const folder = dirname(path)
   const lock = acquireLock(lockPathOf(folder, sessionId), 'resume')
   try {
-    // With the lock: nobody can continue it from here on.
+    // Checked after locking, so that no other process can continue it from now on.
     await expectNotContinued(path)
     const nextTurn = (): Promise<void> => new Promise((resolve) => clock.nextTurn(resolve))
     const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })

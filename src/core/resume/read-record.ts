@@ -11,15 +11,15 @@ import type { JsonObject } from '../../foundation/json-value.ts'
 import type { TaskOrigin } from '../entry.ts'
 import { RecordedTasks } from './recorded-tasks.ts'
 
-/** The record of an earlier run. The caller closes the results. */
+/** The record of an earlier run. The caller closes `results`. */
 export interface EarlierRecord {
   readonly sessionId: string
-  /** The oldest first. */
+  /** The oldest file first. */
   readonly files: readonly string[]
   readonly tasks: RecordedTasks
-  /** By file; `null` where nothing was kept. */
+  /** One per file; `null` if no values were stored. */
   readonly results: readonly (ResultsReader | null)[]
-  /** The attributes of the last end of tasks that failed, by row; empty unless asked for. */
+  /** The attributes of the last TaskFailed of each failed task, by row; empty unless requested. */
   readonly failures: ReadonlyMap<number, JsonObject>
 }
 
@@ -29,9 +29,9 @@ export interface ReadRecordOptions {
 }
 
 /**
- * Rejects with `CheckpointError` for what would make the result wrong: a damaged line, a missing
- * forerunner, files of several sessions, another format. A torn last line is what a killed process
- * leaves.
+ * Rejects with a `CheckpointError` if the result would be wrong: for a damaged line, a missing
+ * predecessor, files of several sessions, or another format. An incomplete last line is accepted,
+ * because a killed process leaves one.
  */
 export async function readRecord(file: string, options: ReadRecordOptions): Promise<EarlierRecord> {
   const { files, missing } = await findChain(file)
@@ -58,7 +58,7 @@ class RecordReading {
   readonly #results: (ResultsReader | null)[] = []
   readonly #failures = new Map<number, JsonObject>()
   #sessionId: string | null = null
-  /** Ties values to their file. */
+  /** The file's id, which stored values must match. */
   #fileId = ''
 
   constructor(options: ReadRecordOptions) {
@@ -153,7 +153,7 @@ class RecordReading {
   }
 }
 
-/** Which task of an earlier file it says that it is. */
+/** The task of an earlier file that this task continues, according to its attributes. */
 function originIn({ origin_uid: uid, origin_files_back: back }: JsonObject): TaskOrigin | null {
   const isNumber = typeof back === 'number' && Number.isInteger(back) && back > 0
   return typeof uid === 'string' && isNumber ? { uid, filesBack: back } : null

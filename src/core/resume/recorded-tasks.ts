@@ -1,8 +1,8 @@
 /**
- * The tasks of an earlier run, over all files of its chain. A task that its caller named is known
- * by its uid; any other by what it is (`definition_hash`) and its number among equals, because
- * generated uids prove nothing. A later file says of such a task which one of the record it is: its
- * creations are not in the order of the program.
+ * The tasks of an earlier run, over all files of its chain. A task that its caller named is
+ * identified by its uid; any other by its `definition_hash` and its number among equal tasks,
+ * because generated uids prove nothing. For such a task, a later file says which task of the record
+ * it continues, because tasks are not created in the order of the program there.
  */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
@@ -14,92 +14,92 @@ import { indexIn, RecordedUids } from './recorded-uids.ts'
 import { type RecordedValue, RecordedValues } from './recorded-values.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
 
-/** How a task of the record ended; `open`: it has not ended. */
+/** How a task of the record ended; `open` if it has not ended. */
 export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
 
-/** By their number in the column; 0 is no task. */
+/** Indexed by the number in the column; 0 is no task. */
 const states = [null, 'open', 'done', 'failed', 'canceled'] as const
 
-/** What the creation of a task says about it. */
+/** What TaskCreated says about a task. */
 export interface Creation {
   /** Binary path, function name or model name. */
   readonly name: string
   readonly hash: string | null
   readonly origin: TaskOrigin | null
-  /** By their uids in the same file. */
+  /** Their uids in the same file. */
   readonly dependencies: readonly string[]
 }
 
-/** What tells tasks with generated uids apart. */
+/** What distinguishes tasks with generated uids. */
 interface Made {
   /** The number of its hash; 0 without one. */
   readonly hashAt: number
-  /** Of its dependencies. */
+  /** The rows of its dependencies. */
   readonly rows: readonly number[]
 }
 
 /**
- * A task of the new run is the same one; or it is the same, but gets newer values; or it goes on
- * with it and may be another. Only the first is given anything of the record.
+ * How a task of the new run relates to its row: `same`; `outdated`: equal, but gets newer values;
+ * `changed`: continues it, but may differ. Only `same` gets anything from the record.
  */
 const taken = { same: 1, outdated: 2, changed: 3 } as const
 
 export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
 
-/** Rows are numbered from 1, so that 0 is none. About 150 bytes a task, besides uid and hash. */
+/** Rows are numbered from 1; 0 means none. About 150 bytes per task, besides uid and hash. */
 export class RecordedTasks {
   readonly #uids = new RecordedUids()
-  /** Not a text index: hashes are long, and the strings are there already. */
+  /** Not a text index, because hashes are long and the strings exist already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
-  /** Codes that several functions of one file had. */
+  /** The codes of several functions in one file. */
   readonly #ambiguousCodes = new Set<string>()
   readonly #equals = new EqualTasks()
   readonly #left = new LeftTasks()
-  /** By number for the first file, by file and uid for the others. */
+  /** Rows by origin: by number for the first file, by file and uid for the others. */
   readonly #firstByNumber = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
-  /** Of tasks that went on with another definition: where they first had it. */
+  /** For tasks that continued with another definition: where they first had it. */
   readonly #places = new Map<number, string>()
-  /** Of a row; the uid is a slot. Of tasks that are not named: where they were made first. */
+  /** Per row; uids are slots. For tasks with generated uids: where they were created first. */
   readonly #originUid = createColumn('f64')
   readonly #originFile = createColumn('f64')
   readonly #uid = createColumn('f64')
   readonly #hash = createColumn('u32')
   readonly #state = createColumn('u8')
   readonly #attempts = createColumn('u32')
-  /** The latest file that has it. */
+  /** The latest file that contains the task. */
   readonly #createdFile = createColumn('u32')
-  /** In which file the latest attempt began. */
+  /** The file in which the latest attempt began. */
   readonly #attemptFile = createColumn('u32')
   readonly #doneFile = createColumn('u32')
-  /** What it was when its value was made, and when it was DONE last, perhaps with a kept value. */
+  /** The hash when its value was computed, and when it was last DONE, perhaps with a kept value. */
   readonly #madeHash = createColumn('u32')
   readonly #doneHash = createColumn('u32')
   readonly #values = new RecordedValues()
-  /** How the new run has the task: see `taken`. */
+  /** How the new run uses the task; see `taken`. */
   readonly #taken = createColumn('u8')
   #size = 0
   #file = 0
 
-  /** How many there are. */
+  /** The number of tasks. */
   get size(): number {
     return this.#size
   }
 
-  /** The number of the file, from 1. */
+  /** The number of the current file, from 1. */
   get file(): number {
     return this.#file
   }
 
-  /** Uids of the next file are of other tasks, unless their callers chose them. */
+  /** In the next file, the same generated uid belongs to another task. */
   beginFile(): void {
     this.#file++
   }
 
   /**
-   * A task was created, in the order of the file. `false` if the file has it already, which no
-   * session writes: its uid, or the one of the task that it goes on with, is damaged.
+   * Adds a created task, in the order of the file. `false` if the file already has it, which no
+   * session writes: its uid, or that of the task that it continues, is damaged.
    */
   create(uid: string, { name, hash: given, origin, dependencies }: Creation): boolean {
     const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
@@ -122,7 +122,7 @@ export class RecordedTasks {
     return !isRepeated
   }
 
-  /** This attempt is the latest that may have begun. Whatever ended earlier runs anew. */
+  /** The latest attempt that may have begun. A task that was done in an earlier file runs again. */
   attempted(uid: string, attempt: number): void {
     const row = this.#rowInFile(uid)
     if (row === 0) return
@@ -133,15 +133,15 @@ export class RecordedTasks {
   }
 
   /**
-   * As `staysEnded` of the views says: what a run has done stays done until it runs anew. A value
-   * that it computed itself replaces an earlier one.
+   * As `staysEnded` of the views: a done task stays done until it runs again. A value that it
+   * computed itself replaces an earlier one.
    */
   end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): number {
     const row = this.#rowInFile(uid)
     if (row === 0) return 0
     if (state === 'done') {
       const hash = valueAt(this.#hash, row)
-      // What reuse keeps was made by something else; the cache has it made in no session.
+      // A reused value keeps its hash. One from a cache has this hash: no session computed it.
       if (!isReused || this.stateOf(row) !== 'done') setValue(this.#madeHash, row, hash)
       setValue(this.#doneFile, row, this.#file)
       setValue(this.#doneHash, row, hash)
@@ -151,24 +151,24 @@ export class RecordedTasks {
     return row
   }
 
-  /** The value of a task that is done in this file is there. */
+  /** Stores where the value of a task is that is done in this file. */
   keep(uid: string, at: ValueLocation): void {
     const row = this.#rowInFile(uid)
     const isDoneHere = row > 0 && valueAt(this.#doneFile, row) === this.#file
     if (isDoneHere) this.#values.set(row, this.#file, at)
   }
 
-  /** The row of a task that the caller named; 0 if there is none, or its uid proves nothing. */
+  /** The row of a task that the caller named; 0 if there is none, or for a generated uid. */
   findNamed(uid: string): number {
     return generatedNumber(uid) === null ? this.findUid(uid) : 0
   }
 
-  /** The row of the task that had this uid last, whether or not it is the same task. */
+  /** The row of the task that last had this uid, whether or not it is the same task. */
   findUid(uid: string): number {
     return this.#uids.find(uid)
   }
 
-  /** The row of a task of the new run, each once; 0 if the record has none for it. */
+  /** The row for a task of the new run, each at most once; 0 if the record has none. */
   take(uid: string, hash: string | null, inputs: TaskInputs): number {
     const isNamed = generatedNumber(uid) === null
     const row = isNamed ? this.findNamed(uid) : this.#takeEqual(hash, inputs)
@@ -177,9 +177,9 @@ export class RecordedTasks {
   }
 
   /**
-   * The row of a task that is not done, for one of the new run whose code or dependencies have
-   * changed, or that cannot be compared: by its name, its input and its number among those. It says
-   * only which task goes on; 0 if there is none. `isLeft` is asked once for each row.
+   * The row of an unfinished task, for a task of the new run whose code or dependencies changed, or
+   * that cannot be compared: by name, input and order. It only says which task is continued; 0 if
+   * there is none. `isLeft` is called once per row.
    */
   takeLeft(uid: string, call: Named & TaskInputs, isLeft: (row: number) => boolean): number {
     if (generatedNumber(uid) === null) return 0
@@ -198,21 +198,21 @@ export class RecordedTasks {
     return this.hashOf(row) === hash && this.#equals.has(row, hashAt, dependencies)
   }
 
-  /** Nothing has changed but which of equal tasks it depends on: the program has both. */
+  /** Differs only in which of several equal tasks it depends on: the program creates both. */
   #isTwin(row: number, call: Named & TaskInputs): boolean {
     const { hash, dependencies } = call
     if (hash === null || dependencies.includes(0)) return false
     return this.hashOf(row) === hash && !this.#isEqual(row, call)
   }
 
-  /** Where a task that is not known by its uid was made first, seen from the new file. */
+  /** Where a task with a generated uid was created first, relative to the new file. */
   originOf(row: number): TaskOrigin | null {
     const file = valueAt(this.#originFile, row)
     if (row === 0 || Number.isNaN(file)) return null
     return { uid: this.#uids.uidAt(valueAt(this.#originUid, row)), filesBack: this.#file - file }
   }
 
-  /** Where a task with a generated uid first was what it is; `null` for any other. */
+  /** Where a task with a generated uid first had its definition; `null` for any other. */
   placeOf(row: number): string | null {
     const file = valueAt(this.#originFile, row)
     if (row === 0 || Number.isNaN(file)) return null
@@ -227,22 +227,22 @@ export class RecordedTasks {
     return this.#uids.uidAt(valueAt(this.#uid, row))
   }
 
-  /** What the task was when its value was made; `null` if that has no comparable content. */
+  /** The hash when the task's value was computed; `null` if it cannot be compared. */
   madeHashOf(row: number): string | null {
     return this.#hashAt(this.#madeHash, row)
   }
 
-  /** What the task was when it was done last, with a value of its own or one that was kept. */
+  /** The hash when the task was last done, with a value of its own or a kept one. */
   doneHashOf(row: number): string | null {
     return this.#hashAt(this.#doneHash, row)
   }
 
-  /** What the task was when it was created last. */
+  /** The hash when the task was last created. */
   hashOf(row: number): string | null {
     return this.#hashAt(this.#hash, row)
   }
 
-  /** At least 1: a start may not have come to the record. */
+  /** At least 1, because a start may be missing in the record. */
   attemptsOf(row: number): number {
     return Math.max(1, valueAt(this.#attempts, row))
   }
@@ -251,19 +251,19 @@ export class RecordedTasks {
     return this.#values.fileOf(row) > 0
   }
 
-  /** `null` when the value was not kept. Files are numbered from 0. */
+  /** `null` if the value was not stored. Files are numbered from 0. */
   valueOf(row: number): RecordedValue | null {
     return this.#values.find(row)
   }
 
-  /** Whether a later run can tell which of its tasks this is. */
+  /** Whether a later run can identify this task. */
   isKnown(row: number): boolean {
     const hash = this.hashOf(row)
     if (hash !== null && !this.#isAmbiguous(hash)) return true
     return generatedNumber(this.uidOf(row)) === null
   }
 
-  /** There are several functions with the code of this hash. */
+  /** Several functions have the code of this hash. */
   setAmbiguous(hash: string): void {
     this.#ambiguousCodes.add(codePartOf(hash))
   }
@@ -277,7 +277,7 @@ export class RecordedTasks {
     return valueAt(this.#taken, row) === taken.same
   }
 
-  /** Whether the task of the new run may be another one. */
+  /** Whether the task of the new run may be a different one. */
   isChanged(row: number): boolean {
     return valueAt(this.#taken, row) === taken.changed
   }
@@ -287,7 +287,7 @@ export class RecordedTasks {
     return this.#hashTexts[at - 1] ?? null
   }
 
-  /** A task whose creation is not in this file may be another one of the same uid. */
+  /** 0 if the task was not created in this file: another task may have had the same uid. */
   #rowInFile(uid: string): number {
     return this.#uids.findIn(uid, this.#file)
   }
@@ -299,7 +299,7 @@ export class RecordedTasks {
     return this.#hashTexts.push(hash) - 1
   }
 
-  /** Of equal functions that may differ by what they captured, none is known by what it is. */
+  /** Equal functions with perhaps different captured variables are not identified by a hash. */
   #takeMarked(uid: string, hash: string): string {
     if (generatedNumber(uid) === null) return unmarked(hash)
     this.setAmbiguous(hash)
@@ -311,8 +311,8 @@ export class RecordedTasks {
   }
 
   /**
-   * The row of a task with a generated uid. One that goes on with another definition gets a new row
-   * in place of the old one: a row is equal to the same tasks for good.
+   * The row of a task with a generated uid. A task that continues with another definition gets a
+   * new row that replaces the old one, because the equal tasks of a row never change.
    */
   #rowOfMade(slot: number, origin: TaskOrigin | null, made: Made): number {
     const { hashAt, rows } = made
@@ -331,8 +331,8 @@ export class RecordedTasks {
   }
 
   /**
-   * As the session of this file has numbered them: an attempt that may still run keeps its number,
-   * and anything else with the same uid gets a higher one, also before it starts.
+   * Numbers attempts as the session of this file did: an attempt that may still run keeps its
+   * number; anything else with the same uid gets a higher one, even before it starts.
    */
   #numberAttempts(slot: number, row: number, hashAt: number): void {
     const before = this.#uids.rowAt(slot)
@@ -355,7 +355,7 @@ export class RecordedTasks {
     })
   }
 
-  /** A task that is known by what it is, and where it was made first. */
+  /** Adds a task with a generated uid, and where it was created first. */
   #addMade(slot: number, file: number): number {
     const row = this.#add()
     setValue(this.#originUid, row, slot)
@@ -376,7 +376,7 @@ export class RecordedTasks {
     return row
   }
 
-  /** The next of the equal tasks that has not become another one. */
+  /** The next equal task that has not been replaced by another definition. */
   #takeEqual(hash: string | null, inputs: TaskInputs): number {
     if (hash === null || inputs.around === null || this.#isAmbiguous(hash)) return 0
     const hashAt = (this.#hashes.get(hash) ?? -1) + 1
@@ -386,7 +386,7 @@ export class RecordedTasks {
     return this.#equals.take(hashAt, inputs.dependencies, isPassedOver)
   }
 
-  /** Its value, or the attempt that may still run, is older than one of those that it gets now. */
+  /** Whether its value, or its running attempt, is older than a value that it gets now. */
   #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
     const isDone = this.stateOf(row) === 'done'
     const made = isDone ? this.#values.fileOf(row) : valueAt(this.#attemptFile, row)

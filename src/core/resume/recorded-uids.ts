@@ -1,6 +1,6 @@
 /**
- * The uids of a record, and the task that had each of them last. A uid is known by its slot: a
- * number that takes less memory than the text.
+ * The uids of a record, and the task that last had each of them. A uid is represented by its slot,
+ * a number that takes less memory than the text.
  */
 
 import { generatedNumber, uidOfNumber } from '../../foundation/ids.ts'
@@ -15,14 +15,14 @@ import {
   valueAt,
 } from '../../views/columns.ts'
 
-/** Where something is kept for each uid. */
+/** The columns that are indexed by uid. */
 interface UidColumns {
-  /** The row of the task that had the uid last, and the file. */
+  /** The row of the task that last had the uid, and its file. */
   readonly row: Column
   readonly file: Column
 }
 
-/** Generated uids with higher numbers than this are looked up as texts: columns have no gaps. */
+/** Generated uids with higher numbers are stored as texts, because columns have no gaps. */
 const mostNumbers = 2 ** 24
 
 const createUidColumns = (): UidColumns => ({
@@ -30,24 +30,24 @@ const createUidColumns = (): UidColumns => ({
   file: createColumn('u32'),
 })
 
-/** Rows are numbered from 1, so that 0 is none. */
+/** Rows are numbered from 1; 0 means none. */
 export class RecordedUids {
   readonly #texts = createTextIndex()
   readonly #byText = createUidColumns()
   readonly #byNumber = createUidColumns()
 
-  /** The slot of a uid, which it gets now if it has none. */
+  /** The slot of a uid, which is assigned if it has none. */
   slotFor(uid: string): number {
     return numberSlot(uid) ?? indexOf(this.#texts, uid)
   }
 
-  /** The row of the task that had this uid last; 0 if there is none. */
+  /** The row of the task that last had this uid; 0 if there is none. */
   find(uid: string): number {
     const slot = this.#slotOf(uid)
     return slot === null ? 0 : this.rowAt(slot)
   }
 
-  /** The same, if that was in this file. */
+  /** The row of the task that last had this uid, if it was in this file; else 0. */
   findIn(uid: string, file: number): number {
     const slot = this.#slotOf(uid)
     return slot !== null && this.fileAt(slot) === file ? this.rowAt(slot) : 0
@@ -84,12 +84,12 @@ export class RecordedUids {
 
 /**
  * The slot of a generated uid: -2 for the number 0, -3 for 1, and so on. Texts have the numbers of
- * their index, from 0; -1 is none.
+ * their index, from 0; -1 means none.
  */
 function numberSlot(uid: string): number | null {
   const number = generatedNumber(uid)
   return number === null || number >= mostNumbers ? null : -2 - number
 }
 
-/** The number of a slot in the columns of its kind: that of the uid, or that of the text. */
+/** The index of a slot in its columns: the number of the uid, or that of the text. */
 export const indexIn = (slot: number): number => (slot < 0 ? -2 - slot : slot)

@@ -1,14 +1,14 @@
-/** Where the values of the tasks of a record lie. */
+/** Where the values of a record's tasks are stored. */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
 import { createColumn, setValue, valueAt } from '../../views/columns.ts'
 
-/** Where the value of a task lies: in the results beside which file of the chain. */
+/** The location of a task's value: the file of the chain, and the place in its results file. */
 export interface RecordedValue extends ValueLocation {
   readonly file: number
 }
 
-/** By rows of tasks. Files are numbered from 1 here, so that 0 is none. */
+/** By rows of tasks. Files are numbered from 1 here; 0 means none. */
 export class RecordedValues {
   readonly #file = createColumn('u32')
   readonly #offset = createColumn('f64')
@@ -26,12 +26,12 @@ export class RecordedValues {
     setValue(this.#file, row, 0)
   }
 
-  /** The file of the value; 0 when it was not kept. */
+  /** The file of the value; 0 if it was not stored. */
   fileOf(row: number): number {
     return valueAt(this.#file, row)
   }
 
-  /** `null` when the value was not kept. Files are numbered from 0. */
+  /** `null` if the value was not stored. Files are numbered from 0. */
   find(row: number): RecordedValue | null {
     const file = this.fileOf(row)
     if (file === 0) return null

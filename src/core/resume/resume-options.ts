@@ -1,4 +1,4 @@
-/** What a caller may say about a resume, and what it is told. */
+/** The options and the result of a resume. */
 
 import {
   expectBoolean,
@@ -10,16 +10,16 @@ import {
 /** How a session continues a record. */
 export interface ResumeOptions {
   /**
-   * Tasks that are DONE and have another code, input or dependencies now: `refuse` (default)
-   * rejects their submission, `keep` keeps what they returned, `rerun` runs them again. Only tasks
-   * with an own `uid`: any other that has changed is another task.
+   * For tasks that are DONE, but now have other code, input or dependencies: `refuse` (default)
+   * rejects their submission, `keep` keeps what they returned, `rerun` runs them again. Only for
+   * tasks with a `uid` of their own: without one, a changed task is a different task.
    */
   readonly changed?: 'refuse' | 'keep' | 'rerun'
-  /** Tasks that FAILED stay so and do not run again. Default `false`. */
+  /** Whether tasks that FAILED stay FAILED instead of running again. Default `false`. */
   readonly keepFailed?: boolean
 }
 
-/** The record that a session resumes: its tasks by their state, over all files of its chain. */
+/** The record that a session resumes: the number of its tasks by state, over all its files. */
 export interface ResumedRecord {
   readonly sessionId: string
   /** The files of the run, the oldest first. */
@@ -28,9 +28,9 @@ export interface ResumedRecord {
   readonly failed: number
   readonly canceled: number
   readonly unfinished: number
-  /** Of those that are done: what they returned was not kept, so they run again. */
+  /** The number of done tasks whose results were not kept, so that they run again. */
   readonly notKept: number
-  /** Of those that are done and kept: known by what they are, because they have no own `uid`. */
+  /** The number of done and kept tasks that are identified by definition, having no own `uid`. */
   readonly unnamed: number
 }
 

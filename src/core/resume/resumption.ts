@@ -1,4 +1,4 @@
-/** Decides for each task of a run what the record of an earlier run says about it. */
+/** Decides what the record of an earlier run means for each task of a run. */
 
 import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
 import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
@@ -17,7 +17,7 @@ import type { Named } from './left-tasks.ts'
 import { noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
-/** How a task ends that does not run, and the uid that it had in the record. */
+/** How a task ends that does not run, and its uid in the record. */
 export interface RecordedEnd {
   readonly end: UndispatchedEnd
   readonly uid: string
@@ -31,10 +31,10 @@ export class Resumption implements Disposable {
   readonly #record: EarlierRecord
   readonly #options: ResolvedResumeOptions
   readonly #log: Log
-  /** Values that could not be read although they were kept. */
+  /** The number of stored values that could not be read. */
   #unreadable = 0
   #hasRefused = false
-  /** The first task of the record whose end a function of this run was given, by its code. */
+  /** By code: the first task of the record whose end was used for a function of this run. */
   readonly #given = new Map<string, string>()
 
   constructor(record: EarlierRecord, options: ResolvedResumeOptions, log: Log) {
@@ -53,11 +53,11 @@ export class Resumption implements Disposable {
       const why = 'be told apart from equal ones; give them a `uid`, else they run again'
       log.warn('TasksNotKnown', `${text}${why}`)
     }
-    // Its own tasks are numbered like those of a further file.
+    // The tasks of this run are numbered like those of a further file.
     record.tasks.beginFile()
   }
 
-  /** A task that is done, and that was something else then; `null` if it may be submitted. */
+  /** The problem of a task that was done with another definition; `null` if there is none. */
   problemOf(task: AnyTask, owner: object): Problem | null {
     if (this.#options.changed !== 'refuse') return null
     const row = this.#record.tasks.findNamed(task.uid)
@@ -68,14 +68,14 @@ export class Resumption implements Disposable {
     return changedDefinition(task, changed)
   }
 
-  /** Whether a submission was refused because of a task that has changed. */
+  /** Whether a submission was refused because of a changed task. */
   get hasRefused(): boolean {
     return this.#hasRefused
   }
 
   /**
-   * What the record has of a task, as a number for `end`: positive if the task ends at once. Asked
-   * once for each task, in the order in which the program makes them.
+   * What the record has of a task, as a number for `end`: positive if the task ends at once. Must
+   * be called once per task, in the order in which the program creates them.
    */
   plan(uid: string, call: Named, inputs: TaskInputs = noInputs): number {
     const { tasks } = this.#record
@@ -84,22 +84,25 @@ export class Resumption implements Disposable {
     return this.#endsAtOnce(row, call.hash) ? row : -row
   }
 
-  /** What the user wants to stay FAILED is not run with another definition. */
+  /**
+   * Excludes tasks that the user wants to stay FAILED, so that they do not run with another
+   * definition.
+   */
   readonly #isLeft = (row: number): boolean => {
     const { tasks, failures } = this.#record
     const state = tasks.stateOf(row)
     return state !== null && state !== 'done' && !failures.has(row)
   }
 
-  /** A task is about to be planned: its function may be one of several of the same source. */
+  /** Called before a task is planned: its function may be one of several with the same source. */
   take(task: AnyTask, owner: object): void {
     const code = markedCodeOf(task, owner)
     if (isOneOfSeveral(task.uid, code)) this.#record.tasks.setAmbiguous(code)
   }
 
   /**
-   * Why a task must not run: an earlier one of this run has a value of the record, and its function
-   * has the same source. What either of them captured is not known.
+   * Why a task must not run: an earlier task of this run got a value of the record, and its
+   * function has the same source. What either function captured is unknown.
    */
   refusalOf(uid: string, hash: string | null, name: string): StateError | null {
     if (!isOneOfSeveral(uid, hash)) return null
@@ -110,33 +113,33 @@ export class Resumption implements Disposable {
     return ambiguousFunction(name, given)
   }
 
-  /** The number of its own file in the chain, from 1. */
+  /** The number of this run's own file in the chain, from 1. */
   get file(): number {
     return this.#record.tasks.file
   }
 
-  /** Which task of the record it goes on with; `null` if it is new, or known by its uid. */
+  /** The task of the record that it continues; `null` if it is new or identified by its uid. */
   originOf(planned: number): TaskOrigin | null {
     return this.#record.tasks.originOf(Math.abs(planned))
   }
 
-  /** The task of the record that was planned; 0 for a new one, and if it may be another. */
+  /** The row of the record that was planned; 0 for a new task, or one that may differ from it. */
   rowOf(planned: number): number {
     const row = Math.abs(planned)
     return this.#record.tasks.isChanged(row) ? 0 : row
   }
 
-  /** Where a task of the record was made first: file and uid; `null` for none. */
+  /** Where a task of the record was created first, as file and uid; `null` for none. */
   placeOf(row: number): string | null {
     return this.#record.tasks.placeOf(row)
   }
 
-  /** What a task may be given of the record; 0 if it only goes on with a task that is left. */
+  /** What a task may get from the record; 0 if it only continues an unfinished task. */
   givenTo(planned: number): number {
     return this.#record.tasks.isSame(Math.abs(planned)) ? planned : 0
   }
 
-  /** How the task ends at once; `null`: it runs. Its attempts are numbered from here. */
+  /** How the task ends at once; `null` if it runs: attempts then continue the record's numbers. */
   end(entry: Entry): RecordedEnd | null {
     const { planned } = entry
     const row = Math.abs(planned)
@@ -146,7 +149,7 @@ export class Resumption implements Disposable {
     return end === null ? null : { end, uid: this.#record.tasks.uidOf(row) }
   }
 
-  /** Warns of the tasks that the program did not make, and of values that could not be read. */
+  /** Warns about tasks that the program did not create again, and about unreadable values. */
   reportNotMade(): void {
     const { tasks } = this.#record
     const uids: string[] = []
@@ -155,7 +158,7 @@ export class Resumption implements Disposable {
       const isLeft = tasks.stateOf(row) !== null && !tasks.isTaken(row)
       if (isLeft && tasks.isKnown(row) && ++count <= mostListed) uids.push(tasks.uidOf(row))
     }
-    // What was refused was made, and is neither taken nor forgotten.
+    // A refused task was created again, although it was never taken.
     if (count > 0 && !this.#hasRefused) {
       const rest = count > uids.length ? ' …' : ''
       const were = countText(count, 'task of the record was', 'tasks of the record were')
@@ -172,7 +175,7 @@ export class Resumption implements Disposable {
     for (const results of this.#record.results) results?.[Symbol.dispose]()
   }
 
-  /** Of tasks that are known by what they are. */
+  /** Remembers functions of tasks that are identified by their definition. */
   #remember({ task, definitionHash: hash }: Entry, row: number): void {
     if (hash === null || generatedNumber(task.uid) === null) return
     const code = codePartOf(hash)
@@ -200,9 +203,9 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * What differs from the definition that made the value; without comparable content on either side
-   * the uid alone decides. A definition for which an earlier resume kept the value is not refused
-   * again, but `rerun` runs it: the value is not its own.
+   * The parts that differ from the definition that computed the value. If either definition cannot
+   * be compared, the uid alone decides. A definition for which an earlier resume kept the value is
+   * not refused again, but `rerun` runs it, because it did not compute the value.
    */
   #changes(row: number, hash: string | null): readonly string[] {
     const { tasks } = this.#record
@@ -214,8 +217,8 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * An attempt that may still run keeps its number, so that a backend that has it goes on with it.
-   * Anything else gets a higher one, so that none of its earlier attempts is taken for it.
+   * An attempt that may still run keeps its number, so that a backend that has it can continue it.
+   * Any other attempt gets a higher number, so that it is not mistaken for an earlier one.
    */
   #numberAttempts(entry: Entry, row: number): void {
     const { tasks } = this.#record
@@ -228,7 +231,10 @@ export class Resumption implements Disposable {
   }
 }
 
-/** And has no own uid that tells which. `code` may be a whole hash. */
+/**
+ * Whether several functions have this code, and no `uid` of the caller tells them apart. `code` may
+ * be a whole hash.
+ */
 const isOneOfSeveral = (uid: string, code: string | null): code is string =>
   code !== null && isMarked(code) && generatedNumber(uid) !== null
 
@@ -242,7 +248,7 @@ const ambiguousFunction = (name: string, given: string): StateError => {
   })
 }
 
-/** Tasks that are DONE and have neither a uid of their own nor comparable content. */
+/** The number of DONE tasks that have neither a `uid` of their own nor a comparable definition. */
 function countNotKnown({ tasks }: EarlierRecord): number {
   let count = 0
   for (let row = 1; row <= tasks.size; row++) {
@@ -252,8 +258,8 @@ function countNotKnown({ tasks }: EarlierRecord): number {
 }
 
 /**
- * One that could not run because of another task fails as in any run if that one stays failed: its
- * error names tasks of this run.
+ * A task that failed because of a dependency is not kept: if the dependency stays failed, the task
+ * fails again, with an error that names tasks of this run.
  */
 const staysFailed = (facts: JsonObject | undefined): boolean =>
   facts !== undefined && facts['error_type'] !== 'DependencyFailedError'
@@ -274,7 +280,7 @@ function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
   return Object.freeze({ sessionId, files, ...ended, unfinished, notKept, unnamed })
 }
 
-/** The error of a task that failed, as far as its event tells it. */
+/** The error of a failed task, as far as its event describes it. */
 function toError(uid: string, facts: JsonObject): unknown {
   const text = (key: string): string => (typeof facts[key] === 'string' ? facts[key] : '')
   const type = text('error_type')
@@ -289,7 +295,7 @@ function toError(uid: string, facts: JsonObject): unknown {
       stdout: text('stdout_tail'),
       stderr: text('stderr_tail'),
     })
-    // Where it failed, not where the record was read.
+    // The stack of the failure, not of this call.
     error.stack = stack || `${type}: ${message}`
     return error
   }
@@ -297,7 +303,7 @@ function toError(uid: string, facts: JsonObject): unknown {
   return fromErrorRecord(withCauses(record, facts['tutti.error_causes']))
 }
 
-/** What the event of a failure tells about the program, for the event that repeats it. */
+/** What a TaskFailed event says about the program, for the event that repeats it. */
 function factsIn(recorded: JsonObject): AttemptFacts {
   const { exit_code: exitCode, signal, stdout_tail: stdoutTail, stderr_tail: stderrTail } = recorded
   return {

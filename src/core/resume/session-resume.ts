@@ -1,4 +1,4 @@
-/** A session's side of a resume: what it continues, and how tasks end that the record has. */
+/** The session's side of a resume: the record that it continues, and how recorded tasks end. */
 
 import { realpathSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -19,7 +19,7 @@ import { type OpenedRecord, openResumption, type OpenRecordParts } from './open-
 import { noInputs } from './recorded-tasks.ts'
 import { resolveResumeOptions, type ResumedRecord, type ResumeOptions } from './resume-options.ts'
 
-/** What those who make deferred tasks have to know. */
+/** What creators of deferred tasks need to know about a resume. */
 export type ResumedTasks = Pick<
   SessionResume,
   'isActive' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
@@ -29,7 +29,7 @@ export class SessionResume implements EarlierRun {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false
-  /** Called once, before the first task starts, and not if the first submission is refused. */
+  /** Called once, before the first task starts, but not if the first submission is refused. */
   onAccepted: (() => void) | null = null
 
   constructor(ledger: Ledger) {
@@ -40,7 +40,7 @@ export class SessionResume implements EarlierRun {
     return this.#opened !== null
   }
 
-  /** `useId` is called with the record's id before anything else can happen in the session. */
+  /** `useId` is called with the record's id before the session can be used. */
   async open(
     file: string,
     options: ResumeOptions,
@@ -62,7 +62,7 @@ export class SessionResume implements EarlierRun {
     }
   }
 
-  /** Nothing may be submitted while it is not known what the record has. */
+  /** Nothing may be submitted until the record has been read. */
   expectNotReading(): void {
     if (!this.#isReading) return
     throw new StateError('resume() is under way', { hint: 'Write `await session.resume(file)`.' })
@@ -88,7 +88,7 @@ export class SessionResume implements EarlierRun {
     return this.#opened.resumption.plan(task.uid, call)
   }
 
-  /** Before TaskCreated, which names the task of the record. */
+  /** Called before TaskCreated, which names the task of the record. */
   setPlan(entry: Entry, planned: number): void {
     if (this.#opened === null) return
     const { resumption } = this.#opened
@@ -97,7 +97,7 @@ export class SessionResume implements EarlierRun {
     entry.row = resumption.rowOf(planned)
   }
 
-  /** As `setPlan`, for a task that was not planned. */
+  /** Like `setPlan`, for a task that has not been planned yet. */
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
     const { task, executable: name, definitionHash: hash } = entry
@@ -105,9 +105,9 @@ export class SessionResume implements EarlierRun {
   }
 
   /**
-   * Ends a deferred task as the resumed record has it; `false`: it has to run. `mayEnd` is false
-   * for one that gets a value from a task that runs again, which may be another: an attempt that
-   * still runs somewhere with the earlier value is not its own either.
+   * Ends a deferred task as recorded; `false` if it has to run. `mayEnd` is `false` if it gets a
+   * value from a task that runs again: that value may differ, so an attempt that still runs with
+   * the earlier value is not continued either.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
     if (!mayEnd) entry.planned = 0
@@ -121,7 +121,7 @@ export class SessionResume implements EarlierRun {
     return this.#opened.resumption.refusalOf(task.uid, hash, executable)
   }
 
-  /** Where the task was made first, over all files of the run. */
+  /** Where the task was created first, over all files of the run. */
   firstPlaceOf({ row, task }: Entry): string {
     const { resumption } = this.#opened ?? {}
     return resumption?.placeOf(row) ?? `${resumption?.file ?? 1}/${task.uid}`
@@ -143,7 +143,7 @@ export class SessionResume implements EarlierRun {
     return true
   }
 
-  /** Files of one run lie in one folder: a forerunner is looked up beside its successor. */
+  /** All files of a run must be in one folder, because a predecessor is looked up there. */
   folderFor(given: string | undefined): { readonly checkpointPath?: string } {
     if (this.#opened === null) return {}
     const { folder } = this.#opened
@@ -161,8 +161,9 @@ export class SessionResume implements EarlierRun {
   }
 
   /**
-   * Tells what was not made again, and lets others continue the record. `record` is the session's
-   * own, which goes if all of its tasks were refused: the next resume begins where this one did.
+   * Warns about tasks that were not created again, and unlocks the record. `record` is the
+   * session's own, which is removed if all of its tasks were refused: the next resume starts from
+   * the same record as this one.
    */
   async close(record: string | null): Promise<void> {
     const hasRefused = this.#opened?.resumption.hasRefused ?? false
