@@ -1,6 +1,6 @@
 /**
  * Admits lists of tasks: checks all of them first, then opens them in slices, so that the event
- * loop stays free and backends that lag behind slow the caller down.
+ * loop stays responsive and slow backends slow the caller down.
  */
 
 import type { AnyTask } from '../backends/backend.ts'
@@ -22,11 +22,11 @@ import {
   type Wrong,
 } from './routing.ts'
 
-/** Tasks opened per turn of the loop, of all submissions together. */
+/** Tasks that are opened per turn of the loop, by all submissions together. */
 const opensPerTurn = 250
-/** With this many tasks open, a submission waits until there is room for a slice. */
+/** At this many open tasks, a submission waits until there is room for a slice. */
 const mostOpen = 100_000
-/** Checking a task is cheaper than opening it. */
+/** More than `opensPerTurn`, because checking a task is cheaper than opening it. */
 const checksPerTurn = 10_000
 
 export interface AdmissionParts {
@@ -36,29 +36,32 @@ export interface AdmissionParts {
   readonly bindings: readonly BackendBinding[]
 }
 
-/** What an earlier run knows of tasks. */
+/** What the record of an earlier run says about tasks. */
 export interface EarlierRun {
   /** Why a task may not be submitted, or `null`. */
   problemOf(task: AnyTask): Problem | null
-  /** Before `plan`, for all tasks of a submission: functions of the same source are noticed. */
+  /** Called before `plan` for all tasks of a submission, to detect functions with equal source. */
   prepare(task: AnyTask): void
-  /** A submission was accepted, and what it has of each task is known. */
+  /** A submission was accepted, and all its tasks are planned. */
   accepted(): void
-  /** What it has of a task, for `end`; positive if the task will not run. In their order. */
+  /**
+   * What the record has of a task, as a number for `setPlan`; positive if the task will not run.
+   * Called in the order of the tasks.
+   */
   plan(task: AnyTask): number
-  /** Tells a task that is being opened what was planned for it. */
+  /** Stores what was planned for a task that is being opened. */
   setPlan(entry: Entry, planned: number): void
-  /** Why a task must not run: a value was given to another function of the same source. */
+  /** Why a task must not run: another function with the same source has got a recorded value. */
   refusalOf(entry: Entry): StateError | null
-  /** Ends a task as the earlier run did; `false`: it has to run. */
+  /** Ends a task as the earlier run did; `false` if it has to run. */
   end(entry: Entry): boolean
 }
 
-/** What passed the check. `tasks` may be longer while the last of them is being routed. */
+/** The tasks that passed. `tasks` is longer than `targets` while a task is being routed. */
 interface Accepted {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]
-  /** What an earlier run has of each; `null` without one. */
+  /** The result of `EarlierRun.plan` for each task; `null` without an earlier run. */
   readonly planned: Int32Array | null
 }
 
@@ -67,13 +70,13 @@ export class Admission {
   earlier: EarlierRun | null = null
   readonly #parts: AdmissionParts
   readonly #budget: TurnBudget
-  /** Submissions that wait until those before them are opened. */
+  /** Submissions that wait until earlier ones have been opened. */
   readonly #queue = new Fifo<() => void>()
   #isOpening = false
   /** Checks of long lists that have not finished. */
   readonly #checks = new Set<Promise<void>>()
   #room: PromiseWithResolvers<void> | null = null
-  /** Submissions that are under way, and who waits for the last of them. */
+  /** The number of running submissions. `#idle` resolves when the last one ends. */
   #submissions = 0
   #idle: PromiseWithResolvers<void> | null = null
   #isClosed = false
@@ -84,8 +87,8 @@ export class Admission {
   }
 
   /**
-   * All or nothing: an error names everything that is wrong, and then no task was touched. When the
-   * session is closed meanwhile, all of the list end CANCELED.
+   * All or nothing: an error lists everything that is wrong, and no task was changed. If the
+   * session is closed meanwhile, all tasks of the list end CANCELED.
    */
   async submit(tasks: unknown): Promise<void> {
     this.expectOpen()
@@ -122,7 +125,7 @@ export class Admission {
     }
   }
 
-  /** Resolves when all that was submitted by now is checked; `null` when it is already. */
+  /** Resolves when everything submitted so far has been checked; `null` if it has been. */
   get checks(): Promise<unknown> | null {
     return this.#checks.size === 0 ? null : Promise.allSettled(this.#checks)
   }
@@ -140,8 +143,8 @@ export class Admission {
   }
 
   /**
-   * Resolves when the tasks of all submissions that are under way have been canceled; `null` when
-   * there are none.
+   * Resolves when the tasks of all running submissions have been canceled; `null` if there are
+   * none.
    */
   close(): Promise<void> | null {
     this.#isClosed = true
@@ -179,7 +182,7 @@ export class Admission {
     if (!(item instanceof Task)) return notATask(item)
     const task = item as AnyTask
     if (!ledger.claim(task)) return alreadySubmitted(task)
-    // Before routing: a backend may throw, and then the claim is withdrawn with the others.
+    // Before routing: if a backend throws, this claim is withdrawn together with the others.
     accepted.tasks.push(task)
     const found = route(task, bindings)
     const changed = this.earlier?.problemOf(task) ?? null
@@ -198,7 +201,7 @@ export class Admission {
     else start()
   }
 
-  /** Opens up to `most` tasks, hands them to their backends and returns how many they were. */
+  /** Opens up to `most` tasks, submits them to their backends, and returns their number. */
   #open({ tasks, targets, planned }: Accepted, from: number, most: number): number {
     const { ledger } = this.#parts
     const until = Math.min(from + most, tasks.length)
@@ -215,10 +218,13 @@ export class Admission {
     return until - from
   }
 
-  /** What has to run does not wait until a million others have their ends in the new record. */
+  /**
+   * Puts tasks that have to run first, so that they do not wait until a million recorded ends have
+   * been written to the new record.
+   */
   async #runFirst({ tasks, targets }: Accepted, earlier: EarlierRun): Promise<Accepted> {
     const plans: number[] = []
-    // All of them first: of several functions of the same source none is known.
+    // All tasks first: if several functions have the same source, none of them can be identified.
     await this.#forEach(tasks, (task) => earlier.prepare(task))
     await this.#forEach(tasks, (task) => void plans.push(earlier.plan(task)))
     earlier.accepted()
@@ -239,7 +245,7 @@ export class Admission {
     }
   }
 
-  /** Deferred first: a task that an earlier run has done ends before it has any work. */
+  /** Deferred first, because a task that an earlier run completed ends without any work. */
   #openAgain(task: AnyTask, target: BackendBinding, planned: number, entries: Entry[]): void {
     const { ledger } = this.#parts
     const entry = ledger.defer(task, {
@@ -255,7 +261,7 @@ export class Admission {
     entries.push(entry)
   }
 
-  /** Of a closed session no task stays open: the ledger cancels it at once. */
+  /** In a closed session no task stays open, because the ledger cancels it at once. */
   #roomForTasks(): number {
     const { left } = this.#budget
     return this.#isClosed ? left : Math.min(left, mostOpen - this.#parts.ledger.openTasks)

@@ -13,13 +13,13 @@ const longestResult = 65_536
 const longestTail = 2048
 const mostShared = 1000
 
-/** The attributes of an executable's tasks, and of their first attempts by worker. */
+/** The attributes of tasks with the same executable, and of their first attempts by worker. */
 interface SharedTask {
   readonly attributes: JsonObject
   readonly attempts: Map<string | null, JsonObject>
 }
 
-/** By kind and executable. Tasks with attributes of their own share nothing. */
+/** By kind and executable. Tasks with attributes of their own are not in it. */
 const shared = new Map<string, Map<string, SharedTask>>()
 let sharedCount = 0
 
@@ -43,7 +43,7 @@ function forgetShared(): void {
   sharedCount = 1
 }
 
-/** Computed again when routing has chosen the model. */
+/** Computed again when routing has chosen the model, which changes `executable`. */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task, workflowId, name } = entry
   if (entry.attributes?.['executable'] === executable) return entry.attributes
@@ -62,7 +62,7 @@ export function describeTask(entry: Entry): JsonObject {
 const hasSharedAttributes = ({ task, workflowId, name }: Entry): boolean =>
   task.attributes === null && workflowId === null && name === null
 
-/** Of TaskCreated: also what the task is, what it waits for, and the block that made it. */
+/** The attributes of TaskCreated: also the definition hash, dependencies, origin and block. */
 export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies, definitionHash, origin } = entry
   const task = describeTask(entry)
@@ -78,7 +78,7 @@ export function describeRegistration(entry: Entry): JsonObject {
   })
 }
 
-/** Of TaskSubmitted: also what the task asks for and its priority, unless that is the default. */
+/** The attributes of TaskSubmitted: also resources and priority, unless they are the defaults. */
 export function describeSubmission(entry: Entry): JsonObject {
   const task = describeTask(entry)
   const spec = (entry.work ?? entry.expected?.work)?.spec
@@ -92,7 +92,7 @@ export function describeSubmission(entry: Entry): JsonObject {
   })
 }
 
-/** Data that leaves the process is in snake_case. */
+/** Field names of data that leaves the process are in snake_case. */
 function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest): JsonObject {
   return Object.freeze({
     ...others,
@@ -101,7 +101,10 @@ function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest)
   })
 }
 
-/** Of an attempt: also its number and its worker. Only first attempts share one object. */
+/**
+ * The attributes of an attempt's events: also its number and worker. Only first attempts share
+ * objects.
+ */
 export function describeAttempt(entry: Entry): JsonObject {
   const { workerId, attempt, task } = entry
   const create = (): JsonObject =>
@@ -129,7 +132,7 @@ export const describeReason = ({ reason }: TaskCanceledError): { reason: string 
   reason: toText(reason),
 })
 
-/** Reading a property of a thrown value may throw. */
+/** Never throws, although reading a property of a thrown value may. */
 export function describeStack(error: unknown): { error_stack?: string } {
   try {
     const { stack } = error as { stack?: unknown }
@@ -139,7 +142,7 @@ export function describeStack(error: unknown): { error_stack?: string } {
   }
 }
 
-/** Of a task that never ran: the one whose failure is the reason. Reading a property may throw. */
+/** For a task that never ran: the uid of the task whose failure is the reason. Never throws. */
 export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
   try {
     const isDependent = TaskFailedError.isInstance(error) && 'rootUid' in error
@@ -150,7 +153,7 @@ export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
   }
 }
 
-/** What a person can do about it, where the error says so. Reading a property may throw. */
+/** The error's hint for users, if it has one. Never throws. */
 export function describeHint(error: unknown): { error_hint?: string } {
   try {
     const hint = TuttiError.isInstance(error) ? error.hint : undefined
@@ -160,7 +163,7 @@ export function describeHint(error: unknown): { error_hint?: string } {
   }
 }
 
-/** How a program was called, as far as it can be shown. */
+/** The arguments of a program, with secrets masked and cut to a length. */
 export function describeArguments({ work }: Entry): { 'tutti.arguments'?: readonly string[] } {
   const spec = work?.spec
   if (spec?.kind !== 'program' || spec.arguments.length === 0) return {}
@@ -176,10 +179,10 @@ export function describeArguments({ work }: Entry): { 'tutti.arguments'?: readon
   return { 'tutti.arguments': Object.freeze(shown) }
 }
 
-/** With secrets masked, and cut to the length of an attribute. */
+/** Masks secrets and cuts the text to the length of an attribute. */
 const toText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
-/** `null` when only the worker is known. */
+/** `null` if only the worker is known. */
 export function describeFacts(facts: AttemptFacts | undefined): Record<string, JsonValue> | null {
   if (facts === undefined) return null
   const { cpuSeconds, peakMemoryBytes, exitCode, signal, stdoutTail, stderrTail } = facts
@@ -200,7 +203,7 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   return Object.keys(known).length === 0 ? null : known
 }
 
-/** Masked before it is cut: a cut through a secret would leave half of it. */
+/** Masked before it is cut, because a part of a secret would not be recognized. */
 function toTail(text: string): string {
   const bytes = Buffer.from(maskSecrets(text))
   if (bytes.length <= longestTail) return bytes.toString()
@@ -211,8 +214,8 @@ function toTail(text: string): string {
 }
 
 /**
- * A result that JSON does not give back equal is omitted, as is one with a secret: what is read
- * from the record would be mistaken for what the task returned.
+ * Omits a result that does not survive JSON unchanged, and one that contains a secret: otherwise
+ * the recorded value would be mistaken for what the task returned.
  */
 export function describeResult(value: unknown): Record<string, JsonValue> {
   const text = toWholeJson(value, longestResult)

@@ -1,4 +1,4 @@
-/** What the ledger knows of a task that has not ended, and of the attempts at it. */
+/** What the ledger knows about a task that has not ended, and about its attempts. */
 
 import type { Backend, Connection, ContinuedAttempt, Job, TaskReport } from '../backends/backend.ts'
 import { TaggedJob } from '../backends/job-tag.ts'
@@ -13,17 +13,17 @@ import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
-/** What runs for a task: a `ComputeTask` or an `AITask` itself, or what a workflow prepared. */
+/** What runs for a task: a `ComputeTask` or `AITask` itself, or work that a workflow prepared. */
 export interface Work {
   readonly spec: TaskSpec
-  /** The backend that was asked for. */
+  /** The backend that the task names. */
   readonly backend: string | null
-  /** What a closure calls; a spec cannot hold it. */
+  /** The function of a closure, which a spec cannot hold. */
   readonly function?: AnyFunction | null
   readonly args?: readonly unknown[]
 }
 
-/** Where a job is submitted. The blocks of a workflow have a target that is no whole backend. */
+/** Where a job is submitted. Blocks of a workflow use a target that is not a complete backend. */
 export interface Target {
   readonly backend: Pick<Backend, 'name' | 'model'>
   readonly connection: Connection
@@ -34,76 +34,76 @@ export interface BackendBinding extends Target {
   readonly backend: Backend
 }
 
-/** Whoever opened a task and must know how it ended, before anybody else does. */
+/** The opener of a task, which is told how the task ended before all other listeners. */
 export interface TaskOwner {
-  /** The uid of the block that made the task; only TaskCreated names it. `null` without one. */
+  /** The uid of the block that created the task, for TaskCreated; `null` without a block. */
   readonly blockUid: string | null
   /** Called once, when the task has ended. Must not throw. */
   ended(outcome: Outcome): void
-  /** Whether its arguments are no longer those that its hash was made of. Must not throw. */
+  /** Whether the task's arguments differ from those that were hashed. Must not throw. */
   hasChanged(): boolean
 }
 
-/** Somebody who waits for a task's end. One of the two is called, once. */
+/** Waits for a task's end. Exactly one of the two methods is called, once. */
 export interface EndListener {
   ended(): void
   /** The task was not submitted after all. */
   withdrawn(error: unknown): void
 }
 
-/** What is known of a task when it is opened. */
+/** What is known about a task when it is opened. */
 export interface Opening {
-  /** Binary path, function name or model name; what really runs may be known only later. */
+  /** Binary path, function name or model name. May be replaced when the work is known. */
   readonly executable: string
-  /** The uids of the tasks that it waits for; only TaskCreated names them. */
+  /** The uids of the tasks that it waits for, for TaskCreated. */
   readonly dependencies?: readonly string[]
-  /** In the attributes of all its events. */
+  /** An attribute of all its events. */
   readonly workflowId?: string | null
-  /** What a person calls it, where `executable` does not tell it; in the attributes as well. */
+  /** A name for users if `executable` does not identify the task; an attribute of its events. */
   readonly name?: string | null
-  /** What it is, if that is known before what runs; asked for only when somebody records it. */
+  /** Computes the hash if it is known before the work. Called only if the hash is recorded. */
   readonly definitionHash?: () => string | null
-  /** Asked for only in a run that continues another. */
+  /** Called only in a resumed run. */
   readonly inputs?: () => TaskInputs
-  /** In a run that continues another: finds what that has of the task, before TaskCreated. */
+  /** In a resumed run: finds the task in the record. Called before TaskCreated. */
   readonly plan?: (entry: Entry) => void
-  /** Where it will probably go: a task that ends before it is dispatched names that backend. */
+  /** The expected target: a task that ends before it is dispatched names this backend. */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
 }
 
-/** The tasks whose values a task gets, by what the resumed record has of them: 0 for nothing. */
+/** The tasks whose values a task gets, as rows of the resumed record: 0 if it has no row. */
 export interface TaskInputs {
   readonly dependencies: readonly number[]
-  /** Those of the blocks around it; `null` if one of these has to run again. */
+  /** Those of the enclosing blocks; `null` if one of these blocks has to run again. */
   readonly around: readonly number[] | null
 }
 
-/** A task of an earlier file of the run: the uid that it had first, and how many files ago. */
+/** A task in an earlier file of the run: its uid there, and how many files ago that was. */
 export interface TaskOrigin {
   readonly uid: string
   readonly filesBack: number
 }
 
-/** What routing can be asked about a task before it is known what runs. */
+/** What routing can be asked about a task before its work is known. */
 export interface ExpectedRoute {
   readonly work: Work
-  /** Not for routing to decide, if it is not `null`. */
+  /** Set if the target is fixed, so that routing does not choose it. */
   readonly target: Target | null
 }
 
-/** How a task ends that no backend had. */
+/** How a task ends that was never dispatched to a backend. */
 export type UndispatchedEnd =
   | Exclude<TaskReport, { readonly kind: 'start' | 'complete' }>
-  /** Only a result that an earlier or equal task had can be one without running. */
+  /** The result of an earlier or equal task: the only way to complete without running. */
   | {
       readonly kind: 'reuse'
       readonly value: unknown
-      /** It is kept beside the record of an earlier run. */
+      /** The value is already stored with the record of an earlier run. */
       readonly isRecorded?: boolean
     }
 
-/** A task whose attempt failed and whose next one has not begun. */
+/** A task whose attempt failed and whose next attempt has not begun. */
 export class WaitingRetry implements HasDeadline {
   deadlineMs = Infinity
   deadlineEntry: QueueEntry | null = null
@@ -125,18 +125,18 @@ export class Entry implements Indexed, TaskHolder {
   readonly task: Task
   readonly record: TaskRecord
   life: Life
-  /** `null` while it is not known what runs. */
+  /** `null` until it is known what runs. */
   work: Work | null = null
   backend = ''
   connection: Connection | null = null
   /** The backend has its job, so that only the backend can end it. */
   isWithBackend = false
-  /** The current attempt; reports of any other are late. `null` before the first. */
+  /** The current attempt; reports about any other are late. `null` before the first. */
   job: Job | null = null
   attempt = 1
-  /** Higher than 1 if attempts of an earlier run do not count: retries are counted from here. */
+  /** Retries are counted from here: higher than 1 if attempts of an earlier run do not count. */
   firstAttempt = 1
-  /** The wait for the next attempt; `null` while there is none. */
+  /** The wait for the next attempt; `null` if it is not waiting. */
   retry: WaitingRetry | null = null
   workersLost = 0
   workerId: string | null = null
@@ -147,21 +147,21 @@ export class Entry implements Indexed, TaskHolder {
   workflowId: string | null = null
   name: string | null = null
   expected: ExpectedRoute | null = null
-  /** What the resumed record has of it: 0 for nothing. */
+  /** What was planned for it from the resumed record: 0 for nothing. */
   planned = 0
   origin: TaskOrigin | null = null
-  /** The task of the resumed record that it is; 0 if it is made here, or may be another one. */
+  /** Its row in the resumed record; 0 if it is new, or may be a different task. */
   row = 0
-  /** Its arguments are no longer those that its hash was made of: its value is not kept. */
+  /** Its arguments have changed since they were hashed, so its value is not kept. */
   hasChanged = false
   #hash: (() => string | null) | null = null
   #definitionHash: string | null | undefined
   owner: TaskOwner | null = null
   /** The attributes that all its events share; created on first use. */
   attributes: JsonObject | null = null
-  /** Telemetry has seen TaskStarted; false if it began while the task was running. */
+  /** TaskStarted was emitted; `false` if telemetry was started while the task was running. */
   isStartEmitted = false
-  /** Set once somebody asked for its cancellation. */
+  /** Set once its cancellation was requested. */
   cancelReason: string | null = null
   endListeners: Set<EndListener> | null = null
 
@@ -177,7 +177,10 @@ export class Entry implements Indexed, TaskHolder {
     return this.retry?.at ?? null
   }
 
-  /** What the task is; `null` when its input has no comparable content. Computed on first use. */
+  /**
+   * The hash of the task's definition; `null` if its input cannot be compared. Computed on first
+   * use.
+   */
   get definitionHash(): string | null {
     if (this.#definitionHash === undefined) {
       const { work } = this
@@ -188,8 +191,8 @@ export class Entry implements Indexed, TaskHolder {
   }
 
   /**
-   * An attempt begins: a value that is made from other arguments than the hash is not kept. What a
-   * program or prompt is was decided before.
+   * Called when an attempt begins: a value computed from other arguments than the hashed ones is
+   * not kept. Not needed for programs and prompts, whose input is fixed when the task is created.
    */
   compareInput(): void {
     const { work, owner, definitionHash: hash } = this
@@ -198,7 +201,7 @@ export class Entry implements Indexed, TaskHolder {
     this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
   }
 
-  /** Its backend knows of attempts by an earlier start of the session. */
+  /** Its backend counts attempts of an earlier run of the session: continues from there. */
   continueFrom({ number, uncounted }: ContinuedAttempt): void {
     if (!(number > this.attempt)) return
     this.attempt = number
@@ -221,12 +224,12 @@ export class Entry implements Indexed, TaskHolder {
 
 /** What all jobs of a session have in common. */
 export interface AttemptSession {
-  /** Changes only before the first of them. */
+  /** Changes only before the first job. */
   sessionId: string
   readonly workDir: string | null
 }
 
-/** One attempt at the entry's task. */
+/** One attempt of the entry's task. */
 export class Attempt extends TaggedJob implements Job {
   readonly sessionId: string
   readonly uid: string
@@ -235,12 +238,12 @@ export class Attempt extends TaggedJob implements Job {
   readonly spec: TaskSpec
   readonly #entry: Entry
 
-  /** `null` for a job that no ledger made. */
+  /** `null` for a job that no ledger created. */
   static entryOf(job: Job): Entry | null {
     return #entry in job ? job.#entry : null
   }
 
-  /** Calls the closure of a job with its arguments; `null` for any other job. */
+  /** A function that calls the job's closure with its arguments; `null` for any other job. */
   static closureOf(job: Job): (() => unknown) | null {
     const work = Attempt.entryOf(job)?.work ?? null
     if (work === null || work.spec.kind !== 'closure') return null

@@ -1,4 +1,4 @@
-/** The errors within an error, `cause` and `errors`: an attribute of its event, and back. */
+/** Converts the errors within an error (`cause`, `errors`) to an event attribute, and back. */
 
 import { type ErrorRecord, toErrorRecord } from '../foundation/error-record.ts'
 import { messageOf, TuttiError } from '../foundation/errors.ts'
@@ -9,8 +9,8 @@ const mostCauses = 10
 const longestStack = 2048
 
 /**
- * One by one, outer ones first, with the way to each: `cause`, `errors[0]`, `errors[0].cause`.
- * Tutti's own errors have their causes in their messages.
+ * A flat list, outer errors first, with the path to each: `cause`, `errors[0]`, `errors[0].cause`.
+ * Empty for tutti's own errors, whose messages include their causes.
  */
 export function describeCauses(error: unknown): { 'tutti.error_causes'?: readonly JsonObject[] } {
   if (!hasInner(error) || TuttiError.isInstance(error)) return {}
@@ -63,7 +63,7 @@ function toCause(path: string, record: ErrorRecord): JsonObject {
 
 const toText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
-/** Adds what `describeCauses` has told of an error to its record. */
+/** Adds the causes that `describeCauses` described to the record of an error. */
 export function withCauses(
   outer: ErrorRecord & { readonly isError: true },
   causes: unknown,

@@ -19,9 +19,9 @@ import type { Task } from '../tasks/task.ts'
 
 export type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
-/** What awaiting the task rejects with; the original error is the cause. */
+/** The error with which awaiting the task rejects; the original error is its cause. */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
-  // The error of another task, thrown by a function that awaited it, is only a cause.
+  // If the function awaited another task that failed, that task's error is only the cause.
   if (isA(error, TaskFailedError) && error.uid === uid) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
   const hint = isA(error, TuttiError) ? error.hint : undefined
@@ -32,7 +32,10 @@ export function toTaskError({ uid }: Task, error: unknown): TuttiError {
 export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError =>
   withoutStack(() => new TaskCanceledError(uid, reason))
 
-/** Of the end of an attempt. A program that succeeded after its cancellation has its output. */
+/**
+ * The facts of an attempt's end. The output of a program that succeeded is added, because its task
+ * may have been canceled meanwhile.
+ */
 export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): AttemptFacts | undefined {
   if (report.kind !== 'complete') return report.facts
   const { stdout, stderr } = (report.value ?? none) as ProgramOutput
@@ -42,7 +45,7 @@ export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): Attempt
 
 const none: Readonly<Record<string, never>> = Object.freeze({})
 
-/** What a program wrote that did not succeed; some backends report only the error. */
+/** The output of a program that did not succeed; some backends report it only in the error. */
 export function outputOf(
   facts: AttemptFacts | undefined,
   error: unknown,
@@ -65,13 +68,13 @@ export function outputOf(
 }
 
 /**
- * What the task's own code threw is no lost worker, whatever its class. A lost node says nothing
- * about the task either.
+ * An error that the task's own code threw is not a lost worker, whatever its class. The loss of a
+ * node is not attributed to the task either.
  */
 export const isWorkerLoss = ({ error, isThrown }: FailReport): boolean =>
   isThrown !== true && isA(error, WorkerLostError) && error.code !== 'NodeLostError'
 
-/** A task that has killed this many workers is not retried. */
+/** A task that has lost this many workers is not retried. */
 const poisonLimit = 3
 
 export const isPoisonous = (workersLost: number): boolean => workersLost >= poisonLimit
@@ -95,7 +98,7 @@ function isA<T>(value: unknown, errorClass: abstract new (...args: never[]) => T
 
 const reportKinds = new Set<unknown>(['start', 'complete', 'fail', 'cancel'])
 
-/** Backends of third parties are not all checked by a compiler. */
+/** Checked at run time, because third-party backends may not be type-checked. */
 export function expectReport({ kind }: { readonly kind: unknown }): void {
   if (!reportKinds.has(kind)) throw new TypeError(`unknown kind of report: ${String(kind)}`)
 }

@@ -29,11 +29,11 @@ import { UidRegister } from './uid-register.ts'
 export interface LedgerParts extends AttemptSession {
   readonly clock: Clock
   readonly log: Log
-  /** Where a task would have gone that ends before it is dispatched; `null`: nowhere. */
+  /** The backend of a task that ends before it is dispatched, as routing expects it, or `null`. */
   readonly expectedBackend: (entry: Entry) => Target['backend'] | null
   /** A task has ended: there is room for another. */
   readonly onEnded: () => void
-  /** The end of an attempt that a backend had is taken, also of one that is retried. */
+  /** The end of an attempt at a backend was processed, also that of one that is retried. */
   readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
 
@@ -61,27 +61,27 @@ export class Ledger implements TaskHolder {
     return !this.#uids.isEmpty
   }
 
-  /** The session's id was not known at first. Only before the first submission. */
+  /** Sets the session's id, which a resume determines. Only before the first submission. */
   rename(sessionId: string): void {
     this.#parts.sessionId = sessionId
   }
 
-  /** Itself, as the holder of tasks that it has claimed and not opened. */
+  /** Itself, as the holder of tasks that are claimed but not opened. */
   get ledger(): this {
     return this
   }
 
-  /** Tasks that have not ended. */
+  /** The number of tasks that have not ended. */
   get openTasks(): number {
     return this.#open.size
   }
 
-  /** Reports that came after the end of their attempt and changed nothing. */
+  /** The number of reports that arrived after the end of their attempt and were ignored. */
   get lateReports(): number {
     return this.#lateReports
   }
 
-  /** Reserves a task and its uid; from now on it can be awaited. `false` when either is taken. */
+  /** Reserves a task and its uid, so that it can be awaited. `false` if either is taken. */
   claim(task: Task): boolean {
     if (!this.#uids.claim(task.uid)) return false
     if (task[claimFor](this) !== null) return true
@@ -89,7 +89,7 @@ export class Ledger implements TaskHolder {
     return false
   }
 
-  /** Takes the claim of a task back that was not opened: it may be submitted again. */
+  /** Withdraws the claim of a task that was not opened, so that it may be submitted again. */
   withdraw(task: Task, cause: unknown): void {
     const record = task[recordFor](this)
     if (record === null) return
@@ -105,7 +105,7 @@ export class Ledger implements TaskHolder {
     const record = task[recordFor](this)
     if (record === null) return undefined
     if (record.holder instanceof Entry) return record.holder
-    // A claimed task gets its entry before it is opened when somebody cancels or awaits it.
+    // A claimed task that is canceled or awaited before it is opened gets its entry here.
     const entry = new Entry(this, task, record, newLife(this.#now()))
     record.holder = entry
     return entry
@@ -118,7 +118,7 @@ export class Ledger implements TaskHolder {
     return entry
   }
 
-  /** Opens a claimed task of which it is not known yet what runs: CREATED. */
+  /** Opens a claimed task whose work is not known yet: CREATED. */
   defer(task: Task, opening: Opening): Entry {
     return this.#create(task, opening, null)
   }
@@ -129,7 +129,7 @@ export class Ledger implements TaskHolder {
     this.#assign(entry, target)
   }
 
-  /** Hands over what is queued and has not been canceled meanwhile, in one batch a backend. */
+  /** Hands over queued tasks that were not canceled meanwhile, in one batch per backend. */
   submit(entries: readonly Entry[]): void {
     const batches = new Map<Connection, Job[]>()
     for (const entry of entries) {
@@ -144,8 +144,8 @@ export class Ledger implements TaskHolder {
   }
 
   /**
-   * Ends a deferred task that was not dispatched; does nothing to any other. It is routed first:
-   * the order of a task's events has no end without TaskSubmitted. `between` is called after that.
+   * Ends a deferred task that was not dispatched; does nothing to any other. It is routed first,
+   * because TaskSubmitted must precede the end. `between` is called after that.
    */
   end(entry: Entry, end: UndispatchedEnd, between: () => void = () => {}): void {
     if (entry.job !== null || hasEnded(entry.life.state)) return
@@ -164,14 +164,14 @@ export class Ledger implements TaskHolder {
     else this.#complete(entry, now, { value, isReused: true, isRecorded })
   }
 
-  /** Takes a backend's report. */
+  /** Processes a backend's report. */
   record(job: Job, report: TaskReport): void {
     const entry = Attempt.entryOf(job)
     const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.life.state)
     if (!isOpen || entry.job !== job) return this.#countLate(report.kind)
     expectReport(report)
     if (report.continued !== undefined) entry.continueFrom(report.continued)
-    // First, because taking the end may begin and end the next attempt.
+    // First, because processing the end may begin and end the next attempt.
     if (report.kind !== 'start' && entry.connection !== null) {
       this.#parts.onAttemptEnded(entry.connection, job)
     }
@@ -179,8 +179,8 @@ export class Ledger implements TaskHolder {
   }
 
   /**
-   * Asks for a task's end; `true` once, `false` when it was asked for or has ended. `true` is a
-   * promise: the task ends CANCELED, whatever its backend reports.
+   * Requests a task's cancellation; `false` if it was requested before or has ended. `true`
+   * guarantees that the task ends CANCELED, whatever its backend reports.
    */
   requestCancel(task: Task, reason: string): boolean {
     const entry = this.find(task)
@@ -190,7 +190,7 @@ export class Ledger implements TaskHolder {
     if (entry.isWithBackend && entry.job !== null) this.#askToCancel(entry, entry.job, reason)
     else if (entry.life.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
     else if (this.#open.has(entry)) this.end(entry, { kind: 'cancel', reason })
-    // A task that is being opened, or will be, ends then: TaskSubmitted comes first.
+    // A task that is being opened, or will be, is canceled then, after TaskSubmitted.
     return true
   }
 
@@ -205,7 +205,7 @@ export class Ledger implements TaskHolder {
     }
   }
 
-  /** Ends what is still open, for a backend that did not answer. */
+  /** Ends the tasks that are still open, because their backend did not answer. */
   cancelRest(reason: string): void {
     for (const entry of this.#open.toArray()) {
       if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
@@ -253,7 +253,7 @@ export class Ledger implements TaskHolder {
     else this.#apply(entry, 'queue', this.#now())
   }
 
-  /** Cancels the task at once when its signal is aborted already. */
+  /** Cancels the task at once if its signal is already aborted. */
   #watchSignal(task: Task): void {
     const { signal } = task
     if (signal?.aborted === true) this.requestCancel(task, abortReason(signal))
@@ -321,7 +321,7 @@ export class Ledger implements TaskHolder {
     moment: Moment,
     { error, delaySeconds }: { readonly error: unknown; readonly delaySeconds: number },
   ): void {
-    // Before the event: a report of the failed attempt that its subscribers repeat is late.
+    // Replaced before the event, so that a repeated report of the failed attempt is late.
     entry.job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
     entry.isWithBackend = false
     const retry = new WaitingRetry(entry, moment.wallSeconds + delaySeconds)
@@ -342,7 +342,7 @@ export class Ledger implements TaskHolder {
     this.#handOver(connection, [job])
   }
 
-  /** `submit` must not throw; jobs of a backend that does fail without a further attempt. */
+  /** If a backend's `submit` throws, its jobs fail without a further attempt. */
   #handOver(connection: Connection, jobs: readonly Job[]): void {
     try {
       connection.submit(jobs)
@@ -372,7 +372,7 @@ export class Ledger implements TaskHolder {
     this.#end(entry, { state: 'CANCELED', error, ...outputOf(facts, error) })
   }
 
-  /** `false` when the stimulus comes too late. */
+  /** `false` if the stimulus is late. */
   #apply(entry: Entry, stimulus: Stimulus, moment: Moment, ending = noEnding): boolean {
     const life = advance(entry.life, stimulus, moment)
     if (life === null) return false

@@ -1,4 +1,4 @@
-/** Turns what the ledger decided into events. It decides nothing itself. */
+/** Turns the ledger's decisions into events. It decides nothing itself. */
 
 import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
 import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
@@ -36,18 +36,18 @@ import type { Entry } from './entry.ts'
 import { describeCauses } from './error-causes.ts'
 import { generatedNumber } from '../foundation/ids.ts'
 
-/** What is known about an end beyond the change of state. */
+/** What is known about a change besides the new state. */
 export interface Ending {
   readonly facts?: AttemptFacts
   /** The original error of a failure, or the cancellation. */
   readonly error?: unknown
-  /** What a completed task returned. */
+  /** The value that a completed task returned. */
   readonly value?: unknown
   /** The value is that of an earlier or equal task. */
   readonly isReused?: boolean
-  /** The value is kept beside the record of an earlier run. */
+  /** The value is already stored with the record of an earlier run. */
   readonly isRecorded?: boolean
-  /** Of an MPI program that starts: where, and how many ranks it has. */
+  /** At the start of an MPI program: its nodes and its number of ranks. */
   readonly nodes?: readonly string[]
   readonly ranks?: number
 }
@@ -55,12 +55,12 @@ export interface Ending {
 /** Called for every change of every task, in order. Must not throw. */
 export interface LifecycleEmitter {
   created(entry: Entry, time: number): void
-  /** `entry.life` says how. */
+  /** `entry.life` holds the new state and its event. */
   changed(entry: Entry, ending: Ending): void
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void
-  /** A result came after the end of its task and was dropped. */
+  /** A result arrived after the end of its task and was dropped. */
   lateResult(): void
-  /** Emits an event of the library's own that is no change of a task. */
+  /** Emits an event of the library that is not a change of a task. */
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
@@ -80,9 +80,9 @@ export interface TelemetryEmitterParts {
   readonly sink: EventSink & WorkSink
   readonly clock: Clock
   readonly sessionId: string
-  /** Adds what tasks returned to TaskCompleted. */
+  /** Adds the values that tasks returned to TaskCompleted. */
   readonly keepResults: boolean
-  /** Keeps what a task returned for a later run. */
+  /** Stores the value that a task returned, for a later run. */
   readonly keepValue: (uid: string, value: unknown) => void
 }
 
@@ -128,7 +128,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (isStart && this.#parts.keepResults) entry.compareInput()
     if (event === 'tutti.TaskAttempt') return this.#attemptFailed(entry, ending)
     if (event === 'tutti.AttemptStarted') return this.#attemptStarted(entry)
-    // Before the event: an end that is on file has its value on file.
+    // Before the event, so that a recorded end always has its value stored.
     if (event === 'TaskCompleted') this.#keepValue(entry, ending)
     const fields = {
       session_id,
@@ -141,7 +141,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
       attributes: this.#attributesOf(entry, ending),
     }
     sink.emit(stampEvent(eventClasses[event], clock, fields))
-    // The first attempt never began.
+    // The first attempt never began, so the attempt that starts now needs its own event.
     if (event === 'TaskStarted' && entry.attempt > entry.firstAttempt) this.#attemptStarted(entry)
   }
 
@@ -154,7 +154,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     }
     const { kind, type, fields, taskId: task_id, nodeId: node_id, attributes } = notice
     if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
-    // Only the ledger writes the lifecycle: a backend could record a second end of a task.
+    // Only the ledger emits lifecycle events: a backend could record a second end of a task.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
     const more = attributes === undefined ? {} : { attributes: maskSecretsIn(attributes) }
@@ -173,7 +173,10 @@ export class TelemetryEmitter implements LifecycleEmitter {
     sink.emit(stampEvent(eventClass, clock, { ...fields, session_id }))
   }
 
-  /** What an earlier run has kept stays there, and nobody can find what is not known again. */
+  /**
+   * Skips values that an earlier run has stored, and those of tasks that a later run could not
+   * identify.
+   */
   #keepValue(entry: Entry, { value, isRecorded = false }: Ending): void {
     const { uid } = entry.task
     if (!this.#parts.keepResults || isRecorded || entry.hasChanged) return
@@ -220,7 +223,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
   }
 
-  /** `null` when there is nothing to add, as for most tasks that succeed. */
+  /** `null` if there is nothing to add, as for most tasks that succeed. */
   #describeEnding(entry: Entry, ending: Ending): Record<string, JsonValue> | null {
     const { event } = entry.life
     const isIncomplete = !entry.isStartEmitted
@@ -253,5 +256,5 @@ const aboutAttempt = ({ task, backend, nodeId, workerId, attempt, life }: Entry)
   worker_id: workerId,
 })
 
-/** Texts of backends may quote what a program or a server printed. */
+/** Texts of backends may quote output of a program or a server. */
 const withoutSecrets = (fields: object): object => maskSecretsIn(fields as JsonObject)

@@ -1,4 +1,4 @@
-/** Reports to backends which ends are recorded, so that a remote one may forget them. */
+/** Tells backends which ends of attempts are recorded, so that a remote one may forget them. */
 
 import type { Connection, Job } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -7,10 +7,10 @@ import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { countText } from '../views/readable.ts'
 
-/** While the checkpoint cannot be written, more ends than this are not kept. */
+/** More ends than this are not kept while the checkpoint cannot be written. */
 const mostPending = 100_000
 
-/** The record of the ends: what of it is durable, and what is gone. */
+/** The record to which the ends are written. */
 export interface EndsRecord {
   /** Resolves when all lines so far are durable, except those that are lost. */
   flush(): Promise<void>
@@ -23,16 +23,16 @@ export interface RecordedEndsParts {
 }
 
 /**
- * Every attempt whose end the ledger has taken counts, also one that is retried. Ends of one turn
- * of the loop are one batch a connection; with a checkpoint, one flush precedes each batch.
- * Connections without `recorded` cost nothing.
+ * Includes every attempt whose end the ledger has processed, also one that is retried. The ends of
+ * one turn of the loop form one batch per connection; with a checkpoint, a flush precedes each
+ * batch. Connections without `recorded` cause no work.
  */
 export class RecordedEnds {
   /** `null` without a checkpoint. */
   record: EndsRecord | null = null
   readonly #parts: RecordedEndsParts
   #pending = new Map<Connection, Job[]>()
-  /** The one of `#pending` that was added to last: ends mostly come many from one backend. */
+  /** The entry of `#pending` that was used last: most consecutive ends are of one backend. */
   #latest: { readonly connection: Connection; readonly jobs: Job[] } | null = null
   #count = 0
   #dropped = 0
@@ -71,13 +71,13 @@ export class RecordedEnds {
     return this.#delivering !== null || this.#count > 0
   }
 
-  /** Delivers what is pending, if anything is; the error that prevented it, else `null`. */
+  /** Delivers pending ends. Resolves with the error that prevented it, or with `null`. */
   async settle(): Promise<unknown> {
     if (this.#delivering !== null) await this.#delivering
     return this.#count === 0 ? null : await this.#deliver()
   }
 
-  /** Delivers what is pending. Later ends of this connection are ignored. */
+  /** Delivers pending ends. Later ends of this connection are ignored. */
   async seal(connection: Connection): Promise<void> {
     if (connection.recorded === undefined) return
     await this.settle()
@@ -85,7 +85,7 @@ export class RecordedEnds {
     this.#latest = null
   }
 
-  /** Warns of what could not be delivered; called when all connections are sealed. */
+  /** Warns about ends that could not be delivered. Called when all connections are sealed. */
   async close(): Promise<void> {
     const error = await this.settle()
     const left = this.#count + this.#dropped
@@ -99,13 +99,13 @@ export class RecordedEnds {
   async #deliverLater(): Promise<void> {
     await new Promise<void>((resolve) => this.#parts.clock.nextTurn(resolve))
     const error = await this.#deliver()
-    // After a failure the next end tries again.
+    // After a failure, the next end triggers another attempt.
     this.#delivering = error === null && this.#count > 0 ? this.#deliverLater() : null
   }
 
   /**
-   * One flush for all that is pending; what could not be flushed stays pending. When lines were
-   * lost, nobody knows whose: what was pending then is never reported as recorded.
+   * Flushes once for all pending ends; if that fails, they stay pending. If lines were lost, it is
+   * unknown which: all ends that were pending are never reported as recorded.
    */
   async #deliver(): Promise<unknown> {
     const batches = this.#pending
@@ -133,7 +133,7 @@ export class RecordedEnds {
     this.#latest = null
   }
 
-  /** True when lines were lost since the last call: all that is pending is given up then. */
+  /** `true` if lines were lost since the last call; all pending ends are then dropped. */
   #dropAfterLoss(): boolean {
     const { lostLines = 0 } = this.record ?? {}
     if (lostLines === this.#lostLines) return false
@@ -144,7 +144,7 @@ export class RecordedEnds {
     return true
   }
 
-  /** A backend that throws here must not end the process, nor keep others from their ends. */
+  /** A backend that throws must neither end the process nor keep others from being told. */
   #report(connection: Connection, jobs: readonly Job[]): void {
     const warn = (error: unknown): void => {
       const text = `recorded() of a backend threw: ${messageOf(error)}`

@@ -1,4 +1,4 @@
-/** Whether a failed attempt is followed by another, and after which delay. */
+/** Decides whether a failed attempt is followed by another one, and after which delay. */
 
 import { messageOf } from '../foundation/errors.ts'
 import { randomFraction } from '../foundation/ids.ts'
@@ -12,18 +12,18 @@ import type { Entry } from './entry.ts'
 export interface FailedAttempt {
   /** 1 for the first. */
   readonly attempt: number
-  /** As it was thrown. */
+  /** The error as it was thrown. */
   readonly error: unknown
 }
 
 export type RetryDecision =
   | { readonly kind: 'retry'; readonly delaySeconds: number }
-  /** `problem` is what the policy's `if` threw: it decided nothing, so there is no retry. */
+  /** `problem` is what the policy's `if` threw; there is no retry then. */
   | { readonly kind: 'end'; readonly problem?: unknown }
 
 const end: RetryDecision = Object.freeze({ kind: 'end' })
 
-/** For the current attempt at a task. Attempts of an earlier run do not count. */
+/** Decides for the current attempt of a task. Attempts of an earlier run do not count. */
 export function decideNext(entry: Entry, error: unknown, log: Log): RetryDecision {
   const { task } = entry
   const attempt = entry.attempt - entry.firstAttempt + 1
@@ -35,7 +35,7 @@ export function decideNext(entry: Entry, error: unknown, log: Log): RetryDecisio
   return decision
 }
 
-/** Pure. `random` gives numbers from 0 to below 1, for the jitter. */
+/** Pure. `random` returns numbers from 0 to below 1, for the jitter. */
 export function decideRetry(
   policy: RetryPolicy,
   failed: FailedAttempt,
@@ -52,15 +52,15 @@ export function decideRetry(
   return { kind: 'retry', delaySeconds: delayAfter(policy, failed.attempt, random) }
 }
 
-/** A promise would be true, whatever it resolves with. */
+/** Rejects a promise, which would be truthy whatever it resolves with. */
 function expectAnswer(answer: unknown): boolean {
   if (!isThenable(answer)) return Boolean(answer)
-  // Nobody awaits it: its rejection must not be unhandled.
+  // The promise is not awaited, so its rejection must not be unhandled.
   answer.then(undefined, () => {})
   throw new TypeError('it returned a promise; it must answer at once')
 }
 
-/** Grows by the factor with every attempt; the jitter may not exceed the longest delay either. */
+/** Grows by the factor with every attempt. Even with jitter it never exceeds `maxDelaySeconds`. */
 export function delayAfter(
   { delaySeconds, factor, maxDelaySeconds, jitter }: RetryPolicy,
   attempt: number,

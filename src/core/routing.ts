@@ -1,4 +1,4 @@
-/** Pure: where a task goes, or everything that is wrong with it. */
+/** Chooses the backend of a task, or explains why there is none. Pure. */
 
 import type { Refusal } from '../backends/backend.ts'
 import { type ErrorDetails, ValueError } from '../foundation/errors.ts'
@@ -8,22 +8,22 @@ import type { BackendBinding, Work } from './entry.ts'
 
 /** What is wrong with a task. */
 export interface Problem {
-  /** Relative to the task; `""` for the whole. */
+  /** A path relative to the task; `""` for the task as a whole. */
   readonly field: string
   readonly message: string
   readonly code: string
-  /** Of a task that is done in the record: what of its definition has changed since. */
+  /** For a task that is DONE in the record: the parts of its definition that have changed since. */
   readonly changed?: readonly string[]
 }
 
-/** A problem and the index of its task in the list. */
+/** A problem, and the index of its task in the list. */
 export interface Wrong extends Problem {
   readonly at: number
 }
 
 export type Route = { readonly binding: BackendBinding } | { readonly problem: Problem }
 
-/** The backend for a task: the one it names, or the first that does not refuse it. */
+/** The backend for a task: the one it names, or the first one that does not refuse it. */
 export function route(work: Work, bindings: readonly BackendBinding[]): Route {
   const wanted = work.backend
   if (wanted === null) return routeAnywhere(work, bindings)
@@ -53,7 +53,7 @@ function routeAnywhere({ spec }: Work, bindings: readonly BackendBinding[]): Rou
   return { problem: { field: shared ?? '', message, code: refusals.at(-1)?.code ?? 'ValueError' } }
 }
 
-/** Refusals of resources say what the backend has, but not its name. */
+/** Adds the backend's name, which refusals of resources omit. */
 function toProblem({ field, message, code = 'ValueError' }: Refusal, backend: string): Problem {
   const isNamed = !field.startsWith('resources') || message.includes(`"${backend}"`)
   return { field, message: isNamed ? message : `${message} (backend "${backend}")`, code }
@@ -98,7 +98,7 @@ export function changedDefinition(
 const mostListed = 20
 const mostRanges = 1000
 
-/** One error for all that is wrong: the first in full, the rest by their index. */
+/** One error for all problems: the first ones in full, the rest as a list of indexes. */
 export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
   const listed = wrong.slice(0, mostListed).map((one) => `${fieldOf(one)}: ${one.message}`)
   const rest = wrong.slice(mostListed)
@@ -121,7 +121,7 @@ const changedHint =
   'Nothing was submitted. resume(file, { changed: "keep" }) keeps what they returned (npx tutti ' +
   'resume --keep-done), { changed: "rerun" } runs them again (--force).'
 
-/** `3 tasks are DONE in the record and have changed since: code of 2, input of 1` */
+/** Such as `3 tasks are DONE in the record and have changed since: code of 2, input of 1`. */
 function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): string {
   const count = wrong.filter(({ changed }) => changed !== undefined).length
   const parts = [...new Set(changes)].map((part) => {
@@ -134,7 +134,7 @@ function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): s
 
 const fieldOf = ({ at, field }: Wrong): string => `tasks[${at}]${field === '' ? '' : `.${field}`}`
 
-/** `tasks[20..39], tasks[41]` */
+/** Such as `tasks[20..39], tasks[41]`. */
 function toRanges(wrong: readonly Wrong[]): string {
   const ranges: { from: number; to: number }[] = []
   for (const { at } of wrong) {

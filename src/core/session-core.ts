@@ -1,5 +1,5 @@
 /**
- * What sessions and workflow engines are built on: backends, admission, ledger and telemetry, and
+ * The common base of sessions and workflow engines: backends, admission, ledger and telemetry, and
  * the order in which they start and close. Not for applications.
  */
 
@@ -46,10 +46,10 @@ import {
   type SessionTelemetryOptions,
 } from './session-options.ts'
 
-/** How long a backend may take to end what it runs, before its tasks are canceled without it. */
+/** How long a backend may take to end its jobs before their tasks are canceled without it. */
 const closeDeadlineMs = 10_000
 
-/** A deferred task, what runs for it, and where, if that is not for routing to decide. */
+/** A deferred task, its work, and its target; `null` if routing is to choose the target. */
 export interface Dispatch {
   readonly entry: Entry
   readonly work: Work
@@ -89,7 +89,7 @@ export class SessionCore {
     this.#admission = new Admission({ clock, ledger, bindings })
   }
 
-  /** The id of the record that it resumes, if it has no other. */
+  /** The caller's id or a generated one; after a resume, the id of the record. */
   get id(): string {
     return this.#id
   }
@@ -103,7 +103,7 @@ export class SessionCore {
     return this.#telemetry
   }
 
-  /** Resolves when all that was submitted by now is checked; `null` when it is already. */
+  /** Resolves when everything submitted so far has been checked; `null` if it has been. */
   get checks(): Promise<unknown> | null {
     return this.#admission.checks
   }
@@ -112,7 +112,7 @@ export class SessionCore {
     this.addBackends([expectBackend('backend', backend)])
   }
 
-  /** All of them or none: a connection may create something elsewhere, such as in a broker. */
+  /** Checks all names first: a connection may create resources elsewhere, as in a broker. */
   addBackends(backends: readonly Backend[]): void {
     this.#admission.expectOpen()
     const names = new Set(this.#bindings.map(({ backend }) => backend.name))
@@ -154,12 +154,12 @@ export class SessionCore {
     return record
   }
 
-  /** What the session knows of an earlier run. */
+  /** What the session knows about an earlier run. */
   get resumed(): ResumedTasks {
     return this.#resumed
   }
 
-  /** Backends know the session by its id: they are connected again under the record's. */
+  /** Backends know the session by its id, so they are connected again with the record's. */
   async #useId(id: string): Promise<void> {
     this.#admission.expectOpen()
     if (id === this.#id) return
@@ -232,7 +232,7 @@ export class SessionCore {
     return telemetry
   }
 
-  /** Where the command cannot be kept, as on a full disk, nothing is left that was not written. */
+  /** If the command cannot be stored, as on a full disk, telemetry is stopped again. */
   async #tellRecord(request: TakenRequest | null, telemetry: SessionTelemetry): Promise<void> {
     const { checkpointFile } = telemetry
     try {
@@ -247,7 +247,7 @@ export class SessionCore {
     return Object.assign({}, ...this.backends.map(({ runFacts }) => runFacts ?? {})) as JsonObject
   }
 
-  /** Does what `tutti run` and `tutti resume` ask; what the program says itself comes first. */
+  /** Applies the request of `tutti run` or `tutti resume`; the program's own options win. */
   async #follow(
     { resume, session_id: id = null, keep_results: keepResults }: TakenRequest,
     given: SessionTelemetryOptions,
@@ -272,14 +272,14 @@ export class SessionCore {
     return this.#ledger.find(task)
   }
 
-  /** Asks for a task's end; `true` once, `false` when it was asked for or has ended. */
+  /** Requests a task's cancellation; `false` if it was requested before or the task has ended. */
   cancel(task: Task, reason: string): boolean {
     return this.#ledger.requestCancel(task, reason)
   }
 
   /**
-   * Opens a task of which it is not known yet what runs: TaskCreated. It can be awaited and
-   * canceled; its signal may have ended it when this returns.
+   * Opens a task whose work is not known yet: TaskCreated. It can be awaited and canceled; its
+   * signal may already have ended it when this returns.
    */
   defer(task: Task, opening: Opening): Entry {
     this.#resumed.expectNotReading()
@@ -290,7 +290,7 @@ export class SessionCore {
     return this.#ledger.defer(task, { ...opening, plan })
   }
 
-  /** Hands deferred tasks to their backends together; one that no backend takes fails alone. */
+  /** Hands deferred tasks to their backends together; one that no backend accepts fails alone. */
   dispatch(items: readonly Dispatch[]): void {
     const entries: Entry[] = []
     for (const { entry, work, target: own } of items) {
@@ -310,7 +310,7 @@ export class SessionCore {
     this.#ledger.end(entry, end, between)
   }
 
-  /** Emits an event of the library's own, if there is telemetry. */
+  /** Emits an event of the library, if there is telemetry. */
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
@@ -318,7 +318,7 @@ export class SessionCore {
     this.#ledger.emitter.emit(eventClass, fields)
   }
 
-  /** Idempotent, same promise; see `Session.close`. */
+  /** Idempotent: returns the same promise each time. See `Session.close`. */
   close(options: CloseOptions): Promise<void> {
     this.#closing ??= this.#closeOnce(options)
     return this.#closing
@@ -333,15 +333,15 @@ export class SessionCore {
       isOverdue = true
       resolve()
     })
-    // Before the release: backends that are closed refuse what is still being checked.
+    // Before the release: closed backends would refuse tasks that are still being checked.
     if (admitted !== null) await within(deadline, () => admitted)
-    // Before the release: a remote backend may remove what it keeps for the session then.
+    // Before the release: a remote backend may then remove what it keeps for the session.
     if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
     await this.#forEachBinding(async ({ connection }) => {
       await within(deadline, () => connection.release(closeReason))
       await within(deadline, () => this.#recordedEnds.seal(connection))
     })
-    // The last samples of remote nodes need their backends.
+    // Before the backends close: the last samples of remote nodes need them.
     const poller = isOverdue ? undefined : this.#telemetry?.poller
     if (poller !== undefined) await within(deadline, () => poller.stop())
     if (!keepBackends) {
@@ -388,11 +388,11 @@ const isNodeNotice = (notice: Notice): notice is NodeNotice =>
 
 const closeReason = 'session closed'
 
-/** Stops waiting for what hangs at the deadline; closing continues after what fails. */
+/** Stops waiting at the deadline, and ignores a failure, so that closing continues. */
 async function within(deadline: Promise<void>, step: () => Promise<unknown>): Promise<void> {
   try {
     await Promise.race([step(), deadline])
   } catch {
-    // The ledger cancels what the backend did not end.
+    // The ledger cancels the tasks that the backend did not end.
   }
 }

@@ -1,4 +1,4 @@
-/** The options that sessions and workflow engines share, and their checks. */
+/** The options that sessions and workflow engines share, and their validation. */
 
 import { resolve } from 'node:path'
 import type { Backend, Connection } from '../backends/backend.ts'
@@ -19,14 +19,13 @@ import {
 import { isThenable } from '../foundation/promises.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
 
-/** What a caller may choose about a session. */
+/** Options of a session. */
 export interface SessionOptions {
-  /** Names the session in events and files. Default: generated. */
+  /** The session's name in events and files. Default: generated. */
   readonly id?: string
   /**
-   * Where programs run that name no folder, and where their relative folders start. A relative
-   * path starts at the folder that the process is in when the session is created. Default: the
-   * backend's.
+   * The working directory of programs that name none, to which their relative directories refer. A
+   * relative path is resolved when the session is created. Default: the backend's.
    */
   readonly workDir?: string
   readonly clock?: Clock
@@ -36,7 +35,7 @@ export interface SessionOptions {
 /** Session options with their defaults. */
 export interface ResolvedSessionOptions {
   readonly id: string
-  /** The caller chose the id. */
+  /** Whether the caller chose the id. */
   readonly isOwnId: boolean
   readonly workDir: string | null
   readonly clock: Clock
@@ -45,7 +44,7 @@ export interface ResolvedSessionOptions {
 
 export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'clock', 'log']
 
-/** The caller has refused unknown keys. */
+/** The caller has already rejected unknown keys. */
 export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
   const { id, workDir, clock = systemClock, log = processLog } = options
   return {
@@ -59,26 +58,26 @@ export function resolveSessionOptions(options: SessionOptions): ResolvedSessionO
 
 type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
 
-/** Telemetry's own options, and what the session adds to them. */
+/** The options of telemetry, and those that the session adds. */
 export interface SessionTelemetryOptions extends ManagerOptions {
   /** Seconds between polls of the backends' nodes. Default 5. */
   readonly resourcePollSeconds?: number
   /**
-   * Adds what tasks returned to TaskCompleted, as JSON, and with a checkpoint keeps it in a file
-   * beside that, from which a later run resumes. Default `false`.
+   * Adds the values that tasks return to TaskCompleted, as JSON. With a checkpoint, also stores
+   * them in a file beside it, from which a later run resumes. Default `false`.
    */
   readonly keepResults?: boolean
-  /** A larger value, in MiB, is not kept beside the checkpoint. Default 64. */
+  /** Values larger than this, in MiB, are not stored beside the checkpoint. Default 64. */
   readonly keepResultsMb?: number
 }
 
 /** Options of `close()` and `shutdown()`. */
 export interface CloseOptions {
-  /** Leaves the backends open, for their other clients. Default `false`. */
+  /** Leaves the backends open for other clients. Default `false`. */
   readonly keepBackends?: boolean
 }
 
-/** A record, so that the compiler finds a missing name. */
+/** A record rather than a list, so that the compiler reports a missing name. */
 const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   resourcePollSeconds: true,
   keepResults: true,
@@ -94,7 +93,7 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   stopDeadlineSeconds: true,
 }
 
-/** The session's own options; `manager` holds those that telemetry checks. */
+/** Validates the session's own options; `manager` holds those that telemetry validates. */
 export function resolveSessionTelemetry(given: unknown): {
   readonly pollSeconds: number
   /** `null` without `keepResults`. */
@@ -113,7 +112,7 @@ export function resolveSessionTelemetry(given: unknown): {
   }
 }
 
-/** What is wrong with the options of `close()` or `shutdown()`, or `null`. */
+/** The error about the options of `close()` or `shutdown()`, or `null`. */
 export function findCloseProblem(method: string, given: unknown): unknown {
   try {
     const options: CloseOptions = expectObject('options', given)
@@ -125,7 +124,7 @@ export function findCloseProblem(method: string, given: unknown): unknown {
   }
 }
 
-/** Names a forgotten `await`: the most common mistake. */
+/** Recognizes a missing `await`, the most common mistake. */
 export function expectBackend(field: string, given: unknown): Backend {
   if (isThenable(given)) {
     throw new ValueError(`Expected \`${field}\` to be a backend, got a promise: await it first`, {
@@ -146,7 +145,7 @@ export function expectBackend(field: string, given: unknown): Backend {
   return backend
 }
 
-/** Checks what `connect` of a backend returned. */
+/** Checks what a backend's `connect` returned. */
 export function expectConnection(backend: string, given: unknown): asserts given is Connection {
   const connection = given as Record<string, unknown> | null | undefined
   for (const name of ['submit', 'cancel', 'release']) {

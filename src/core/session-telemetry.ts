@@ -1,4 +1,4 @@
-/** The telemetry of a session: with the poller of its backends' nodes, which ends before it. */
+/** The telemetry of a session, with the poller of its backends' nodes, which ends first. */
 
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
@@ -7,7 +7,7 @@ import type { RecordParts, TelemetryOptions } from '../telemetry/options.ts'
 type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>
 
 export class SessionTelemetry extends TelemetryManager {
-  /** Not started: its backends come first. */
+  /** Not started by `start()`: the session starts it when its backends have been added. */
   readonly poller: ResourcePoller
 
   constructor(options: SessionTelemetryParts, record: RecordParts, pollSeconds: number) {
@@ -17,12 +17,12 @@ export class SessionTelemetry extends TelemetryManager {
     this.poller = new ResourcePoller(parts)
   }
 
-  /** Keeps what a task returned, for a later run. */
+  /** Stores the value that a task returned, for a later run. */
   keepValue(uid: string, value: unknown): void {
     this.keepInRecord(uid, value)
   }
 
-  /** The last poll comes before SessionEnded, also where the application stops telemetry. */
+  /** The last poll precedes SessionEnded, also if the application stops telemetry itself. */
   protected override async onStop(): Promise<void> {
     await this.poller.stop()
     await super.onStop()

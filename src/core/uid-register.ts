@@ -1,21 +1,21 @@
-/** The uids of a session's tasks, also of ended ones: none is used twice. */
+/** The uids of all tasks of a session, including ended ones, so that none is used twice. */
 
 import { generatedNumber } from '../foundation/ids.ts'
 
-/** A million generated uids, which follow each other, take 125 kB. */
+/** A million consecutive generated uids take 125 kB. */
 const blockSize = 4096
 
 export class UidRegister {
-  /** Uids that are not of the generated form. */
+  /** Uids that were not generated. */
   readonly #others = new Set<string>()
-  /** Generated uids by blocks of numbers: the only number of its block, or one bit for each. */
+  /** Generated uids by blocks of numbers: the only number of a block, or one bit per number. */
   readonly #blocks = new Map<number, number | Uint32Array>()
 
   get isEmpty(): boolean {
     return this.#others.size === 0 && this.#blocks.size === 0
   }
 
-  /** `false` when the uid is taken. */
+  /** `false` if the uid is taken. */
   claim(uid: string): boolean {
     const number = generatedNumber(uid)
     if (number === null) {
@@ -51,7 +51,7 @@ export class UidRegister {
   }
 }
 
-/** `false` when it was set. */
+/** `false` if it was already set. */
 function setBit(bits: Uint32Array, at: number): boolean {
   const word = bits[at >>> 5] ?? 0
   const bit = 1 << (at & 31)
