@@ -1,4 +1,4 @@
-/** What server programs inherit of the environment of the process that starts them. Pure. */
+/** Which environment variables server programs inherit. Pure. */
 
 /** Names and values of environment variables. */
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -9,10 +9,10 @@ const inherited = new Set(
     .split(' '),
 )
 const inheritedFamily = /^(?:CUDA|NVIDIA|NCCL|ROCR|HIP|LC)_/
-/** Such as `NVIDIA_API_KEY`. */
+/** Matches names such as `NVIDIA_API_KEY`. */
 const secretName = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL/
 
-/** The part of our environment that every child gets: no secrets. */
+/** The variables that every server program inherits; never secrets. */
 export function inheritedEnvironment(environment: Environment): Record<string, string> {
   const kept: Record<string, string> = {}
   for (const [name, value] of Object.entries(environment)) {

@@ -4,8 +4,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 /**
- * A free port. Another process may take it before the server does: then the server cannot start,
- * and its worker is restarted with another port.
+ * A free port. If another process takes it before the server does, the server cannot start, and its
+ * worker is restarted with another port.
  */
 export async function findFreePort(host: string): Promise<number> {
   const probe = createServer()

@@ -1,7 +1,7 @@
 /**
- * The program between an engine's process and its server: it ends the server with all that this has
- * started when it is asked to, when the server exits, and when its parent is gone. Then it removes
- * what the server has written.
+ * The program between an engine's process and its server: it ends the server and all its child
+ * processes when it is asked to, when the server exits, and when its parent is gone. Then it
+ * removes what the server has written.
  */
 
 import { spawn } from 'node:child_process'
@@ -16,26 +16,29 @@ export interface ToGuard {
   readonly kind: 'launch'
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
-  /** Of the server and of all that it starts, in their environment. */
+  /** Identifies the server and all its child processes, in their environment. */
   readonly mark: string
-  /** Between SIGTERM and SIGKILL. */
+  /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
   /** Removed when the server has ended; `null` for none. */
   readonly folder: string | null
-  /** Not if the server has ended by itself while our parent lives: it starts another one there. */
+  /**
+   * Keeps the folder if the server ends by itself while the parent lives, which may start another
+   * server with it.
+   */
   readonly isFolderKept: boolean
 }
 
 export type FromGuard =
-  /** The server runs; its process group has the same number. */
+  /** The server runs; its process group has the same id. */
   | { readonly kind: 'launched'; readonly pid: number }
   | { readonly kind: 'failed'; readonly errno: string; readonly message: string }
-  /** The server itself has exited; what it has started is being ended. */
+  /** The server itself has exited; its child processes are being ended. */
   | { readonly kind: 'ended'; readonly code: number | null; readonly signal: string | null }
 
-/** How long the exit of the server and the last message may take once the group is gone. */
+/** How long to wait for the server's exit event and the last message once the group has ended. */
 const lastMs = 1000
-/** The death of our parent may end the server a moment before we are told of it. */
+/** If the parent dies, the server may end a moment before this process notices it. */
 const noticeMs = 100
 const mostRemovals = 50
 const removalMs = 100
@@ -53,7 +56,7 @@ const parent = connectToParent<ToGuard, FromGuard>({
   onEnd: () => void end(graceMs),
 })
 
-// Whoever signals all processes of a job means our parent as well, which then ends us.
+// A signal to all processes of a job also reaches the parent, which then ends this process.
 process.on('SIGTERM', () => {})
 
 function launch(order: ToGuard): void {
@@ -88,7 +91,7 @@ function fail(error: unknown): void {
   void end(0)
 }
 
-/** Others that end with our parent may still write there, or remove what is being removed here. */
+/** Repeated: processes that end with the parent may still write to the folder or remove it too. */
 async function removeFolder(): Promise<void> {
   if (folder === null || (isFolderKept && process.connected)) return
   for (let failed = 0; failed < mostRemovals; failed++) {
@@ -100,13 +103,13 @@ async function removeFolder(): Promise<void> {
   }
 }
 
-/** The first call decides: a grace period that has begun is not shortened. */
+/** Only the first call counts, so that a grace period is not shortened. */
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
   isEnding = true
   if (pid !== undefined) {
     await endProgram(systemClock, { pid, mark }, patienceMs)
-    // The group is gone a little before its first member is reported to have exited.
+    // The exit of the group's first member is reported a little after the group has ended.
     await boundedWait(systemClock, lastMs, exited).catch(() => {})
   }
   if (isFolderKept) await boundedWait(systemClock, noticeMs, parentIsGone).catch(() => {})

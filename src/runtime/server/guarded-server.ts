@@ -1,4 +1,4 @@
-/** A server program with all that it starts, which ends with its guard and with us. */
+/** A server program with its child processes, which end with its guard and with this process. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { endProgram } from '../process-group.ts'
@@ -8,27 +8,27 @@ import type { FromGuard, ToGuard } from './guard.ts'
 export interface GuardedServerOptions {
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
-  /** Of the process that ends the server with this one. */
+  /** The environment of the guard, the process that ends the server when this process is gone. */
   readonly guardEnv: Readonly<Record<string, string>>
-  /** Between SIGTERM and SIGKILL. */
+  /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly clock: Clock
-  /** Removed when the program has ended, also when this process was killed before. */
+  /** Removed when the program has ended, even if this process was killed before. */
   readonly folder?: string
-  /** The folder stays for the next one if the program ends by itself. Default `false`. */
+  /** Keeps the folder for the next server if the program ends by itself. Default `false`. */
   readonly isFolderKept?: boolean
-  /** Each line of its output. */
+  /** Called with each line of its output. */
   readonly onLine: (line: string) => void
 }
 
-/** Its heap holds next to nothing. */
+/** A small heap, because the guard holds almost nothing. */
 const nodeFlags = ['--v8-pool-size=1', '--max-old-space-size=64', '--no-warnings']
-/** Where Node keeps compiled modules, if it was told: the guard starts in half the time. */
+/** Node's compile cache, if this process uses one: with it the guard starts in half the time. */
 const compileCache = (): Record<string, string> => {
   const { NODE_COMPILE_CACHE: folder } = process.env
   return folder === undefined ? {} : { NODE_COMPILE_CACHE: folder }
 }
-/** What a guard may take beyond the grace of its server. */
+/** How long a guard may take beyond the grace period of its server. */
 const guardMs = 10_000
 
 /** Runs from its construction to `stop`. */
@@ -69,27 +69,27 @@ export class GuardedServer {
     this.#guard.send({ kind: 'launch', command, env, mark, graceMs, folder, isFolderKept })
   }
 
-  /** Resolves when the program runs. */
+  /** Resolves when the program has been started. */
   get launched(): Promise<void> {
     return this.#launched.promise
   }
 
-  /** Resolves with the exit reason when the program has ended and nothing of it is left. */
+  /** Resolves with the exit reason when the program and all its child processes have ended. */
   get ended(): Promise<string> {
     return this.#ended.promise
   }
 
-  /** The end of its output, without secrets. */
+  /** The end of its output, with secrets masked. */
   get output(): string {
     return this.#guard.output
   }
 
-  /** From now on it does not keep our own process alive. */
+  /** From now on it does not keep this process alive. */
   unref(): void {
     this.#guard.unref()
   }
 
-  /** Ends all of it, with a grace. Resolves when it is gone. */
+  /** Ends the program and its child processes, with a grace period, and waits for their ends. */
   async stop(): Promise<void> {
     await this.#guard.close()
     await this.#ended.promise
@@ -107,7 +107,7 @@ export class GuardedServer {
     }
   }
 
-  /** The guard has exited: with its work done, or killed while the server still runs. */
+  /** The guard has exited: its work is done, or it was killed while the server still runs. */
   async #finish(isDone: boolean): Promise<void> {
     const pid = this.#pid
     const { clock } = this.#options

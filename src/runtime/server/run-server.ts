@@ -6,14 +6,14 @@ import type { ServerAddress, ServerProcess } from './node-servers.ts'
 type Launch = PromiseWithResolvers<ServerAddress>
 
 /**
- * Calls `run` at once. It settles `launch` when the program runs or cannot be started, and resolves
- * with the reason of the program's end. If it throws, both promises tell why.
+ * Calls `run` at once, which settles `launch` when the program runs or cannot be started, and
+ * resolves with the reason of the program's end. If it throws, both promises report the error.
  */
 export function runServer(
   run: (launch: Launch) => Promise<string>,
 ): Pick<ServerProcess, 'launched' | 'ended'> {
   const launch: Launch = Promise.withResolvers()
-  // A server that is stopped before anybody has asked for its address raises no rejection.
+  // A server that is stopped before `launched` is awaited must not cause an unhandled rejection.
   launch.promise.catch(() => {})
   const ended = run(launch).catch((error: unknown) => {
     launch.reject(error)
