@@ -7,12 +7,12 @@ interface Registration<T> {
   readonly listener: () => void
 }
 
-/** Node scans all listeners of a signal to add one: one per item would cost quadratic time. */
+/** Node scans all listeners of a signal to add one: one per item would take quadratic time. */
 export class AbortRegistry<T> {
   readonly #registrations = new Map<AbortSignal, Registration<T>>()
   readonly #onAbort: (item: T) => void
 
-  /** `onAbort` is called for each registered item whose signal aborts. */
+  /** `onAbort` is called for each registered item whose signal is aborted. */
   constructor(onAbort: (item: T) => void) {
     this.#onAbort = onAbort
   }
@@ -33,7 +33,7 @@ export class AbortRegistry<T> {
 
   #listen(signal: AbortSignal): Registration<T> {
     const items = new Set<T>()
-    // Iterates the live set: an item that is removed by an earlier callback is not called.
+    // Iterates over the live set: an item that an earlier callback removed is not called.
     const listener = (): void => items.forEach((item) => this.#onAbort(item))
     const registration = { items, listener }
     this.#registrations.set(signal, registration)
@@ -42,7 +42,7 @@ export class AbortRegistry<T> {
   }
 }
 
-/** Why the signal was aborted, in words. */
+/** The signal's abort reason as text. */
 export function abortReason(signal: AbortSignal): string {
   const { reason } = signal as { reason: unknown }
   return reason === undefined ? 'aborted' : messageOf(reason)

@@ -1,14 +1,17 @@
-/** When the next attempt may be made after failures in a row. Knows no timer. */
+/** Computes when the next attempt may be made after consecutive failures. Uses no timer. */
 
 export interface BackOffOptions {
-  /** The delay after the first failure; it doubles with each further failure in a row. */
+  /** The delay after the first failure; it doubles with each further consecutive failure. */
   readonly firstDelayMs: number
   readonly maxDelayMs: number
-  /** Failures in a row after which it gives up until the delay is over. Default: never. */
+  /**
+   * The number of consecutive failures after which `hasGivenUp` is true until the delay is over.
+   * Default: never.
+   */
   readonly giveUpAfter?: number
 }
 
-/** The delay after so many failures in a row: the first one, then `factor` times the one before. */
+/** The delay after so many consecutive failures: `first`, then `factor` times the previous one. */
 export function backOffDelay(
   failures: number,
   { first, max, factor = 2 }: { readonly first: number; readonly max: number; factor?: number },
@@ -27,7 +30,7 @@ export class BackOff {
     this.#options = options
   }
 
-  /** Failures since the last success. */
+  /** The number of failures since the last success. */
   get failures(): number {
     return this.#failures
   }
@@ -58,7 +61,7 @@ export class BackOff {
     return Math.max(0, this.#notBeforeMs - nowMs)
   }
 
-  /** Too many failures in a row, and it is not yet time for another attempt. */
+  /** Whether there were too many consecutive failures, and the next attempt is not due yet. */
   hasGivenUp(nowMs: number): boolean {
     const { giveUpAfter = Infinity } = this.#options
     return this.#failures >= giveUpAfter && nowMs < this.#notBeforeMs
@@ -66,15 +69,15 @@ export class BackOff {
 }
 
 /**
- * When something that is started again and again may be started next: at once while starts succeed,
- * one for each delay after one has failed.
+ * Paces the starts of things that are started repeatedly: at once while starts succeed, one per
+ * delay after one has failed.
  */
 export class PacedStarts {
   readonly #options: Required<BackOffOptions>
   #failures = 0
-  /** Grows with each failure of a start that was made after the last delay began. */
+  /** Incremented by each failure of a start that was made after the last delay began. */
   #round = 0
-  /** Such failures since the last success. */
+  /** The number of such failures since the last success. */
   #delays = 0
   #delayMs = 0
   #notBeforeMs = -Infinity
@@ -84,7 +87,7 @@ export class PacedStarts {
     this.#options = options
   }
 
-  /** Failures since the last success. */
+  /** The number of failures since the last success. */
   get failures(): number {
     return this.#failures
   }
@@ -93,7 +96,7 @@ export class PacedStarts {
     return this.#lastError
   }
 
-  /** When the next start may be made; in the past when it may be made now. */
+  /** The earliest time of the next start; in the past if it may be made now. */
   get notBeforeMs(): number {
     return this.#notBeforeMs
   }
@@ -102,13 +105,13 @@ export class PacedStarts {
     return this.#failures === 0 || nowMs() >= this.#notBeforeMs
   }
 
-  /** One is started now. Returns its round, which `fail` needs. */
+  /** A start is made now. Returns its round, which `fail` needs. */
   begin(nowMs: number): number {
     if (this.#failures > 0) this.#notBeforeMs = nowMs + this.#delayMs
     return this.#round
   }
 
-  /** The start failed. `true` when that began a new delay: those that failed together share one. */
+  /** The start failed. `true` if this began a new delay: simultaneous failures share one. */
   fail(round: number, nowMs: number, error: unknown): boolean {
     const { firstDelayMs, maxDelayMs } = this.#options
     this.#failures++
@@ -121,7 +124,7 @@ export class PacedStarts {
     return true
   }
 
-  /** One has started. `true` when that ended a delay. */
+  /** A start succeeded. `true` if this ended a delay. */
   succeed(): boolean {
     if (this.#failures === 0) return false
     this.#failures = 0
@@ -133,7 +136,7 @@ export class PacedStarts {
     return true
   }
 
-  /** Too many failures in a row, and it is not yet time for another start. */
+  /** Whether there were too many consecutive failures, and the next start is not due yet. */
   hasGivenUp(nowMs: number): boolean {
     return this.#failures >= this.#options.giveUpAfter && nowMs < this.#notBeforeMs
   }

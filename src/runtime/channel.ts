@@ -1,19 +1,19 @@
 /**
- * The envelope of every message between this process and its own children and threads. Nothing in
- * it is parsed by a schema: both ends are this package. The random channel id tells our messages
- * from those of user code that runs in the child and uses the same pipe.
+ * The envelope of every message between this process and its own children and threads. It is not
+ * validated by a schema, because both ends are this package. The random channel id distinguishes
+ * these messages from those of user code, which uses the same pipe in the child.
  */
 
-/** Both ends come from one installation; another version means that it was replaced meanwhile. */
+/** Both ends are of one installation; another version means that it was replaced meanwhile. */
 export const channelVersion = 1
 
-/** The environment variable that tells a child its channel; the child deletes it at once. */
+/** The environment variable that passes the channel id to a child, which deletes it at once. */
 export const channelVariable = 'TUTTI_CHANNEL'
 
-/** `ready`: from the child, once. `end`: the parent asks the child to end. Else a batch. */
+/** `ready`: sent once by the child. `end`: the parent asks the child to end. Otherwise a batch. */
 export type ChannelContent<T> = readonly T[] | 'ready' | 'end'
 
-/** Version and channel once per batch, not per message. */
+/** Version and channel are sent once per batch, not per message. */
 export type Envelope<T> = readonly [channel: number, version: number, content: ChannelContent<T>]
 
 export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Envelope<T> {
@@ -21,8 +21,8 @@ export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Enve
 }
 
 /**
- * `null` for what does not belong to the channel. Throws for another version of our own. The type
- * of the messages is for the caller to know.
+ * `null` for a message of another channel. Throws for another version of the protocol. The caller
+ * knows the type of the messages.
  */
 export function openEnvelope(channel: number, received: unknown): ChannelContent<unknown> | null {
   if (!Array.isArray(received) || received[0] !== channel) return null
@@ -32,8 +32,8 @@ export function openEnvelope(channel: number, received: unknown): ChannelContent
 }
 
 /**
- * User code may send what Node takes for its own, such as `{ cmd: 'NODE_HANDLE_ACK' }`: Node's
- * listener throws for it, at either end, and that would end the process.
+ * User code may send messages that Node treats as internal, such as `{ cmd: 'NODE_HANDLE_ACK' }`:
+ * Node's listener at either end throws for them, which would end the process.
  */
 export function guardInternalMessages(end: NodeJS.EventEmitter, onIgnored: () => void): void {
   const own = end.rawListeners('internalMessage')

@@ -1,4 +1,4 @@
-/** The child's side of a `SupervisedChild`: what every program that it starts has to call. */
+/** The child's side of a `SupervisedChild`, which every program that it starts must call. */
 
 import { systemClock } from '../foundation/clock.ts'
 import { channelVariable, guardInternalMessages, openEnvelope, toEnvelope } from './channel.ts'
@@ -8,16 +8,16 @@ type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'
 
 export interface ChildProgramOptions<In> extends Pace {
   onMessage(message: In): void
-  /** The parent asks for the end, or is gone. Called once; the program has to exit. */
+  /** The parent asks for the end, or is gone. Called once; the program must exit. */
   onEnd(isParentGone: boolean): void
-  /** Ends the process when the parent is gone even if its main thread never returns. */
+  /** Also ends the process if the parent is gone and the main thread never returns. */
   readonly runsForeignCode?: boolean
 }
 
 /**
- * Tells the parent that this program is ready and returns the way to it. Messages that do not carry
- * the channel's id are not ours and ignored. A failure to send is not an error: the parent is gone,
- * which `onEnd` is told.
+ * Tells the parent that this program is ready, and returns the batcher for messages to it. Messages
+ * without the channel's id are ignored. A failure to send is not an error: the parent is gone, and
+ * `onEnd` is called.
  */
 export function connectToParent<In, Out>(options: ChildProgramOptions<In>): MessageBatcher<Out> {
   const channel = Number(process.env[channelVariable])
@@ -45,7 +45,7 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
   return new MessageBatcher<Out>({ ...options, clock: systemClock, send })
 }
 
-/** Imported here: most children need no threads, and every module costs each of them its load. */
+/** Imported lazily: most children need no threads, and loading a module delays each of them. */
 async function watchParent(): Promise<void> {
   const { Worker } = await import('node:worker_threads')
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))

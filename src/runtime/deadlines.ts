@@ -1,27 +1,27 @@
-/** Many deadlines on one timer of the clock, and the timer itself, set to a moment in time. */
+/** Many deadlines on one timer of the clock, and a timer that is set to a point in time. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { PriorityQueue, type QueueEntry } from './priority-queue.ts'
 import { TurnBudget } from './turn-budget.ts'
 
-/** An item with at most one deadline. Both fields are written by `Deadlines` alone. */
+/** An item with at most one deadline. Only `Deadlines` writes these fields. */
 export interface HasDeadline {
   /** Monotonic milliseconds; `Infinity` without a deadline. */
   deadlineMs: number
   deadlineEntry: QueueEntry | null
 }
 
-/** Callbacks per turn of the loop: a mass of expired deadlines does not block other work. */
+/** Callbacks per turn of the loop: many expired deadlines must not block other work. */
 const maxPerTurn = 1000
 
-/** Calls back for each item whose deadline has passed; the item has no deadline then. */
+/** Calls back for each item whose deadline has passed; the item then has no deadline. */
 export class Deadlines<T extends HasDeadline> {
   readonly #clock: Clock
   readonly #onExpired: (item: T) => void
   readonly #queue = new PriorityQueue<T>((a, b) => a.deadlineMs < b.deadlineMs)
   readonly #timer: DeadlineTimer
   readonly #budget: TurnBudget
-  /** The rest of the expired ones follows in the next turn. */
+  /** The remaining expired items follow in the next turn. */
   #isContinuing = false
 
   constructor(clock: Clock, onExpired: (item: T) => void) {
@@ -31,7 +31,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#budget = new TurnBudget(clock, maxPerTurn)
   }
 
-  /** Ignored if the item has an earlier deadline: the callback for that may set a later one. */
+  /** Ignored if the item has an earlier deadline: the callback for that one may set a later one. */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return
     if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)
@@ -46,7 +46,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#queue.remove(item.deadlineEntry)
     item.deadlineEntry = null
     item.deadlineMs = Infinity
-    // A timer that fires too early costs less than a new one for every item that is removed.
+    // Not reset otherwise: a timer that fires early costs less than a new one for every removal.
     if (this.#queue.size === 0) this.#timer.set(Infinity)
   }
 
@@ -71,7 +71,7 @@ export class Deadlines<T extends HasDeadline> {
   }
 }
 
-/** One timer that is set to a moment instead of a duration. A new moment replaces the old one. */
+/** One timer that is set to a point in time, not a duration. A new time replaces the old one. */
 export class DeadlineTimer {
   readonly #clock: Clock
   readonly #onDue: () => void
@@ -96,7 +96,7 @@ export class DeadlineTimer {
     if (dueMs !== Infinity) this.#wait()
   }
 
-  /** Timers fire up to a millisecond early: then it waits for the rest. */
+  /** Timers may fire up to a millisecond early; it then waits for the rest. */
   #wait(): void {
     const leftMs = Math.max(0, this.#dueMs - this.#clock.monotonicMs())
     this.#cancel = this.#clock.after(leftMs, () => {

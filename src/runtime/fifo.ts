@@ -4,7 +4,7 @@ const minLengthToCompact = 1024
 
 export class Fifo<T> {
   #items: (T | undefined)[] = []
-  /** Index of the first item; everything before it is empty. */
+  /** The index of the first item; all entries before it are empty. */
   #from = 0
 
   get length(): number {
@@ -28,7 +28,7 @@ export class Fifo<T> {
     return item
   }
 
-  /** The first item, which stays. */
+  /** The first item, which stays in the queue. */
   peek(): T | undefined {
     return this.#items[this.#from]
   }

@@ -1,8 +1,8 @@
-/** Imports of optional packages, which the application installs if it needs them. */
+/** Imports optional packages, which the application installs if it needs them. */
 
 /**
- * The module of an optional peer dependency. Its name is not written at the import: bundlers
- * resolve such names, and fail where the package is not installed.
+ * Imports an optional peer dependency. Its name is not written in the import expression, because
+ * bundlers resolve such names and fail if the package is not installed.
  */
 export async function importPeer<Module>(name: string): Promise<Module> {
   return (await import(/* @vite-ignore */ /* webpackIgnore: true */ name)) as Module

@@ -1,17 +1,17 @@
-/** Collects messages into batches: one crossing of a process border for many of them. */
+/** Collects messages into batches, so that many of them cross a process border at once. */
 
 import type { Clock } from '../foundation/clock.ts'
 
 export interface MessageBatcherOptions<T> {
   readonly clock: Clock
   /**
-   * Sends one batch; `onSent` is called when it has left this process, or never will. May throw,
-   * for what cannot be cloned: the batch is dropped then.
+   * Sends one batch; `onSent` is called when it has left this process, or never will. May throw if
+   * the batch cannot be cloned; it is then dropped.
    */
   send(messages: readonly T[], onSent: () => void): void
   /** The least time between two flushes that are not urgent. Default 0. */
   readonly minIntervalMs?: number
-  /** Batches on their way; with more, `flush` asks its caller to wait. Default: no limit. */
+  /** The most batches in transit; above it, `flush` asks its caller to wait. Default: no limit. */
   readonly maxInFlight?: number
 }
 
@@ -28,12 +28,12 @@ export class MessageBatcher<T> {
     this.#options = options
   }
 
-  /** Messages that were not sent yet. */
+  /** The number of messages that were not sent yet. */
   get size(): number {
     return this.#messages.length
   }
 
-  /** Sent with the next flush, whoever asks for it. */
+  /** Sent with the next flush, whatever causes it. */
   hold(message: T): void {
     this.#messages.push(message)
   }
@@ -44,13 +44,13 @@ export class MessageBatcher<T> {
     this.flushSoon()
   }
 
-  /** Sent at once, after all that was held or posted before. */
+  /** Sent at once, after everything that was held or posted before. */
   send(message: T): void {
     this.#messages.push(message)
     void this.flush()
   }
 
-  /** Takes back the first message that matches and was not sent yet; `false` without one. */
+  /** Takes back the first message that matches and was not sent yet; `false` if there is none. */
   withdraw(matches: (message: T) => boolean): boolean {
     const at = this.#messages.findIndex(matches)
     if (at !== -1) this.#messages.splice(at, 1)
@@ -67,8 +67,8 @@ export class MessageBatcher<T> {
   }
 
   /**
-   * Sends what is held; unless it is urgent, only if the last flush is long enough ago. Returns a
-   * promise when too many batches are on their way: it resolves when one of them has been sent.
+   * Sends the held messages; if it is not urgent, only if the last flush was long enough ago.
+   * Returns a promise if too many batches are in transit; it resolves when one of them was sent.
    */
   flush(isUrgent = true): Promise<void> | undefined {
     if (this.#messages.length === 0) return undefined
@@ -90,7 +90,7 @@ export class MessageBatcher<T> {
     return this.#inFlight < maxInFlight ? undefined : this.#nextSent()
   }
 
-  /** Resolves when everything has left this process. */
+  /** Resolves when all messages have left this process. */
   async drain(): Promise<void> {
     void this.flush()
     while (this.#inFlight > 0) await this.#nextSent()

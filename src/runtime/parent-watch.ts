@@ -1,4 +1,4 @@
-/** A thread that ends its process when the parent is gone, even while the main thread is busy. */
+/** A thread that kills its process when the parent is gone, even while the main thread is busy. */
 
 import { workerData } from 'node:worker_threads'
 import { systemClock } from '../foundation/clock.ts'

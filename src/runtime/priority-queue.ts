@@ -1,6 +1,6 @@
 /** A binary heap whose items can also be removed from the middle. */
 
-/** The position of an item, kept up to date by the queue that returned it. */
+/** The position of an item, kept up to date by its queue. */
 export interface QueueEntry {
   readonly index: number
 }
@@ -11,8 +11,8 @@ interface Node<T> extends QueueEntry {
 }
 
 /**
- * `peek` takes constant time, `add`, `take` and `remove` O(log size). Items that are equal by
- * `isBefore` have no defined order: compare a sequence number where first in, first out is needed.
+ * `peek` takes constant time; `add`, `take` and `remove` take O(log size). Items that are equal by
+ * `isBefore` have no defined order: compare a sequence number if first in, first out is needed.
  */
 export class PriorityQueue<T> {
   readonly #nodes: Node<T>[] = []
@@ -31,7 +31,7 @@ export class PriorityQueue<T> {
     return this.#nodes[0]?.item
   }
 
-  /** The returned entry removes the item again. */
+  /** Pass the returned entry to `remove` to remove the item. */
   add(item: T): QueueEntry {
     const node = { item, index: this.#nodes.length }
     this.#nodes.push(node)
@@ -47,7 +47,7 @@ export class PriorityQueue<T> {
     return first.item
   }
 
-  /** Must be an entry of this queue whose item is still in it. */
+  /** The entry must be of this queue, and its item still in it. */
   remove({ index }: QueueEntry): void {
     const last = this.#nodes.pop()
     if (last === undefined || last.index === index) return

@@ -1,16 +1,16 @@
-/** Signals to whole process groups, which are named by the process id of their first member. */
+/** Signals whole process groups, which are identified by the process id of their first member. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { type Clock, sleep } from '../foundation/clock.ts'
 
 const firstPollMs = 10
 const maxPollMs = 200
-/** How long killed processes may take to be gone: those that wait for a disk may never be. */
+/** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const killedMs = 5000
 
-/** Whether the group has a member; signal 0 is not sent. */
+/** Sends a signal; 0 only checks. Returns whether the group has a member. */
 export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
-  // Group 0 would be our own, and 1 every process.
+  // 0 would address this process's own group, and 1 every process.
   if (pid <= 1) return false
   try {
     process.kill(-pid, signal)
@@ -27,14 +27,14 @@ function isGroupAlive(pid: number): boolean {
   return known === undefined || known.some((entry) => entry.group === pid && isRunning(entry))
 }
 
-/** In the environment of programs that are followed, and of all that they start: their mark. */
+/** The variable with the mark of a followed program, which all its child processes inherit. */
 export const programVariable = 'TUTTI_PROGRAM'
 
-/** A program and what it has started. */
+/** A program, and the processes that it started. */
 export interface StartedProgram {
-  /** Of its first process, and of its group. */
+  /** The id of its first process and of its group. */
   readonly pid: number
-  /** Finds processes that have left the group (`setsid`) as well; `null` for the group alone. */
+  /** Also finds processes that have left the group (`setsid`); `null` for the group only. */
   readonly mark: string | null
 }
 
@@ -51,8 +51,8 @@ export const isProgramAlive = ({ pid, mark }: StartedProgram): boolean =>
 const toVariable = (mark: string): string => `${programVariable}=${mark}`
 
 /**
- * SIGTERM to every process, after the grace SIGKILL; without a grace SIGKILL at once. Resolves when
- * none of them runs any more.
+ * Sends SIGTERM to every process, and SIGKILL after the grace period; without one, SIGKILL at once.
+ * Resolves when none of them runs any more, or some seconds after SIGKILL.
  */
 export async function endProgram(
   clock: Clock,
@@ -66,7 +66,7 @@ export async function endProgram(
   await isGoneWithin(clock, program, killedMs, 'SIGKILL')
 }
 
-/** The signal is sent again and again: what was forked meanwhile did not get it. */
+/** Repeats the signal, because processes that were forked meanwhile did not get it. */
 async function isGoneWithin(
   clock: Clock,
   program: StartedProgram,
@@ -83,10 +83,10 @@ async function isGoneWithin(
   return true
 }
 
-/** A process that cannot be mistaken for a later one with the same id. */
+/** Distinguishes a process from a later one with the same id. */
 export interface ProcessIdentity {
   readonly pid: number
-  /** In ticks since the machine started. */
+  /** In clock ticks since the machine started. */
   readonly startTime: number
 }
 
@@ -94,7 +94,7 @@ export interface GroupMember extends ProcessIdentity {
   readonly session: number
 }
 
-/** `undefined` when there is no such process, or no `/proc`. */
+/** `undefined` if there is no such process, or no `/proc`. */
 export function identityOf(pid: number): ProcessIdentity | undefined {
   return readEntry(String(pid))
 }
@@ -105,7 +105,7 @@ export function readGroups(): Map<number, readonly GroupMember[]> | undefined {
   return known && Map.groupBy(known.filter(isRunning), ({ group }) => group)
 }
 
-/** Whether the process runs; a zombie, which its parent has not waited for yet, does not. */
+/** Whether the process runs; a zombie, for which its parent has not waited yet, does not. */
 export function isProcessAlive(pid: number): boolean {
   try {
     process.kill(pid, 0)
@@ -117,8 +117,8 @@ export function isProcessAlive(pid: number): boolean {
 }
 
 /**
- * The groups of all processes that belong to a session, or to whose environment the variable
- * belongs (`NAME=value`). Without those of the session's first process. Empty without `/proc`.
+ * The groups of all processes that are in a session or have a variable (`NAME=value`) in their
+ * environment, without the group of the session's leader. Empty without `/proc`.
  */
 export function groupsOf(session: number, variable: string): number[] {
   const own = (processes() ?? []).filter(
@@ -157,7 +157,7 @@ function readEntry(pid: string): ProcessEntry | undefined {
       group: Number(group),
       session: Number(session),
       startTime: Number(fields[19]),
-      // The first thread of a process may end before the others: it is a zombie until they do.
+      // If the first thread of a process ends before the others, it is a zombie until they end.
       isDead: (state === 'Z' || state === 'X') && Number(fields[17]) <= 1,
     }
   } catch {
@@ -165,7 +165,7 @@ function readEntry(pid: string): ProcessEntry | undefined {
   }
 }
 
-/** Whether it was started with this variable (`NAME=value`); `false` for one of another user. */
+/** Whether it was started with this variable (`NAME=value`); `false` for another user's process. */
 export function hasVariable(pid: number, variable: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(variable)

@@ -1,6 +1,7 @@
 /**
- * One child process that runs a program of ours, from its start to its exit. Whoever replaces a
- * child that has exited decides when, with a `BackOff`, and gives the next one that delay.
+ * One child process that runs a program of this package, from its start to its exit. The owner
+ * decides when to replace a child that has exited, with a `BackOff`, and passes that delay to the
+ * next one.
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -30,58 +31,61 @@ export interface ChildOptions<Out, In> {
   readonly clock: Clock
   /** Options of Node. Default: none. */
   readonly execArgv?: readonly string[]
-  /** Default: that of this process. */
+  /** Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv
-  /** A session and process group of its own: the terminal's Ctrl-C is for this process alone. */
+  /**
+   * Gives it a session and process group of its own, so that Ctrl-C in the terminal does not reach
+   * it.
+   */
   readonly isDetached?: boolean
-  /** `capture` keeps the end of it for `exit`. Default `inherit`. */
+  /** `capture` keeps the end of the output for `ChildExit.output`. Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | 'capture'
   readonly stderr?: 'inherit' | 'capture'
-  /** How long the start is put off. Default 0. */
+  /** How long the start is delayed. Default 0. */
   readonly startDelayMs?: number
   /**
-   * Killed when it is not ready by then: a process that gets no threads may hang before it runs
-   * anything. `null` for no deadline. Default 60,000.
+   * The child is killed if it is not ready by then: a process that gets no threads may hang before
+   * it runs any code. `null` for no deadline. Default 60,000.
    */
   readonly readyDeadlineMs?: number | null
   /** How long `close` waits between its request, SIGTERM and SIGKILL. Default 2,000. */
   readonly graceMs?: number
-  /** Sent before all others, as soon as the child is ready. Alone it starts no child. */
+  /** Sent before all others when the child is ready. It does not start the child by itself. */
   readonly firstMessage?: Out
-  /** The child takes messages now; those that were held follow this call. */
+  /** The child accepts messages now; held messages are sent after this call. */
   onReady?(): void
   /** A batch of messages, in the order in which they were sent. */
   onMessages(messages: readonly In[]): void
-  /** A line of what is captured. */
+  /** A line of the captured output. */
   onLine?(line: string): void
-  /** What is captured of stderr, as it comes. */
+  /** Captured text of stderr, as it arrives. */
   onStderr?(text: string): void
-  /** A message came without the channel's id: user code in the child sent it. */
+  /** A message without the channel's id arrived: user code in the child sent it. */
   onIgnored?(): void
-  /** Called once, after the last message, unless it was never started. */
+  /** Called once, after the last message, unless the child was never started. */
   onExit(exit: ChildExit): void
 }
 
 export interface ChildExit {
   readonly code: number | null
   readonly signal: string | null
-  /** Why it could not be started, was not ready in time, or spoke another protocol. */
+  /** Why it could not be started, was not ready in time, or used another protocol version. */
   readonly error: Error | null
-  /** The end of what was captured, without secrets. */
+  /** The end of the captured output, with secrets masked. */
   readonly output: string
 }
 
-/** Such as `SIGKILL` or `exit code 1`. */
+/** The reason of the exit, such as `SIGKILL` or `exit code 1`. */
 export function exitReason({ code, signal, error }: ChildExit): string {
   return error === null ? (signal ?? `exit code ${code}`) : messageOf(error)
 }
 
 /**
  * A program beside the file with this URL: TypeScript in the sources, JavaScript when built. Throws
- * where it is missing, as in a bundle.
+ * if it is missing, as in a bundle.
  */
 export function siblingProgram(importMetaUrl: string | undefined, name: string): URL {
-  // A bundle in CommonJS has no `import.meta`.
+  // A CommonJS bundle has no `import.meta`.
   const base = importMetaUrl ?? 'file:///bundle.js'
   const program = new URL(`./${name}${base.slice(base.lastIndexOf('.'))}`, base)
   if (existsSync(program)) return program
@@ -94,7 +98,7 @@ export function siblingProgram(importMetaUrl: string | undefined, name: string):
   })
 }
 
-/** What Node reads from the environment of a process, and a child of ours must not. */
+/** Variables that Node itself reads, and that a child must not inherit. */
 export const nodeVariables = [
   'NODE_OPTIONS',
   'NODE_V8_COVERAGE',
@@ -102,15 +106,15 @@ export const nodeVariables = [
   'NODE_UNIQUE_ID',
 ] as const
 
-/** Random, so that it is not guessed; a number, because that is cheap to clone. */
+/** Random, so that it cannot be guessed; a number, because numbers are cheap to clone. */
 export const newChannelId = (): number => randomInt(2 ** 47)
 
-/** How long the last output may take after the exit: a grandchild may hold the pipes for ever. */
+/** How long to wait for output after the exit: a grandchild may keep the pipes open forever. */
 const lastOutputMs = 1000
 
 /**
- * Messages are held until the child is ready. It keeps this process alive only between `ref` and
- * `unref`, and ends when this process does.
+ * Holds messages until the child is ready. The child keeps this process alive only between `ref`
+ * and `unref`, and ends when this process does.
  */
 export class SupervisedChild<Out, In> {
   readonly #options: ChildOptions<Out, In>
@@ -124,7 +128,7 @@ export class SupervisedChild<Out, In> {
   #hasExited = false
   #refs = 0
   #error: Error | null = null
-  /** Of the delayed start, then of the deadline for being ready. */
+  /** Cancels the timer of the delayed start, later that of the ready deadline. */
   #cancelStartTimer: () => void = () => {}
   #closing: Promise<void> | null = null
 
@@ -136,22 +140,22 @@ export class SupervisedChild<Out, In> {
     this.#outbox = new MessageBatcher({ clock: options.clock, send })
   }
 
-  /** Once it was started. */
+  /** `undefined` before the start. */
   get pid(): number | undefined {
     return this.#process?.pid
   }
 
-  /** Whether it takes messages; before that they are held. */
+  /** Whether it accepts messages; until then they are held. */
   get isReady(): boolean {
     return this.#isReady
   }
 
-  /** The end of what was captured so far, without secrets. */
+  /** The end of the output captured so far, with secrets masked. */
   get output(): string {
     return this.#tail.text
   }
 
-  /** Starts it at once; the first message would start it in the next turn of the loop. */
+  /** Starts it at once; otherwise the first message starts it in the next turn of the loop. */
   start(): void {
     if (this.#process !== null || this.#closing !== null) return
     const { program, clock, execArgv = [], env = process.env } = this.#options
@@ -169,7 +173,7 @@ export class SupervisedChild<Out, In> {
     child.on('error', (error) => {
       if (child.pid === undefined) this.#exit({ error })
     })
-    // The last messages and output may come after the exit.
+    // Messages and output may still arrive after the exit.
     child.on('close', (code, signal) => this.#exit({ code, signal }))
     child.on('exit', (code, signal) => {
       const exit = (): void => this.#exit({ code, signal })
@@ -193,19 +197,19 @@ export class SupervisedChild<Out, In> {
     this.#startSoon()
   }
 
-  /** Sent at once, behind all that was posted before. */
+  /** Sent at once, after everything that was posted before. */
   send(message: Out): void {
     if (this.#isReady) return this.#outbox.send(message)
     this.#outbox.hold(message)
     this.#startSoon()
   }
 
-  /** Takes back the first message that matches and was not sent yet; `false` without one. */
+  /** Takes back the first message that matches and was not sent yet; `false` if there is none. */
   withdraw(matches: (message: Out) => boolean): boolean {
     return this.#outbox.withdraw(matches)
   }
 
-  /** Keeps this process alive until as many calls of `unref`. */
+  /** Keeps this process alive until `unref` has been called as often. */
   ref(): void {
     if (++this.#refs === 1) this.#applyRefs()
   }
@@ -214,7 +218,7 @@ export class SupervisedChild<Out, In> {
     if (--this.#refs === 0) this.#applyRefs()
   }
 
-  /** SIGKILL to it, or to its whole process group. */
+  /** Sends SIGKILL to the child, or to its whole process group if it has its own. */
   kill(): void {
     const { pid } = this
     if (this.#hasExited || pid === undefined) return
@@ -222,7 +226,7 @@ export class SupervisedChild<Out, In> {
     else this.#process?.kill('SIGKILL')
   }
 
-  /** Asks it to end, then SIGTERM, then SIGKILL. Resolves when it has exited. */
+  /** Asks it to end, then sends SIGTERM, then SIGKILL. Resolves when it has exited. */
   close(): Promise<void> {
     this.#closing ??= this.#closeOnce()
     return this.#closing
@@ -233,7 +237,7 @@ export class SupervisedChild<Out, In> {
     if (child === null) return this.#cancelStartTimer()
     if (this.#hasExited) return
     this.ref()
-    // Before it is ready it has done nothing that it would have to end.
+    // A child that is not ready has nothing to clean up.
     if (!this.#isReady) this.kill()
     this.#send('end', () => {})
     if (await this.#exitsInTime()) return
@@ -263,7 +267,7 @@ export class SupervisedChild<Out, In> {
     this.#isStartDue = true
     const start = (): void => {
       this.#isStartDue = false
-      // What made it due may have been withdrawn.
+      // The messages may have been withdrawn.
       if (this.#outbox.size === 0) return
       try {
         expectDescriptors(neededDescriptors)
@@ -288,7 +292,7 @@ export class SupervisedChild<Out, In> {
     for (const stream of this.#captured) stream[action]()
   }
 
-  /** A child that cannot be reached is about to exit: nothing else has to be done about it. */
+  /** A child that cannot be reached is about to exit, so the message is dropped. */
   #send(content: ChannelContent<Out>, onSent: () => void): void {
     if (this.#process?.connected !== true) return onSent()
     this.#process.send(toEnvelope(this.#channel, content), undefined, undefined, onSent)
@@ -329,12 +333,12 @@ export class SupervisedChild<Out, In> {
   }
 }
 
-/** Two streams, the channel and a pipe of Node's own. */
+/** Descriptors that a start needs: two streams, the channel and Node's own pipe. */
 const neededDescriptors = 6
 
 /**
- * A start that fails for want of descriptors loses those it had made already: Node forgets them. So
- * it is tried only with room for all of them; else this throws the system's error.
+ * If a start fails for lack of descriptors, Node leaks those that it has created already. So this
+ * checks that there is room for all of them, and otherwise throws the system's error.
  */
 export function expectDescriptors(count: number): void {
   const opened: number[] = []
@@ -351,8 +355,8 @@ const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
 const longestTail = 8192
 
 /**
- * The end of what a process wrote, for the error that reports its exit. Whole lines are passed on.
- * Secrets are masked in both.
+ * Keeps the end of a process's output, for the error that reports its exit, and passes whole lines
+ * on. Masks secrets in both.
  */
 class OutputTail {
   readonly #onLine: (line: string) => void

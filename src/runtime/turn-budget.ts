@@ -1,18 +1,18 @@
-/** Limits the work per turn of the event loop, so that a mass of work does not block I/O. */
+/** Limits the work per turn of the event loop, so that large amounts of it do not block I/O. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { Fifo } from './fifo.ts'
 
-/** Items of the size of a task or a request. */
+/** For items of the size of a task or a request. */
 const defaultPerTurn = 250
 
 /**
- * At most `perTurn` items in a turn and, if `turnMs` is given, no further item when that time has
- * passed since the first. A timed budget is refilled after every turn that used it; any other only
- * when somebody waits for the next turn, so that what stays within it schedules nothing.
+ * Allows at most `perTurn` items per turn and, with `turnMs`, no further item once that time has
+ * passed since the first. A timed budget is refilled after every turn that used it; any other one
+ * only when `nextTurn` is awaited, so that work within the budget schedules nothing.
  */
 export class TurnBudget {
-  /** Whether a turn's time is limited, so that `left` has to be read before every item. */
+  /** Whether the time of a turn is limited, so that `left` has to be read before every item. */
   readonly isTimed: boolean
   readonly #clock: Clock
   readonly #perTurn: number
@@ -29,7 +29,7 @@ export class TurnBudget {
     this.#left = perTurn
   }
 
-  /** How much work may still be done in this turn. */
+  /** How many items may still be processed in this turn. */
   get left(): number {
     if (this.#untilMs !== Infinity && this.#clock.monotonicMs() > this.#untilMs) return 0
     return this.#left
@@ -42,7 +42,7 @@ export class TurnBudget {
     void this.nextTurn()
   }
 
-  /** Resolves in the next turn of the loop, in which the whole budget is available again. */
+  /** Resolves in the next turn of the loop, when the whole budget is available again. */
   nextTurn(): Promise<void> {
     this.#refill ??= new Promise((resolve) =>
       this.#clock.nextTurn(() => {
@@ -57,10 +57,10 @@ export class TurnBudget {
 }
 
 /**
- * Processes items in the order in which they were added, those that are added together in one call
- * of `work`, or one by one if the budget is timed, as soon as the code that adds them has returned;
- * beyond the budget in later turns. `work` must not throw. Unbounded: callers already hold the
- * items.
+ * Processes items in the order in which they were added, as soon as the code that adds them has
+ * returned; beyond the budget, in later turns. Items that were added together are passed to `work`
+ * in one call, or one by one if the budget is timed. `work` must not throw. Unbounded: callers
+ * already hold the items.
  */
 export class BudgetedQueue<T> {
   readonly #budget: TurnBudget
@@ -92,7 +92,7 @@ export class BudgetedQueue<T> {
   }
 }
 
-/** Work that may be interrupted wherever it yields. */
+/** Work that can be interrupted wherever it yields. */
 export type Steps<T> = Generator<undefined, T, undefined>
 
 /** Does all of the work at once. */
@@ -104,14 +104,14 @@ export function runSteps<T>(steps: Steps<T>): T {
 }
 
 /**
- * Spreads long work over turns of the event loop: all that waits gets `turnMs` per turn, and so
- * does all that arrives in it; work is interrupted at the first step that ends later.
+ * Spreads long work over turns of the event loop: waiting work gets `turnMs` per turn in total, and
+ * so does new work that arrives in it. Work is interrupted at the first step that ends later.
  */
 export class StepScheduler {
   readonly #clock: Clock
   readonly #turnMs: number
   readonly #waiting = new Fifo<LongWork>()
-  /** For what arrives before the next turn. */
+  /** The time left for work that arrives before the next turn. */
   #leftMs: number
   #isScheduled = false
 
@@ -122,9 +122,9 @@ export class StepScheduler {
   }
 
   /**
-   * Work that is short enough is done when this returns, without a promise: each arrival gets half
-   * of the time that this turn has left, so that short work after long work is done at once, too.
-   * If the signal is aborted before longer work has ended, the promise rejects with its reason.
+   * Short work is done when this returns, without a promise: each call may use half of the time
+   * that this turn has left, so that short work after long work is done at once too. If the signal
+   * is aborted before longer work has ended, the promise rejects with its reason.
    */
   run<T>(
     steps: Steps<T>,
@@ -157,7 +157,7 @@ export class StepScheduler {
       return this.#runUntil(steps, start + sliceMs)
     } finally {
       this.#leftMs -= this.#clock.monotonicMs() - start
-      // A little time, though spent over many turns, is not worth a turn of its own.
+      // A little time, even if it was used over many turns, is not worth scheduling a turn.
       if (this.#leftMs < this.#turnMs / 2) this.#schedule()
     }
   }
@@ -180,7 +180,7 @@ export class StepScheduler {
     })
   }
 
-  /** In turns, so that a short text does not wait for a long one. */
+  /** Round robin, so that short work does not wait for long work. */
   #turn(): void {
     const until = this.#clock.monotonicMs() + this.#turnMs
     do {
@@ -194,10 +194,10 @@ export class StepScheduler {
 
 const neverAborted = { throwIfAborted() {} }
 
-/** The part of a turn below which an arrival is not begun: it would hardly be done. */
+/** The least part of a turn with which work is begun on arrival: it would hardly be completed. */
 const leastSlice = 1 / 64
 
 interface LongWork {
-  /** Whether it has ended. */
+  /** Returns whether the work has ended. */
   readonly proceed: (until: number) => boolean
 }
