@@ -20,7 +20,7 @@ import {
 
 export type { FinishReason, ResponseFormat, SamplingOptions } from './spec.ts'
 
-/** What an `AITask` is made from; a list of prompts is answered by a list. */
+/** The options of an `AITask`; a list of prompts is answered by a list. */
 export interface AIOptions<P extends string | readonly string[]>
   extends TaskOptions, SamplingOptions {
   readonly prompt: P
@@ -41,9 +41,9 @@ export const samplingNames = [
 ]
 
 /**
- * Awaiting gives a string for a string prompt, an array in prompt order for an array prompt. It
- * goes to the backend that it names, else to the first that serves its `model`, and without either
- * to the first that takes prompts.
+ * A task that sends a prompt to a language model. Awaiting it returns a string for a string prompt,
+ * and an array in the order of the prompts for an array prompt. It runs on the backend that it
+ * names, else on the first one that serves its `model`, else on the first one that accepts prompts.
  *
  * @example
  * const ask = new AITask({ prompt: 'Why is the sky blue?', maxTokens: 200 })
@@ -55,7 +55,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   P extends string ? string : string[]
 > {
   readonly kind = 'ai'
-  /** What a backend gets of it. */
+  /** What a backend gets. */
   readonly spec: PromptSpec
 
   constructor(options: AIOptions<P>) {
@@ -64,22 +64,22 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     this.spec = spec
   }
 
-  /** Seconds that an attempt may run; `null` for no limit. */
+  /** The longest time that an attempt may run, in seconds; `null` for no limit. */
   get timeoutSeconds(): number | null {
     return this.spec.timeoutSeconds
   }
 
-  /** Higher runs earlier. */
+  /** Tasks with a higher priority run earlier. */
   get priority(): number {
     return this.spec.priority
   }
 
-  /** As it was given; a list is a frozen copy. */
+  /** The prompt as it was given; a list is a frozen copy. */
   get prompt(): P {
     return this.spec.prompt as P
   }
 
-  /** The model that was asked for; `null` for the one that the backend has. */
+  /** The model that was asked for; `null` for the backend's own. */
   get model(): string | null {
     return this.spec.model
   }
@@ -89,14 +89,14 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     return this.spec.sampling
   }
 
-  /** What awaiting gives; `undefined` until the task is DONE. */
+  /** The answer; `undefined` until the task is DONE. */
   get response(): (P extends string ? string : string[]) | undefined {
     return this.value
   }
 
   /**
-   * Why the answer ended; `length` if it reached `maxTokens` and is cut. An array for an array
-   * prompt. `undefined` until the task is DONE, and for an answer that an earlier run has given.
+   * Why the answer ended: `length` if it reached `maxTokens` and is cut. An array for an array
+   * prompt. `undefined` until the task is DONE, and for an answer from an earlier run.
    */
   get finishReason(): (P extends string ? FinishReason : readonly FinishReason[]) | undefined {
     const reasons = this.answerEnds
@@ -105,7 +105,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   }
 }
 
-/** Which backend answers is for routing to decide. */
+/** Does not check `backend`, which routing does. */
 export function checkPromptOptions(options: AIOptions<string | readonly string[]>): {
   readonly task: TaskFields
   readonly spec: PromptSpec

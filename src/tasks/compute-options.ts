@@ -1,4 +1,4 @@
-/** What a caller may ask of a program or a function, and the check of what was asked. */
+/** The options of tasks that run programs or functions, and their validation. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { expectBoolean, expectFunction, invalid } from '../foundation/options.ts'
@@ -28,41 +28,42 @@ export interface ComputeOptions extends TaskOptions {
   readonly resources?: Partial<ResourceRequest>
 }
 
-/** A `ComputeTask` that runs a program, without a shell unless `shell` asks for one. */
+/** Options of a `ComputeTask` that runs a program, without a shell unless `shell` is set. */
 export interface ExecutableOptions extends ComputeOptions {
   /** A path, or a name that is looked up in `PATH`. */
   readonly executable: string
   readonly arguments?: readonly string[]
-  /** Default: the session's. */
+  /** The working directory. Default: the session's. */
   readonly cwd?: string
-  /** Merged over the parent's environment; `undefined` removes a variable. */
+  /** Merged over the inherited environment; `undefined` removes a variable. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly stdin?: string | Uint8Array
-  /** Runs `executable` as a shell's command line. Default `false`: nothing is ever interpreted. */
+  /** Runs `executable` as a shell command line. Default `false`: nothing is ever interpreted. */
   readonly shell?: boolean
-  /** Files for stdout and stderr, instead of strings of bounded length. */
+  /** Files for stdout and stderr, instead of strings of limited length. */
   readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
   /**
-   * Whether the end of the program also ends what it leaves in its process group, such as
-   * background jobs of a shell. Default `false`: that lives on until the session closes.
+   * Whether the end of the program also ends other processes in its process group, such as
+   * background jobs of a shell. Default `false`: they live until the session closes.
    */
   readonly killBackground?: boolean
 }
 
-/** A `ComputeTask` that calls a function: one of `defineTask` on a worker, a closure right here. */
+/** Options of a `ComputeTask` that calls a function, on a worker or in this process. */
 export type FunctionOptions<T, A extends readonly unknown[]> = ComputeOptions & {
   /**
-   * From `defineTask`, to run on a worker; a plain closure runs in this process, on its event loop.
+   * A function from `defineTask` runs on a worker; a plain closure runs in this process, on its
+   * event loop.
    */
   readonly function: (...args: A) => T | PromiseLike<T>
 } & ArgsOption<A>
 
-/** Only a function that can be called without arguments may do without them. */
+/** `args` is optional only for a function that can be called without arguments. */
 export type ArgsOption<A extends readonly unknown[]> = [] extends A
   ? { readonly args?: Readonly<NoInfer<A>> }
   : { readonly args: Readonly<NoInfer<A>> }
 
-/** What a function has none of, with what it has instead. */
+/** Options that only programs have, each with the equivalent for functions, if any. */
 const programOnly = {
   arguments: 'args',
   cwd: null,
@@ -81,10 +82,10 @@ const known = [
   ...Object.keys(programOnly),
 ]
 
-/** What can be asked of a `ComputeTask`. */
+/** The spec of a `ComputeTask`. */
 export type ComputeSpec = FunctionSpec | ClosureSpec | ProgramSpec
 
-/** Options that were checked. */
+/** Validated options. */
 export interface CheckedComputeOptions {
   readonly task: TaskFields
   readonly spec: ComputeSpec
@@ -93,14 +94,14 @@ export interface CheckedComputeOptions {
   readonly args: readonly unknown[]
 }
 
-/** The spec of another call of the same function; the arguments belong to it from now on. */
+/** The spec of another call of the same function. Takes ownership of `args`. */
 export function withArgs(spec: FunctionSpec, args: readonly unknown[]): FunctionSpec {
-  // Not by spreading: V8 copies the properties of a frozen object one by one.
+  // Not spread, because V8 copies the properties of a frozen object one by one.
   const { executable, resources, definition } = spec
   return toFunctionSpec(spec, executable, resources, definition, Object.freeze(args))
 }
 
-/** The spec under which the function runs as a closure of this process. */
+/** The spec with which the function runs as a closure in this process. */
 export function asClosure({ executable, resources, ...limits }: ComputeSpec): ClosureSpec {
   return toClosureSpec(limits, executable, resources)
 }
@@ -209,7 +210,7 @@ function toClosureSpec(
   }
 }
 
-/** `names` are the wrong ones, each with the right one if there is any. */
+/** `names` maps each wrong option to the right one, or to `null`. */
 function refuse(
   options: object,
   names: Readonly<Record<string, string | null>>,

@@ -15,19 +15,19 @@ import { Task } from './task.ts'
 
 export type { ExecutableOptions, FunctionOptions } from './compute-options.ts'
 
-/** What a program left behind. */
+/** The result of a program. */
 export interface ExecutableResult {
   readonly stdout: string
   readonly stderr: string
   readonly exitCode: number
-  /** `true` if the middle of `stdout` was left out, because it was longer than what is kept. */
+  /** `true` if the middle of `stdout` was left out because it was too long. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
 }
 
 /**
- * Exactly one of `executable` and `function`. Options are checked at once; nothing runs before
- * submission.
+ * A task that runs a program or calls a function: exactly one of `executable` and `function` must
+ * be given. The constructor validates the options; nothing runs before the submission.
  *
  * @example
  * const program = new ComputeTask({
@@ -46,7 +46,7 @@ export class ComputeTask<
   T = ExecutableResult,
   A extends readonly unknown[] = readonly unknown[],
 > extends Task<T> {
-  /** What a backend gets of it. */
+  /** What a backend gets. */
   readonly spec: ComputeSpec
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]
@@ -64,17 +64,17 @@ export class ComputeTask<
     this.args = args
   }
 
-  /** `task_type` in events: a program is `compute`. */
+  /** `task_type` in events: `compute` for a program. */
   get kind(): 'compute' | 'function' {
     return this.spec.kind === 'program' ? 'compute' : 'function'
   }
 
-  /** Seconds that an attempt may run; `null` for no limit. */
+  /** The longest time that an attempt may run, in seconds; `null` for no limit. */
   get timeoutSeconds(): number | null {
     return this.spec.timeoutSeconds
   }
 
-  /** Higher runs earlier. */
+  /** Tasks with a higher priority run earlier. */
   get priority(): number {
     return this.spec.priority
   }
@@ -84,7 +84,7 @@ export class ComputeTask<
     return this.spec.executable
   }
 
-  /** Of a program; empty for a function. */
+  /** The arguments of a program; empty for a function. */
   get arguments(): readonly string[] {
     return this.#program?.arguments ?? none
   }
@@ -94,7 +94,7 @@ export class ComputeTask<
     return this.spec.kind === 'function' ? this.spec.definition : null
   }
 
-  /** The folder in which the program runs; `null` for that of the session or the backend. */
+  /** The working directory of the program; `null` for that of the session or the backend. */
   get cwd(): string | null {
     return this.#program?.cwd ?? null
   }
@@ -107,64 +107,64 @@ export class ComputeTask<
     return Object.freeze(Object.fromEntries(entries))
   }
 
-  /** What the program reads; `null` for nothing. */
+  /** The standard input of the program; `null` for none. */
   get stdin(): string | Uint8Array | null {
     const stdin = this.#program?.stdin ?? null
     if (stdin === null || typeof stdin === 'string') return stdin
     return new Uint8Array(Buffer.from(stdin.base64, 'base64'))
   }
 
-  /** Whether a shell reads `executable` as a command line. */
+  /** Whether a shell interprets `executable` as a command line. */
   get shell(): boolean {
     return this.#program?.shell ?? false
   }
 
-  /** The files that take the output; `null` where it is kept in memory. */
+  /** The files that take the output; `null` if it is kept in memory. */
   get captureStdio(): ProgramSpec['captureStdio'] {
     return this.#program?.captureStdio ?? null
   }
 
-  /** Whether the end of the program ends what it left in its process group. */
+  /** Whether the end of the program ends other processes in its process group. */
   get killBackground(): boolean {
     return this.#program?.killBackground ?? false
   }
 
-  /** What it holds of its backend while it runs, with the defaults filled in. */
+  /** The resources that it holds while it runs, with defaults filled in. */
   get resources(): ResourceRequest {
     return this.spec.resources
   }
 
-  /** What awaiting gives; `undefined` until the task is DONE. */
+  /** The value that awaiting returns; `undefined` until the task is DONE. */
   get returnValue(): T | undefined {
     return this.value
   }
 
   /**
-   * What the program wrote, whole or head and tail, however it ended: also after a failure, a
-   * signal, a time-out or a cancellation; of several attempts, the last one's. `undefined` for a
-   * function, before the end, for a program that never began, and where its launcher or node was
-   * lost.
+   * The program's output, whole or its beginning and end, however the program ended: also after a
+   * failure, a signal, a time-out or a cancellation. Of several attempts, the last one's.
+   * `undefined` for a function, before the end, for a program that never began, and if its launcher
+   * or node was lost.
    */
   get stdout(): string | undefined {
     return this.#output?.stdout
   }
 
-  /** As `stdout`. */
+  /** Like `stdout`. */
   get stderr(): string | undefined {
     return this.#output?.stderr
   }
 
-  /** Whether something is missing in `stdout`; `undefined` where `stdout` is. */
+  /** Whether a part of `stdout` was left out; `undefined` if `stdout` is. */
   get stdoutTruncated(): boolean | undefined {
     return this.#truncated('stdoutTruncated')
   }
 
-  /** Whether something is missing in `stderr`; `undefined` where `stderr` is. */
+  /** Whether a part of `stderr` was left out; `undefined` if `stderr` is. */
   get stderrTruncated(): boolean | undefined {
     return this.#truncated('stderrTruncated')
   }
 
-  /** `undefined` for a function, before the end, and after an end by a signal. */
+  /** `undefined` for a function, before the end, and if a signal ended the program. */
   get exitCode(): number | undefined {
     return this.#output?.exitCode
   }

@@ -1,6 +1,6 @@
 /**
- * Values as text that is equal for equal content, also in another process: for keys of results and
- * for comparing the inputs of tasks. It does not come back to a value.
+ * Converts values to text that is equal for equal content, also in another process: for keys of
+ * results and for comparing the inputs of tasks. Values cannot be restored from it.
  */
 
 import { hash } from 'node:crypto'
@@ -8,39 +8,39 @@ import { isDeepStrictEqual, types } from 'node:util'
 import { ValueError } from '../foundation/errors.ts'
 
 const deepest = 1000
-/** A limit on what one text is made of. */
+/** The most objects and arrays in one value. */
 const mostContainers = 1_000_000
 
-/** Length-prefixed, so that different lists never give the same text. */
+/** Length-prefixed, so that different lists never result in the same text. */
 export const joinWords = (words: readonly string[]): string =>
   words.map((word) => `${word.length}:${word}`).join('')
 
-/** SHA-256, in hex. UTF-8 has no halves of surrogate pairs: texts with one are UTF-16 here. */
+/** SHA-256 in hex. UTF-8 has no lone surrogates, so a text with one is hashed as UTF-16. */
 export const digestOf = (text: string): string =>
   text.isWellFormed()
     ? hash('sha256', text, 'hex')
     : hash('sha256', Buffer.from(text, 'utf16le'), 'hex')
 
-/** The text of an object that stands for another value; `undefined` for any other object. */
+/** The text of an object that represents another value; `undefined` for any other object. */
 export type TextOf = (value: object) => string | undefined
 
 export interface ContentOptions {
   readonly textOf?: TextOf
-  /** Objects with the same keys in another order differ: functions can tell them apart. */
+  /** Whether the order of keys matters, because functions can observe it. */
   readonly isOrdered?: boolean
 }
 
-/** Throws a `ValueError` that names a part without comparable content by its path. */
+/** Throws a `ValueError` that names the path of a part that cannot be compared. */
 export function contentText(path: string, value: unknown, options: ContentOptions = {}): string {
   if (typeof value !== 'object' || value === null) return primitiveText(value, path)
   return flatText(path, value) ?? new Writer(options).write(path, value)
 }
 
-/** In the place of an item that an array does not have, which differs from `undefined`. */
+/** Written for a hole of an array, which differs from `undefined`. */
 const hole = '4:hole'
 const missing = Symbol('missing')
 
-/** The same as the writer's, for a list of primitives: most arguments are one. */
+/** Returns the same text as `Writer` for a list of primitives, which most arguments are. */
 function flatText(path: string, value: object): string | null {
   if (!Array.isArray(value)) return null
   const length = String(value.length)
@@ -63,7 +63,10 @@ class Writer {
   readonly #parts: string[] = []
   readonly #open: Open[] = []
   readonly #options: ContentOptions
-  /** Their numbers: a shared object is told from an equal one, because a function can do so. */
+  /**
+   * The numbers of objects already written: a shared object differs from an equal copy, because a
+   * function can tell them apart.
+   */
   readonly #seen = new Map<object, number>()
 
   constructor(options: ContentOptions) {
@@ -126,9 +129,9 @@ class Writer {
     this.#add(names, (name) => fieldOf(value, name, path), path, depth)
   }
 
-  /** Such as what `exec` of a pattern returns: it has fields beside its items. */
+  /** Arrays may have fields besides their items, as the result of a pattern's `exec` does. */
   #writeArray(items: readonly unknown[], path: string, depth: number): void {
-    // The indices come first, then `length`.
+    // Indices come first, then `length`, then other fields.
     const hasFields = Reflect.ownKeys(items).at(-1) !== 'length'
     if (!hasFields) return this.#writeItems('array', items, path, depth)
     const names = Object.keys(items)
@@ -179,18 +182,18 @@ function primitiveText(value: unknown, path: string): string {
 
 const isIndex = (name: string): boolean => /^(?:0|[1-9]\d*)$/.test(name)
 
-/** Symbols as keys, and fields that are not enumerable, which `Object.keys` does not have. */
+/** Whether there are symbol keys or non-enumerable fields, which `Object.keys` omits. */
 const hidesFields = (value: object, count: number): boolean =>
   Object.getOwnPropertySymbols(value).length > 0 || Object.getOwnPropertyNames(value).length > count
 
-/** A getter may give another value each time. */
+/** Rejects getters, which may return another value each time. */
 function fieldOf(value: object, name: string, path: string): unknown {
   const field = Object.getOwnPropertyDescriptor(value, name)
   if (field !== undefined && 'value' in field) return field.value as unknown
   throw notComparable(`${path}.${name}`, 'a getter')
 }
 
-/** The name of the class; `null` for an instance of another one, or with fields of its own. */
+/** The name of a built-in view class; `null` for a subclass, or if there are additional fields. */
 function viewKindOf(value: ArrayBufferView): string | null {
   const { buffer, byteOffset } = value
   const Plain = Buffer.isBuffer(value) ? Buffer : viewClasses.get(Object.getPrototypeOf(value))
@@ -201,7 +204,7 @@ function viewKindOf(value: ArrayBufferView): string | null {
     Plain === Buffer
       ? Buffer.from(buffer, byteOffset, length)
       : new (Plain as Uint8ArrayConstructor)(buffer, byteOffset, length)
-  // Compared with a view of the same bytes: a list of its fields would name every byte, too.
+  // Compared with a new view of the same bytes, because a list of keys would include every byte.
   return isDeepStrictEqual(value, same) ? Plain.name : null
 }
 
@@ -225,7 +228,7 @@ const viewClasses = new Map<unknown, { readonly name: string }>(
 const instanceWith = (value: object): string =>
   `an instance of ${className(value)}, or one with fields of its own,`
 
-/** Not of a prototype that has no constructor. */
+/** A prototype may have no constructor. */
 const className = (value: object): string => {
   const { constructor } = value as { constructor?: unknown }
   return typeof constructor === 'function' ? constructor.name : 'an unknown class'

@@ -1,11 +1,11 @@
-/** Functions that can run elsewhere: named by module and name, so that a worker can import them. */
+/** Functions that can run in workers, which import them by module and name. */
 
 import { realpathSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { expectFunction, expectString, invalid } from '../foundation/options.ts'
 
-/** Where a defined function is found. */
+/** Where to find a defined function. */
 export interface TaskDefinition {
   /** The URL of the module that defines it. */
   readonly module: string
@@ -19,7 +19,7 @@ interface Registry {
   readonly definitions: WeakMap<AnyFunction, TaskDefinition>
 }
 
-/** One registry a thread, shared by all copies of the package in it. */
+/** One registry per thread, shared by all copies of the package in it. */
 const registryKey = Symbol.for('tutti.task-definitions')
 
 const registry = findRegistry()
@@ -33,8 +33,8 @@ function findRegistry(): Registry {
 const keyOf = ({ module, name }: TaskDefinition): string => `${module}#${name}`
 
 /**
- * Names a function by its module (`import.meta.url`) and its own name, and gives it back unchanged.
- * Workers import that module, so it must not be the program's entry module.
+ * Registers a function by its module (`import.meta.url`) and its name, so that workers can import
+ * it, and returns it unchanged. The module must not be the program's entry module.
  *
  * @example
  * // tasks.ts, imported by the program
@@ -58,8 +58,8 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
 }
 
 /**
- * A whole path (`import.meta.filename`) becomes the URL that it means; a relative one would mean
- * another module to every worker.
+ * Converts an absolute path (`import.meta.filename`) to a URL. A relative one is rejected, because
+ * it would refer to another module in each worker.
  */
 function toModuleUrl(given: unknown): string {
   const text = expectString('moduleUrl', given)
@@ -68,28 +68,29 @@ function toModuleUrl(given: unknown): string {
   throw invalid('moduleUrl', "its module's `file:` URL, which is `import.meta.url`", text)
 }
 
-/** How to find the function elsewhere; `undefined` for a plain closure. */
+/** Where to find the function; `undefined` for a plain closure. */
 export function definitionOf(candidate: AnyFunction): TaskDefinition | undefined {
   return registry.definitions.get(candidate)
 }
 
-/** The function that this thread has defined under the name, once its module was imported. */
+/**
+ * The function that is defined under this name in this thread; `undefined` until its module is
+ * imported.
+ */
 export function findDefined(definition: TaskDefinition): AnyFunction | undefined {
   return registry.byKey.get(keyOf(definition))
 }
 
-/**
- * Whether the module is the program itself: a worker that imported it would run the program again.
- */
+/** Whether the module is the program itself: a worker that imports it would run it again. */
 export function isEntryModule({ module }: TaskDefinition): boolean {
   if (module !== lastAsked.module) lastAsked = { module, isEntry: isProgram(module) }
   return lastAsked.isEntry
 }
 
-/** Tasks of one submission mostly share a module, and its answer never changes. */
+/** A cache: tasks of one submission mostly share a module, and the answer never changes. */
 let lastAsked = { module: '', isEntry: false }
 
-/** The program may have been named by a link, a module never is. */
+/** Compares real paths, because the program may have been started through a link. */
 function isProgram(module: string): boolean {
   const program = process.argv[1]
   if (program === undefined || !module.startsWith('file:')) return false

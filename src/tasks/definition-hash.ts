@@ -1,7 +1,7 @@
 /**
- * What a task is, as three digests joined by dots: its code, its input, and what it depends on.
- * Tasks of two runs with equal hashes do the same. Resources, retries, time-outs, priority and
- * backend do not count: they may be changed to finish a run.
+ * The hash of a task's definition: three digests (code, input, dependencies) joined by dots. Tasks
+ * of two runs with equal hashes do the same. Resources, retries, time-outs, priority and backend
+ * are not included, so that they may be changed to finish a run.
  */
 
 import { existsSync } from 'node:fs'
@@ -13,22 +13,22 @@ import type { AnyFunction } from './compute-options.ts'
 import { definitionOf, findDefined } from './define-task.ts'
 import type { TaskSpec } from './spec.ts'
 
-/** What a hash is made of besides the spec. */
+/** What a hash is computed from besides the spec. */
 export interface HashedWork {
   readonly spec: TaskSpec
-  /** Of a closure. */
+  /** The function of a closure. */
   readonly function?: AnyFunction | null
   readonly args?: readonly unknown[]
   readonly uid?: string
 }
 
-/** The names of the three digests, in their order. */
+/** The names of the three digests, in order. */
 const hashParts = ['code', 'input', 'dependencies'] as const
 
 const shortened = (text: string): string => digestOf(text).slice(0, 32)
 const noDependencies = shortened('')
 
-/** Of a function that is named by its code, and of an input that was written already. */
+/** The hash for a given code digest and an input that is already text. */
 export const hashOfParts = (
   code: string,
   input: string,
@@ -39,9 +39,9 @@ export const hashOfParts = (
 }
 
 /**
- * `null` when the input has no comparable content: such a task is known by its uid alone. A closure
- * without arguments works on what it captured, which cannot be compared: it has a hash only if its
- * caller named the task. `owner` is whose functions are told apart, such as a session.
+ * `null` if the input cannot be compared: such a task is identified by its uid only. A closure
+ * without arguments depends on captured variables, which cannot be compared: it has a hash only if
+ * its caller named the task. Functions are distinguished per `owner`, such as a session.
  */
 export function definitionHash(work: HashedWork, owner: object): string | null {
   if (work.spec.kind === 'closure' && isOnlyCaptured(work)) return null
@@ -52,20 +52,20 @@ export function definitionHash(work: HashedWork, owner: object): string | null {
   }
 }
 
-/** Whether its arguments are no longer those that the hash was made of. */
+/** Whether the arguments differ from those that were hashed. */
 export function hasChangedSince(work: HashedWork, hash: string, owner: object): boolean {
   const args = work.spec.kind === 'function' ? work.spec.args : (work.args ?? [])
   return !isFixed(args) && definitionHash(work, owner) !== hash
 }
 
-/** Whether nothing among the arguments can change: objects and arrays can, and so can bytes. */
+/** Whether no argument can change, as objects, arrays and bytes can. */
 const isFixed = (args: readonly unknown[]): boolean =>
   args.every((part) => typeof part !== 'object' || part === null)
 
 const isOnlyCaptured = ({ args = [], uid }: HashedWork): boolean =>
   args.length === 0 && uid !== undefined && generatedNumber(uid) !== null
 
-/** Which of the three differ. */
+/** The names of the digests that differ. */
 export function changedParts(before: string, now: string): readonly string[] {
   const [old, next] = [unmarked(before).split('.'), unmarked(now).split('.')]
   return hashParts.filter((_, at) => old[at] !== next[at])
@@ -78,7 +78,7 @@ function codeOf({ spec, function: body }: HashedWork, owner: object): string {
   return codeOfFunction(found, spec.executable, owner)
 }
 
-/** The code of a task, for its mark; `null` without comparable code. */
+/** The code digest of a task, with its mark; `null` if the code cannot be compared. */
 export function markedCodeOf(work: HashedWork, owner: object): string | null {
   try {
     return codeOf(work, owner)
@@ -88,9 +88,9 @@ export function markedCodeOf(work: HashedWork, owner: object): string | null {
 }
 
 /**
- * The digest of a function's name, source and module, with a mark if its owner has had another
- * function with the same digest: each may have captured or imported other things. Throws for a
- * bound function, which has no source.
+ * The digest of a function's name, source and module. It is marked if its owner has used another
+ * function with the same digest, because the two may have captured or imported different things.
+ * Throws for a bound function, which has no source.
  */
 export function codeOfFunction(body: AnyFunction, name: string, owner: object): string {
   const code = plainCodeOf(body, name)
@@ -101,17 +101,17 @@ export function codeOfFunction(body: AnyFunction, name: string, owner: object): 
   return first === undefined || isSame(first.deref(), body) ? code : markedCode(code)
 }
 
-/** A defined function is the one that its module has, and no other package's. */
+/** A defined function is identified by its module and name. */
 function isSame(first: AnyFunction | undefined, body: AnyFunction): boolean {
   if (first === body) return true
   const [one, other] = [first && definitionOf(first), definitionOf(body)]
   return one !== undefined && one.module === other?.module && one.name === other.name
 }
 
-/** The first function of each code, by the owner. */
+/** The first function with each code, by owner. */
 const firstFunctions = new WeakMap<object, Map<string, WeakRef<AnyFunction>>>()
 
-/** Of functions that many tasks share, by their names. */
+/** A cache, because many tasks share a function. By function and name. */
 const codes = new WeakMap<AnyFunction, Map<string, string>>()
 
 function plainCodeOf(body: AnyFunction, name: string): string {
@@ -138,14 +138,14 @@ function inputOf({ spec, args = [] }: HashedWork): string {
     return contentText('prompt', { prompt, model, sampling })
   }
   const { executable, arguments: given, cwd, stdin, shell, captureStdio } = spec
-  // No change to the environment is none, however it was said.
+  // An empty `env` changes nothing, just like none.
   const env = Object.keys(spec.env ?? {}).length === 0 ? null : spec.env
   const program = { executable, arguments: given, cwd, env, stdin, shell }
-  // Output that goes to a file is not in the value.
+  // Included only if set, because output in a file is not part of the value.
   return contentText('program', captureStdio === null ? program : { ...program, captureStdio })
 }
 
-/** The same on another machine: from the folder of the nearest package.json. */
+/** The path from the folder of the nearest package.json, which is the same on another machine. */
 function pathInProject(module: string): string {
   if (!module.startsWith('file:')) return module
   const file = fileURLToPath(module)

@@ -1,6 +1,6 @@
 /**
- * A task's life as data: which stimulus moves which state, and which event reports it. No time, no
- * I/O.
+ * The life of a task as data: which stimulus changes which state, and which event reports it. No
+ * clock, no I/O.
  */
 
 export const taskStates = [
@@ -12,15 +12,15 @@ export const taskStates = [
   'FAILED',
   'CANCELED',
 ] as const
-/** DONE, FAILED and CANCELED are ends: a task never leaves them. */
+/** DONE, FAILED and CANCELED are final: a task never leaves them. */
 export type TaskState = (typeof taskStates)[number]
 
-/** What can happen to a task. `retry`: an attempt failed and another follows. */
+/** What can happen to a task. `retry`: an attempt failed and another one follows. */
 export type Stimulus = 'submit' | 'queue' | 'start' | 'retry' | 'complete' | 'fail' | 'cancel'
 
 type Moves = { readonly [S in Stimulus]?: TaskState }
 
-/** Everything that is not listed changes nothing. */
+/** A stimulus that is not listed for a state changes nothing. */
 export const transitions: { readonly [S in TaskState]: Moves } = {
   CREATED: { submit: 'SUBMITTED' },
   SUBMITTED: {
@@ -44,10 +44,10 @@ export const transitions: { readonly [S in TaskState]: Moves } = {
   CANCELED: {},
 }
 
-/** The start of every attempt after the one that TaskStarted reports. */
+/** The event for the start of every attempt after the one that TaskStarted reports. */
 export const laterStart = 'tutti.AttemptStarted'
 
-/** The event for a stimulus that was accepted. */
+/** The event for an accepted stimulus. */
 export const eventOf = {
   submit: 'TaskSubmitted',
   queue: 'TaskQueued',
@@ -64,7 +64,7 @@ export interface Moment {
   readonly monotonicMs: number
 }
 
-/** Where a task stands, and what brought it there. A new one replaces it at every change. */
+/** The state of a task, and what led to it. Replaced by a new one at every change. */
 export class Life {
   readonly state: TaskState
   /** `null` on registration. TaskStarted is emitted once: later attempts have their own event. */
@@ -73,11 +73,11 @@ export class Life {
   readonly time: number
   /** Monotonic milliseconds of TaskStarted; `null` before. */
   readonly startedMs: number | null
-  /** When the current attempt began; `null` before, and when it has failed and another follows. */
+  /** When the current attempt began; `null` before, and after it failed and another follows. */
   readonly attemptStart: Moment | null
-  /** On `tutti.TaskAttempt`: when the attempt that failed began; `null` if it did not begin. */
+  /** On `tutti.TaskAttempt`: when the failed attempt began; `null` if it did not begin. */
   readonly failedStart: Moment | null
-  /** From TaskStarted to the end, all attempts included; for a failed attempt its own time. */
+  /** From TaskStarted to the end, including all attempts; for a failed attempt, its own time. */
   readonly elapsedMs: number
 
   constructor(state: TaskState, stimulus: Stimulus | null, before: Life | null, now: Moment) {

@@ -1,13 +1,13 @@
-/** The checks of what a program is started with. They start nothing. */
+/** Validates the options with which a program is started. Starts nothing. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 
-/** Linux refuses more with E2BIG: for one argument, and for all of them with the environment. */
+/** Linux rejects more with E2BIG: per argument, and for all arguments with the environment. */
 const longestArgument = 131_071
 const longestArguments = 1_048_576
 
-/** The size of all of them is checked too. */
+/** Also checks the total size. */
 export function expectArguments(given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid('arguments', 'an array of strings', given)
   let total = 0
@@ -32,14 +32,14 @@ function expectNoNul(field: string, text: string): string {
   throw new ValueError(`${field}: contains NUL`, { field, expected: 'text without NUL', got: text })
 }
 
-/** A path, or text that the system takes like one. */
+/** A path, or other text that the system call passes on like one. */
 export const expectPath = (field: string, value: unknown): string =>
   expectNoNul(field, expectString(field, value))
 
-/** What Windows runs through its shell, which would interpret the arguments. */
+/** Files that Windows runs through its shell, which would interpret the arguments. */
 const batchFile = /\.(?:bat|cmd)[. ]*$/i
 
-/** Refuses batch files on Windows, unless the task says that a shell may interpret them. */
+/** Rejects batch files on Windows, unless the task sets `shell`. */
 export function expectNoBatchFile(executable: string, isShell: boolean, platform: string): void {
   if (platform !== 'win32' || isShell || !batchFile.test(executable)) return
   throw new ValueError(`executable: "${executable}" is a batch file, which only a shell can run`, {
@@ -50,7 +50,7 @@ export function expectNoBatchFile(executable: string, isShell: boolean, platform
   })
 }
 
-/** What removes a variable becomes `null`, which JSON can hold. */
+/** `undefined`, which removes a variable, becomes `null`, which JSON can represent. */
 export function expectEnvironment(given: unknown): Readonly<Record<string, string | null>> {
   const checked: Record<string, string | null> = {}
   for (const [name, value] of Object.entries(expectObject('env', given))) {
@@ -63,7 +63,7 @@ export function expectEnvironment(given: unknown): Readonly<Record<string, strin
   return Object.freeze(checked)
 }
 
-/** Bytes are copied. */
+/** Copies bytes. */
 export function expectStdin(given: unknown): string | { readonly base64: string } {
   if (typeof given === 'string') return given
   if (given instanceof Uint8Array) {

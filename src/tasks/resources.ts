@@ -1,4 +1,4 @@
-/** What a task asks for, and the check of what it asked. */
+/** The resources that a task asks for, and their validation. */
 
 import { ValueError } from '../foundation/errors.ts'
 import {
@@ -10,27 +10,27 @@ import {
   invalid,
 } from '../foundation/options.ts'
 
-/** What a task holds of its backend while it runs; a task of one core is the default. */
+/** The resources that a task holds while it runs. Default: one core. */
 export interface ResourceRequest {
   /** CPU cores. Default 1. */
   readonly cores: number
   /**
-   * Whole GPUs. Programs and functions of `defineTask` see them through `CUDA_VISIBLE_DEVICES`;
-   * native libraries that a function loads do so with `isolation: 'process'` only. A closure sees
-   * what its process sees. Default 0.
+   * Whole GPUs. Programs, and functions of `defineTask`, get them through `CUDA_VISIBLE_DEVICES`;
+   * native libraries that a function loads do so only with `isolation: 'process'`. A closure sees
+   * all GPUs of its process. Default 0.
    */
   readonly gpus: number
-  /** Megabytes of memory; 0 asks for none in particular. */
+  /** Memory in megabytes; 0 for no particular amount. */
   readonly memoryMb: number
-  /** MPI ranks; 1 is an ordinary task. */
+  /** MPI ranks; 1 for an ordinary task. */
   readonly ranks: number
   /** How many of the ranks share a node. Default: the backend decides. */
   readonly ranksPerNode?: number
-  /** What its node must be labelled with; all must match. Default: nothing. */
+  /** Labels that its node must have, all of them. Default: none. */
   readonly labels?: Readonly<Record<string, string>>
   /**
-   * How long it will run, for backends that plan by time; it is not a limit, `timeoutSeconds` is.
-   * Default: unknown.
+   * The expected run time, for backends that plan by time. It is not a limit, which
+   * `timeoutSeconds` is. Default: unknown.
    */
   readonly seconds?: number
 }
@@ -44,7 +44,7 @@ export const defaultResources: ResourceRequest = Object.freeze({
 
 const known = [...Object.keys(defaultResources), 'ranksPerNode', 'labels', 'seconds']
 
-/** Whether it asks for one core and nothing else; a copy of the default does. */
+/** Whether it asks for one core and nothing else; not compared by identity only. */
 export const isDefaultRequest = (request: ResourceRequest): boolean =>
   request === defaultResources ||
   (request.cores === 1 &&
@@ -79,14 +79,14 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
   })
 }
 
-/** No labels are as good as none given. */
+/** An empty object is treated like no labels. */
 function toLabels(given: unknown): Pick<ResourceRequest, 'labels'> {
   if (given === undefined) return {}
   const labels = expectLabels('resources.labels', given)
   return Object.keys(labels).length === 0 ? {} : { labels }
 }
 
-/** Labels of a node, or those that a task asks for. */
+/** Validates the labels of a node, or those that a task asks for. */
 export function expectLabels(field: string, given: unknown): Readonly<Record<string, string>> {
   const entries = Object.entries(expectObject(field, given)).map(([name, value]) => {
     if (name === '') throw invalid(field, 'an object without an empty name', given)

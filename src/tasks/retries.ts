@@ -1,4 +1,4 @@
-/** How often and when a failed task is tried again, and the check of what was asked. */
+/** How often and when a failed task is retried, and the validation of these options. */
 
 import { ValueError } from '../foundation/errors.ts'
 import {
@@ -10,19 +10,19 @@ import {
   expectReadable,
 } from '../foundation/options.ts'
 
-/** Further attempts after one that failed, and the delays before them. */
+/** Further attempts after a failed one, and the delays before them. */
 export interface RetryOptions {
-  /** How many further attempts there are at most. */
+  /** The most further attempts. */
   readonly times: number
-  /** Seconds before the first of them. Default 0. */
+  /** Seconds before the first further attempt. Default 0. */
   readonly delaySeconds?: number
-  /** Each delay is this many times the one before. Default 2. */
+  /** The ratio of each delay to the previous one. Default 2. */
   readonly factor?: number
-  /** No delay is longer. Default 60. */
+  /** The longest delay. Default 60. */
   readonly maxDelaySeconds?: number
-  /** Makes each delay longer or shorter by a random part of it, 0 to 1. Default 0. */
+  /** The largest random change of each delay, as a fraction of it from 0 to 1. Default 0. */
   readonly jitter?: number
-  /** Whether to try again after this error, as it was thrown. Default: after every error. */
+  /** Whether to retry after this error, which is passed as it was thrown. Default: always. */
   readonly if?: (error: unknown) => boolean
 }
 
@@ -33,7 +33,7 @@ export interface RetryPolicy {
   readonly factor: number
   readonly maxDelaySeconds: number
   readonly jitter: number
-  /** `null`: after every error. */
+  /** `null`: retries after every error. */
   readonly if: ((error: unknown) => boolean) | null
 }
 
@@ -41,7 +41,7 @@ const defaults = { delaySeconds: 0, factor: 2, maxDelaySeconds: 60, jitter: 0 }
 const longestDelay = 2 ** 31
 const known = ['times', ...Object.keys(defaults), 'if']
 
-/** Programs hold a million tasks: policies that are a number alone are shared. */
+/** Shared, because a program may hold a million tasks: policies that are only a number. */
 const mostShared = 64
 const shared = Array.from({ length: mostShared }, (_, times) => timesOnly(times))
 
@@ -81,7 +81,7 @@ const expectSeconds = (field: string, value: unknown): number =>
 const withoutGaps = (given: object): object =>
   Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 
-/** A longer delay than the longest would be cut without a word. */
+/** Rejects a delay above the longest one, which would be cut silently. */
 function expectReachable({ delaySeconds, maxDelaySeconds }: RetryPolicy): void {
   if (delaySeconds <= maxDelaySeconds) return
   const field = 'retries.delaySeconds'

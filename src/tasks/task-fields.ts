@@ -1,4 +1,4 @@
-/** What a caller may ask of any task, and the check of what was asked. */
+/** The options that all tasks have, and their validation. */
 
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
@@ -9,17 +9,17 @@ import { expectOwnUid } from './uid.ts'
 export interface TaskOptions {
   /** Unique in the session. Default: generated. */
   readonly uid?: string
-  /** The name of the backend that is to run it. */
+  /** The name of the backend that shall run the task. Default: the first that accepts it. */
   readonly backend?: string
-  /** Seconds that an attempt may run, from the start of execution. Default: no limit. */
+  /** The longest time that an attempt may run, in seconds from its start. Default: no limit. */
   readonly timeoutSeconds?: number
-  /** Cancels the task. */
+  /** Cancels the task when it is aborted. */
   readonly signal?: AbortSignal
-  /** Further attempts after one that failed: how many, or also when and after what. Default 0. */
+  /** Further attempts after a failed one: their number, or options for when to retry. Default 0. */
   readonly retries?: number | RetryOptions
-  /** Higher runs earlier. Default 0. */
+  /** Tasks with a higher priority run earlier. Default 0. */
   readonly priority?: number
-  /** Carried into the task's events. */
+  /** Added to the attributes of the task's events. */
   readonly attributes?: object
 }
 
@@ -33,9 +33,9 @@ export const taskOptionNames = [
   'attributes',
 ]
 
-/** Options that were checked: any number of tasks can be made of them. */
+/** Validated options, from which any number of tasks can be created. */
 export interface TaskFields {
-  /** `null`: to be generated. */
+  /** `null` if it is to be generated. */
   readonly uid: string | null
   readonly backend: string | null
   readonly timeoutSeconds: number | null
@@ -66,7 +66,7 @@ function expectSignal(signal: unknown): AbortSignal {
   throw invalid('signal', 'an AbortSignal', signal)
 }
 
-/** Names that the library's own attributes have in events. */
+/** The names of the library's own attributes in events. */
 const reservedAttributes = new Set([
   'executable',
   'task_type',
@@ -114,7 +114,7 @@ function expectBackendName(backend: unknown): string {
   throw invalid('backend', "a backend's name", backend)
 }
 
-/** The options as a plain record, with unknown ones refused. */
+/** Checks that the options are an object without unknown keys. */
 export function expectTaskOptions(
   className: string,
   options: unknown,

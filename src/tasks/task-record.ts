@@ -1,22 +1,22 @@
-/** The changing side of a task: written by the ledger that claimed it, read by the task. */
+/** The mutable part of a task: written by the ledger that claimed it, read by the task. */
 
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from './lifecycle.ts'
 import type { FinishReason } from './spec.ts'
 
-/** What is kept of a program's output, and its exit code; absent where there is none. */
+/** A program's exit code, and what is kept of its output; fields are absent if unknown. */
 export interface ProgramOutput {
   readonly exitCode?: number
   readonly stdout?: string
   readonly stderr?: string
-  /** `true` if the program wrote more than is kept. */
+  /** `true` if the program wrote more than was kept. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
 }
 
-/** What is known of the answers of a prompt beside their text. */
+/** What is known about the answers of a prompt besides their text. */
 export interface AnswerFacts {
-  /** Why the answers ended, one for each prompt. */
+  /** Why the answers ended, one reason per prompt. */
   readonly finishReasons?: readonly FinishReason[]
 }
 
@@ -26,11 +26,11 @@ export type Outcome =
   | {
       readonly state: 'FAILED' | 'CANCELED'
       readonly error: TuttiError
-      /** Of a program that began. */
+      /** Set for a program that began. */
       readonly output?: ProgramOutput
     }
 
-/** The settlement of a program that did not succeed, with what it wrote. */
+/** The settlement of a program that did not succeed, with its output. */
 class UnsuccessfulProgram {
   readonly error: TuttiError
   readonly output: ProgramOutput
@@ -41,7 +41,7 @@ class UnsuccessfulProgram {
   }
 }
 
-/** The settlement of a prompt: a text, and why it ended. */
+/** The settlement of a prompt: its answers, and why they ended. */
 class Answered {
   readonly value: unknown
   readonly finishReasons: readonly FinishReason[]
@@ -52,26 +52,26 @@ class Answered {
   }
 }
 
-/** Keys of the methods by which a ledger claims a task and finds its record again. */
+/** Keys of the methods by which a ledger claims a task and finds its record. */
 export const claimFor: unique symbol = Symbol('tutti.claim')
 export const recordFor: unique symbol = Symbol('tutti.record')
 
-/** What a record belongs to: a ledger, or what the ledger knows of the task. */
+/** The owner of a record: a ledger, or the ledger's entry for the task. */
 export interface TaskHolder {
-  /** The only one who may write the record. */
+  /** The only object that may write the record. */
   readonly ledger: object
-  /** When the next attempt is due, in wall-clock seconds, while the task waits for it. */
+  /** When the next attempt is due, in wall-clock seconds; `null` if the task waits for none. */
   readonly retryAt?: number | null
 }
 
-/** Few fields: programs hold a million tasks. */
+/** Has few fields, because a program may hold a million tasks. */
 export class TaskRecord {
   /** `null` once the task has ended or the claim was withdrawn. */
   holder: TaskHolder | null
   state: TaskState = 'CREATED'
   /** The assigned backend. */
   backend: string | null = null
-  /** Before the end the promise, if somebody awaits it; then the value or the error. */
+  /** Before the end, the promise if the task is awaited; afterwards the value or the error. */
   #settlement: unknown = null
 
   constructor(holder: TaskHolder) {
@@ -87,33 +87,33 @@ export class TaskRecord {
     return this.holder === null && this.state === 'CREATED'
   }
 
-  /** `undefined` unless the task has ended DONE. */
+  /** `undefined` unless the task is DONE. */
   get value(): unknown {
     if (!this.hasEnded || this.state !== 'DONE') return undefined
     const settlement = this.#settlement
     return settlement instanceof Answered ? settlement.value : settlement
   }
 
-  /** Of each prompt that was answered; `undefined` for any other task. */
+  /** Why each answer of a prompt ended; `undefined` for any other task. */
   get finishReasons(): readonly FinishReason[] | undefined {
     const settlement = this.#settlement
     return settlement instanceof Answered ? settlement.finishReasons : undefined
   }
 
-  /** `null` unless the task has ended otherwise. */
+  /** `null` unless the task FAILED or was CANCELED. */
   get error(): TuttiError | null {
     if (!this.hasEnded || this.state === 'DONE') return null
     const settlement = this.#settlement as TuttiError | UnsuccessfulProgram
     return settlement instanceof UnsuccessfulProgram ? settlement.error : settlement
   }
 
-  /** What a program wrote that did not succeed; the value has it of one that did. */
+  /** The output of a program that did not succeed. A successful one has it in its value. */
   get output(): ProgramOutput | undefined {
     const settlement = this.#settlement
     return settlement instanceof UnsuccessfulProgram ? settlement.output : undefined
   }
 
-  /** The task has ended: its promise settles. */
+  /** The task has ended: settles its promise. */
   settle(outcome: Outcome): void {
     const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
     this.holder = null
@@ -130,7 +130,7 @@ export class TaskRecord {
     }
   }
 
-  /** Takes the claim back: awaiting rejects with `error`. */
+  /** Withdraws the claim: awaiting rejects with `error`. */
   withdraw(error: unknown): void {
     const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
     this.holder = null
@@ -138,7 +138,7 @@ export class TaskRecord {
     waiting?.reject(error)
   }
 
-  /** Created lazily: a rejection that nobody awaits is never unhandled. */
+  /** Created lazily, so that a task that is not awaited causes no unhandled rejection. */
   promise(): Promise<unknown> {
     if (this.error !== null) return Promise.reject(this.error)
     if (this.hasEnded) return Promise.resolve(this.value)

@@ -1,4 +1,4 @@
-/** What every task is: awaitable, identified, and with a state that only its ledger writes. */
+/** The base of all tasks: awaitable, with a uid and a state that only its ledger writes. */
 
 import { StateError, type TuttiError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
@@ -14,7 +14,7 @@ import { generateUid } from './uid.ts'
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
 
-/** Most tasks have neither, and share one object: programs hold a million tasks. */
+/** Most tasks have neither and share one object, because a program may hold a million tasks. */
 interface RareOptions {
   readonly signal: AbortSignal | null
   readonly attributes: JsonObject | null
@@ -27,7 +27,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly timeoutSeconds: number | null
   abstract readonly priority: number
   readonly uid: string
-  /** When a failed attempt is followed by another, with the defaults filled in. */
+  /** When a failed attempt is followed by another one, with defaults filled in. */
   readonly retryPolicy: RetryPolicy
   readonly #requestedBackend: string | null
   readonly #rareOptions: RareOptions
@@ -42,35 +42,35 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     this.#rareOptions = signal === null && attributes === null ? none : { signal, attributes }
   }
 
-  /** Cancels the task when it is aborted; `null` without one. */
+  /** Cancels the task when it is aborted; `null` if there is none. */
   get signal(): AbortSignal | null {
     return this.#rareOptions.signal
   }
 
-  /** What its events carry besides their own attributes; `null` for nothing. */
+  /** The attributes that its events carry in addition to their own; `null` for none. */
   get attributes(): JsonObject | null {
     return this.#rareOptions.attributes
   }
 
-  /** Further attempts after one that failed, at most. */
+  /** The most further attempts after a failed one. */
   get retries(): number {
     return this.retryPolicy.times
   }
 
   /**
-   * When the next attempt is due, in wall-clock seconds, while the task waits for it: its state
-   * stays RUNNING then. `null` otherwise.
+   * When the next attempt is due, in wall-clock seconds, while the task waits for it; its state
+   * stays RUNNING meanwhile. `null` otherwise.
    */
   get retryAt(): number | null {
     return this.#record?.holder?.retryAt ?? null
   }
 
-  /** The assigned backend, or before that the one that was asked for. */
+  /** The assigned backend; before the assignment, the one that the task names. */
   get backend(): string | null {
     return this.#record?.backend ?? this.#requestedBackend
   }
 
-  /** CREATED before its submission, and DONE, FAILED or CANCELED at its end. */
+  /** CREATED before its submission; DONE, FAILED or CANCELED at the end. */
   get state(): TaskState {
     return this.#record?.state ?? 'CREATED'
   }
@@ -80,9 +80,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#record?.error ?? null
   }
 
-  /**
-   * The value that awaiting gives; `undefined` before the end and for a task that did not succeed.
-   */
+  /** The value that awaiting returns; `undefined` before the end and without success. */
   protected get value(): T | undefined {
     return this.#record?.value as T | undefined
   }
@@ -92,7 +90,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#record?.finishReasons
   }
 
-  /** What a program wrote that did not succeed. */
+  /** The output of a program that did not succeed. */
   protected get unsuccessfulOutput(): ProgramOutput | undefined {
     return this.#record?.output
   }
@@ -109,7 +107,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 
   /**
-   * Claims the task: gives the record through which `owner`, and nobody else, writes its state.
+   * Claims the task: returns the record through which only `owner` writes its state.
    * `null` when the task was claimed before, unless that claim was withdrawn.
    *
    * @internal
@@ -138,7 +136,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 }
 
-/** What awaiting a task gives that no session has accepted. */
+/** The error of awaiting a task that no session has accepted. */
 export function notSubmitted(uid: string, what: string, cause?: unknown): StateError {
   return new StateError(`task ${uid} ${what}`, {
     hint: 'Call `await session.submitTasks([task])` first.',

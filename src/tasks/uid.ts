@@ -1,4 +1,4 @@
-/** Uids: those that are generated, and those that callers choose. */
+/** Uids: generated ones, and those that callers choose. */
 
 import { generatedNumber, uidOfNumber } from '../foundation/ids.ts'
 import { expectId } from '../foundation/options.ts'
@@ -10,10 +10,10 @@ export function generateUid(): string {
   return uidOfNumber(++generated)
 }
 
-/** No process generates so many: uids with higher numbers are not met. */
+/** More than any process generates; a higher chosen number does not advance `generated`. */
 const mostGenerated = 10 ** 13
 
-/** A chosen uid of the generated form advances the numbers: it is never generated again. */
+/** A chosen uid of the generated form advances the numbers, so that it is not generated again. */
 export function expectOwnUid(given: unknown): string {
   const uid = expectId('uid', given)
   const number = generatedNumber(uid) ?? 0
