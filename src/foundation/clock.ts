@@ -1,6 +1,6 @@
 /** The clock port. The only file that uses the system's clocks and timers. */
 
-// The global of the same name is a getter, which every reading of the clock would call.
+// Imported, because the global of the same name is a getter, which each reading would call.
 import { performance } from 'node:perf_hooks'
 
 /** A source of time and timers. Tests replace it with `ManualClock` from `tutti/testing`. */
@@ -27,15 +27,15 @@ export interface TimerOptions {
 /** Node fires longer timers immediately, so longer waits are split. */
 const longestTimerMs = 2 ** 31 - 1
 
-/** A smaller step back of the wall clock is bridged: the time stands still instead. */
+/** When the wall clock goes back by less than this, the time stands still instead. */
 const smallestStepMs = 2
 
 /**
- * The system's clock. Wall time is the monotonic clock plus an offset, so that it has a resolution
- * below `Date.now()`'s millisecond. Each reading of the system's clocks limits what the offset can
- * be, and the offset is moved only as far as these limits require. So a process that was preempted
- * or stopped between two readings, which widens the limits, changes nothing, and steps of the wall
- * clock (NTP, a resumed laptop, a user) are followed in both directions.
+ * The system's clock. Wall time is the monotonic clock plus an offset, so that its resolution is
+ * finer than the millisecond of `Date.now()`. Each reading of the system's clocks limits what the
+ * offset can be, and the offset is changed only as far as these limits require. So a process that
+ * was preempted or stopped between two readings, which widens the limits, changes nothing; steps of
+ * the wall clock (NTP, a resumed laptop, a user) are followed in both directions.
  */
 class SystemClock implements Clock {
   #offsetMs = Date.now() - performance.now()

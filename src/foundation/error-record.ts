@@ -1,7 +1,7 @@
 /**
- * Errors as plain data, for every border: threads, processes, launchers and other machines. Our own
- * classes come back as themselves, with their fields; any other class as an `Error` with the
- * constructor's name, name, message, stack, cause and fields of the original.
+ * Errors as plain data, to be sent to threads, processes, launchers and other machines. Errors of
+ * this library are restored as their class, with their fields; any other as an `Error` with the
+ * constructor name, name, message, stack, cause and fields of the original.
  */
 
 import { types } from 'node:util'
@@ -41,7 +41,7 @@ export type ErrorRecord =
       readonly isError: true
       /** The constructor's name. */
       readonly type: string
-      /** Of one of our own: the class and the classes above it. */
+      /** For an error of this library: the names of its class and superclasses. */
       readonly lineage?: readonly string[]
       readonly name: string
       readonly message: string
@@ -57,7 +57,7 @@ const deepestCause = 8
 const mostErrors = 100
 const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
-/** Never throws. A thrown value that is no error is kept if it can be cloned. */
+/** Never throws. A thrown value that is not an error is kept if it can be cloned. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
   const budget = { left: mostErrors, copy: createJsonCopier() }
   return attempt(() => recordOf(thrown, { depth: 0, budget })) ?? unreadable
@@ -72,13 +72,13 @@ const unreadable: ErrorRecord = Object.freeze({
   fields: {},
 })
 
-/** How deep an error is inside of the first one, and how much more is copied. */
+/** The depth of an error within the outermost one, and how much more may be copied. */
 interface RecordLimits {
   readonly depth: number
   readonly budget: {
-    /** Errors. */
+    /** The number of errors. */
     left: number
-    /** Limits what all fields have together: user code may have lists that claim to be endless. */
+    /** Limits all fields together: lists of user code may claim to be endless. */
     readonly copy: (value: unknown) => JsonObject[string]
   }
 }
@@ -110,7 +110,7 @@ function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord
   }
 }
 
-/** Reads one after another: a list of user code may be a proxy, or have methods of its own. */
+/** Reads the items one by one: a list of user code may be a proxy or override methods. */
 function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[] | null {
   if (attempt(() => Array.isArray(errors)) !== true) return null
   const list = errors as { readonly length: unknown; readonly [index: number]: unknown }
@@ -128,7 +128,7 @@ function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[]
   return records
 }
 
-/** The inverse of `toErrorRecord`; never throws for what that made. */
+/** The inverse of `toErrorRecord`; never throws for its results. */
 export function fromErrorRecord(record: ErrorRecord): unknown {
   if (!record.isError) return record.value
   const { message } = record
@@ -149,14 +149,14 @@ export function fromErrorRecord(record: ErrorRecord): unknown {
   return error
 }
 
-/** A copy whose messages and stacks are changed, such as the paths in them. */
+/** A copy with changed messages and stacks, for instance to replace paths in them. */
 export function mapErrorTexts(record: ErrorRecord, map: (text: string) => string): ErrorRecord {
   if (!record.isError) return record
   const changed = { ...record, message: map(record.message), stack: map(record.stack) }
   return mapInnerRecords(changed, (inner) => mapErrorTexts(inner, map))
 }
 
-/** A copy in which thrown values that are no errors are changed. */
+/** A copy in which thrown values that are not errors are changed. */
 export function mapThrownValues(
   record: ErrorRecord,
   map: (value: unknown) => unknown,
@@ -239,13 +239,13 @@ const classes = new Map<string, ErrorClass>([
 ])
 const mostClasses = 1000
 
-/** The `code` of a DOMException follows from its name. */
+/** The `code` of a DOMException is derived from its name. */
 function createError({ type, message, name }: ErrorRecord & { readonly isError: true }): Error {
   if (type === 'DOMException') return new DOMException(message, name)
   return new (classNamed(type))(message)
 }
 
-/** A class of the sender does not exist here: a class of the same name takes its place. */
+/** The sender's class may not exist here: a class with the same name replaces it. */
 function classNamed(type: string): ErrorClass {
   const known = classes.get(type)
   if (known !== undefined) return known
@@ -289,9 +289,9 @@ const ownClasses = new Map<string, Registered>(
 )
 
 /**
- * Errors of a class outside of this layer come back as that class too, in every process that has
- * loaded it. They are made without their constructor: what getters compute from private fields is
- * sent as `derivedFields`, which are own properties of the error that comes back.
+ * Lets errors of a class outside of this layer be restored as that class, in every process that has
+ * loaded it. They are created without their constructor, so what getters compute from private
+ * fields is sent as `derivedFields`, which become own properties of the restored error.
  */
 export function registerErrorClass<T extends TuttiError>(
   errorClass: { readonly name: string; readonly prototype: T },
@@ -313,7 +313,7 @@ function ownFields(
   return attempt(() => registered?.derivedFields(error as TuttiError)) ?? none
 }
 
-/** The class itself, or a subclass of that name of the nearest class that is known here. */
+/** The class itself, or a subclass of that name of the nearest class that is registered here. */
 function ownClass(names: readonly string[]): OwnClass | null {
   const [name = ''] = names
   const base = names.map((one) => ownClasses.get(one)?.errorClass).find((one) => one !== undefined)

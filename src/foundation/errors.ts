@@ -3,12 +3,12 @@
 /** Identifies the library's errors across copies of the package, where `instanceof` fails. */
 const lineage = Symbol.for('tutti.error.lineage')
 
-/** What every error of tutti may say besides its message. */
+/** The details that every error of tutti may have. */
 export interface ErrorDetails {
   /** Stable and more precise than the class; defaults to the class name. */
   readonly code?: string
   readonly cause?: unknown
-  /** What the reader can do about it. */
+  /** What the reader can do about the error. */
   readonly hint?: string
 }
 
@@ -70,17 +70,17 @@ function lineageOf(errorClass: { readonly name: string }): readonly string[] {
   return names
 }
 
-/** The class of one of our errors and the classes above it, whichever copy of the package. */
+/** The names of the class and superclasses of an error of this library, from any copy of it. */
 export function lineageIn(error: object): readonly string[] | null {
   const names: unknown = lineage in error ? error[lineage] : null
-  // An object of user code may claim to have billions.
+  // An object of user code may claim to have billions of names.
   const isList = Array.isArray(names) && names.length <= deepestClass
   return isList && names.every((one) => typeof one === 'string') ? names : null
 }
 
 /**
- * An error of the class, made without its constructor: for one that was sent as data. The caller
- * adds its fields and its stack.
+ * Restores an error that was sent as data, without calling its constructor. The caller adds its
+ * fields and its stack.
  */
 export function reviveError(
   errorClass: { readonly prototype: TuttiError },
@@ -93,7 +93,7 @@ export function reviveError(
   return error as TuttiError
 }
 
-/** What a `ValueError` says besides its message. */
+/** The details of a `ValueError`. */
 export interface ValueErrorDetails extends ErrorDetails {
   /** The path of the wrong value, such as `tasks[417].backend`. */
   readonly field?: string
@@ -118,19 +118,19 @@ export class ValueError extends TuttiError {
 /** The call is not allowed in the object's current state. */
 export class StateError extends TuttiError {}
 
-/** A wait exceeded its limit. Unless it is a task's cause, the awaited operation goes on. */
+/** A wait exceeded its limit. The awaited operation continues, unless this is a task's cause. */
 export class TimeoutError extends TuttiError {}
 
 /** A worker or node was lost while it ran the task. */
 export class WorkerLostError extends TuttiError {}
 
-/** Several workers in a row were lost to the same task. */
+/** Several workers in a row were lost while they ran the same task. */
 export class PoisonTaskError extends WorkerLostError {}
 
 /** An execution backend failed as a whole. */
 export class BackendError extends TuttiError {}
 
-/** What became of one prompt, in the words of the HTTP API: its text, or why there is none. */
+/** The result of one prompt, with the field names of the HTTP API: its text, or an error. */
 export type GenerateResult = GeneratedText | FailedPrompt
 
 /** A prompt that was answered. */
@@ -153,13 +153,13 @@ export interface FailedPrompt {
   readonly usage?: undefined
 }
 
-/** What an `InferenceError` says besides its message. */
+/** The details of an `InferenceError`. */
 export interface InferenceErrorDetails extends ErrorDetails {
   readonly results?: readonly GenerateResult[]
   readonly refusal?: RequestRefusal
 }
 
-/** What is wrong with a request, often in the words of a server behind the engine. */
+/** What is wrong with a request, often as reported by a server behind the engine. */
 export interface RequestRefusal {
   /** The HTTP status that a client gets. */
   readonly status: number
@@ -167,15 +167,15 @@ export interface RequestRefusal {
   /** The path of the wrong field; `null` if it is not known. */
   readonly param: string | null
   readonly code: string | null
-  /** After how many seconds the same request may succeed. */
+  /** The number of seconds after which the same request may succeed. */
   readonly retryAfterSeconds?: number
 }
 
 /** An inference engine or server failed. */
 export class InferenceError extends TuttiError {
-  /** Of a task with a list of prompts: a result for each, in their order. */
+  /** For a task with a list of prompts: one result per prompt, in order. */
   declare readonly results?: readonly GenerateResult[]
-  /** Of a request that was refused because of what it says: what its client is told. */
+  /** For a request that was refused because of its content: what its client is told. */
   declare readonly refusal?: RequestRefusal
 
   constructor(message: string, details: InferenceErrorDetails = {}) {
@@ -185,7 +185,7 @@ export class InferenceError extends TuttiError {
   }
 }
 
-/** What a `CheckpointError` says besides its message. */
+/** The details of a `CheckpointError`. */
 export interface CheckpointErrorDetails extends ErrorDetails {
   readonly path?: string
   readonly errno?: string
@@ -193,7 +193,7 @@ export interface CheckpointErrorDetails extends ErrorDetails {
   readonly pid?: number
 }
 
-/** The checkpoint file cannot be written or read as asked. */
+/** The checkpoint file cannot be written or read as requested. */
 export class CheckpointError extends TuttiError {
   declare readonly path?: string
   declare readonly errno?: string

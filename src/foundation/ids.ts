@@ -1,5 +1,5 @@
 /**
- * Random identifiers and numbers, the form of generated uids, and the text of hashes. One system
+ * Random identifiers and numbers, the format of generated uids, and the parts of hashes. One system
  * call fills a pool of bytes for many identifiers.
  */
 
@@ -37,7 +37,7 @@ function markAsUuid4(bytes: Buffer): void {
   }
 }
 
-/** An id of zeros is invalid in OpenTelemetry; one bit is always set. */
+/** An id of zeros is invalid in OpenTelemetry, so one bit is always set. */
 function neverZero(width: number): (bytes: Buffer) => void {
   return (bytes) => {
     for (let at = width - 1; at < bytes.length; at += width) bytes[at] = (bytes[at] ?? 0) | 1
@@ -56,12 +56,12 @@ export const newTraceId = (): string => traceIds.take()
 export const newSpanId = (): string => spanIds.take()
 
 const steps = 2 ** 47
-/** From 0 to below 1. */
+/** A random number from 0 to below 1. */
 export const randomFraction = (): number => randomInt(steps) / steps
 
 const uidPrefix = 'task-'
 const minDigits = 6
-/** Numbers stay exact, and far below what a process can generate. */
+/** Few enough that numbers stay exact, and more than a process can generate. */
 const maxDigits = 14
 const zero = 48
 
@@ -69,7 +69,7 @@ const zero = 48
 export const uidOfNumber = (number: number): string =>
   uidPrefix + String(number).padStart(minDigits, '0')
 
-/** The number in a uid of the generated form, whoever chose it; `null` for any other. */
+/** The number in a uid of the generated form, even if a caller chose it; `null` for any other. */
 export function generatedNumber(uid: string): number | null {
   const digits = uid.length - uidPrefix.length
   if (digits < minDigits || digits > maxDigits || !uid.startsWith(uidPrefix)) return null
@@ -84,9 +84,9 @@ export function generatedNumber(uid: string): number | null {
 }
 
 /*
- * Hashes of definitions: three digests joined by dots. The first one, of the code, has a mark
- * behind it when the function was not the first of its session with that code: such functions may
- * have captured different variables, so that none of them is known by what it is.
+ * Hashes of definitions: three digests joined by dots. The first one, of the code, is followed by a
+ * mark if the function was not the first of its session with that code: such functions may have
+ * captured different variables, so none of them can be identified by its hash.
  */
 
 const mark = '~'
@@ -96,14 +96,14 @@ export const markedCode = (code: string): string => `${code}${mark}`
 
 export const isMarked = (hash: string): boolean => hash[digestLength] === mark
 
-/** The same without the mark, for tasks that are known by their uid. */
+/** The hash without the mark, for tasks that are identified by their uid. */
 export const unmarked = (hash: string): string => (isMarked(hash) ? hash.replace(mark, '') : hash)
 
-/** The digest of the input alone. */
+/** The digest of the input. */
 export const inputPartOf = (hash: string): string => hash.split('.', 2)[1] ?? ''
 
-/** The digest of the code alone, without a mark. */
+/** The digest of the code, without a mark. */
 export const codePartOf = (hash: string): string => hash.slice(0, digestLength)
 
-/** The `backend` of blocks of a workflow in events: they take no slot of a real one. */
+/** The `backend` in events of workflow blocks, which use no slot of a real backend. */
 export const blockBackend = 'workflow'

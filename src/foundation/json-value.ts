@@ -1,4 +1,4 @@
-/** Converts any value into frozen plain JSON, so that events can be shared, kept and written. */
+/** Converts any value to frozen plain JSON, so that events can be shared, kept and written. */
 
 import { types } from 'node:util'
 
@@ -16,13 +16,13 @@ export type JsonObject = { readonly [key: string]: JsonValue }
 
 const longestString = 131_072
 const deepest = 32
-/** Limits for one copy, so that a line of the checkpoint file stays small. */
+/** Limits per copy, so that a line of the checkpoint file stays small. */
 const mostValues = 100_000
 const mostCharacters = 8_388_608
 
 export const emptyAttributes: JsonObject = Object.freeze({})
 
-/** Whether `JSON.parse` takes the text. */
+/** Whether `JSON.parse` accepts the text. */
 export function isJsonText(text: string): boolean {
   try {
     JSON.parse(text)
@@ -44,16 +44,16 @@ export function toJsonValue(value: unknown): JsonValue {
   return new Copier().copy(value, 0)
 }
 
-/** `toJsonValue` for values that are written together: its limits hold for all of them. */
+/** Like `toJsonValue`, for values that are written together: they share its limits. */
 export function createJsonCopier(): (value: unknown) => JsonValue {
   const copier = new Copier()
   return (value) => copier.copy(value, 0)
 }
 
 /**
- * The value as JSON of at most `maxBytes` that `JSON.parse` turns into an equal value; `null` when
- * there is none: a Map, a Date, a Buffer, `undefined`, NaN, a cycle, too large. Looks at no more of
- * the value than fits. Never throws.
+ * The value as JSON of at most `maxBytes` from which `JSON.parse` restores an equal value; `null`
+ * if that is impossible: for a Map, a Date, a Buffer, `undefined`, NaN, a cycle, or a value that is
+ * too large. Examines no more of the value than fits. Never throws.
  */
 export function toWholeJson(value: unknown, maxBytes: number): string | null {
   try {
@@ -61,15 +61,15 @@ export function toWholeJson(value: unknown, maxBytes: number): string | null {
     const text = JSON.stringify(value)
     return Buffer.byteLength(text) <= maxBytes ? text : null
   } catch {
-    // A trap or getter that throws, or deeper than JSON.stringify can go.
+    // A proxy or getter throws, or the nesting is too deep for JSON.stringify.
     return null
   }
 }
 
-/** Stops at the first part that JSON cannot hold, and when the rest cannot fit. */
+/** Stops at the first part that JSON cannot represent, and when the rest cannot fit. */
 function isWholeJson(root: unknown, maxBytes: number): boolean {
   const waiting: unknown[] = [root]
-  // Each value needs at least one byte; a cycle is followed until they are used up.
+  // Each value needs at least one byte, so a cycle ends when they are used up.
   let bytesLeft = maxBytes - 1
   while (waiting.length > 0) {
     const value = waiting.pop()
@@ -94,7 +94,7 @@ const isWholePrimitive = (value: unknown): boolean =>
   typeof value === 'boolean' ||
   (Number.isFinite(value) && !Object.is(value, -0))
 
-/** The parts of a plain array or object, keys included; `null` for any other object. */
+/** The parts of a plain array or object, including keys; `null` for any other object. */
 function wholePartsOf(value: object, most: number): unknown[] | null {
   if (types.isProxy(value) || 'toJSON' in value) return null
   const prototype: unknown = Object.getPrototypeOf(value)
@@ -217,7 +217,7 @@ const tooLarge = unserializable('too large')
 
 const ending = /^\.\.\.\[truncated \d+\]$/
 
-/** One that was truncated before stays as it is: an error may cross several borders. */
+/** A text that was truncated before is kept, because an error may be sent several times. */
 function truncated(text: string): string {
   const isTruncated = text.length < longestString + 40 && ending.test(text.slice(longestString))
   if (isTruncated) return text

@@ -1,8 +1,8 @@
 /** Warnings about things that no caller awaits. The library prints nothing itself. */
 
-/** Receives warnings. `code` is stable; `message` is for people. */
+/** Receives warnings. `code` is stable; `message` is for users. */
 export interface Log {
-  /** Takes one warning. */
+  /** Receives one warning. */
   warn(code: string, message: string): void
 }
 

@@ -1,9 +1,9 @@
-/** Which versions of Node the package runs on. */
+/** Which versions of Node the package supports. */
 
-/** The `engines` of package.json; a test compares them. */
+/** Equal to `engines` in package.json, which a test checks. */
 export const oldestNode = '22.19'
 
-/** One sentence about a Node that is too old, or `null`. */
+/** A sentence about a version of Node that is too old, or `null`. */
 export function nodeProblem(version: string): string | null {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   const [oldestMajor = 0, oldestMinor = 0] = oldestNode.split('.').map(Number)

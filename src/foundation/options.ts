@@ -2,7 +2,7 @@
 
 import { messageOf, TuttiError, ValueError } from './errors.ts'
 
-/** ``Expected `field` to be …, got `0` (number)`` as an error. */
+/** The error ``Expected `field` to be …, got `0` (number)``. */
 export function invalid(field: string, expected: string, got: unknown, hint?: string): ValueError {
   return new ValueError(`Expected \`${field}\` to be ${expected}, got ${describe(got)}`, {
     field,
@@ -12,7 +12,7 @@ export function invalid(field: string, expected: string, got: unknown, hint?: st
   })
 }
 
-/** The error for one value in the place of a list; `example` is what to write instead. */
+/** The error for a single value in place of a list; `example` is what to write instead. */
 export const notAnArray = (
   field: string,
   what: string,
@@ -21,7 +21,7 @@ export const notAnArray = (
 ): ValueError =>
   invalid(field, `an array of ${what}`, got, `Write \`${example}\`, also for a single one.`)
 
-/** A short printable form of any value with its type; of an instance of a class the class alone. */
+/** A short text for any value with its type; for an instance of a class, only the class. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return `\`${String(value)}\``
   const kind = kindOf(value)
@@ -61,7 +61,7 @@ export function expectObject(field: string, value: unknown): Record<string, unkn
   return value as Record<string, unknown>
 }
 
-/** `null`: a revoked proxy, which throws whatever it is asked. */
+/** `null` for a revoked proxy, which throws on every access. */
 function isReadableArray(value: unknown): boolean | null {
   try {
     return Array.isArray(value)
@@ -70,7 +70,7 @@ function isReadableArray(value: unknown): boolean | null {
   }
 }
 
-/** What `read` returns; an error that names the field when the value throws as it is looked at. */
+/** The result of `read`; if reading the value throws, an error that names the field. */
 export function expectReadable<T>(field: string, value: unknown, read: () => T): T {
   try {
     return read()
@@ -100,7 +100,7 @@ export function expectNumber(field: string, value: unknown, range: NumberRange =
   if (typeof value === 'number' && value >= min && value <= max && value > above) {
     if (mayBeInfinite || Number.isFinite(value)) return value
   }
-  // Said only if the text of the range does not imply it.
+  // Mentioned only if the text of the range does not imply it.
   const mustBeFinite = !mayBeInfinite && (value === min || value === max)
   throw invalid(field, `a ${mustBeFinite ? 'finite ' : ''}number${rangeText(range)}`, value)
 }
@@ -142,7 +142,7 @@ export function expectMethods<T extends object>(
   value: T,
   methods: readonly (keyof T & string)[],
 ): T {
-  // `value` may be anything: its type is only what the compiler of a careful caller allows.
+  // `value` may be anything, because callers may not be type-checked.
   if (methods.every((name) => typeof (value as T | null)?.[name] === 'function')) return value
   throw invalid(field, `an object with ${methods.map((name) => `${name}()`).join(', ')}`, value)
 }
@@ -157,7 +157,7 @@ export function expectOneOf<T extends string>(
   throw invalid(field, `one of ${allowed.map((one) => `"${one}"`).join(', ')}`, value)
 }
 
-/** Rejects unknown keys, and names the nearest known key, or all of them. */
+/** Rejects unknown keys, and suggests the nearest known key, or lists all of them. */
 export function expectKnownKeys(
   what: string,
   value: object,
@@ -174,7 +174,7 @@ export function expectKnownKeys(
   }
 }
 
-/** What other libraries call it. */
+/** Names that other libraries use for these options. */
 const synonyms: ReadonlyMap<string, string> = new Map([
   ['cpu', 'cores'],
   ['cpus', 'cores'],
@@ -194,10 +194,10 @@ const synonyms: ReadonlyMap<string, string> = new Map([
   ['func', 'function'],
 ])
 
-/** What a task asks for in its `resources`, and not beside them. */
+/** Options that belong into a task's `resources`. */
 const inResources = new Set(['cores', 'gpus', 'memoryMb', 'ranks', 'ranksPerNode', 'labels'])
 
-/** Also finds synonyms, and a key that was cut short, such as `timeout`: `nearest` does not. */
+/** Unlike `nearest`, also finds synonyms, and keys that were cut short, such as `timeout`. */
 function suggest(key: string, known: readonly string[]): string {
   const usual = synonyms.get(key.toLowerCase()) ?? key
   const isKnown = known.includes(usual)
@@ -211,7 +211,7 @@ function suggest(key: string, known: readonly string[]): string {
 const isBeginning = (key: string, name: string): boolean =>
   key.length >= 3 && name.toLowerCase().startsWith(key.toLowerCase())
 
-/** `; did you mean "local"?`, or nothing when no known name is near. */
+/** Such as `; did you mean "local"?`, or an empty text if no known name is near. */
 export function didYouMean(name: string, known: readonly string[]): string {
   const near = nearest(name, known)
   return near === undefined ? '' : `; did you mean "${near}"?`
@@ -246,7 +246,7 @@ function editDistance(a: string, b: string): number {
 }
 
 const idPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
-/** Names that a file system reserves, whatever follows the dot. */
+/** Names that Windows reserves, whatever follows the dot. */
 const reservedName = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i
 
 /** An id that is safe as part of a file name on every system (row 89 of `docs/faults.md`). */
@@ -263,16 +263,16 @@ export function expectId(field: string, value: unknown): string {
 
 const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 
-/** Whether a server that listens on this host can be reached from this machine only. */
+/** Whether a server that listens on this host can be reached only from this machine. */
 export const isLoopbackHost = (host: string): boolean => loopback.test(host)
 
-/** An origin as browsers send it: scheme, host and a port that is not the scheme's default. */
+/** An origin as browsers send it: scheme, host, and the port unless it is the scheme's default. */
 export function expectOrigin(field: string, value: unknown): string {
   if (typeof value === 'string' && value === originOf(value)) return value
   throw invalid(field, 'an origin as browsers send it, such as https://app.example', value)
 }
 
-/** A URL of another scheme than the web's, such as a browser extension's, has no origin. */
+/** URLs of non-web schemes, such as those of browser extensions, have the origin `null`. */
 function originOf(text: string): string | null {
   const url = URL.parse(text)
   if (url === null || url.origin !== 'null') return url?.origin ?? null

@@ -1,4 +1,4 @@
-/** Waiting for promises: with a time limit, with an AbortSignal, and recognising thenables. */
+/** Waits for promises with a time limit or an AbortSignal, and recognizes thenables. */
 
 import type { Clock } from './clock.ts'
 import { TimeoutError } from './errors.ts'
@@ -14,8 +14,8 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
 }
 
 /**
- * Settles like the promise, or rejects with `TimeoutError` after `ms`. Only the waiting stops: a
- * later outcome, also a rejection, is ignored.
+ * Settles like the promise, or rejects with a `TimeoutError` after `ms`. The operation itself is
+ * not stopped; its later outcome, even a rejection, is ignored.
  */
 export function boundedWait<T>(clock: Clock, ms: number, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
@@ -28,7 +28,7 @@ export function boundedWait<T>(clock: Clock, ms: number, promise: Promise<T>): P
 
 /** Settles like the promise, or rejects with the signal's reason as soon as it is aborted. */
 export async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
-  // If the signal wins, nobody else handles a later rejection.
+  // If the signal wins, a later rejection would be unhandled.
   promise.catch(() => {})
   signal.throwIfAborted()
   const { promise: aborted, reject } = Promise.withResolvers<never>()

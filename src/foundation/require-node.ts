@@ -1,4 +1,4 @@
-/** Fails at its import on a Node that is too old: entry points import it before everything else. */
+/** Throws when it is imported by a Node that is too old. Entry points import it first. */
 
 import { nodeProblem } from './node-version.ts'
 

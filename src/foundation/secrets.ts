@@ -1,23 +1,23 @@
 /**
  * Masks secrets in text that leaves the process: registered ones, the values of environment
- * variables whose names suggest a secret, and what has the form of a well-known credential.
+ * variables whose names suggest a secret, and text in the form of a well-known credential.
  */
 
 import type { JsonValue } from './json-value.ts'
 
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
-/** Shorter values would mask ordinary words. */
+/** Shorter values would also mask ordinary words. */
 const shortest = 8
 const mask = '[masked]'
 
-/** Never shrinks: a program may remove a secret from its environment after reading it. */
+/** Never shrinks, because a program may remove a secret from its environment after reading it. */
 const known = new Set<string>()
 /** `null` if there are no secrets; `undefined` until the environment is scanned, which is slow. */
 let pattern: RegExp | null | undefined
 
-/** Credentials that are known by their form; matched in one pass over output, which is long. */
+/** The forms of well-known credentials, combined into one pattern, because output may be long. */
 const secretForms: readonly RegExp[] = [
-  // A user and a password in an address.
+  // A user and a password in a URL.
   /(?<=:\/\/)[^\s/@:]*:[^\s/@]+(?=@)/,
   /\b(?:Bearer|Basic)\s+(?=\S{0,64}[\d=])[\w.~+/-]{8,4096}=*/,
   /(?<=\b[Aa]uthorization:\s*)\S+(?:[ \t]+\S+)?/,
@@ -32,27 +32,27 @@ const secretForms: readonly RegExp[] = [
   /\beyJ[\w-]{5,512}\.eyJ[\w-]{1,8192}\.[\w-]*/,
 ]
 const anyForm = new RegExp(secretForms.map(({ source }) => source).join('|'), 'g')
-/** Options and headers whose values are secrets, beside those whose names say so in part. */
+/** Further names of options and headers whose values are secrets. */
 const secretOption =
   /^(?:pass(?:wd|word|phrase|code)?|auth(?:orization)?|pwd|pw|bearer|pat|jwt|cookies?|key)$/i
-/** Names of things that are not secret themselves: where one is, or how text is cut. */
+/** Names of options that are not secret: the path of a file, or how text is tokenized. */
 const plainOption = /[-_](?:file|path)$|tokeniz/i
 
 /** Whether the value of an option, a header or a variable of this name is a secret. */
 function namesSecret(name: string, value: string): boolean {
   const word = name.replace(/^-+/, '')
   if (plainOption.test(word)) return false
-  // How many tokens a model may write.
+  // A limit on the number of tokens of a model.
   if (/tokens$/i.test(word) && /^\d{1,9}$/.test(value)) return false
   return secretOption.test(word) || secretName.test(word.replaceAll('-', '_'))
 }
 
-/** For each argument of a command whether it holds a secret, by its form or by its option. */
+/** Whether each argument of a command contains a secret, judged by its form or its option. */
 export function findSecretArguments(args: readonly string[]): boolean[] {
   return args.map((arg, at) => {
     const before = args[at - 1] ?? ''
     const isValue = before.startsWith('-') && !/[=:]/.test(before) && namesSecret(before, arg)
-    // `--name=value`, `NAME=value`, `Name: value`.
+    // Matches `--name=value`, `NAME=value` and `Name: value`.
     const [, name = '', value = ''] = /^([\w-]+)\s*[=:]\s*(.+)$/s.exec(arg) ?? []
     const isNamed = value !== '' && !value.startsWith('//') && namesSecret(name, value)
     return isValue || isNamed || /^Bearer\s+\S/i.test(arg) || maskSecrets(arg) !== arg
@@ -66,12 +66,12 @@ export function registerSecret(secret: string): void {
   pattern = undefined
 }
 
-/** Scans the environment again at the next use. */
+/** Scans the environment again on the next use. */
 export function lookForSecrets(): void {
   pattern = undefined
 }
 
-/** The text with every known secret, and everything that has the form of one, replaced. */
+/** Replaces every known secret, and all text in the form of one. */
 export function maskSecrets(text: string): string {
   return maskKnown(text).replace(anyForm, mask)
 }
@@ -82,8 +82,8 @@ function maskKnown(text: string): string {
 }
 
 /**
- * A copy in which every text and key has its known secrets masked; the same object when there are
- * none in it. These are values of the application, of any form.
+ * A copy in which the known secrets in all texts and keys are masked; the same object if there are
+ * none. Forms of credentials are not masked, because these are the application's own values.
  */
 export function maskSecretsIn<Value extends JsonValue>(value: Value): Value {
   if (pattern === undefined) pattern = createPattern()

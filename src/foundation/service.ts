@@ -1,8 +1,8 @@
-/** Start and stop: each happens once, and every caller gets the same promise. */
+/** Starting and stopping: each happens once, and every caller gets the same promise. */
 
 /**
- * Something that runs between `start()` and `stop()`. Both are idempotent; stopping before starting
- * is fine and final; stopping while starting waits for the start.
+ * Something that runs between `start()` and `stop()`. Both are idempotent. Stopping before starting
+ * is allowed and final; stopping while starting waits for the start.
  */
 export abstract class Service implements AsyncDisposable {
   #starting: Promise<void> | undefined
@@ -13,13 +13,13 @@ export abstract class Service implements AsyncDisposable {
     return this.#stopping !== undefined
   }
 
-  /** Starts it, once; every call gives the same promise. */
+  /** Starts it once; every call returns the same promise. */
   start(): Promise<void> {
     this.#starting ??= this.#stopping === undefined ? this.onStart() : Promise.resolve()
     return this.#starting
   }
 
-  /** Stops it, once; every call gives the same promise, and it resolves when all is done. */
+  /** Stops it once; every call returns the same promise, which resolves when it has stopped. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stopOnce()
     return this.#stopping
@@ -33,7 +33,7 @@ export abstract class Service implements AsyncDisposable {
   protected abstract onStart(): Promise<void>
   /** Called only after a successful start. */
   protected abstract onStop(): Promise<void>
-  /** Called instead of `onStop` when it was stopped without a successful start. */
+  /** Called instead of `onStop` if it was stopped without a successful start. */
   protected onAbandon(): void {}
 
   async #stopOnce(): Promise<void> {

@@ -1,50 +1,50 @@
-/** The task that the running code belongs to. Backends set it, spans read it. */
+/** The task to which the running code belongs. Backends set it, spans read it. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Clock, systemClock } from './clock.ts'
 import { expectNumber, expectString } from './options.ts'
 
-/** What code that runs in a task can learn of it, and tell about it. */
+/** What code that runs in a task can read about the task, and report about it. */
 export interface CurrentTask {
   readonly uid: string
   /** 1 for the first. */
   readonly attempt: number
   /**
-   * Aborted when the task is canceled or its time is over. Code that has asked for it gets a second
-   * to end by itself before its worker is ended.
+   * Aborted when the task is canceled or exceeds its time limit. Code that has read this property
+   * gets a second to end by itself before its worker is ended.
    */
   readonly signal: AbortSignal
   /**
-   * Tells how far the task is, from 0 to 1: `tutti.TaskProgress`. As often as one likes: of the
-   * calls within a fifth of a second the last one counts.
+   * Reports the progress of the task, from 0 to 1, as `tutti.TaskProgress`. May be called often:
+   * only the last call within a fifth of a second is reported.
    */
   progress(fraction: number, text?: string): void
   /**
-   * Puts an event of `makeEvent`, of a class of `defineEvent`, on the bus of the task's session.
-   * Session, backend, task and node are those of the task, whatever the event says.
+   * Emits an event of `makeEvent`, whose class is of `defineEvent`, in the task's session. Session,
+   * backend, task and node are those of the task, whatever the event says.
    */
   emit(event: { readonly event_type: string }): void
 }
 
-/** What running code tells about its task. */
+/** What running code reports about its task. */
 export type TaskUpdate =
   | { readonly kind: 'progress'; readonly fraction: number; readonly text: string | null }
   | { readonly kind: 'event'; readonly event: object }
 
-/** The backend behind running tasks. */
+/** The backend of running tasks. */
 export interface TaskHost<T> {
   readonly clock?: Clock
-  /** The code tells progress or emits an event. */
+  /** The code reports progress or emits an event. */
   update?(task: T, update: TaskUpdate): void
-  /** Code has asked for the signal for the first time. */
+  /** The code has read `signal` for the first time. */
   listens?(task: T): void
-  /** The task starts to wait for another one: the slot that it occupies may be released. */
+  /** The task starts to wait for another one, so its slot may be released. */
   waits?(task: T): void
 }
 
 const progressIntervalMs = 200
 
-/** One run of a task's code. Whoever creates it closes it when the code has ended. */
+/** One run of a task's code. Its creator closes it when the code has ended. */
 export class RunningTask implements CurrentTask {
   readonly uid: string
   readonly attempt: number
@@ -81,24 +81,24 @@ export class RunningTask implements CurrentTask {
     if (!this.#isClosed) this.#host.update?.(this as never, { kind: 'event', event })
   }
 
-  /** Aborts the signal; does nothing where no code has asked for it. */
+  /** Aborts the signal; does nothing if no code has read it. */
   abort(reason: unknown): void {
     this.#controller?.abort(reason)
   }
 
-  /** Tells the backend that the code waits for another task: its slot may be released. */
+  /** Tells the backend that the code waits for another task, so its slot may be released. */
   announceWait(): void {
     this.#host.waits?.(this as never)
   }
 
-  /** Tells progress that was held back. What the code tells later is ignored. */
+  /** Sends progress that was held back. Later updates from the code are ignored. */
   close(): void {
     this.#progress?.flush()
     this.#isClosed = true
   }
 }
 
-/** Passes the first value on at once, and then the last one of each interval. */
+/** Sends the first value at once, and then the last one of each interval. */
 class Progress {
   readonly #clock: Clock
   readonly #send: (update: TaskUpdate) => void
@@ -114,7 +114,7 @@ class Progress {
   set(update: TaskUpdate): void {
     this.#held = update
     const waitMs = this.#sentMs + progressIntervalMs - this.#clock.monotonicMs()
-    // Code that never returns to the loop has no timers.
+    // Sent directly, because timers do not fire for code that never returns to the event loop.
     if (waitMs <= 0) return this.flush()
     this.#cancelTimer ??= this.#clock.after(waitMs, () => this.flush(), { background: true })
   }
@@ -131,8 +131,8 @@ class Progress {
 }
 
 /**
- * Shared by all copies of this package in a process: on an agent with an installation of its own,
- * functions import that of their project. Its number changes with the form of `RunningTask`.
+ * Shared by all copies of this package in a process: if an agent has its own installation,
+ * functions import that of their project. The number changes with the interface of `RunningTask`.
  */
 const key = Symbol.for('tutti.runningTask.1')
 const shared = globalThis as { [key]?: AsyncLocalStorage<RunningTask> }
@@ -140,9 +140,9 @@ const running = (shared[key] ??= new AsyncLocalStorage<RunningTask>())
 const noHost: TaskHost<never> = Object.freeze({})
 
 /**
- * Runs `callback` as part of a task, across everything it awaits: a task with this uid that tells
- * nobody, or a run of the backend's. `onWait` is called when it starts to wait for another task, so
- * that the backend can release the slot it occupies.
+ * Runs `callback` as part of a task, including everything it awaits. `task` is a run of the
+ * backend's, or a uid for a task without a backend. `onWait` is called when it starts to wait for
+ * another task, so that the backend can release its slot.
  */
 export function runInTask<T>(
   task: string | RunningTask,
@@ -160,7 +160,7 @@ export function runInTask<T>(
   return running.run(run, wrapped)
 }
 
-/** Runs the code of a task, such as inside the task's span. Must return what the code returns. */
+/** Runs the code of a task, for instance in the task's span. Must return what the code returns. */
 export type TaskWrapper = <T>(uid: string, callback: () => T) => T
 
 const wrappers = new Set<TaskWrapper>()
@@ -186,7 +186,7 @@ export function currentTask(): CurrentTask | undefined {
   return running.getStore()
 }
 
-/** To be called before waiting for a task: the running task gives its slot away. */
+/** Must be called before waiting for a task, so that the running task's slot can be released. */
 export function announceWait(): void {
   running.getStore()?.announceWait()
 }

@@ -2,7 +2,7 @@
 
 import { type ErrorDetails, TuttiError, ValueError } from './errors.ts'
 
-/** What a `TaskFailedError` says besides its message. */
+/** The details of a `TaskFailedError`. */
 export interface TaskErrorDetails extends ErrorDetails {
   readonly uid: string
 }
@@ -17,17 +17,17 @@ export class TaskFailedError extends TuttiError {
   }
 }
 
-/** What an `ExecutableFailedError` says besides its message. */
+/** The details of an `ExecutableFailedError`. */
 export interface ExecutableFailedDetails extends TaskErrorDetails {
   readonly exitCode: number | null
   readonly signal: string | null
   /** Default: empty. */
   readonly stdout?: string
   readonly stderr: string
-  /** `true` if something of the output is not there; else absent. */
+  /** `true` if a part of the output is missing; otherwise absent. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
-  /** Of an MPI program: which of its ranks. */
+  /** For an MPI program: the rank that failed. */
   readonly rank?: number
 }
 
@@ -35,15 +35,15 @@ export interface ExecutableFailedDetails extends TaskErrorDetails {
 export class ExecutableFailedError extends TaskFailedError {
   readonly exitCode: number | null
   readonly signal: string | null
-  /** The end of what it wrote to stdout, at most 16 KiB; `task.stdout` may have more. */
+  /** The end of its stdout, at most 16 KiB; `task.stdout` may have more. */
   readonly stdout: string
-  /** The end of what it wrote to stderr, at most 16 KiB; `task.stderr` may have more. */
+  /** The end of its stderr, at most 16 KiB; `task.stderr` may have more. */
   readonly stderr: string
-  /** `true` if it wrote more to stdout than `stdout` has. */
+  /** `true` if it wrote more to stdout than `stdout` contains. */
   readonly stdoutTruncated?: true
-  /** `true` if it wrote more to stderr than `stderr` has. */
+  /** `true` if it wrote more to stderr than `stderr` contains. */
   readonly stderrTruncated?: true
-  /** Of an MPI program: the first rank that failed. */
+  /** For an MPI program: the first rank that failed. */
   readonly rank?: number
 
   constructor(message: string, details: ExecutableFailedDetails) {
@@ -58,13 +58,13 @@ export class ExecutableFailedError extends TaskFailedError {
   }
 }
 
-/** The program does not exist; the hint names where it was looked for. */
+/** The program does not exist; the hint says where it was searched. */
 export class ExecutableNotFoundError extends TuttiError {}
 
-/** A folder, a file without the right to run it, or a file that is no program. */
+/** The path is a folder, a file without execute permission, or a file that is not a program. */
 export class ExecutableNotPermittedError extends TuttiError {}
 
-/** The folder to run in does not exist. */
+/** The working directory does not exist. */
 export class CwdNotFoundError extends TuttiError {}
 
 /** A file of `captureStdio` cannot be written. */
@@ -76,10 +76,10 @@ export class SpawnError extends TuttiError {}
 /** An argument cannot be sent to a worker; `field` is its path, such as `args[1].callback`. */
 export class ArgumentNotSerializableError extends ValueError {}
 
-/** What a function returned cannot be sent back; `field` is the part's path. */
+/** A function's result cannot be sent back; `field` is the path of the part. */
 export class ResultNotSerializableError extends ValueError {}
 
-/** A worker cannot import the module of a function, or does not find the function there. */
+/** A worker cannot import a function's module, or the module does not define the function. */
 export class TaskImportError extends ValueError {}
 
 /** The task was canceled; `reason` says why. */
@@ -101,7 +101,7 @@ export class TaskCanceledError extends TuttiError {
 export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'
   const built = readName(() => thrown.constructor.name)
-  // The constructor of a plain object says nothing about it.
+  // The constructor of a plain object is not informative.
   if (built !== undefined && built !== 'Object') return built
   return readName(() => (thrown as { name?: unknown }).name) ?? 'unknown'
 }
