@@ -12,11 +12,11 @@ import { TaskCanceledError } from '../foundation/task-errors.ts'
 export interface CloseOnSignalsOptions {
   /** Default: SIGINT, SIGTERM and SIGHUP. */
   readonly signals?: readonly NodeJS.Signals[]
-  /** After so many seconds the process ends, closed or not. Default 20. */
+  /** After this many seconds the process exits, even if closing has not ended. Default 20. */
   readonly graceSeconds?: number
 }
 
-/** What can be closed: a session, a workflow engine, or anything with such a method. */
+/** A session, a workflow engine, or any other object with one of these methods. */
 export type Closable =
   | {
       /** As on a session. */
@@ -27,18 +27,18 @@ export type Closable =
       shutdown(): Promise<unknown>
     }
 
-/** What the first signal is closing. The process ends when all of it is closed. */
+/** What is being closed because of the first signal. The process exits when all of it is closed. */
 const closing = new Set<Closable>()
 
 /**
- * The first signal closes the session or workflow engine: open tasks are canceled, and the record
- * ends with SessionEnded. Then, or after `graceSeconds`, the process exits with 128 and the
- * signal's number, such as 130 for SIGINT. A second signal exits at once; everything emitted is in
- * the record nevertheless. Without this a signal ends a process and whatever its last turn has
- * emitted.
+ * Closes a session or workflow engine at the first signal: open tasks are canceled, and the record
+ * ends with SessionEnded. Then, or after `graceSeconds`, the process exits with 128 plus the
+ * signal's number, such as 130 for SIGINT. At a second signal the process exits at once; all
+ * emitted events are still in the record. Without these handlers, a signal ends the process, and
+ * events of its last turn are lost.
  *
- * The returned function removes the handlers. A program that has more to say after its own `await
- * session.close()` calls it then: the process ends by itself, with the signal's exit code.
+ * The returned function removes the handlers. Call it after your own `await session.close()` if the
+ * program has more to do: the process then ends by itself, with the signal's exit code.
  *
  * @example
  * const session = new Session([await ConcurrentBackend.create()])
@@ -62,7 +62,7 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
     cancelTimer = systemClock.after(graceMs, () => process.exit(code))
     const end = (): void => {
       closing.delete(session)
-      // In the next turn: whoever awaits `close()` as well may remove the handlers first.
+      // In the next turn, because other code that awaits `close()` may remove the handlers first.
       systemClock.nextTurn(() => {
         if (!isRemoved && closing.size === 0) process.exit(code)
       })
@@ -78,12 +78,13 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
   }
 }
 
-/** So long after the first one the same signal is a second one. */
+/** The same signal counts as a second one only after this time. */
 const passedOnMs = 1000
 
 /**
- * Whether the command that runs this script passes the signal on: what sends it to the whole
- * process group, as `timeout` does, would otherwise count as two. A terminal sends SIGINT itself.
+ * Whether the command that runs this script forwards the signal. A signal to the whole process
+ * group, such as that of `timeout`, would otherwise count twice. A terminal sends SIGINT to the
+ * whole group itself.
  */
 const mayBePassedOn = (signal: NodeJS.Signals): boolean =>
   isRunByCommand && (signal !== 'SIGINT' || !isatty(0))
@@ -100,7 +101,7 @@ function toClose(session: unknown): () => Promise<unknown> {
 
 /**
  * `await task` at the top level rejects when closing cancels the task, which would end the process
- * before the session is closed. Any other error ends it as ever.
+ * before the session is closed. Any other error ends the process as usual.
  */
 function ignoreCancellation(error: unknown): void {
   const isOfClosing =

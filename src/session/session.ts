@@ -1,4 +1,4 @@
-/** The public face of a session: it checks what callers give and leaves the rest to its core. */
+/** The public interface of sessions: validates arguments and leaves the rest to `SessionCore`. */
 
 import type { AnyTask, Backend } from '../backends/backend.ts'
 import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
@@ -50,12 +50,12 @@ export class Session implements AsyncDisposable {
     this.#core.addBackends(checked)
   }
 
-  /** Names the session in events and files. */
+  /** The session's name in events and files. */
   get id(): string {
     return this.#core.id
   }
 
-  /** In the order in which they were given and added. */
+  /** The backends in the order in which they were added. */
   get backends(): readonly Backend[] {
     return this.#core.backends
   }
@@ -65,16 +65,17 @@ export class Session implements AsyncDisposable {
     return this.#core.telemetry
   }
 
-  /** Backends can be added at any time before `close()`. */
+  /** Adds a backend, at any time before `close()`. */
   addBackend(backend: Backend): void {
     this.#core.addBackend(backend)
   }
 
   /**
    * Continues the run of a record: tasks that are DONE there end at once with what they returned,
-   * all others run. Before `startTelemetry` and the first submission, else `StateError`. The
-   * session takes the id of the record, and its own record names the resumed one. Rejects with
-   * `CheckpointError` for a record that is damaged, incomplete or in use.
+   * all others run. Must be called before `startTelemetry` and the first submission, otherwise it
+   * rejects with a `StateError`. The session takes the id of the record, and its own record names
+   * the resumed one. Rejects with a `CheckpointError` for a record that is damaged, incomplete or
+   * in use.
    */
   async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
     return this.#core.resume(file, options)
@@ -87,14 +88,14 @@ export class Session implements AsyncDisposable {
 
   /**
    * Submits all of the tasks or none, and resolves with them once their backends have them. An
-   * error names every task and field that is wrong. Far ahead of the backends, it waits.
+   * error names every task and field that is wrong. Waits if too many tasks are open.
    */
   async submitTasks<const T extends readonly AnyTask[]>(tasks: T): Promise<T> {
     await this.#core.submit(tasks)
     return tasks
   }
 
-  /** Resolves with the tasks when all have ended, whatever their end. A time-out ends no task. */
+  /** Resolves with the tasks when all have ended, in whatever state. A time-out ends no task. */
   async waitTasks<const T extends readonly AnyTask[]>(
     tasks: T,
     options: WaitOptions = {},
@@ -103,15 +104,16 @@ export class Session implements AsyncDisposable {
     return tasks
   }
 
-  /** Ends a task; `true` the first time, `false` once it has ended or its end was asked for. */
+  /** Cancels a task; `false` if it has ended or its cancellation was requested before. */
   cancel(task: AnyTask, reason = 'canceled by the caller'): boolean {
     if (!(task instanceof Task)) throw invalid('task', 'a task', task)
     return this.#core.cancel(task, expectString('reason', reason))
   }
 
   /**
-   * Cancels what has not ended, closes the backends, then stops telemetry: what closing cancels is
-   * recorded. Idempotent, same promise, complete when it resolves.
+   * Cancels the open tasks, closes the backends, and then stops telemetry, so that the
+   * cancellations are recorded. All is done when it resolves. Idempotent: returns the same promise
+   * each time.
    */
   close(options: CloseOptions = {}): Promise<void> {
     const problem = findCloseProblem('close', options)

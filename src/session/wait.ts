@@ -1,4 +1,4 @@
-/** Waits for tasks to end. A wait that is given up changes no task. */
+/** Waits for tasks to end. Giving up a wait changes no task. */
 
 import type { AnyTask } from '../backends/backend.ts'
 import type { Entry } from '../core/entry.ts'
@@ -11,18 +11,18 @@ import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import { Task } from '../tasks/task.ts'
 
-/** How long to wait for the ends of tasks. */
+/** Limits of a wait for the ends of tasks. */
 export interface WaitOptions {
   /** Default: no limit. */
   readonly timeoutSeconds?: number
-  /** Ends the wait, not the tasks. */
+  /** Ends the wait, but not the tasks. */
   readonly signal?: AbortSignal
 }
 
-/** What a wait needs of a session's core. */
+/** What a wait needs from a session's core. */
 type WaitCore = Pick<SessionCore, 'clock' | 'checks' | 'find'>
 
-/** Resolves when all of the tasks have ended, whatever their end. */
+/** Resolves when all of the tasks have ended, in whatever state. */
 export async function waitForAll(
   core: WaitCore,
   tasks: readonly AnyTask[],
@@ -39,7 +39,7 @@ export async function waitForAll(
   const limit = startLimit(core.clock, limits)
   try {
     if (open.missing !== null) {
-      // It may be in a long list that is still being checked.
+      // The task may be in a long list that is still being checked.
       await Promise.race([checks, limit.reached])
       open = findOpen(core, tasks)
       if (open.missing !== null) throw open.missing
@@ -92,9 +92,9 @@ function expectTasks(tasks: unknown): void {
 }
 
 interface OpenTasks {
-  /** Of submitted tasks, also of those that wait in a long list to be opened. */
+  /** The entries of submitted tasks, including those of a long list that are not opened yet. */
   readonly entries: ReadonlySet<Entry>
-  /** Names a task that this session does not know. */
+  /** The error that names a task which this session does not know. */
   readonly missing: StateError | null
 }
 
