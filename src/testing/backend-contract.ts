@@ -1,4 +1,4 @@
-/** The whole contract of a backend as one callable suite; every backend's own test calls it. */
+/** The whole contract of a backend as one callable suite, which every backend's own test calls. */
 
 import assert from 'node:assert/strict'
 import type { AnyTask, Backend, Connection, Job } from '../backends/backend.ts'
@@ -13,24 +13,24 @@ import { RecordingListener } from './recording-listener.ts'
 /** `test` or `it` of a test runner. */
 export type ContractTest = (name: string, body: () => Promise<void>) => unknown
 
-/** The tasks that the suite submits; by default functions that a worker can import. */
+/** The tasks that the suite submits; by default, functions that a worker can import. */
 export interface ContractTasks {
-  /** Ends soon, with a value. */
+  /** Ends soon with a value. */
   quick(): AnyTask
-  /** Ends soon, with an error. */
+  /** Ends soon with an error. */
   failing(): AnyTask
   /** Runs until it is ended from outside. */
   endless(options?: { readonly timeoutSeconds?: number }): AnyTask
-  /** Ends soon, with `currentTask()?.uid`. Left out where no code of ours runs in the task. */
+  /** Ends soon with `currentTask()?.uid`. Omitted if the task cannot run code of this library. */
   ownUid?(): AnyTask
 }
 
-/** How `backendContract` is fitted to one backend. */
+/** Adapts `backendContract` to one backend. */
 export interface ContractOptions {
   /** Cases that cannot hold for this backend, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>
   readonly tasks?: ContractTasks
-  /** How many endless tasks fill it. Default 64. */
+  /** The number of endless tasks that occupy the whole backend. Default 64. */
   readonly flood?: number
 }
 
@@ -50,7 +50,7 @@ interface Stage {
   readonly job: (task: AnyTask) => Job
 }
 
-/** Only for backends whose tasks run code that can ask for its task. */
+/** Only for backends whose tasks run code that can call `currentTask()`. */
 const insideTask = 'runs code inside its task'
 
 const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
@@ -172,7 +172,7 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
 }
 
 /**
- * Declares one test for every promise of a backend. `create` gives a fresh one each time.
+ * Declares one test for every promise of a backend. `create` returns a new backend each time.
  *
  * @example
  * import { it } from 'vitest' // or `test` of node:test
@@ -218,7 +218,7 @@ export function backendContract(
 
 /** A backend that never reports an end fails the case instead of hanging the test run. */
 const caseLimitMs = 60_000
-/** How long reports that come after the backend was closed are waited for: there may be none. */
+/** How many turns to wait for reports after the backend was closed, of which there must be none. */
 const turnsForLateReports = 3
 const soundReports = /^(?:start )?(?:complete|fail|cancel)$/
 

@@ -1,6 +1,6 @@
 /**
- * The contract of an inference engine as one callable suite: each promise of the port is a case.
- * Every engine's own test calls it.
+ * The contract of an inference engine as one callable suite with a case for each promise of the
+ * port. Every engine's own test calls it.
  */
 
 import assert from 'node:assert/strict'
@@ -8,7 +8,7 @@ import type { InferenceEngine, TokenLogprob } from '../inference/generation/infe
 import type { ContractTest } from './backend-contract.ts'
 import { EngineFixture } from './engine-fixture.ts'
 
-/** Fits `inferenceEngineContract` to one engine. */
+/** Adapts `inferenceEngineContract` to one engine. */
 export interface EngineContractOptions {
   /** Cases that do not apply to this engine, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>
@@ -57,7 +57,7 @@ const verdictSchema = {
   additionalProperties: false,
 }
 
-/** The cases by their names. */
+/** The cases by name. */
 const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<void>>> = {
   'reports the facts of its model after start': async ({ engine, facts }) => {
     assert.ok(facts.name.length > 0)

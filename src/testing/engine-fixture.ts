@@ -1,4 +1,4 @@
-/** What a case of the engine contract works with: an engine, requests, and a record of them. */
+/** What a case of the engine contract uses: an engine, requests, and a recorder. */
 
 import assert from 'node:assert/strict'
 import { systemClock } from '../foundation/clock.ts'
@@ -73,7 +73,7 @@ export class EngineFixture {
     return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
   }
 
-  /** Holds in every case: each request has one end, and no text after it. */
+  /** Must hold in every case: each request has one end, and no text after it. */
   assertOneEndEach(): void {
     for (const id of this.recorder.ids) {
       const { ends, late } = this.recorder.of(id)
@@ -83,7 +83,7 @@ export class EngineFixture {
     }
   }
 
-  /** Gives calls that must not come a few turns of the event loop. */
+  /** Waits a few turns of the event loop for calls that must not come. */
   async settle(): Promise<void> {
     for (let turn = 0; turn < 5; turn++) {
       await new Promise<void>((resolve) => systemClock.nextTurn(resolve))

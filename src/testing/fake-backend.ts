@@ -1,4 +1,4 @@
-/** A backend that does nothing by itself: a test says what it reports, and when. */
+/** A backend that does nothing by itself: the test decides what it reports, and when. */
 
 import type {
   Backend,
@@ -13,12 +13,12 @@ import type {
 } from '../backends/backend.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 
-/** The properties of a `FakeBackend`; without `refuse` it takes every task. */
+/** The options of a `FakeBackend`; without `refuse` it accepts every task. */
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
   readonly nodes?: readonly SampledNode[]
-  /** Why it does not take a task; `null` for a task that it takes. */
+  /** Why it refuses a task; `null` for a task that it accepts. */
   readonly refuse?: (spec: TaskSpec) => Refusal | null
 }
 
@@ -39,11 +39,11 @@ export class FakeBackend implements Backend {
   readonly name: string
   readonly model?: string
   readonly nodes: readonly SampledNode[]
-  /** Every job that was submitted, in order. */
+  /** All submitted jobs, in order. */
   readonly jobs: Job[] = []
-  /** The jobs that the session named as recorded, in order. */
+  /** The jobs that the session reported as recorded, in order. */
   readonly recorded: Job[] = []
-  /** The cancellations that sessions asked for. The test reports the ends. */
+  /** The cancellations that sessions requested. The test reports the ends. */
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
   readonly #refuse: (spec: TaskSpec) => Refusal | null
   readonly #latest = new Map<string, Job>()
@@ -87,14 +87,14 @@ export class FakeBackend implements Backend {
     }
   }
 
-  /** The latest job of a task; a later attempt is another job. */
+  /** The latest job of a task; each attempt is a separate job. */
   jobOf(task: { readonly uid: string }): Job {
     const job = this.#latest.get(task.uid)
     if (job === undefined) throw new Error(`${task.uid} was not submitted to ${this.name}`)
     return job
   }
 
-  /** Calls the closure of a task's latest job with its arguments; `null` for any other task. */
+  /** A function that calls the closure of a task's latest job; `null` for any other task. */
   closureOf(task: { readonly uid: string }): (() => unknown) | null {
     return this.#session?.closureOf(this.jobOf(task)) ?? null
   }
@@ -104,22 +104,22 @@ export class FakeBackend implements Backend {
     this.#listeners.get(job)?.report(job, report)
   }
 
-  /** The task is RUNNING. */
+  /** Reports that the task has started: it is RUNNING. */
   start(task: { readonly uid: string }): void {
     this.report(this.jobOf(task), { kind: 'start', workerId: 'f1', nodeId: 'fake-node' })
   }
 
-  /** The task is DONE with the value. */
+  /** Reports that the task has completed: it is DONE with the value. */
   complete(task: { readonly uid: string }, value?: unknown): void {
     this.report(this.jobOf(task), { kind: 'complete', value })
   }
 
-  /** The attempt has failed: the task is tried again or FAILED. */
+  /** Reports that the attempt has failed: the task is retried or FAILED. */
   fail(task: { readonly uid: string }, error: unknown): void {
     this.report(this.jobOf(task), { kind: 'fail', error })
   }
 
-  /** Tells the session that connected last anything besides reports. */
+  /** Sends a notice to the session that connected last. */
   notice(notice: Notice): void {
     this.#connected?.notice(notice)
   }

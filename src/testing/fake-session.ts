@@ -1,8 +1,8 @@
-/** Makes jobs of tasks as a session does, for tests of a backend without a session. */
+/** Creates jobs from tasks as a session does, for tests of a backend without a session. */
 
 import type { AnyTask, ConnectedSession, Job } from '../backends/backend.ts'
 
-/** Has no ledger: its tasks keep their state, and cannot be awaited. */
+/** Has no ledger: the state of its tasks does not change, and they cannot be awaited. */
 export class FakeSession implements ConnectedSession {
   readonly id: string
   readonly #tasks = new WeakMap<Job, AnyTask>()
@@ -11,7 +11,7 @@ export class FakeSession implements ConnectedSession {
     this.id = id
   }
 
-  /** A job of its own for each call. */
+  /** Creates a new job with each call. */
   createJob(task: AnyTask, attempt = 1): Job {
     const job: Job = { sessionId: this.id, uid: task.uid, attempt, spec: task.spec }
     this.#tasks.set(job, task)

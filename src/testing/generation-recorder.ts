@@ -13,11 +13,11 @@ import { Waiters } from './waiters.ts'
 export interface RecordedGeneration {
   readonly deltas: GenerationDelta[]
   readonly ends: GenerationEnd[]
-  /** Deltas after an end. */
+  /** The number of deltas after an end. */
   late: number
 }
 
-/** Records every call by the request's id, also those that break the contract. */
+/** Records every call by the request's id, including calls that break the contract. */
 export class GenerationRecorder implements GenerationListener {
   readonly #records = new Map<string, RecordedGeneration>()
   readonly #waiters = new Waiters()
@@ -42,7 +42,7 @@ export class GenerationRecorder implements GenerationListener {
     return [...this.#records.keys()]
   }
 
-  /** What was told of a request so far. */
+  /** What was recorded about a request so far. */
   of(id: string): RecordedGeneration {
     const known = this.#records.get(id)
     if (known !== undefined) return known
@@ -58,7 +58,7 @@ export class GenerationRecorder implements GenerationListener {
       .join('')
   }
 
-  /** The calls of tools, with their pieces joined. */
+  /** The tool calls, with their pieces joined. */
   toolCallsOf(id: string): readonly ToolCall[] {
     const { deltas } = this.of(id)
     const pieces = deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
@@ -68,7 +68,7 @@ export class GenerationRecorder implements GenerationListener {
     return [...deltas.flatMap(({ toolCalls = [] }) => toolCalls), ...calls]
   }
 
-  /** Whether the end of the request was told. */
+  /** Whether the end of the request was reported. */
   hasEnded(id: string): boolean {
     return this.of(id).ends.length > 0
   }

@@ -1,6 +1,6 @@
-/** The shipped test kit. No file under `src` imports it. */
+/** The test kit for users. No file under `src` imports it. */
 
-// First: dependencies fail on an older Node with errors of their own.
+// First, because dependencies fail on an older Node with errors of their own.
 import '../foundation/require-node.ts'
 export { backendContract } from './backend-contract.ts'
 export type { ContractOptions, ContractTasks, ContractTest } from './backend-contract.ts'

@@ -42,12 +42,12 @@ export class ManualClock implements Clock {
     setImmediate(callback)
   }
 
-  /** The number of timers that have not fired and are not canceled. */
+  /** The number of timers that have neither fired nor been canceled. */
   get pendingTimers(): number {
     return this.#timers.size
   }
 
-  /** Advances the time, fires the timers that fall due, then lets pending promises settle. */
+  /** Advances the time, fires timers that become due, and lets pending promises settle. */
   async advance(ms: number): Promise<void> {
     const target = this.#elapsedMs + ms
     for (;;) {
@@ -62,7 +62,7 @@ export class ManualClock implements Clock {
     await new Promise((resolve) => setImmediate(resolve))
   }
 
-  /** Changes the wall clock alone, as when a user sets it. */
+  /** Changes only the wall clock, as when a user sets it. */
   stepWall(seconds: number): void {
     this.#wallSeconds += seconds
   }

@@ -1,4 +1,4 @@
-/** The listener that a backend's own test gives it. */
+/** A listener with which tests record what a backend reports. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
 import { Waiters } from './waiters.ts'
@@ -23,12 +23,12 @@ export class RecordingListener implements BackendListener {
     this.#waiters.wake()
   }
 
-  /** The jobs of which anything was reported. */
+  /** The jobs about which anything was reported. */
   get jobs(): readonly Job[] {
     return [...this.#reports.keys()]
   }
 
-  /** What was reported of a job, in order. */
+  /** The reports about a job, in order. */
   of(job: Job): readonly TaskReport[] {
     return this.#reports.get(job) ?? []
   }
@@ -48,12 +48,12 @@ export class RecordingListener implements BackendListener {
     return this.until(() => jobs.every((job) => this.hasEnded(job)))
   }
 
-  /** Resolves when anything was reported of the job. */
+  /** Resolves when anything was reported about the job. */
   started(job: Job): Promise<void> {
     return this.until(() => this.of(job).length > 0)
   }
 
-  /** Resolves as soon as the condition holds after a report or a notice. */
+  /** Resolves as soon as the condition holds, now or after a report or a notice. */
   until(isMet: () => boolean): Promise<void> {
     return this.#waiters.until(isMet)
   }

@@ -47,14 +47,14 @@ export class RecordingSink implements EventSink {
     return event
   }
 
-  /** Resolves with the first event that matches, recorded already or later. */
+  /** Resolves with the first matching event, whether already recorded or emitted later. */
   waitFor(matches: (event: BaseEvent) => boolean): Promise<BaseEvent> {
     const known = this.events.find(matches)
     if (known !== undefined) return Promise.resolve(known)
     return new Promise((resolve) => this.#waiters.push({ matches, resolve }))
   }
 
-  /** Fails if events are left that were not taken. */
+  /** Fails if there are events that were not taken. */
   expectNothingMore(): void {
     const rest = this.events.slice(this.#taken).map((event) => event.event_type)
     if (rest.length > 0) {
