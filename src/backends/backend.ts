@@ -38,7 +38,7 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly peakMemoryBytes?: number
   readonly exitCode?: number
   readonly signal?: string
-  /** The whole output of a program that failed. A successful one has its output in its value. */
+  /** What was kept of an unsuccessful program's output; a successful one has it in its value. */
   readonly stdout?: string
   readonly stderr?: string
   /** The end of the output, for the task's last event. */

@@ -72,7 +72,7 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
 
 export class ScheduledJobs {
   readonly #all = new IndexedSet<ScheduledJob>()
-  /** Submitted jobs that could not be tagged, by identity. Created by the first lookup of one. */
+  /** Jobs by the submitted object, to find untagged ones. Created by the first such lookup. */
   #untagged: Map<Job, ScheduledJob> | null = null
 
   add(scheduled: ScheduledJob): void {

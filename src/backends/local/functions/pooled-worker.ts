@@ -61,7 +61,7 @@ const stuckMs = 25
 const readyDeadlineMs = 60_000
 /** The most that one gap between polls counts, because this process may have been suspended. */
 const longestGapMs = 1000
-/** How long a killed worker may take to exit. A thread in a native call exits only after it. */
+/** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000
 /** How long code that uses its abort signal may take to end by itself. */
 const abortGraceMs = 1000
@@ -357,7 +357,7 @@ export class PooledWorker {
   }
 
   /**
-   * Ends the worker because of one job. Revokes the jobs that have not begun first; then spares the
+   * Ends the worker because of one job. Revokes the jobs that have not begun first; then keeps the
    * worker if the job has ended meanwhile, because another one may run by now.
    */
   #endFor({ assignment, index, job }: StoppedJob, report: TaskReport): void {

@@ -1,4 +1,4 @@
-/** One place of the pool: starts a worker when there is work for it, and replaces a lost one. */
+/** Manages one worker of the pool: starts it when there is work, and replaces it when lost. */
 
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'

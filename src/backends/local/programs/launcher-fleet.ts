@@ -53,7 +53,7 @@ export interface FleetOptions {
   onStartFailed(isNewDelay: boolean): void
   /** A launcher has started after earlier ones failed to. */
   onStartedAgain(): void
-  /** The system lacks resources for a launcher. The next one should be requested later. */
+  /** The system lacks resources for a launcher; the next may be requested after the delay. */
   onRefused(errno: string, delayMs: number, isFirst: boolean): void
 }
 
