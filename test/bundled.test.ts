@@ -154,21 +154,39 @@ describe('the files of the package', () => {
     }
   })
 
-  /** The URLs of all modules that a script loads which imports these. */
-  function loadedBy(...names: readonly string[]): string[] {
+  /** What a script prints, and the URLs of all modules that it loads, in their order. */
+  function loadedByScript(script: string): string[] {
     const hooks = `
       const { registerHooks } = await import('node:module')
-      registerHooks({ load: (url, context, next) => (console.log(url), next(url, context)) })
-      ${names.map((name) => `await import('${name}')`).join('\n')}`
-    const args = ['--input-type=module', '--eval', hooks]
+      registerHooks({ load: (url, context, next) => (console.log(url), next(url, context)) })`
+    const args = ['--input-type=module', '--eval', `${hooks}\n${script}`]
     const output = execFileSync(process.execPath, args, { encoding: 'utf8', cwd: createFolder() })
     return output.split('\n')
   }
+
+  const loadedBy = (...names: readonly string[]): string[] =>
+    loadedByScript(names.map((name) => `await import('${name}')`).join('\n'))
 
   it('the client for other servers is not loaded before an engine needs it', () => {
     const loaded = loadedBy('tutti/inference')
     expect(loaded.filter((url) => url.includes('/node_modules/zod/'))).not.toEqual([])
     expect(loaded.filter((url) => url.includes('/node_modules/undici/'))).toEqual([])
+  })
+
+  it('of OpenTelemetry its interface is loaded with telemetry, the rest with its use', () => {
+    const loaded = loadedByScript(`
+      const { ConcurrentBackend, Session } = await import('tutti')
+      const session = new Session([await ConcurrentBackend.create()])
+      const telemetry = await session.startTelemetry({ checkpointPath: '.' })
+      await session.close()
+      console.log('closed')
+      console.log(Object.keys(JSON.parse(telemetry.exportAsOtlp())))`)
+    const packagesOf = (urls: readonly string[]): Set<string> =>
+      new Set(urls.flatMap((url) => /@opentelemetry\/[^/]+/.exec(url)?.[0] ?? []))
+    const closed = loaded.indexOf('closed')
+    expect(packagesOf(loaded.slice(0, closed))).toEqual(new Set(['@opentelemetry/api']))
+    expect(packagesOf(loaded.slice(closed))).toContain('@opentelemetry/otlp-transformer')
+    expect(loaded).toContain("[ 'resourceSpans' ]")
   })
 
   it('a script loads some files of the package, not hundreds', () => {

@@ -260,15 +260,20 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   protected override async onStart(): Promise<void> {
-    const { clock, sessionId } = this.#options
+    const { clock, sessionId, spanProcessors, metricReaders } = this.#options
     // OpenTelemetry takes long to load, and workers import this package without starting telemetry.
+    // Its context is always needed, its SDK only with processors or readers.
     const pipelines = await import('./pipeline.ts')
+    const mirrors = spanProcessors.length === 0 ? null : await import('./otel/otel-mirror.ts')
+    const readers = metricReaders.length === 0 ? null : await import('./otel/otel-metrics.ts')
     this.#pipeline = new pipelines.Pipeline({
       options: this.#options,
       record: this.#record,
       source: this.#source,
       enrichers: this.#enrichers,
       subscribers: this.#subscribers,
+      mirrors,
+      readers,
     })
     this.#startedMs = clock.monotonicMs()
     this.#isOpen = true

@@ -21,9 +21,10 @@ import { type MetricSource, readMetrics } from './metrics/metrics.ts'
 import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus-endpoint.ts'
 import { TaskGroups } from './metrics/task-groups.ts'
 import type { RecordParts, ResolvedTelemetryOptions } from './options.ts'
-import { MetricReaders } from './otel/otel-metrics.ts'
+import type { MetricReaders } from './otel/otel-metrics.ts'
 import { holdContextManager, OtelActiveSpans } from './otel/otel-context.ts'
-import { createResource, OtelSpanMirror, type Resource } from './otel/otel.ts'
+import type { OtelSpanMirror } from './otel/otel-mirror.ts'
+import { createResource, type Resource } from './otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from './otel/otlp.ts'
 import { Recorder } from './recorder.ts'
 import { Envelope } from './spans/envelope.ts'
@@ -41,6 +42,9 @@ export interface PipelineParts {
   readonly source: MetricSource
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
+  /** With `spanProcessors` and with `metricReaders`; `null` without. */
+  readonly mirrors: { readonly OtelSpanMirror: typeof OtelSpanMirror } | null
+  readonly readers: { readonly MetricReaders: typeof MetricReaders } | null
 }
 
 /**
@@ -49,13 +53,13 @@ export interface PipelineParts {
 export class Pipeline {
   readonly book: SpanBook
   readonly mirror: SpanMirror
-  readonly #resource: Resource
+  #resource: Resource | null = null
   readonly #traceId: string
   readonly #removals: readonly (() => void)[]
   readonly #parts: PipelineParts
   readonly #bus: EventBus
   readonly #recorder: Recorder | null
-  readonly #readers: MetricReaders
+  readonly #readers: MetricReaders | null
   readonly #scheduler: StepScheduler
   readonly #groups: TaskGroups
   readonly #endpoints = new Set<PrometheusEndpoint>()
@@ -70,7 +74,6 @@ export class Pipeline {
     const application = active.ids()
     const parent = options.continueTrace ? application : null
     this.#traceId = parent?.traceId ?? newTraceId()
-    this.#resource = createResource(options.resource)
     this.mirror = this.#createMirror()
     this.book = new SpanBook({
       sessionId,
@@ -122,8 +125,8 @@ export class Pipeline {
   /** All finished spans: as a string if `path` is `null`, otherwise streamed to the file. */
   exportAsOtlp(path: string | null): string | Promise<void> {
     const spans = this.book.finished()
-    if (path === null) return toOtlpString(spans, this.#resource)
-    return writeOtlpFile(path, spans, this.#resource)
+    const resource = this.#readResource()
+    return path === null ? toOtlpString(spans, resource) : writeOtlpFile(path, spans, resource)
   }
 
   async servePrometheus(options: PrometheusOptions): Promise<PrometheusEndpoint> {
@@ -153,7 +156,7 @@ export class Pipeline {
     await Promise.all([
       this.#recorder?.close().then(this.#removeExitCallback),
       this.mirror.close(stopDeadlineMs),
-      this.#readers.close(stopDeadlineMs),
+      this.#readers?.close(stopDeadlineMs),
       ...[...this.#endpoints].map((endpoint) => endpoint.close()),
     ])
   }
@@ -168,14 +171,21 @@ export class Pipeline {
     })
   }
 
+  #readResource(): Resource {
+    this.#resource ??= createResource(this.#parts.options.resource)
+    return this.#resource
+  }
+
   /** Called last: a bound reader starts at once. Closes the file if a reader cannot be bound. */
-  #bindReaders(): MetricReaders {
+  #bindReaders(): MetricReaders | null {
+    const { readers } = this.#parts
+    if (readers === null) return null
     const { clock, log, metricReaders, taskLabels } = this.#parts.options
     const groups = taskLabels ? null : this.#groups
     const { source } = this.#parts
     const parts = { source, groups, scheduler: this.#scheduler, clock, log }
     try {
-      return new MetricReaders(metricReaders, { ...parts, resource: this.#resource })
+      return new readers.MetricReaders(metricReaders, { ...parts, resource: this.#readResource() })
     } catch (error) {
       void this.#recorder?.close()
       throw error
@@ -184,10 +194,11 @@ export class Pipeline {
 
   #createMirror(): SpanMirror {
     const { spanProcessors, clock, log } = this.#parts.options
-    if (spanProcessors.length === 0) return nullMirror
-    return new OtelSpanMirror({
+    const { mirrors } = this.#parts
+    if (mirrors === null) return nullMirror
+    return new mirrors.OtelSpanMirror({
       traceId: this.#traceId,
-      resource: this.#resource,
+      resource: this.#readResource(),
       processors: spanProcessors,
       clock,
       log,

@@ -3,13 +3,13 @@
  */
 
 import { open, rename, rm } from 'node:fs/promises'
-import { JsonTraceSerializer, ProtobufTraceSerializer } from '@opentelemetry/otlp-transformer'
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { createResource, toReadableSpan } from './otel.ts'
+import { loadTransformer } from './packages.ts'
 
 const chunkSpans = 500
 /** Approximate: counts only the texts of attributes and annotations. */
@@ -78,6 +78,7 @@ export async function* encodeSpans(
   encoding: 'json' | 'protobuf',
 ): AsyncGenerator<string | Uint8Array> {
   const resource = createResource(undefined)
+  const { ProtobufTraceSerializer } = loadTransformer()
   if (encoding === 'json') yield head
   let separator = ''
   for await (const batch of batches) {
@@ -96,6 +97,7 @@ export async function* encodeSpans(
 
 /** Each chunk is one entry of `resourceSpans`, without the brackets around it. */
 function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<string> {
+  const { JsonTraceSerializer } = loadTransformer()
   const decoder = new TextDecoder()
   let batch: ReadableSpan[] = []
   let characters = 0

@@ -1,0 +1,147 @@
+/** SDK spans for the attached span processors. Loaded with telemetry that has some. */
+
+import {
+  type Context,
+  ROOT_CONTEXT,
+  type Span,
+  trace,
+  TraceFlags,
+  type Tracer,
+} from '@opentelemetry/api'
+import { type SpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import type { FinishedSpan } from '../../checkpoint/format.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { version } from '../../foundation/version.ts'
+import type { SpanIds } from '../spans/span-ids.ts'
+import type { SpanMirror, StartedSpan } from '../spans/span-mirror.ts'
+import {
+  instrumentationScope,
+  type Resource,
+  toHrTime,
+  toLinks,
+  toOtelAttributes,
+  toStatus,
+} from './otel.ts'
+
+/** An exporter gets the same as `exportAsOtlp`; the spans are in memory anyway. */
+const noLimits = {
+  attributeCountLimit: Infinity,
+  attributeValueLengthLimit: Infinity,
+  eventCountLimit: Infinity,
+  linkCountLimit: Infinity,
+  attributePerEventCountLimit: Infinity,
+  attributePerLinkCountLimit: Infinity,
+}
+
+export interface MirrorParts {
+  readonly traceId: string
+  readonly resource: Resource
+  readonly processors: readonly SpanProcessor[]
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/** Creates an SDK span with the same ids and times for each span, for the attached processors. */
+export class OtelSpanMirror implements SpanMirror {
+  readonly #parts: MirrorParts
+  readonly #provider: TracerProvider
+  readonly #tracer: Tracer
+  readonly #open = new Map<string, Span>()
+  #nextSpanId = ''
+  #hasWarned = false
+
+  constructor(parts: MirrorParts) {
+    this.#parts = parts
+    this.#provider = new TracerProvider({
+      resource: parts.resource,
+      spanProcessors: parts.processors.map((processor) => this.#isolate(processor)),
+      idGenerator: {
+        generateTraceId: () => parts.traceId,
+        generateSpanId: () => this.#nextSpanId,
+      },
+      spanLimits: noLimits,
+    })
+    this.#tracer = this.#provider.getTracer(instrumentationScope.name, version)
+  }
+
+  started(spanId: string, span: () => StartedSpan): void {
+    this.#guard(() => {
+      const { name, time, parent, attributes } = span()
+      this.#nextSpanId = spanId
+      const options = { startTime: toHrTime(time), attributes: toOtelAttributes(attributes) }
+      this.#open.set(spanId, this.#tracer.startSpan(name, options, this.#contextOf(parent)))
+    })
+  }
+
+  annotated(spanId: string, annotation: Parameters<SpanMirror['annotated']>[1]): void {
+    this.#guard(() => {
+      const { name, time, attributes } = annotation()
+      this.#open.get(spanId)?.addEvent(name, toOtelAttributes(attributes), toHrTime(time))
+    })
+  }
+
+  ended(spanId: string, finished: () => FinishedSpan): void {
+    this.#guard(() => {
+      const open = this.#open.get(spanId)
+      if (open === undefined) return
+      this.#open.delete(spanId)
+      const span = finished()
+      open.setAttributes(toOtelAttributes(span.attributes))
+      open.setStatus(toStatus(span))
+      open.addLinks(toLinks(span))
+      open.end(toHrTime(span.end_time))
+    })
+  }
+
+  async close(deadlineMs: number): Promise<void> {
+    const { processors } = this.#parts
+    await Promise.all(processors.map((processor) => this.#closeOne(processor, deadlineMs)))
+  }
+
+  async #closeOne(processor: SpanProcessor, deadlineMs: number): Promise<void> {
+    const { clock, log } = this.#parts
+    const closing = async (): Promise<void> => {
+      try {
+        await processor.forceFlush()
+      } finally {
+        await processor.shutdown()
+      }
+    }
+    await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
+      log.warn('SpanProcessorError', `a span processor did not shut down: ${messageOf(error)}`),
+    )
+  }
+
+  /** An error of one processor must not keep the span from the others. */
+  #isolate(processor: SpanProcessor): SpanProcessor {
+    return {
+      onStart: (span, parent) => this.#guard(() => processor.onStart(span, parent)),
+      onEnding: (span) => this.#guard(() => processor.onEnding?.(span)),
+      onEnd: (span) => this.#guard(() => processor.onEnd(span)),
+      forceFlush: () => processor.forceFlush(),
+      shutdown: () => processor.shutdown(),
+    }
+  }
+
+  #contextOf(ids: SpanIds | null): Context {
+    if (ids === null) return ROOT_CONTEXT
+    const parent = this.#open.get(ids.spanId)
+    if (parent !== undefined) return trace.setSpan(ROOT_CONTEXT, parent)
+    const { traceId, spanId } = ids
+    return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags: TraceFlags.SAMPLED })
+  }
+
+  /** Errors of processors, which are foreign code, must not reach the emitter. */
+  #guard(act: () => void): void {
+    try {
+      act()
+    } catch (error) {
+      if (this.#hasWarned) return
+      this.#hasWarned = true
+      this.#parts.log.warn('SpanProcessorError', `a span processor threw: ${messageOf(error)}`)
+    }
+  }
+}
