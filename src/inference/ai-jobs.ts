@@ -278,7 +278,7 @@ export function refuseFormat({ sampling }: PromptSpec): Refusal | null {
   return format !== null && 'message' in format ? format : null
 }
 
-/** As in the chat-completions API: `{ type, json_schema: { schema } }`. */
+/** Converts the form of the chat-completions API: `{ type, json_schema: { schema } }`. */
 function toFormat(given: object): OutputFormat | Refusal {
   const { type, json_schema: wrapper } = given as { type?: unknown; json_schema?: unknown }
   if (type === 'text') return { kind: 'text' }

@@ -39,7 +39,7 @@ export interface WorkerLoad {
 export interface BatchWorker {
   readonly workerId: string
   readonly capacity: EngineCapacity
-  /** As `InferenceEngine.generate`. */
+  /** Has the contract of `InferenceEngine.generate`. */
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   /** Called when the worker still has a request long after that request was aborted. */
   giveUp?(reason: string): void

@@ -323,7 +323,7 @@ export type CreateEngine = (worker: EngineWorker) => InferenceEngine
 
 /** The worker that an engine is created for. */
 export interface EngineWorker {
-  /** From 0; a restarted worker keeps its index. */
+  /** The index of the worker, from 0; a restarted worker keeps it. */
   readonly index: number
   readonly workerId: string
 }

@@ -62,7 +62,7 @@ export type FromLlama =
 
 export interface LoadProgress {
   readonly stage: 'download' | 'load'
-  /** From 0 to 1. */
+  /** The finished share, from 0 to 1. */
   readonly done: number
 }
 

@@ -75,8 +75,9 @@ interface LeftEdge {
 }
 
 /**
- * A rule that begins with itself is refused, even if the elements before it may be empty. Only a
- * rule at the end of such elements is harmless, as in `("a"*)*`: it returns to an earlier state.
+ * A rule that begins with itself, directly or after elements that may be empty, grows for ever and
+ * is refused. It is harmless only at the end of a sequence after such elements, as in `("a"*)*`:
+ * then it returns to an earlier state.
  */
 function checkRecursion(rules: GrammarRules): void {
   const empty = emptyRules(rules)

@@ -36,7 +36,7 @@ export interface Steps {
   spend(count: number): void
 }
 
-/** More than the number of positions in any grammar. */
+/** A factor for the keys of stacks: larger than the number of positions in any grammar. */
 const keysOfStack = 2 ** 21
 
 export class GrammarStacks {

@@ -63,7 +63,10 @@ export function listedIn(schema: Schema): readonly unknown[] | null {
   return listed
 }
 
-/** Without `type`, the types that keywords restrict; other types would be allowed unrestricted. */
+/**
+ * The types in `type`; without it, the types that other keywords restrict, because values of all
+ * other types would be unrestricted.
+ */
 export function typesOf(schema: Schema): readonly string[] {
   const { type, format } = schema
   if (Array.isArray(type)) return [...new Set(type.map(String))]
