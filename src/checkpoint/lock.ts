@@ -52,7 +52,7 @@ export function isHeld(path: string): boolean {
   }
 }
 
-/** The content of a lock file for this process. */
+/** The content of a lock file that this process writes for the process `pid`. */
 export const holderOf = (pid: number): Holder => ({
   pid,
   start_time: processOf(pid)?.startTime ?? null,

@@ -154,7 +154,7 @@ async function verifyFile(
   return { verdict, summary, lines, problems, problemCount, seekTable, notes }
 }
 
-/** Whether this is the end of a task whose value should have been stored. */
+/** Whether a task ended here whose value should be stored: the event has it unless too large. */
 const isKeepable = ({ event_type: type, attributes }: EventLine): boolean =>
   type === 'TaskCompleted' && attributes['reused'] !== true && 'result' in attributes
 

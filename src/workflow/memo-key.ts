@@ -84,7 +84,7 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   }
 }
 
-/** Whether a function without arguments and `this` can only depend on captured variables. */
+/** Whether a closure has neither arguments nor `this`: it can only use captured variables. */
 export const worksOnCaptured = (
   plan: Plan,
   { args, receiver }: Pick<HashedCall, 'args' | 'receiver'>,

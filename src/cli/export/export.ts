@@ -112,13 +112,12 @@ async function filesOf(reading: Reading): Promise<readonly string[]> {
   return files
 }
 
-/** Yields the lines of a file. */
+/** Yields the lines of a file in batches, and notes those that could not be read. */
 async function* batchesOf(reading: Reading, file: string, followed: Followed) {
   const { bad, torn } = yield* readBatches(file, followed)
   reading.gaps = { ...reading.gaps, bad: reading.gaps.bad + bad, torn }
 }
 
-/** All lines of the run, file by file. */
 async function* linesOf(reading: Reading, followed: Followed) {
   for (const file of await filesOf(reading)) yield* batchesOf(reading, file, followed)
 }

@@ -31,7 +31,6 @@ export const embedJson = (value: unknown): string =>
   JSON.stringify(value).replaceAll('<', '\\u003c').replaceAll('\u2028', '\\u2028')
 
 export interface Cell {
-  /** HTML. */
   readonly html: string
   readonly isNumber?: boolean
 }

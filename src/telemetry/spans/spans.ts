@@ -54,7 +54,6 @@ export class SpanBook {
     this.#session = { sessionId, traceId, parent, link, spanId: newSpanId() }
   }
 
-  /** The id of the session's span. */
   get sessionSpanId(): string {
     return this.#session.spanId
   }

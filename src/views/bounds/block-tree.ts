@@ -11,7 +11,7 @@ import { numberOf, type TaskStep, type ViewEvent } from '../panel.ts'
 export interface BlockTree {
   /** The blocks that have not ended, by their uids in the file that is read. */
   readonly open: Map<string, number>
-  /** The columns have one row per task. They hold task numbers plus 1; 0 means no task. */
+  /** Columns with one row per task. A task is stored as its number plus 1; 0 means none. */
   readonly blockOfTask: Column
   /** The task of the same block that was the last to end before this one was created. */
   readonly siblingOfTask: Column

@@ -69,7 +69,7 @@ const mostPauses = 1000
 const mostNodes = 10_000
 /** A node that joins and leaves more often counts as away from then on. */
 const mostChanges = 1000
-/** A node that changes its size more often keeps its last size from then on. */
+/** After this many changes of its size, a node counts with its final size. */
 const mostSizes = 100
 
 export const createBounds = (): BoundsState => ({

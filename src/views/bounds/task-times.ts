@@ -14,7 +14,7 @@ export interface TaskTimes {
   readonly dependencies: Column
   /** Seconds from being ready until a backend was assigned. */
   readonly routing: Column
-  /** Seconds from then until it was passed to the backend's queue. */
+  /** Seconds from that assignment until it was in the backend's queue. */
   readonly handover: Column
   /** Seconds from being queued until it started. */
   readonly queue: Column
