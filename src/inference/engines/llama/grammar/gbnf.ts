@@ -221,7 +221,7 @@ class GrammarParser {
     const least = Number(first)
     const most = second === undefined ? least : second.trim() === '' ? Infinity : Number(second)
     // llama.cpp would count down from the largest number instead.
-    if (most < least) throw new Error(`\`${repeat}\` repeats at most less than at least`)
+    if (most < least) throw new Error(`\`${repeat}\` has the larger number first`)
     return [least, most > maxRepeats ? Infinity : most]
   }
 

@@ -47,6 +47,10 @@ interface Piece extends Lengths {
 
 const anything: Piece = { text: 'char*', letter: 'char', ...anyLength }
 
+/** Beside any text, such as `.*`, it adds nothing. */
+const isOpen = (piece: Piece | undefined): boolean =>
+  piece?.letter !== undefined && piece.least === 0 && piece.most === Infinity
+
 const together = (pieces: readonly Piece[]): Lengths => ({
   least: pieces.reduce((sum, { least }) => sum + least, 0),
   most: pieces.reduce((sum, { most }) => sum + most, 0),
@@ -89,6 +93,14 @@ const classes: Readonly<Record<string, readonly Range[]>> = {
     [0x09, 0x0a],
     [0x0d, 0x0d],
   ],
+}
+
+const hyphen = 0x2d
+
+/** The letter that a part of a class is; `null` for a set of several. */
+function codeIn(ranges: readonly Range[]): number | null {
+  const [range] = ranges
+  return ranges.length === 1 && range?.[0] === range?.[1] ? (range?.[0] ?? null) : null
 }
 
 const escapes: Readonly<Record<string, number>> = { n: 0x0a, r: 0x0d, t: 0x09, f: 0x0c, v: 0x0b }
@@ -137,6 +149,9 @@ class PatternParser {
       const next = this.#pattern[this.#at]
       if (next === undefined || next === '|' || next === ')') break
       if (next === '$' && isTop) {
+        if (![undefined, '|', ')'].includes(this.#pattern[this.#at + 1])) {
+          throw this.#unsupported('$', this.#at)
+        }
         this.#at++
         isEnd = true
         break
@@ -144,8 +159,10 @@ class PatternParser {
       items.push(this.#quantified())
     }
     const isSearched = isTop && this.#place === 'json'
-    if (isSearched && !isStart) items.unshift(anything)
-    if (isSearched && !isEnd) items.push({ ...anything })
+    if (isSearched && !isStart) items.splice(0, isOpen(items[0]) ? 1 : 0, anything)
+    if (isSearched && !isEnd) {
+      items.splice(isOpen(items.at(-1)) ? -1 : items.length, 1, { ...anything })
+    }
     const pieces = isTop ? limited(items, this.#lengths) : items
     const texts = pieces.map(({ text }) => text)
     return { text: texts.length === 0 ? '""' : texts.join(' '), ...together(pieces) }
@@ -180,7 +197,7 @@ class PatternParser {
       throw new PatternFault(`${text}, ${this.#placeOf(this.#at)}`)
     }
     if (most !== '' && Number(most) < Number(least)) {
-      throw this.#invalid(`\`${whole}\` repeats at most less than at least`, this.#at)
+      throw this.#invalid(`\`${whole}\` has the larger number first`, this.#at)
     }
     this.#at += whole.length
     if (comma === undefined) return [Number(least), Number(least)]
@@ -222,25 +239,29 @@ class PatternParser {
     const ranges: Range[] = []
     while (!this.#skip(']')) {
       this.#expectMore(start)
-      const itemStart = this.#at
-      const first = this.#classItem()
-      const isRange = this.#pattern[this.#at] === '-' && this.#pattern[this.#at + 1] !== ']'
-      const [from] = first
-      if (!isRange || first.length !== 1 || from === undefined) ranges.push(...first)
-      else {
-        this.#at++
-        const [to] = this.#classItem()
-        if (to === undefined) throw this.#unsupported('-', itemStart)
-        if (from[0] > to[1]) {
-          const text = this.#pattern.slice(itemStart, this.#at).join('')
-          throw this.#invalid(`the range \`${text}\` ends before it begins`, itemStart)
-        }
-        ranges.push([from[0], to[1]])
-      }
+      ranges.push(...this.#classPart(start))
     }
     // An empty class is refused, because a grammar would skip it.
     if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]', start)
     return this.#ranges(ranges, isNegated)
+  }
+
+  /** A letter, an escape, or a range. */
+  #classPart(classStart: number): readonly Range[] {
+    const start = this.#at
+    const first = this.#classItem()
+    if (this.#pattern[this.#at] !== '-' || this.#pattern[this.#at + 1] === ']') return first
+    this.#at++
+    this.#expectMore(classStart)
+    const last = this.#classItem()
+    const [from, to] = [codeIn(first), codeIn(last)]
+    // As in JavaScript: beside a set such as `\d`, a hyphen is a letter.
+    if (from === null || to === null) return [...first, [hyphen, hyphen], ...last]
+    if (from > to) {
+      const text = this.#pattern.slice(start, this.#at).join('')
+      throw this.#invalid(`the range \`${text}\` ends before it begins`, start)
+    }
+    return [[from, to]]
   }
 
   #classItem(): readonly Range[] {

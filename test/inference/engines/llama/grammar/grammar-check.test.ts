@@ -19,7 +19,7 @@ const withOptional = (count: number): object => ({
 describe('a grammar that llama.cpp would read without an end is refused:', () => {
   // Each of them stopped or ended the model's process, and with it all other requests.
   it.each<[what: string, grammar: string, message: string | RegExp]>([
-    ['at most less than at least', 'root ::= "a"{5,1}', /repeats at most less than at least/],
+    ['at most less than at least', 'root ::= "a"{5,1}', /`\{5,1\}` has the larger number first/],
     ['brackets', `root ::= ${'('.repeat(9000)}"a"${')'.repeat(9000)}`, /nested deeper than 500/],
     ['optional parts in a row', regex('(a?){250}'.repeat(10)), /too many ways/],
     ['equal choices, repeated', regex(`(${'a|'.repeat(500)}b)*`), /too many ways/],
@@ -82,7 +82,10 @@ describe('a regular expression is refused with the place in it:', () => {
     ['a**', '`*` has nothing before it to repeat, at character 3 of `a**`', true],
     ['a\\', 'nothing follows the last `\\`, at character 2 of `a\\`', true],
     ['é[z-a]', 'the range `z-a` ends before it begins, at character 3 of `é[z-a]`', true],
-    ['a{3,1}', '`{3,1}` repeats at most less than at least, at character 2 of `a{3,1}`', true],
+    ['a{3,1}', '`{3,1}` has the larger number first, at character 2 of `a{3,1}`', true],
+    ['[a-', '`[` is not closed, at character 1 of `[a-`', true],
+    ['a$)', '`)` has no `(` before it, at character 3 of `a$)`', true],
+    ['a$b', '`$` in a regular expression cannot be enforced, at character 2 of `a$b`', false],
     ['a\uD800', 'half of a surrogate pair is no character, at character 2', true],
     ['a(?!b)', '`(?!` in a regular expression cannot be enforced, at character 2', false],
     ['a\\pL', '`\\p` in a regular expression cannot be enforced, at character 2', false],
@@ -93,6 +96,25 @@ describe('a regular expression is refused with the place in it:', () => {
     expect(() => regex(pattern)).toThrow(fault as Error)
   })
 })
+
+it.each([
+  ['a set after a hyphen', '[+-\\d]'],
+  ['a set before a hyphen', '[\\d-x]'],
+  ['sets on both sides', '[\\d-\\s]'],
+  ['a range of escapes', '[\\x41-\\u0043]'],
+  ['a hyphen at the end', '[a\\d-]'],
+])(
+  'a class of a regular expression has the letters that it has in JavaScript: %s',
+  (_, pattern) => {
+    const isAccepted = acceptorOf(regex(pattern))
+    const letters = manyTimes(127, (at) => String.fromCodePoint(at))
+    const matches = new RegExp(`^${pattern}$`)
+    const inJavaScript = letters.filter((letter) => matches.test(letter))
+    // The forms of white space that models write are enough.
+    const isLeftOut = (letter: string): boolean => /[\f\v]/.test(letter)
+    expect(letters.filter(isAccepted)).toEqual(inJavaScript.filter((letter) => !isLeftOut(letter)))
+  },
+)
 
 describe('a grammar that llama.cpp reads well is kept:', () => {
   it.each<[what: string, grammar: string]>([

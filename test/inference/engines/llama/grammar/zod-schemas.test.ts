@@ -25,6 +25,8 @@ describe('schemas of zod', () => {
         .max(9)
         .regex(/^[a-z]+$/),
     ],
+    ['beginning with a length', z.string().startsWith('ab').min(3).max(6)],
+    ['end with a length', z.string().endsWith('ab').max(6)],
     ['record', z.record(z.string(), z.number())],
     ['record of an enum', z.record(z.enum(['a', 'b']), z.number())],
     ['partial record', z.partialRecord(z.enum(['a', 'b']), z.number())],
