@@ -16,7 +16,7 @@ import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { createLibrarySlots } from './evaluation/library-slots.ts'
 import { libraryProblem, NativeContext } from './evaluation/native-context.ts'
 import { type AnswerStart, FollowedGrammars } from './grammar/next-characters.ts'
-import { fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
+import { crowdOf, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { checkGrammar, KnownGrammars, readGrammar } from './grammar/grammar-check.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
@@ -52,10 +52,14 @@ export async function loadRuntime(
     logLevel: library.LlamaLogLevel.error,
     maxThreads: threads,
   })
-  const model = await llama.loadModel({
-    modelPath,
-    onLoadProgress: (done) => onProgress({ stage: 'load', done }),
-  })
+  const model = await llama
+    .loadModel({ modelPath, onLoadProgress: (done) => onProgress({ stage: 'load', done }) })
+    .catch((error: unknown) => {
+      const hint =
+        'the GGUF file may be incomplete: fetch it again; or this version of llama.cpp does not ' +
+        'know such models: a newer node-llama-cpp may'
+      throw new LoadError(`${modelPath} cannot be loaded: ${messageOf(error)}`, hint, error)
+    })
   const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
   const context = await createContext(model, order, { contextLength, threads })
   const vocabulary = createVocabulary(model)
@@ -232,6 +236,9 @@ async function tryThreads(
   given: number | null,
   most: number,
 ): Promise<string | null> {
+  // Not measured: where threads wait for each other's cores, one token may take minutes.
+  const crowd = given === null ? null : crowdOf(given, availableParallelism())
+  if (crowd !== null) return crowd
   const times = await measureThreads(native, most, { clock: systemClock, token: 0 })
   native.setThreads(given ?? fastest(times))
   return given === null ? null : stallOf(times, given)
@@ -314,7 +321,7 @@ async function expectGguf(path: string): Promise<void> {
     const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
     if (buffer.toString('latin1') === 'GGUF') return
   } catch (error) {
-    throw new LoadError(`the model cannot be read: ${messageOf(error)}`, hint, error)
+    throw new LoadError(`${path} cannot be read: ${messageOf(error)}`, hint, error)
   }
   throw new LoadError(`${path} is not a GGUF file`, hint)
 }

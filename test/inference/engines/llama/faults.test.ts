@@ -102,11 +102,13 @@ describe('the llama engine', () => {
   })
 
   it.each([
-    ['a file that does not exist', 'absent.gguf', /cannot be read: ENOENT/],
+    ['a file that does not exist', 'absent.gguf', /absent\.gguf cannot be read: ENOENT/],
+    ['a folder', 'folder.gguf', /folder\.gguf cannot be read: EISDIR/],
     ['a file that is not a model', 'text.gguf', /text\.gguf is not a GGUF file/],
-    ['a truncated model', 'cut.gguf', /./],
+    ['a truncated model', 'cut.gguf', /cut\.gguf cannot be loaded: /],
   ])('%s fails the start with the reason', async (_, name, message) => {
     writeFileSync(join(tiny.folder, 'text.gguf'), 'this is not a model')
+    mkdirSync(join(tiny.folder, 'folder.gguf'), { recursive: true })
     copyFileSync(tiny.path, join(tiny.folder, 'cut.gguf'))
     truncateSync(join(tiny.folder, 'cut.gguf'), 60_000)
     const engine = createEngine(join(tiny.folder, name))
@@ -114,6 +116,7 @@ describe('the llama engine', () => {
     await expect(engine.start()).rejects.toMatchObject({
       name: 'InferenceError',
       message: expect.stringMatching(message),
+      hint: expect.stringContaining('GGUF file'),
     })
     await engine.close()
     expect(modelProcesses(process.pid)).toEqual([])

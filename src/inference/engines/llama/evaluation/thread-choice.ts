@@ -55,6 +55,16 @@ export function fastest(times: TokenTimes): number {
   return Math.min(...good.map(([threads]) => threads))
 }
 
+/** The warning for more threads than cores; `null` if there are enough cores. */
+export function crowdOf(chosen: number, cores: number): string | null {
+  if (chosen <= cores) return null
+  return (
+    `engine.threads is ${chosen}, but this process may use ${cores} core${cores === 1 ? '' : 's'}: ` +
+    'with more threads than cores the model is very slow; ' +
+    `set engine.threads to ${cores} at most, or leave it out`
+  )
+}
+
 /** The warning for a configured number of threads; `null` if it does not stall. */
 export function stallOf(times: TokenTimes, chosen: number): string | null {
   const better = fastest(times)

@@ -1,6 +1,8 @@
+import { availableParallelism } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import {
   candidates,
+  crowdOf,
   fastest,
   stallOf,
 } from '../../../../../src/inference/engines/llama/evaluation/thread-choice.ts'
@@ -65,6 +67,19 @@ describe('the number of threads', () => {
         2,
       ),
     ).toBeNull()
+  })
+
+  it('more threads than cores are told before anything is measured', async () => {
+    expect([crowdOf(1, 2), crowdOf(2, 2)]).toEqual([null, null])
+    const cores = availableParallelism()
+    const threads = 4 * cores
+    const warnings: string[] = []
+    await openEngine(tiny.path, {
+      threads,
+      log: { warn: (code, message) => warnings.push(`${code}: ${message}`) },
+    })
+    expect(warnings).toEqual([`ThreadsStall: ${crowdOf(threads, cores)}`])
+    expect(crowdOf(64, 2)).toMatch(/^engine.threads is 64, .* 2 cores: .* set .* to 2 at most/)
   })
 
   it('an engine without a number of threads measures, and works', async () => {
