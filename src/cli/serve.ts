@@ -79,14 +79,21 @@ async function readKey(file: string): Promise<string> {
 function announce(backend: InferenceBackend, key: Key | null, output: Output): void {
   const { endpoint, model, workers } = backend
   const shown = key?.isGenerated === true ? key.value : null
-  const header = key === null ? '' : ` -H 'Authorization: Bearer ${shown ?? '<your key>'}'`
-  const body = '{"messages":[{"role":"user","content":"Once upon a time"}]}'
+  const header = key === null ? [] : [`-H 'Authorization: Bearer ${shown ?? '<your key>'}'`]
+  const type = "-H 'Content-Type: application/json'"
+  const body = `-d '{"messages":[{"role":"user","content":"Once upon a time"}]}'`
   output.result({ endpoint, model, workers, ...(shown === null ? {} : { api_key: shown }) }, [
     `serving   ${model} with ${workers} worker${workers === 1 ? '' : 's'}`,
     `endpoint  ${endpoint}  (OpenAI-compatible: ${endpoint}/v1)`,
     ...(shown === null ? [] : [`key       ${shown}`]),
-    `try       curl ${endpoint}/v1/chat/completions${header} \\`,
-    `            -H 'Content-Type: application/json' -d '${body}'`,
+    ...commandLines([`try       curl ${endpoint}/v1/chat/completions`, ...header, type, body]),
     'stop      Ctrl-C',
   ])
 }
+
+/** A command with an option on each line: together they would be wider than a terminal. */
+const commandLines = (parts: readonly string[]): readonly string[] =>
+  parts.map((part, at) => {
+    const end = at < parts.length - 1 ? ' \\' : ''
+    return `${at === 0 ? '' : ' '.repeat(12)}${part}${end}`
+  })

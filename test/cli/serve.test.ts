@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { get } from 'node:http'
 import { tmpdir } from 'node:os'
@@ -59,6 +59,36 @@ describe('tutti serve', () => {
       0,
       'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now\nstopped\n',
     ])
+  })
+
+  it('shows a command that fits into 80 columns and that a shell takes', async () => {
+    const config = write('shown.yaml', echo())
+    const { command, endpoint, key } = await serve(config, '--host', '0.0.0.0')
+    const [, shown = ''] = /^try +([^]+)^stop /m.exec(command.stdout()) ?? []
+    expect(shown.split('\n').filter(({ length }) => length > 80)).toEqual([])
+    const told = execFileSync('sh', ['-c', `curl() { printf '%s\\n' "$@"; }\n${shown}`])
+    expect(told.toString().trimEnd().split('\n')).toEqual([
+      `${endpoint}/v1/chat/completions`,
+      '-H',
+      `Authorization: Bearer ${key}`,
+      '-H',
+      'Content-Type: application/json',
+      '-d',
+      '{"messages":[{"role":"user","content":"Once upon a time"}]}',
+    ])
+  })
+
+  it('shows warnings as its other notices, without those words of Node', async () => {
+    const config = write('readable.yaml', echo().replace('\n', '\n  hf_token: abc\n'))
+    chmodSync(config, 0o644)
+    const problem = `Others can read the token in ${config}; run: chmod 600 ${config}`
+    const told = `TokenFileReadable: ${problem}`
+    const check = ['config', 'check', config]
+    expect((await startProgram(builtMain, check).ended).stderr).toBe(`${told}\n`)
+    const json = await startProgram(builtMain, ['--json', ...check]).ended
+    expect(JSON.parse(json.stderr)).toEqual({ notice: told })
+    const hidden = await startProgram(builtMain, check, { NODE_NO_WARNINGS: '1' }).ended
+    expect([hidden.code, hidden.stderr]).toEqual([0, ''])
   })
 
   it('under --json writes its result and its notices as JSON', async () => {

@@ -14,6 +14,7 @@ import { type Cli, toCount, toCountUpTo, toList, withRecordFile } from './cli.ts
 import { addExamples } from './examples.ts'
 import { addReaders } from './reader-commands.ts'
 import { addTools } from './tool-commands.ts'
+import { showWarnings, type WarningSource } from './warnings.ts'
 import type { ServeOptions } from '../serve.ts'
 import { guardStreams, type ProcessStream, type StandardStreams } from '../standard-streams.ts'
 import { ProgressBlock } from '../../telemetry/progress/terminal.ts'
@@ -35,7 +36,7 @@ interface CommandLine extends Cli {
 }
 
 /** What a command line needs from its process. */
-export interface CommandProcess {
+export interface CommandProcess extends Partial<WarningSource> {
   readonly argv: readonly string[]
   readonly stdout: ProcessStream
   readonly stderr: ProcessStream
@@ -71,10 +72,14 @@ function createCli(
         if (!isJson()) streams.stderr.write(wrapped(text, width))
       },
     })
+  const outputs = new Map<OutputForm, Output>()
   const output = (): Output => {
     const { quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
-    return createOutput(form, streams.stdout, streams.stderr)
+    // Shared, because a notice has to leave the progress block of the command.
+    const made = outputs.get(form) ?? createOutput(form, streams.stdout, streams.stderr)
+    outputs.set(form, made)
+    return made
   }
   const cli = { program, output, finish, told }
   program.commandsGroup('Run:')
@@ -298,6 +303,7 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
     own.exitCode ||= code
   }
   const { program, output, told } = createCli(streams, own.argv, finish)
+  if (hasWarnings(own)) showWarnings(own, output)
   try {
     await program.parseAsync(withScriptApart(own.argv, program))
   } catch (error) {
@@ -307,6 +313,9 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
     finish(explain(error, program, output()))
   }
 }
+
+const hasWarnings = (own: CommandProcess): own is CommandProcess & WarningSource =>
+  own.removeAllListeners !== undefined
 
 /** Inserts `--` before the script, because all arguments after it belong to the script. */
 function withScriptApart(argv: readonly string[], program: Command): readonly string[] {

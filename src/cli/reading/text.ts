@@ -85,7 +85,7 @@ const mark = ' \\'
  * those of a command end with a backslash instead, so that the copied text works in a shell.
  */
 export function wrapLine(line: string, width: number): string[] {
-  if (line.length <= width || labelledPath.test(line)) return [line]
+  if (line.length <= width || labelledPath.test(line) || commandPart.test(line)) return [line]
   const at = commandIn(line)
   if (at === -1) return wrapWords(line, width)
   // If the start of the command does not fit behind its text, the text gets lines of its own.
@@ -96,6 +96,9 @@ export function wrapLine(line: string, width: number): string[] {
 
 /** A labelled path, such as that of a record, is not broken, so that it can be copied. */
 const labelledPath = /^\w+ {2,}\S*\/\S+$/
+
+/** A line of a command that already has a line for each option. */
+const commandPart = / \\$|^ +-\w '.*'$/
 
 /** Where a shell command begins in the line; -1 for none. */
 function commandIn(line: string): number {

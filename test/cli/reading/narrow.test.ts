@@ -163,6 +163,15 @@ describe('a wrapped line', () => {
     expect(wrapLine(line, 20)).toEqual([line])
   })
 
+  it('wrap: a command that stands on several lines keeps them', () => {
+    for (const line of [
+      'try       curl http://vm:8000/v1/models \\',
+      '      -d \'{ "a b": 1 }\'',
+    ]) {
+      expect(wrapLine(line, 20)).toEqual([line])
+    }
+  })
+
   it('wrap: a path on a line of its own is left to the terminal, so that it can be copied', () => {
     for (let width = 12; width < 60; width++) {
       expect(wrapLine(`record  ${record}`, width)).toEqual([`record  ${record}`])

@@ -58,8 +58,9 @@ export function fastest(times: TokenTimes): number {
 /** The warning for more threads than cores; `null` if there are enough cores. */
 export function crowdOf(chosen: number, cores: number): string | null {
   if (chosen <= cores) return null
+  const most = `${cores} core${cores === 1 ? '' : 's'}`
   return (
-    `engine.threads is ${chosen}, but this process may use ${cores} core${cores === 1 ? '' : 's'}: ` +
+    `engine.threads is ${chosen}, but this process may use ${most}: ` +
     'with more threads than cores the model is very slow; ' +
     `set engine.threads to ${cores} at most, or leave it out`
   )
