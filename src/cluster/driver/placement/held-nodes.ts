@@ -1,12 +1,12 @@
 /**
- * What services, such as model servers, hold on the nodes for as long as they are there. It is kept
- * from the jobs of all sessions, also while no process of the service runs.
+ * The resources that services, such as model servers, hold on nodes from start to close. Jobs of
+ * all sessions cannot use them, even while no process of the service runs.
  */
 
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
 
 export interface HeldAmounts {
-  /** Who holds it, for people. */
+  /** The name of the service, for messages. */
   readonly service: string
   readonly cores: number
   readonly gpus: number
@@ -14,25 +14,25 @@ export interface HeldAmounts {
 
 /** The jobs of one session. */
 interface SessionJobs {
-  /** More or less is held on this node than before. */
+  /** Called when more or less is held on this node than before. */
   changed(node: string): void
-  /** Those that were sent there and have not ended. */
+  /** Jobs that were sent to the node and have not ended. */
   jobsAt(node: string): readonly { readonly spec: { readonly resources: ResourceRequest } }[]
 }
 
-/** What one session is told. */
+/** The view of one session. */
 export interface HeldView {
-  /** What is left of a node for its jobs. */
+  /** Returns what of a node is left for the session's jobs. */
   without<T extends Amounts>(node: string, whole: T): T
   /** Called once, before any node is used. */
   attach(session: SessionJobs): void
-  /** The session is over. */
+  /** Called when the session has ended. */
   close(): void
 }
 
 type Amounts = Pick<ResourceRequest, 'cores' | 'gpus'>
 
-/** For a session from which nothing is kept, such as that of the services. */
+/** For a session that may use everything, such as that of the services. */
 export const noneHeld: HeldView = {
   without: (_, whole) => whole,
   attach() {},
@@ -43,12 +43,12 @@ export class HeldNodes {
   readonly #held = new Map<string, readonly HeldAmounts[]>()
   readonly #sessions = new Set<SessionJobs>()
 
-  /** By whom a node is held. */
+  /** What each service holds of a node. */
   of(node: string): readonly HeldAmounts[] {
     return this.#held.get(node) ?? []
   }
 
-  /** Holds it until the returned function is called. New jobs do not get it from now on. */
+  /** Holds the amounts until the returned function is called; new jobs do not get them. */
   hold(node: string, amounts: HeldAmounts): () => void {
     this.#change(node, [...this.of(node), amounts])
     return () => {
@@ -58,8 +58,8 @@ export class HeldNodes {
   }
 
   /**
-   * Whether the jobs that a node has leave room for all that is held there. Jobs of one core do not
-   * count: they take turns with whatever else waits for one.
+   * Whether the jobs on a node leave room for everything that is held there. Jobs of one core are
+   * not counted, because they take turns with whatever else waits for a core.
    */
   hasRoom(node: string, whole: Amounts): boolean {
     const jobs = [...this.#sessions].flatMap((session) => session.jobsAt(node))
@@ -75,12 +75,12 @@ export class HeldNodes {
     return { ...whole, cores: whole.cores - cores, gpus: whole.gpus - gpus }
   }
 
-  /** Such as `service "chat" holds 2 GPUs and 1 core of n1`. */
+  /** For example `service "chat" holds 2 GPUs and 1 core of n1`. */
   describe(): string[] {
     return [...this.#held].flatMap(([node, held]) => held.map((one) => describeHeld(node, one)))
   }
 
-  /** For a new session. */
+  /** Creates the view of a new session. */
   open(): HeldView {
     let session: SessionJobs | null = null
     return {

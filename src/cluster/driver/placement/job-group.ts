@@ -1,13 +1,13 @@
-/** Jobs that begin together on nodes that they share, such as the ranks of an MPI program. Pure. */
+/** Jobs that begin together on shared nodes, such as the ranks of an MPI program. Pure. */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import { couldTake, type Node, type Wanted } from './placement-node.ts'
 
 export interface JobGroup<T> {
   readonly jobs: readonly T[]
-  /** How many of them each node gets; `null` where any number may share one. */
+  /** The number of jobs that each node gets; `null` for any number. */
   readonly perNode: number | null
-  /** The only node that may get them; `null` for any. */
+  /** The only node that may get the jobs; `null` for any. */
   readonly node: string | null
 }
 
@@ -19,17 +19,17 @@ export interface GroupShape {
 /** A job that a node has. */
 export interface RunningRequest {
   readonly request: ResourceRequest
-  /** How long it will run on, by what it said; 0 if it said nothing. */
+  /** How long the job will still run, by its own estimate; 0 without one. */
   readonly seconds: number
 }
 
-/** Nodes with different values of this label were given separately: no group spans them. */
+/** Nodes with different values of this label are in different allocations: no group spans them. */
 export const allocationLabel = 'allocation'
 
 /**
- * The node of each job, those of a node one after another; `null` if there is no room for all. Few
- * nodes are preferred: the jobs talk to each other. `idle` counts as if nothing ran, and prefers
- * nodes where little does.
+ * Returns the node of each job, with jobs of one node in sequence; `null` if there is no room for
+ * all. Prefers few nodes, because the jobs communicate. `idle` assumes that nothing runs, and
+ * prefers nodes on which little does.
  */
 export function chooseNodes(
   nodes: readonly Node[],
@@ -64,7 +64,7 @@ function chooseTogether(
   for (const { node, room } of rooms) {
     const count = Math.min(perNode ?? room, size - chosen.length)
     for (let at = 0; at < count; at++) chosen.push(node)
-    // By name: ranks of neighbours are neighbours.
+    // Sorted by name, so that adjacent ranks are on adjacent nodes.
     if (chosen.length === size) return chosen.toSorted(compareNames)
   }
   return null
@@ -73,16 +73,16 @@ function chooseTogether(
 const { compare } = new Intl.Collator('en', { numeric: true })
 const compareNames = (a: Node, b: Node): number => compare(a.name, b.name)
 
-/** What is placed: a job or a group. */
+/** A job or a group to be placed. */
 type Placeable = Wanted & { readonly group: GroupShape | null }
 
-/** Whether the nodes could take it, when they are idle. */
+/** Whether the nodes could take it when they are idle. */
 export const couldHold = (nodes: readonly Node[], wanted: Placeable): boolean =>
   wanted.group === null
     ? nodes.some((node) => couldTake(node, wanted))
     : chooseNodes(nodes, wanted, wanted.group, 'idle') !== null
 
-/** How long one that is at a node will run on. */
+/** Estimates how long a job on a node will still run. */
 export function toRunning(
   one: {
     readonly spec: { readonly resources: ResourceRequest }
@@ -96,14 +96,14 @@ export function toRunning(
   return { request, seconds: Math.max(0, left) }
 }
 
-/** How many such jobs it takes. */
+/** How many such jobs the node can take. */
 export function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): number {
   const { facts, offer } = node
   const { request } = wanted
   if (!couldTake(node, wanted)) return 0
   if (when === 'idle') return roomIn(facts, request)
   if (!node.isUsable) return 0
-  // A node that is idle may be used whole, whatever the share is.
+  // An idle node may be used completely, whatever the session's share is.
   const isFree = node.cores === 0 && offer.cores > 0
   return roomIn(
     {
@@ -117,7 +117,7 @@ export function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): numbe
 
 type Amounts = Pick<ResourceRequest, 'cores' | 'gpus' | 'memoryMb'>
 
-/** How many requests fit into what is there. */
+/** How many requests fit into these amounts. */
 export function roomIn(have: Amounts, { cores, gpus, memoryMb }: Amounts): number {
   const counts = [
     Math.floor(have.cores / cores),

@@ -1,4 +1,4 @@
-/** Jobs that say how long they run, and for how long nodes are there. */
+/** Compares the run times that jobs state with the time for which nodes remain. */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { RunningRequest } from './job-group.ts'
@@ -7,19 +7,19 @@ interface TimedJob {
   readonly spec: { readonly resources: ResourceRequest }
 }
 
-/** What placement asks about time. */
+/** The times that placement needs. */
 export interface PlacementTimes {
-  /** Until nothing runs any more, on this node or on any; `Infinity` without an end. */
+  /** Seconds until nothing can run on this node, or on any node; `Infinity` if no end is known. */
   readonly secondsLeft: (node?: string) => number
-  /** What a node has now. */
+  /** The jobs that a node has now. */
   readonly running: (node: string) => readonly RunningRequest[]
-  /** Jobs that run for more and for less than one of these do not wait for the same nodes. */
+  /** Jobs that run longer than one of these do not wait in one queue with shorter ones. */
   readonly horizons?: readonly number[]
 }
 
 export const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
 
-/** Whether a node is there until the job has ended, by what that said. */
+/** Whether a node remains until the job has ended, by the job's own estimate. */
 export function lastsFor(
   job: TimedJob | undefined,
   { secondsLeft }: Pick<PlacementTimes, 'secondsLeft'>,
@@ -29,11 +29,11 @@ export function lastsFor(
   return ({ name }) => seconds <= secondsLeft(name)
 }
 
-/** Jobs that need longer than is left until nothing runs any more, unless that is put off. */
+/** Jobs that need more time than is left, unless the end is postponed. */
 export class LateJobs<T extends TimedJob> {
   readonly #secondsLeft: () => number
   readonly #jobs = new Set<T>()
-  /** No job here needs less. */
+  /** No job here needs less time. */
   #shortest = Infinity
 
   constructor(secondsLeft: () => number) {
@@ -44,7 +44,7 @@ export class LateJobs<T extends TimedJob> {
     return this.#jobs.size
   }
 
-  /** `false` for a job that is in time. */
+  /** `false` if enough time is left for the job. */
   add(job: T): boolean {
     const { seconds } = job.spec.resources
     if (seconds === undefined || seconds <= this.#secondsLeft()) return false
@@ -57,7 +57,7 @@ export class LateJobs<T extends TimedJob> {
     return this.#jobs.delete(job)
   }
 
-  /** Those that may begin now, because the end was moved. */
+  /** Takes jobs that may begin now, because the end was postponed. */
   takeTimely(): T[] {
     if (this.#jobs.size === 0 || this.#shortest > this.#secondsLeft()) return []
     const left = this.#secondsLeft()

@@ -1,34 +1,34 @@
-/** A node as placement sees it: what it has, what of it is used, and whose turn it is. */
+/** A node as placement sees it: what it has, what is in use, and the turns of nodes. */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
 import { labelsOf } from '../../wire/resource-words.ts'
 import type { HeldView } from './held-nodes.ts'
 
-/** What a node has, and what of it this session uses. */
+/** What a node has, and how much this session uses. */
 export interface Node {
   readonly name: string
-  /** All of it. */
+  /** All resources of the node. */
   readonly whole: NodeFacts
-  /** Without what services hold. */
+  /** The resources without those that services hold. */
   facts: NodeFacts
   readonly rules: AgentRules
   offer: Offer
   cores: number
   gpus: number
   memoryMb: number
-  /** How many jobs it has got so far. */
+  /** How many jobs the node has got so far. */
   taken: number
-  /** It gets nothing while it is silent. */
+  /** `false` while the node is silent or drains: it gets no jobs. */
   isUsable: boolean
-  /** Jobs have left it since it was looked at. */
+  /** Whether jobs have left the node since it was last examined. */
   hasReleased: boolean
-  /** Written by rings alone: the one that has it, and its place there. */
+  /** The ring that has the node, and its index there. Written only by `NodeRing`. */
   ring: NodeRing | null
   ringIndex: number
 }
 
-/** Nothing of it is used yet. */
+/** Creates a node of which nothing is used yet. */
 export const newNode = (
   own: Pick<Node, 'name' | 'whole' | 'rules' | 'offer'>,
   held: HeldView,
@@ -45,7 +45,7 @@ export const newNode = (
   ringIndex: -1,
 })
 
-/** Nodes that take their turns; each comes and goes at the same cost, however many there are. */
+/** Nodes that take turns. Adding and removing costs the same for any number of nodes. */
 export class NodeRing {
   readonly #items: Node[] = []
   #next = 0
@@ -69,7 +69,7 @@ export class NodeRing {
     node.ringIndex = -1
   }
 
-  /** The next one in turn that is accepted. */
+  /** Returns the next node in turn that is accepted. */
   next(accepts: (node: Node) => boolean): Node | null {
     const { length } = this.#items
     for (let step = 0; step < length; step++) {
@@ -83,7 +83,7 @@ export class NodeRing {
   }
 }
 
-/** Nodes that jobs have left: each is looked at once, however many have. */
+/** Nodes that jobs have left: each is examined once, however many jobs left it. */
 export class ReleasedNodes {
   readonly #nodes: Node[] = []
 
@@ -100,7 +100,7 @@ export class ReleasedNodes {
   }
 }
 
-/** The jobs of a node among those that are placed. */
+/** The list of jobs that are placed on a node; created if necessary. */
 export function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
   const known = placed.get(name)
   if (known !== undefined) return known
@@ -116,61 +116,61 @@ export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
   if (sign === 1) node.taken++
 }
 
-/** Whether it takes any task: what waits elsewhere could begin there. */
+/** Whether the node accepts any task, so that it could run what waits elsewhere. */
 export const isUnrestricted = ({ rules }: Node): boolean =>
   rules.only === null && rules.allow === null
 
-/** Cores of the session's share that are idle. */
+/** Idle cores of the session's share. */
 export const freeCores = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? Math.max(0, offer.cores - cores) : 0
 
-/** How many jobs of one core it takes: those that it runs, and some that wait there. */
+/** How many more jobs of one core it takes: running ones, and some that wait there. */
 export const roomOf = ({ offer, cores }: Node): number => offer.cores + offer.ahead - cores
 
-/** With fewer nodes messages are large by themselves. */
+/** With fewer nodes, messages have many jobs anyway. */
 const manyNodes = 8
 
 /**
- * Of many nodes, one where jobs wait gets more when half of what may wait there is gone: each
- * message costs as much as several jobs.
+ * With many nodes, a busy node gets more jobs only when half of those that may wait there have
+ * begun, because a message costs as much as several jobs.
  */
 export const leastRoomOf = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
 
 /** Agents that do not allow a task. */
 export interface Exclusion {
-  /** The same for the same agents. */
+  /** Equal for equal sets of agents. */
   readonly key: string
   readonly agents: ReadonlySet<string>
 }
 
-/** What jobs ask for that are placed alike. */
+/** What jobs request that are placed alike. */
 export interface Wanted {
   readonly request: ResourceRequest
   readonly kind: 'functions' | 'programs'
   readonly excluded: Exclusion | null
-  /** The only node that may get them; `null` for any. */
+  /** The only node that may get the jobs; `null` for any. */
   readonly node: string | null
   readonly isDefault: boolean
 }
 
-/** Whether the node's agent allows the tasks, as far as that is known. */
+/** Whether the node's agent allows the tasks, as far as known. */
 const allows = ({ name, rules }: Node, { kind, excluded, node }: Wanted): boolean =>
   (rules.only === null || rules.only === kind) &&
   excluded?.agents.has(name) !== true &&
   (node === null || node === name)
 
-/** Whether a node could take a job of this kind, when it is idle. */
+/** Whether a node could take such a job when it is idle. */
 export const couldTake = (node: Node, wanted: Wanted): boolean =>
   couldRun(node.facts, wanted.request) && allows(node, wanted)
 
-/** Whether a node takes one more job of this kind now. */
+/** Whether a node takes one more such job now. */
 export const hasRoom = (node: Node, wanted: Wanted): boolean =>
   node.isUsable &&
   (wanted.isDefault ? roomOf(node) > 0 : fits(node, wanted.request)) &&
   allows(node, wanted)
 
-/** Larger requests do not wait there: they would hold back what is behind them. */
+/** Larger requests are not sent ahead, because they would block the jobs behind them. */
 function fits(node: Node, request: ResourceRequest): boolean {
   const { offer, facts } = node
   if (!couldRun(facts, request)) return false
@@ -182,7 +182,7 @@ function fits(node: Node, request: ResourceRequest): boolean {
   )
 }
 
-/** Whether a node has what is asked for, when it is idle. */
+/** Whether a node has the requested resources when it is idle. */
 export function couldRun(facts: NodeFacts, request: ResourceRequest): boolean {
   if (request.cores > facts.cores || request.gpus > facts.gpus) return false
   if (request.memoryMb > facts.memoryMb || request.ranks > 1) return false

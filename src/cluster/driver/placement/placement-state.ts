@@ -1,4 +1,4 @@
-/** What a placement can be asked about what waits and what runs. Pure. */
+/** Queries about waiting and running jobs of a placement. Pure. */
 
 import type { JobQueue } from '../../../backends/local/job-queue.ts'
 import { defaultResources, type ResourceRequest } from '../../../tasks/resources.ts'
@@ -7,7 +7,7 @@ import { lastsFor, type PlacementTimes } from './late-jobs.ts'
 import { couldRun, couldTake, type Node } from './placement-node.ts'
 import type { PlacedJob, Shape } from './shapes.ts'
 
-/** The part of a placement that is asked. */
+/** The part of a placement that the queries need. */
 export interface PlacementState {
   readonly nodes: readonly Node[]
   readonly shapes: readonly WaitingShape[]
@@ -17,28 +17,28 @@ type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
   readonly queue: Pick<JobQueue<PlacedJob>, 'length' | 'peek' | 'lowestPriority'>
 }
 
-/** Tasks that wait and ask for the same; those that begin together count as one. */
+/** Waiting tasks with equal requests; tasks that begin together count as one. */
 export interface WaitingWork {
   readonly resources: ResourceRequest
   readonly count: number
-  /** Nodes have them already, and are busy with others. Default: no node has them. */
+  /** Whether busy nodes already have them. Default: no node has them. */
   readonly isSent?: boolean
 }
 
-/** What a node has to do. */
+/** The load of a node. */
 export interface NodeLoad {
   readonly isBusy: boolean
-  /** How many jobs it has got so far. */
+  /** How many jobs the node has got so far. */
   readonly taken: number
 }
 
-/** What waits for nodes, and what these do. */
+/** The waiting work, and the load of each node. */
 export interface ClusterLoad {
   readonly waiting: readonly WaitingWork[]
   readonly nodes: ReadonlyMap<string, NodeLoad>
 }
 
-/** What agents are told of the work that waits: whether to hand some of theirs back. */
+/** What agents are told of waiting work, to decide whether to return some of theirs. */
 export function toWaitingWork({
   shapes,
   waiting,
@@ -47,7 +47,7 @@ export function toWaitingWork({
   // Only tasks of one core are sent ahead.
   const ahead = shapes.filter(({ isDefault }) => isDefault)
   const lowest = ahead.map(({ queue }) => queue.lowestPriority).filter((one) => one !== null)
-  // What does not wait at agents needs their room as well.
+  // Jobs that are never sent ahead also need room at agents.
   const highest = shapes.flatMap(({ queue }) => queue.peek()?.spec.priority ?? [])
   const range = { lowest: Math.min(...lowest), highest: Math.max(...highest) }
   const told = highest.length === 0 ? {} : { waitingPriorities: range }
@@ -56,7 +56,7 @@ export function toWaitingWork({
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   waiting: [
-    // What is for one node alone waits for no other.
+    // Jobs for one specific node do not wait for any other.
     ...shapes
       .filter(({ node }) => node === null)
       .map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
@@ -65,7 +65,7 @@ export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   nodes: new Map(nodes.map(({ name, cores, taken }) => [name, { isBusy: cores > 0, taken }])),
 })
 
-/** Only tasks of one core are sent ahead. A node that is leaving offers nothing, and runs them. */
+/** Counts jobs that were sent ahead, of one core each. A leaving node offers 0, but runs jobs. */
 function toSent(nodes: readonly Node[]): readonly WaitingWork[] {
   const count = nodes.reduce((sum, { cores, offer, facts, isUsable }) => {
     const isLeaving = !isUsable || offer.cores === 0
@@ -74,7 +74,7 @@ function toSent(nodes: readonly Node[]): readonly WaitingWork[] {
   return count === 0 ? [] : [{ resources: defaultResources, count, isSent: true }]
 }
 
-/** Of several sessions. */
+/** Combines the loads of several sessions. */
 export function joinLoads(loads: readonly ClusterLoad[]): ClusterLoad {
   const nodes = new Map<string, NodeLoad>()
   for (const [name, { isBusy, taken }] of loads.flatMap((load) => [...load.nodes])) {
@@ -85,7 +85,7 @@ export function joinLoads(loads: readonly ClusterLoad[]): ClusterLoad {
   return { waiting: loads.flatMap(({ waiting }) => waiting), nodes }
 }
 
-/** With the ranks of an MPI program, where there are several. */
+/** The request, with the ranks of an MPI program if it has several. */
 export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'group'>) {
   if (group === null) return request
   const { size: ranks, perNode } = group
@@ -93,9 +93,9 @@ export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'gr
 }
 
 /**
- * Names of what is asked for by jobs that no node of this cluster could run, whatever else it runs;
- * with the nodes that have what it takes, but do not allow it. With `secondsLeft`, nodes do not
- * count that are gone before the first of the jobs has ended.
+ * Keys of shapes whose jobs no node of the cluster could run even when idle, each with the nodes
+ * that have the resources but do not allow the jobs. With `secondsLeft`, nodes that are gone before
+ * the first job would end are not counted.
  */
 export function findUnplaceable(
   { nodes: all, shapes }: PlacementState,
@@ -105,7 +105,7 @@ export function findUnplaceable(
   for (const shape of shapes) {
     const nodes = all.filter(lastsFor(shape.queue.peek(), { secondsLeft }))
     if (couldHold(nodes, shape)) continue
-    // Other nodes do not refuse what is for one of them alone.
+    // Only a job's specific node, if it has one, can refuse it.
     const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
     const refusing = asked.filter(
       (node) => couldRun(node.facts, shape.request) && !couldTake(node, shape),

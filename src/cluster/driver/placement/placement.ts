@@ -1,8 +1,8 @@
 /**
- * Decides which node gets which job, by priority, age, resources and what the nodes offer. Pure
- * data: it sends nothing, and asks others for the time. What it costs to place a job does not
- * depend on the number of nodes: those with room are kept in rings, and a job for which there is
- * none looks again only at nodes that have changed.
+ * Decides which node gets which job, by priority, age, resources and the offers of nodes. Pure: it
+ * sends nothing and does not read the clock. The cost of placing a job does not depend on the
+ * number of nodes: nodes with room are kept in rings, and a job that found no room examines only
+ * nodes that have changed since.
  */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
@@ -27,21 +27,21 @@ import {
 import { type IsKept, Reservations } from './reservations.ts'
 import { allOf, isBefore, isLed, type PlacedJob, priorityOf, type Shape, Shapes } from './shapes.ts'
 
-/** The most jobs that one node gets before the next one's turn. */
+/** The most jobs that one node gets in one turn. */
 const largestShare = 256
 
 export class Placement<T extends PlacedJob> {
   readonly #nodes = new Map<string, Node>()
   /** Nodes with idle cores. */
   readonly #idle = new NodeRing()
-  /** Nodes without, where jobs may wait. */
+  /** Nodes without idle cores, where jobs may wait. */
   readonly #busy = new NodeRing()
-  /** Those with jobs that wait. */
+  /** The shapes of waiting jobs. */
   readonly #shapes: Shapes<T>
-  /** Those of them for which no node had room. */
+  /** Shapes for which no node had room. */
   readonly #stuck = new Set<Shape<T>>()
   readonly #reservations: Reservations
-  /** Jobs that need longer than is left. */
+  /** Jobs that need more time than is left. */
   readonly #late: LateJobs<T>
   readonly #times: PlacementTimes
   readonly #held: HeldView
@@ -58,7 +58,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations = new Reservations(times, (node) => this.#gained(node))
   }
 
-  /** Jobs that wait for a node. */
+  /** The number of jobs that wait for a node. */
   get waiting(): number {
     return this.#waiting
   }
@@ -67,7 +67,7 @@ export class Placement<T extends PlacedJob> {
     return [...this.#nodes.values()]
   }
 
-  /** Those with jobs that wait. */
+  /** The shapes of waiting jobs. */
   get shapes(): readonly Shape<T>[] {
     return this.#shapes.all
   }
@@ -79,7 +79,7 @@ export class Placement<T extends PlacedJob> {
     this.#joined(node)
   }
 
-  /** What was placed there has to be put back, or has ended. */
+  /** The caller puts back or ends the jobs that were placed on the node. */
   removeNode(name: string): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
@@ -88,13 +88,13 @@ export class Placement<T extends PlacedJob> {
     this.#lostOne(node)
   }
 
-  /** What services hold there has changed. */
+  /** Called when services hold more or less on the node. */
   setHeld(name: string): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
     node.facts = this.#held.without(name, node.whole)
     this.#lostOne(node)
-    // What was given back may be what those without a node lacked.
+    // What was given back may be what waiting jobs lacked.
     this.#reservations.clear()
   }
 
@@ -125,7 +125,7 @@ export class Placement<T extends PlacedJob> {
     this.#waiting++
   }
 
-  /** Back to where they were: before all that came after them. */
+  /** Puts jobs back into their former position, before all that came later. */
   putBack(all: readonly T[]): void {
     const jobs = all.filter((job) => !isLed(job))
     for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapes.of(job))) {
@@ -134,7 +134,7 @@ export class Placement<T extends PlacedJob> {
     this.#waiting += jobs.length
   }
 
-  /** Forgets a job that waits. */
+  /** Removes a waiting job. */
   remove(job: T): void {
     if (isLed(job) || this.#late.delete(job)) return
     const shape = this.#shapes.of(job)
@@ -143,13 +143,13 @@ export class Placement<T extends PlacedJob> {
     this.#forgetEmpty(shape)
   }
 
-  /** Books a job that runs there already. */
+  /** Accounts for a job that already runs on the node. */
   book(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
     if (node !== undefined) this.#use(node, spec.resources)
   }
 
-  /** A job that was placed there has ended or is put back. */
+  /** A job that was placed on the node has ended or is put back. */
   release(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
@@ -157,7 +157,7 @@ export class Placement<T extends PlacedJob> {
     this.#released.add(node)
   }
 
-  /** Places what can be placed now: the jobs of each node, in order. */
+  /** Places jobs that can be placed now. Returns the jobs of each node, in order. */
   assign(): Map<string, T[]> {
     const placed = new Map<string, T[]>()
     this.#lookAtReleased()
@@ -184,20 +184,20 @@ export class Placement<T extends PlacedJob> {
     return placed
   }
 
-  /** Takes the jobs that this node must not get. */
+  /** Takes waiting jobs that are excluded from this node. */
   takeExcluding(name: string): T[] {
     return this.#shapes.all
       .filter(({ excluded }) => excluded?.agents.has(name) === true)
       .flatMap((shape) => this.#takeAllOf(shape))
   }
 
-  /** Takes the jobs of such a name. */
+  /** Takes the waiting jobs of a shape. */
   takeUnplaceable(key: string): T[] {
     const shape = this.#shapes.get(key)
     return shape === undefined ? [] : this.#takeAllOf(shape)
   }
 
-  /** Idle cores that could run whatever waits elsewhere. */
+  /** Idle cores that could run jobs that wait at other nodes. */
   get freeCores(): number {
     this.#lookAtReleased()
     const nodes = this.#idle.items.filter((node) => {
@@ -206,13 +206,13 @@ export class Placement<T extends PlacedJob> {
     return nodes.reduce((sum, node) => sum + freeCores(node), 0)
   }
 
-  /** How many jobs wait at a node, by what it offers. */
+  /** The number of jobs that wait at a node, judged by its offer. */
   waitingAt(name: string): number {
     const node = this.#nodes.get(name)
     return node === undefined ? 0 : Math.max(0, node.cores - node.offer.cores)
   }
 
-  /** Takes everything that waits. */
+  /** Takes all waiting jobs. */
   takeAll(): T[] {
     const waiting = this.#shapes.all.flatMap((shape) => this.#takeAllOf(shape))
     return [...this.#late.takeAll().flatMap((job) => allOf(job)), ...waiting]
@@ -233,7 +233,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.drop(shape)
   }
 
-  /** What is too late to begin waits apart: it would hold back what is behind it. */
+  /** Sets jobs aside that are too late to begin, because they would block those behind them. */
   #putOffLate(shape: Shape<T>): boolean {
     const head = shape.queue.peek()
     if (head === undefined || !this.#late.add(head)) return false
@@ -250,7 +250,7 @@ export class Placement<T extends PlacedJob> {
     return true
   }
 
-  /** All of it at once, or nothing. */
+  /** Places all jobs of a group, or none. */
   #placeGroup(shape: Shape<T>, group: GroupShape, placed: Map<string, T[]>): boolean {
     this.#lookAgainIfUrgent(shape)
     if (shape.changed?.size === 0) return false
@@ -278,7 +278,7 @@ export class Placement<T extends PlacedJob> {
     return true
   }
 
-  /** The next node in turn where it could begin at once, else where it may wait. */
+  /** The next node in turn where the job can begin at once, otherwise one where it may wait. */
   #findNode(shape: Shape<T>): Node | null {
     this.#lookAgainIfUrgent(shape)
     const isKept = this.#reservations.keptFrom(shape)
@@ -286,7 +286,7 @@ export class Placement<T extends PlacedJob> {
     const accepts = (node: Node): boolean =>
       node.name !== shape.avoid && hasRoom(node, shape) && lasts(node) && !isKept(node)
     if (shape.changed === null) {
-      // A job that is alone runs where the last one ran: the code and the worker are warm there.
+      // A single job runs where the last one ran, because code and worker are already loaded there.
       const last = this.#waiting === 1 ? this.#last : null
       if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
@@ -302,7 +302,7 @@ export class Placement<T extends PlacedJob> {
     return this.#avoidedNode(shape, isKept)
   }
 
-  /** Waiting for another node could take for ever where there is no other. */
+  /** The node to avoid, if no other node could ever take the job. */
   #avoidedNode(shape: Shape<T>, isKept: IsKept): Node | null {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
     if (node === undefined || isKept(node) || !hasRoom(node, shape)) return null
@@ -318,7 +318,7 @@ export class Placement<T extends PlacedJob> {
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
     const most = shape.isDefault ? Math.min(room, largestShare, share) : 1
-    // Nodes are kept from some priorities, and not from others.
+    // Reservations depend on the priority: less urgent jobs of the shape are placed separately.
     const least = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
     for (let count = 0; count < most; count++) {
       const job = shape.queue.peek()
@@ -343,27 +343,27 @@ export class Placement<T extends PlacedJob> {
     for (const node of this.#released.takeAll()) if (node.isUsable) this.#gained(node)
   }
 
-  /** It may have more room than before. */
+  /** The node may have more room than before. */
   #gained(node: Node): void {
     this.#sort(node)
     if (node.ring !== null) for (const { changed } of this.#stuck) changed?.add(node)
   }
 
-  /** What is reserved, perhaps nothing, was chosen without it. */
+  /** The existing reservations were chosen without this node. */
   #joined(node: Node): void {
     this.#gained(node)
     if (!this.#reservations.isEmpty) this.#lookAgain()
     this.#reservations.clear()
   }
 
-  /** It takes nothing: whoever avoids another node, or waits for this one, looks again. */
+  /** The node takes nothing: jobs that avoid another node, or reserved this one, search again. */
   #lostOne(node: Node): void {
     this.#sort(node)
     this.#reservations.leave(node)
     this.#lookAgain()
   }
 
-  /** Into the ring where it belongs. */
+  /** Moves the node into the ring where it belongs. */
   #sort(node: Node): void {
     const isOpen = node.isUsable && roomOf(node) >= leastRoomOf(node, this.#nodes.size)
     const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
@@ -378,7 +378,7 @@ export class Placement<T extends PlacedJob> {
     this.#stuck.add(shape)
   }
 
-  /** Nodes that were kept from less urgent jobs of this shape may not be from the next one. */
+  /** Nodes that are reserved against less urgent jobs may be available to the shape's next job. */
   #lookAgainIfUrgent(shape: Shape<T>): void {
     if (shape.changed === null || this.#reservations.isEmpty) return
     if (priorityOf(shape) <= shape.stuckPriority) return

@@ -1,18 +1,18 @@
 /**
- * When jobs that wait are placed: at once if few were submitted, and together if a session submits
- * a large bag, which comes in parts. A message costs as much as many jobs, and with many nodes each
- * would get a message of a few jobs for every part.
+ * Decides when waiting jobs are placed: at once if few were submitted; together if a session
+ * submits a large number, which arrives in parts. A message costs as much as many jobs, and with
+ * many nodes each part would cause a message of a few jobs to every node.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
 
-/** A session submits a large bag in parts of this size or more, one in a turn of the loop. */
+/** A session submits many jobs in parts of at least this size, one per turn of the event loop. */
 const partSize = 200
-/** Parts that follow within this time of a placement wait for the next one. */
+/** Parts that follow a placement within this time wait for the next one. */
 const gatherMs = 20
-/** With as many jobs more parts change little. */
+/** With so many waiting jobs, further parts make little difference. */
 const mostGathered = 2000
-/** After as many turns of the loop without a further part there is none. */
+/** After so many turns without a further part, no more is expected. */
 const quietTurns = 2
 
 export class Pump {
@@ -20,7 +20,7 @@ export class Pump {
   readonly #place: () => void
   #placedMs = -Infinity
   #isDue = false
-  /** Turns since the last part, while there may be more; `null` otherwise. */
+  /** Turns since the last part, while more may follow; `null` otherwise. */
   #turns: number | null = null
   #isAwaiting = false
 
@@ -30,7 +30,7 @@ export class Pump {
     this.#place = place
   }
 
-  /** So many jobs were submitted just now, and `waiting` wait in all. */
+  /** `count` jobs were just submitted; `waiting` wait in all. */
   submitted(count: number, waiting: number): void {
     const nowMs = this.#clock.monotonicMs()
     const isPart = count >= partSize && waiting < mostGathered
@@ -39,7 +39,7 @@ export class Pump {
     if (!this.#isAwaiting) this.#awaitPart()
   }
 
-  /** In the next turn of the loop, or with the parts that are being gathered. */
+  /** Places jobs in the next turn, or together with the parts that are being gathered. */
   soon(): void {
     if (this.#isDue || this.#turns !== null) return
     this.#isDue = true

@@ -1,8 +1,8 @@
 /**
- * Nodes that are kept free for what waits. The first job for which no node has room keeps its own
- * from all others: small jobs cannot starve it. Each of those behind it keeps its own from jobs of
- * lower priority: urgent jobs do not begin one after another on one node while less urgent ones
- * refill the rest. Pure.
+ * Nodes that are reserved for waiting jobs. The first job for which no node has room reserves nodes
+ * against all others, so that small jobs cannot starve it. Each job behind it reserves nodes
+ * against jobs of lower priority, so that urgent jobs do not begin one after another on one node
+ * while less urgent ones refill the others. Pure.
  */
 
 import { chooseNodes, type RunningRequest, roomFor } from './job-group.ts'
@@ -10,7 +10,7 @@ import { lastsFor, type PlacementTimes } from './late-jobs.ts'
 import { couldTake, freeCores, type Node, use, type Wanted } from './placement-node.ts'
 import { type PlacedJob, priorityOf, type Shape } from './shapes.ts'
 
-/** The part of a shape that is looked at. */
+/** The part of a shape that reservations need. */
 type Waiting = Omit<Shape<PlacedJob>, 'queue'> & {
   readonly queue: Pick<
     Shape<PlacedJob>['queue'],
@@ -18,19 +18,19 @@ type Waiting = Omit<Shape<PlacedJob>, 'queue'> & {
   >
 }
 
-/** Nodes that are kept for one job, or for one group. */
+/** The nodes that are reserved for one job or group. */
 interface Claim {
   readonly owner: Reservation
-  /** How many of the owner's jobs have a claim before it. */
+  /** The index of the claim among those of its owner. */
   index: number
-  /** With how many of its jobs each will get. */
+  /** The nodes, with the number of jobs that each will get. */
   readonly nodes: ReadonlyMap<Node, number>
 }
 
 interface Reservation {
   readonly shape: Waiting
   readonly claims: Claim[]
-  /** There were no nodes for more than it has when it wanted so many. */
+  /** With so many claims wanted, no nodes were found for more than it has. */
   tried: number
 }
 
@@ -39,16 +39,16 @@ const neverKept: IsKept = () => false
 
 export class Reservations {
   readonly #byShape = new Map<Waiting, Reservation>()
-  /** No node has two. */
+  /** A node has at most one claim. */
   readonly #byNode = new Map<Node, Claim>()
   readonly #times: PlacementTimes
   readonly #onFree: (node: Node) => void
-  /** What was first among those for which no node had room. */
+  /** The first shape for which no node had room, in the current pass. */
   #first: Waiting | null = null
-  /** The same, when what waits was looked at before. */
+  /** The first shape of the previous pass. */
   #lastFirst: Waiting | null = null
 
-  /** `onFree` is told of nodes that others may use again. */
+  /** `onFree` is called with nodes that other jobs may use again. */
   constructor(times: PlacementTimes, onFree: (node: Node) => void) {
     this.#times = times
     this.#onFree = onFree
@@ -62,13 +62,13 @@ export class Reservations {
     return this.#byNode.has(node)
   }
 
-  /** What waits is looked at anew, in its order. */
+  /** Starts a new pass over the waiting shapes, in their order. */
   begin(): void {
     this.#lastFirst = this.#first ?? this.#lastFirst
     this.#first = null
   }
 
-  /** No node has room for it now. `lowest`: the least urgent job that could pass it. */
+  /** No node has room for the shape now. `lowest`: the lowest priority of all waiting jobs. */
   add(shape: Waiting, lowest: number, nodes: ReadonlyMap<string, Node>): void {
     if (this.#first === null) this.#setFirst(shape)
     const known = this.#byShape.get(shape)
@@ -84,7 +84,7 @@ export class Reservations {
     }
   }
 
-  /** One of its jobs was placed there. */
+  /** A job of the shape was placed on the node. */
   placed(shape: Waiting, node: Node): void {
     const owner = this.#byShape.get(shape)
     if (owner === undefined) return
@@ -96,26 +96,26 @@ export class Reservations {
       swapWithLast(claims, claim)
       if (isOver) this.#remove(claim)
     } else if (isOver) this.#remove(claims.at(-1))
-    // With several priorities the claims of the less urgent ones are kept from fewer jobs now.
+    // With several priorities, the claims of less urgent jobs now exclude fewer jobs.
     if (queue.peek()?.spec.priority !== queue.lowestPriority) {
       for (const one of claims) for (const each of one.nodes.keys()) this.#onFree(each)
     }
   }
 
-  /** None of its jobs waits any more. */
+  /** No job of the shape waits any more. */
   drop(shape: Waiting): void {
     const { claims = [] } = this.#byShape.get(shape) ?? {}
     this.#byShape.delete(shape)
     for (const claim of claims.toReversed()) this.#remove(claim)
   }
 
-  /** The node takes nothing: others are chosen for what it was kept for. */
+  /** The node takes nothing now: other nodes are chosen instead. */
   leave(node: Node): void {
     this.#remove(this.#byNode.get(node))
     for (const one of this.#byShape.values()) one.tried = 0
   }
 
-  /** All are chosen anew. */
+  /** Drops all reservations, so that they are chosen anew. */
   clear(): void {
     this.#byShape.clear()
     this.#byNode.clear()
@@ -123,7 +123,7 @@ export class Reservations {
     this.#lastFirst = null
   }
 
-  /** Which nodes the next job of this shape may not use. */
+  /** Returns which nodes the next job of this shape must not use. */
   keptFrom(shape: Waiting): IsKept {
     const head = shape.queue.peek()
     if (this.#byNode.size === 0 || head === undefined) return neverKept
@@ -147,12 +147,12 @@ export class Reservations {
     this.#first = shape
     const last = this.#lastFirst
     if (last === null || last === shape) return
-    // What was first before keeps its first claim from fewer jobs now.
+    // The first claim of the previous first shape now excludes fewer jobs.
     const [claim] = this.#byShape.get(last)?.claims ?? []
     for (const node of claim?.nodes.keys() ?? []) this.#onFree(node)
   }
 
-  /** Whether others have nodes that this one should have. */
+  /** Whether other shapes have nodes that should go to this one. */
   #couldTakeOver(reservation: Reservation): boolean {
     if (this.#byNode.size === 0) return false
     return [...this.#byShape.values()].some(
@@ -173,7 +173,7 @@ export class Reservations {
       (node) => node.isUsable && node.name !== shape.avoid && couldTake(node, shape) && lasts(node),
     )
     for (const chosen of claimsFor(shape, usable, (node) => this.#isOpen(node, reservation))) {
-      // Only the first claim may be taken from those that are as urgent.
+      // Only the first claim may take nodes from shapes of the same priority.
       if (![...chosen.keys()].every((node) => this.#isOpen(node, reservation))) continue
       for (const node of chosen.keys()) this.#remove(this.#byNode.get(node))
       const claim = { owner: reservation, index: claims.length, nodes: chosen }
@@ -196,7 +196,7 @@ export class Reservations {
     owner.claims.pop()
     for (const node of nodes.keys()) this.#byNode.delete(node)
     for (const node of nodes.keys()) this.#onFree(node)
-    // Whoever lacks nodes may have these.
+    // Shapes that lack nodes may get these.
     for (const one of this.#byShape.values()) if (one !== owner) one.tried = 0
   }
 }
@@ -211,7 +211,7 @@ function swapWithLast(claims: Claim[], claim: Claim): void {
   last.index = index
 }
 
-/** The nodes of one after another of its jobs or groups, those first that begin first, probably. */
+/** Yields the nodes of one job or group after another, the probably earliest available first. */
 function* claimsFor(
   shape: Waiting,
   usable: readonly Node[],
@@ -250,8 +250,8 @@ const lacksMemory = ({ memoryMb, facts }: Node, request: Asked): boolean =>
   memoryMb + request.memoryMb > facts.memoryMb
 
 /**
- * Whether a job may use cores of a node while what that is kept for lacks GPUs or memory there:
- * they could be idle for long otherwise. It begins at once, and asks for none of what is lacking.
+ * Whether a job may use idle cores of a reserved node while the owner lacks GPUs or memory there:
+ * they might otherwise be idle for long. The job begins at once, and must not need what is lacking.
  */
 function isFiller(node: Node, { request }: Wanted, { request: kept, group }: Waiting): boolean {
   if (group !== null || freeCores(node) < request.cores) return false
@@ -260,7 +260,7 @@ function isFiller(node: Node, { request }: Wanted, { request: kept, group }: Wai
   return !(gpus && request.gpus > 0) && !(memory && request.memoryMb > 0)
 }
 
-/** Whether a job has ended before all of the nodes can be used by what they are kept for. */
+/** Whether a job would end before the owner can use all nodes of its claim. */
 const endsBefore = (
   seconds: number,
   { nodes, owner }: Claim,
@@ -270,7 +270,7 @@ const endsBefore = (
     ([node, count]) => secondsUntilRoom(node, owner.shape, count, running(node.name)) >= seconds,
   )
 
-/** How long it takes at least until a node has room for so many. */
+/** The minimum time until a node has room for `count` such jobs. */
 function secondsUntilRoom(
   node: Node,
   wanted: Wanted,

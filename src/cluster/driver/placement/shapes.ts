@@ -1,4 +1,4 @@
-/** Jobs that wait, by what they ask for: whether one of them fits tells it of all. */
+/** Groups waiting jobs by what they request: if one job of a shape fits, all do. */
 
 import { byTurn, JobQueue, type WaitingJob } from '../../../backends/local/job-queue.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
@@ -10,39 +10,39 @@ import type { Exclusion, Node, Wanted } from './placement-node.ts'
 
 export interface PlacedJob extends WaitingJob {
   readonly spec: Pick<TaskSpec, 'kind' | 'priority' | 'resources'>
-  /** A node that should not get it while there is another: an attempt failed there. */
+  /** A node to avoid if another is available, because an attempt failed there. */
   readonly avoid: string | null
-  /** Nodes that must not get it. Does not change while the job waits. */
+  /** Nodes that must not get the job. Does not change while it waits. */
   readonly excluded: Exclusion | null
-  /** Jobs that begin together; of these only the first waits in a queue. */
+  /** The group with which the job begins; only its first job waits in a queue. */
   readonly group?: JobGroup<PlacedJob> | null
 }
 
-/** Jobs that ask for the same. */
+/** Jobs with equal requests. */
 export interface Shape<T extends PlacedJob> extends Wanted {
   readonly key: string
   readonly avoid: string | null
-  /** `null` for jobs that are alone. */
+  /** `null` for single jobs. */
   readonly group: GroupShape | null
   readonly queue: JobQueue<T>
-  /** Nodes that have changed since no node had room for it; `null` while one may have. */
+  /** Nodes that have changed since no node had room; `null` while a node may have room. */
   changed: Set<Node> | null
-  /** Of its first job when no node had room for that. */
+  /** The priority of the first job when no node had room for it. */
   stuckPriority: number
 }
 
 type Peekable = Pick<JobQueue<PlacedJob>, 'peek'>
 
-/** Of its first job. */
+/** The priority of the first job in the queue. */
 export const priorityOf = ({ queue }: { readonly queue: Peekable }): number =>
   queue.peek()?.spec.priority ?? -Infinity
 
-/** Those with jobs that wait. */
+/** The shapes of waiting jobs. */
 export class Shapes<T extends PlacedJob> {
   readonly #byKey = new Map<string, Shape<T>>()
   readonly #horizons: readonly number[]
 
-  /** Jobs that run for more and for less than one of these are apart. */
+  /** Jobs that run longer than one of the horizons are separated from shorter ones. */
   constructor(horizons: readonly number[] = []) {
     this.#horizons = horizons
   }
@@ -51,7 +51,7 @@ export class Shapes<T extends PlacedJob> {
     return [...this.#byKey.values()]
   }
 
-  /** Of all their jobs. */
+  /** The lowest priority of all waiting jobs. */
   get lowestPriority(): number {
     let lowest = Infinity
     for (const { queue } of this.#byKey.values()) {
@@ -75,7 +75,7 @@ export class Shapes<T extends PlacedJob> {
     const isDefault = size === 1 && isDefaultRequest(request)
     let key = isDefault ? '' : shapeKey(request)
     if (kind === 'programs') key += '\0programs'
-    // A job that must not run everywhere waits apart: it must not hold back the others.
+    // A job that some nodes must not get has its own shape, so that it does not block others.
     if (avoid !== null) key += `\0avoid ${avoid}`
     if (excluded !== null) key += `\0not ${excluded.key}`
     if (size > 1) key += `\0together ${size} ${group?.perNode}`
@@ -96,7 +96,7 @@ export class Shapes<T extends PlacedJob> {
     return shape
   }
 
-  /** The shape whose first job is before those of all others, and the first job of the others. */
+  /** The shape whose first job is before those of all others, and the next job among the others. */
   first(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; rival: T | undefined } | null {
     let first: Shape<T> | null = null
     let head: T | undefined
@@ -124,16 +124,16 @@ const shapeKey = (request: ResourceRequest): string =>
     lengthClass(request.seconds),
   ])
 
-/** A short job must not wait behind a long one; few classes, whatever numbers are given. */
+/** Separates short jobs from long ones; logarithmic, so that there are few classes. */
 const lengthClass = (seconds: number | undefined): number | null =>
   seconds === undefined ? null : Math.ceil(4 * Math.log2(seconds))
 
 export const isBefore = (a: PlacedJob, b: PlacedJob): boolean => byTurn(a, b) < 0
 
-/** Placed with the first of its group. */
+/** Whether the job is placed with the first job of its group. */
 export const isLed = (job: PlacedJob): boolean =>
   job.group !== undefined && job.group !== null && job.group.jobs[0] !== job
 
-/** The job, or its whole group. */
+/** The job, or all jobs of its group. */
 export const allOf = <T extends PlacedJob>(job: T): readonly T[] =>
   (job.group?.jobs as readonly T[] | undefined) ?? [job]
