@@ -1,4 +1,4 @@
-/** The jobs of a session in the cluster: where each one is, and what is reported of it. */
+/** The jobs of a session in the cluster: where each job is, and what is reported about it. */
 
 import {
   type BackendListener,
@@ -28,33 +28,33 @@ import { type ReceivedMessage, RecordedMessages } from '../recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** A start, at a time of the agent's clock, and the end if that is told with it. */
+/** A start by the agent's clock; `atMs` is the time of the end, if that is reported with it. */
 interface ToldStart {
   readonly beganMs: number
   readonly workerId: string
   readonly atMs?: number
 }
 
-/** What is known of where jobs may run, and for how long. */
+/** Where jobs may run, and for how long. */
 export interface JobPlaces {
-  /** The agents that are used now, by name. */
+  /** The agents in use, by name. */
   readonly links: ReadonlyMap<string, AgentLink>
-  /** Until nothing runs any more; `Infinity` without an end. */
+  /** Seconds until nothing can run on this node, or on any node; `Infinity` if no end is known. */
   readonly secondsLeft: (node?: string) => number
   readonly horizons?: readonly number[]
-  /** What services hold, and these jobs cannot use. */
+  /** The resources that services hold, which these jobs cannot use. */
   readonly held: HeldView
 }
 
 const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity, held: noneHeld }
 
-/** A start is reported sooner than this. */
+/** Only older jobs are recalled: the start of a begun one has been reported by then. */
 const recallMs = 400
-/** Tasks whose next attempt avoids the node of the last one. */
+/** The most tasks for which the node of a failed attempt is remembered. */
 const mostAvoided = 10_000
 /**
- * A task that takes down its node at once is never told to have begun. After this many nodes that
- * were lost with it, its attempt counts as begun.
+ * A task that crashes its node at once is never reported to have begun. After this many nodes were
+ * lost with it, its attempt counts as begun.
  */
 const mostMoves = 3
 
@@ -67,9 +67,9 @@ export class DriverJobs {
   readonly #clock: Clock
   readonly #places: JobPlaces
   readonly #table = new JobTable()
-  /** By how much the numbers at agents are ahead of the session's: a move is no attempt there. */
+  /** By task: how far attempt numbers at agents exceed the session's, because of moves. */
   readonly #renumbered = new Map<string, number>()
-  /** Where the last attempt of a task failed. */
+  /** The node on which the last attempt of each task failed. */
   readonly #failedOn = new Map<string, string>()
   /** Tasks with an attempt that counts as begun because too many nodes were lost with it. */
   readonly #suspects = new Set<string>()
@@ -90,15 +90,15 @@ export class DriverJobs {
     held.attach({ changed: (name) => this.placement.setHeld(name), jobsAt })
   }
 
-  /** In the order of arrival. A copy: a loop over it may end them. */
+  /** All jobs in the order of arrival. A copy, so that a loop over it may end jobs. */
   get all(): readonly DriverJob[] {
     return this.#table.toArray()
   }
 
-  /** A job that the session has submitted just now. It is not placed yet. */
+  /** Adds a job that the session has just submitted. It is not placed yet. */
   add(job: Job, nowMs: number): DriverJob {
     const { uid, attempt } = job
-    // Most sessions have none of both: a look into a map costs as much as all the rest.
+    // Most sessions have none of these: a map lookup would double the cost of this function.
     const skipped = this.#renumbered.size === 0 ? 0 : (this.#renumbered.get(uid) ?? 0)
     const avoid = this.#failedOn.size === 0 ? null : (this.#failedOn.get(uid) ?? null)
     const wireAttempt = attempt + skipped
@@ -109,7 +109,7 @@ export class DriverJobs {
     return one
   }
 
-  /** Jobs that begin all at once or not at all. One that comes back ends. */
+  /** Adds jobs that begin together or not at all. A member that is returned ends. */
   addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
     const { perNode, avoid, onPlaced, node = null } = options
     const group: DriverJobGroup = { jobs: [], unplaced: jobs.length, perNode, node, onPlaced }
@@ -124,15 +124,15 @@ export class DriverJobs {
   }
 
   /**
-   * The job under the attempt's number at the agents; `null` when it is over. The index is a hint:
-   * it was given by this start of the driver or by an earlier one.
+   * Finds a job by its attempt number at agents; `null` if it has ended. The index is a hint,
+   * because an earlier start of the driver may have assigned it.
    */
   find(index: number, uid: string, wireAttempt: number): DriverJob | null {
     const one = this.#table.find(index, uid)
     return one?.wireAttempt === wireAttempt ? one : null
   }
 
-  /** The job of the session's own object. */
+  /** Finds the entry of a job that the session passed. */
   findOwn(job: Job): DriverJob | null {
     const tag = TaggedJob.tagOf(job)
     const index = tag instanceof DriverJob ? tag.index : -1
@@ -140,14 +140,14 @@ export class DriverJobs {
     return one?.job === job ? one : null
   }
 
-  /** Whether it has not ended. */
+  /** Whether the job has not ended. */
   has(one: DriverJob): boolean {
     return this.findOwn(one.job) === one
   }
 
   /**
-   * Everything that waits for a node, for one who ends it: while the session is told of the end of
-   * one it may cancel the others, which must not end them twice.
+   * Takes all jobs that wait for a node, for a caller that ends them. Marked as ending, because the
+   * session may cancel the others while an end is reported, and must not end them twice.
    */
   takeWaiting(): readonly DriverJob[] {
     const waiting = this.placement.takeAll()
@@ -155,7 +155,7 @@ export class DriverJobs {
     return waiting
   }
 
-  /** It is this attempt at the agents, because an earlier start of the session has made others. */
+  /** The attempts of an earlier start precede this one: it gets this number at agents. */
   continueFrom(one: DriverJob, attempt: number, uncounted: number): void {
     const number = attempt - (this.#renumbered.get(one.uid) ?? 0)
     one.wireAttempt = attempt
@@ -164,7 +164,7 @@ export class DriverJobs {
     one.continued = { number, uncounted: before + uncounted }
   }
 
-  /** An agent takes jobs. It may have other rules than when it was used before. */
+  /** Adds an agent that accepts jobs. Its rules may differ from those in an earlier use. */
   addAgent({ name, facts, only, allow }: Announcement, offer: Offer): void {
     const waiting = this.refusals.forget(name) ? this.placement.takeExcluding(name) : []
     for (const one of waiting) one.excluded = this.refusals.exclusionOf(one.spec)
@@ -180,16 +180,16 @@ export class DriverJobs {
     one.group.onPlaced(one.group.jobs.map((member) => member.agent?.name ?? ''))
   }
 
-  /** A job that an earlier start of the session has sent there. */
+  /** Assigns a job that an earlier start of the session has sent to the agent. */
   adopt(one: DriverJob, agent: AgentLink): void {
     this.placement.book(agent.name, one)
-    // It was sent at a time that nobody knows.
+    // The time at which it was sent is unknown.
     this.assign(one, agent, -Infinity)
   }
 
   /**
-   * What an agent hands back without having begun it. `true` when some of it is not allowed there,
-   * and waits for another agent.
+   * Takes back jobs that an agent returned without beginning them. `true` if some are not allowed
+   * there, and wait for another agent.
    */
   takeBack(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
@@ -207,7 +207,7 @@ export class DriverJobs {
     return hasRefused
   }
 
-  /** For jobs that were sent and not begun. */
+  /** Places jobs again that were sent and have not begun. */
   placeAgain(jobs: readonly DriverJob[]): void {
     const back: DriverJob[] = []
     const nowMs = this.#clock.monotonicMs()
@@ -224,13 +224,13 @@ export class DriverJobs {
   }
 
   /**
-   * The jobs of a lost node that moved too often: their attempts count as begun. Those count that
-   * its cores could run at once, in the order in which an agent begins them.
+   * The jobs of a lost node that have moved too often, so that their attempts count as begun. Only
+   * those are counted that its cores could run at once, in the order in which an agent begins them.
    */
   countMoves({ jobs, agent }: AgentLink): ReadonlySet<DriverJob> {
     const counted = new Set<DriverJob>()
     const { facts, state } = agent.announcement
-    // One that left by itself has told what began.
+    // An agent that left by itself has reported what began.
     if (state === 'gone') return counted
     const all = jobs.toArray().toSorted(byTurn)
     let free = facts.cores
@@ -247,26 +247,26 @@ export class DriverJobs {
   }
 
   /**
-   * For jobs of a node that was lost and may come back: under a new number, because that node would
-   * take the old one for what it has.
+   * Moves jobs of a lost node. They get new attempt numbers, because the node may come back and
+   * would mistake the old ones for what it has.
    */
   move(jobs: readonly DriverJob[]): void {
     for (const one of jobs) this.renumber(one, 1)
     this.placeAgain(jobs)
   }
 
-  /** Attempts with the numbers from its own on may have begun, and are none of the session's. */
+  /** Skips `by` attempt numbers that agents may have used for attempts unknown to the session. */
   renumber(one: DriverJob, by: number): void {
     this.skipNext(one.uid, by)
     one.wireAttempt += by
   }
 
-  /** The next attempt of this task has a number that is larger by so many. */
+  /** Increases the attempt number of the next attempt of this task. */
   skipNext(uid: string, by: number): void {
     if (by > 0) this.#renumbered.set(uid, (this.#renumbered.get(uid) ?? 0) + by)
   }
 
-  /** Jobs that have begun at a lost node leave it: their ends are reported a little later. */
+  /** Jobs that had begun leave a lost node; their ends are reported a little later. */
   leaveLost(jobs: readonly DriverJob[], agent: string): void {
     for (const one of jobs) {
       this.leave(one)
@@ -275,7 +275,7 @@ export class DriverJobs {
     }
   }
 
-  /** Takes back what waits at a busy node while another one is idle, such as a new one. */
+  /** Recalls jobs that wait at a busy node while another is idle, such as a new one. */
   recallWaiting(): void {
     const { placement } = this
     const beforeMs = this.#clock.monotonicMs() - recallMs
@@ -287,7 +287,7 @@ export class DriverJobs {
     }
   }
 
-  /** It does not count at its agent any more. */
+  /** The job no longer counts at its agent. */
   leave(one: DriverJob): void {
     const { agent } = one
     if (agent === null) return
@@ -296,12 +296,12 @@ export class DriverJobs {
     one.agent = null
   }
 
-  /** The time now, for all that one message tells: reading the clocks costs more than a job. */
+  /** The current time, read once per message, because reading the clocks costs more than a job. */
   readTime(): Moment {
     return { monotonicMs: this.#clock.monotonicMs(), wallSeconds: this.#clock.now() }
   }
 
-  /** Times are those of the agent's clock; `atMs` where the end is told with the start. */
+  /** Times are by the agent's clock; `atMs` is the time of the end if reported with the start. */
   reportStart(
     one: DriverJob,
     agent: AgentLink | null,
@@ -310,7 +310,7 @@ export class DriverJobs {
   ): void {
     if (one.isStarted) return
     const at = toStart(one, agent, { beganMs, atMs }, now)
-    // Worker ids begin with the node.
+    // Worker ids begin with the name of the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
     this.#report(one, { kind: 'start', at, workerId, nodeId })
   }
@@ -320,7 +320,7 @@ export class DriverJobs {
     this.#listener.report(one.job, continued === null ? report : { ...report, continued })
   }
 
-  /** `message` is the one that told the end, if an agent did. */
+  /** `message` is the one that contained the end, if an agent sent it. */
   end(one: DriverJob, report: EndReport, message: ReceivedMessage | null): void {
     const { uid, agent } = one
     this.leave(one)
@@ -331,19 +331,19 @@ export class DriverJobs {
       if (this.#failedOn.size > 0) this.#failedOn.delete(uid)
       if (this.#suspects.size > 0) this.#suspects.delete(uid)
     }
-    // The session knows nothing of the members of a group.
+    // The session does not confirm members of a group.
     if (one.group === null) this.recorded.reported(message)
     else if (message !== null) this.recorded.dropped(message)
     this.#report(one, report)
   }
 
-  /** An end that comes after the task has moved or ended. */
+  /** Drops an end that arrived after the task has moved or ended. */
   drop(nodeId: string, uid: string, attempt: number, message: ReceivedMessage | null): void {
     if (message !== null) this.recorded.dropped(message)
     this.#listener.notice(toEventNotice(StaleResult, { attempt }, { taskId: uid, nodeId }))
   }
 
-  /** What the node's backend or the code of a task told, at its time. */
+  /** Reports an event of the node's backend or of a task's code, with its time. */
   reportEvent({ name, agent }: EventSource, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
     const one = taskId === null ? undefined : this.#table.find(-1, taskId)
@@ -359,6 +359,6 @@ export class DriverJobs {
   }
 }
 
-/** Of a member of a group whose node was lost, or gave it back, before it began. */
+/** The error of a group member whose node was lost, or returned it, before it began. */
 const cameBack = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })

@@ -1,19 +1,19 @@
-/** The jobs of a driver that have not ended, found by what messages tell of them. */
+/** The jobs of a driver that have not ended, by the index or uid that messages contain. */
 
 import type { DriverJob } from '../agent-link.ts'
 import { TaggedJob } from '../../../backends/job-tag.ts'
 
 /**
- * Jobs by an index that goes to the agents and comes back: a look into an array instead of a map of
- * texts. Jobs whose index another start of the driver gave are found by their uid.
+ * Jobs by an index that is sent to agents and comes back: an array access instead of a lookup by
+ * string. Jobs whose index was assigned by another start of the driver are found by uid.
  */
 export class JobTable {
   readonly #jobs: (DriverJob | undefined)[] = []
   readonly #free: number[] = []
-  /** Created when an index leads nowhere, dropped when no job is left. */
+  /** Created at the first index that does not match, dropped when no job is left. */
   #byUid: Map<string, DriverJob> | null = null
 
-  /** Of the job that is added next. */
+  /** The index of the job that is added next. */
   get nextIndex(): number {
     return this.#free.at(-1) ?? this.#jobs.length
   }

@@ -1,10 +1,10 @@
-/** When things happened at an agent, as times of this machine. Nothing comes before its cause. */
+/** Converts times of an agent to times of this machine, so that nothing precedes its cause. */
 
 import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { AgentLink, DriverJob } from '../agent-link.ts'
 import { type EventSource, toMoment } from '../directory/clock-offset.ts'
 
-/** The start of an attempt, and the time by which it had not ended; times of the agent's clock. */
+/** The start of an attempt, which had not ended at `atMs`; both times are by the agent's clock. */
 export function toStart(
   one: DriverJob,
   agent: AgentLink | null,
@@ -19,8 +19,8 @@ export function toStart(
 }
 
 /**
- * An event of a task's code, or of the node's backend: not before the start of the task, nor before
- * its earlier events, which other readings of the clocks have placed.
+ * The time of an event of a task's code or the node's backend: not before the task's start, nor
+ * before its earlier events, whose times were converted with other readings of the clocks.
  */
 export function toEventSeconds(
   one: DriverJob | undefined,
@@ -30,13 +30,13 @@ export function toEventSeconds(
 ): number {
   const hereMs = sinceStart(one, atMs) ?? agent?.offset.toHere(atMs) ?? now.monotonicMs
   if (one === undefined) return toMoment(hereMs, now).wallSeconds
-  // A task that goes on was begun before this start of the driver has submitted it.
+  // A continued task may have begun before this start of the driver has submitted it.
   const { wallSeconds } = toMoment(Math.max(hereMs, one.addedMs), now)
   one.toldSeconds = Math.max(one.toldSeconds, wallSeconds)
   return one.toldSeconds
 }
 
-/** The end of an attempt, at a time of the agent's clock: not before what was told of it. */
+/** The end of an attempt, from the agent's clock: not before anything that was reported of it. */
 export function toEnd(one: DriverJob, agent: AgentLink | null, atMs: number, now: Moment): Moment {
   const at = sinceStart(one, atMs) ?? toHere(one, agent, atMs, now.monotonicMs)
   const { monotonicMs, wallSeconds } = toMoment(at, now)
@@ -44,8 +44,8 @@ export function toEnd(one: DriverJob, agent: AgentLink | null, atMs: number, now
 }
 
 /**
- * Not before the job was sent and not after `latestMs`, by which what follows it is over now,
- * whatever the clocks say. Without an agent, which is gone with its clock, it is the latest.
+ * Not before the job was sent, and not after `latestMs`: what followed is already over, whatever
+ * the clocks say. Without an agent, whose clock is gone with it, `latestMs`.
  */
 function toHere(one: DriverJob, agent: AgentLink | null, atMs: number, latestMs: number): number {
   if (agent === null) return latestMs
@@ -53,9 +53,9 @@ function toHere(one: DriverJob, agent: AgentLink | null, atMs: number, latestMs:
 }
 
 /**
- * A time of the agent's clock during an attempt, by how long after the start it was: the estimate
- * of that clock's offset may have changed since, and an attempt lasts as long as the agent has
- * measured. `null` if it has not started.
+ * Converts a time during an attempt by its distance from the start: the estimated clock offset may
+ * have changed since, and an attempt lasts as long as the agent has measured. `null` if it has not
+ * started.
  */
 function sinceStart(one: DriverJob | undefined, atMs: number): number | null {
   if (one === undefined || one.startedMs === null || one.beganMs === null) return null
