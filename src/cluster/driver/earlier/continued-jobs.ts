@@ -1,4 +1,4 @@
-/** Jobs of a driver's start that go on where an earlier start has left their tasks. */
+/** Continues tasks where an earlier start of the driver left them. */
 
 import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
 import { TaskMoved } from '../../../events/library-events.ts'
@@ -13,12 +13,12 @@ import type { ReceivedMessage } from '../recorded-messages.ts'
 export interface ContinuedJobsOptions {
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
-  /** Reports an end that the earlier start has left, and the message if its agent has it. */
+  /** Reports an end that is left from an earlier start; `message` if its agent still has it. */
   readonly takeEnd: (one: DriverJob, end: WireEnd, message: ReceivedMessage | null) => void
-  /** The agents that are used now. */
+  /** The agents in use, by name. */
   readonly agents: ReadonlyMap<string, AgentLink>
   readonly listener: BackendListener
-  /** An agent that is missing may have begun these attempts, which get other numbers. */
+  /** Called with attempts that a missing agent may have begun, and that get other numbers. */
   readonly onSkipped: (agent: AgentStart, moved: readonly JobReference[]) => void
 }
 
@@ -27,27 +27,27 @@ interface SkippedAttempts {
   readonly moved: JobReference[]
 }
 
-/** Jobs of this start that go on where an earlier one has left their tasks. */
+/** Matches jobs of this start with the ends and attempts that an earlier start left. */
 export class ContinuedJobs {
   readonly #options: ContinuedJobsOptions
   #isBusy = false
   /** By node: tasks that may have begun there. */
   readonly #moved = new Map<string, string[]>()
-  /** By the start of a missing agent: attempts whose numbers are not used because of it. */
+  /** By epoch of a missing agent: attempts whose numbers are skipped because of it. */
   readonly #skipped = new Map<number, SkippedAttempts>()
 
   constructor(options: ContinuedJobsOptions) {
     this.#options = options
   }
 
-  /** Jobs that wait are being compared with what is left: nothing may be sent. */
+  /** Whether waiting jobs are being compared with what is left: then nothing may be sent. */
   get isBusy(): boolean {
     return this.#isBusy
   }
 
   /**
-   * For jobs that were submitted before it was known what an earlier start left. The session may
-   * submit or cancel others while it is told of an end.
+   * For jobs that were submitted before it was known what an earlier start left. While an end is
+   * reported, the session may submit or cancel other jobs.
    */
   continueWaiting(): void {
     this.#compareAll()
@@ -71,7 +71,7 @@ export class ContinuedJobs {
     this.#isBusy = false
   }
 
-  /** Once, when it is known what an earlier start left: for all that was submitted before. */
+  /** Called once when it is known what an earlier start left, for all jobs submitted before. */
   continueFirst(): void {
     const { jobs } = this.#options
     const before = jobs.all
@@ -82,7 +82,7 @@ export class ContinuedJobs {
     this.tellMoved()
   }
 
-  /** Starts and events; an event of a task that is left by an earlier start is kept for it. */
+  /** Reports starts and events; keeps events of tasks that an earlier start left. */
   takeTold(agent: AgentLink, told: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
     const { earlier, jobs } = this.#options
     for (const { index, uid, attempt, atMs, workerId } of told.starts) {
@@ -97,7 +97,7 @@ export class ContinuedJobs {
     }
   }
 
-  /** What its code told before, after the start that belongs to it. */
+  /** Reports events that the task's code sent before, after the start that precedes them. */
   #tellUntold(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
     const { jobs, earlier } = this.#options
     const untold = earlier.takeEvents(one.uid)
@@ -110,9 +110,9 @@ export class ContinuedJobs {
     for (const { source, event } of untold) jobs.reportEvent(source, event, now)
   }
 
-  /** Tells of jobs that may have begun at nodes that are gone, and begin again elsewhere. */
+  /** Reports jobs that may have begun at nodes that are gone, and begin again elsewhere. */
   tellMoved(): void {
-    // At its end, of all at once.
+    // Reported together when the comparison is done.
     if (this.#isBusy) return
     for (const [nodeId, tasks] of this.#moved) {
       const fields = { count: tasks.length, tasks }
@@ -129,7 +129,7 @@ export class ContinuedJobs {
     else tasks.push(uid)
   }
 
-  /** Numbers that agents may have used of which nobody knows are not used again. */
+  /** Skips attempt numbers that missing agents may have used. */
   #skipUnknown(one: DriverJob, isNew = one.job.attempt === 1): void {
     if (one.group !== null) return
     const { jobs, earlier } = this.#options
@@ -150,7 +150,7 @@ export class ContinuedJobs {
     return jobs.recorded.expect(link, number, 1)
   }
 
-  /** An attempt that an earlier start has ended has to run once more. `tellMoved` has to follow. */
+  /** Repeats an attempt that had ended for an earlier start. `tellMoved` must be called after. */
   runAgain(one: DriverJob, attempt: number): void {
     const { jobs } = this.#options
     jobs.continueFrom(one, attempt + 1, 1)
@@ -158,7 +158,7 @@ export class ContinuedJobs {
     jobs.placeAgain([one])
   }
 
-  /** One that was sent before it was known that it has ended or is held, here or elsewhere. */
+  /** For a job that was sent before it was known that it had ended, or is held by an agent. */
   #comparePlaced(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
     if (one.group !== null) return
@@ -169,8 +169,8 @@ export class ContinuedJobs {
   }
 
   /**
-   * An agent that has come late holds the attempt that was sent to another one, or a later one. One
-   * of the two goes on: that which runs, if the other was not told to have begun.
+   * An agent that was found late holds the attempt that was sent to another agent, or a later one.
+   * One of the two continues: the one that runs, if the other has not reported a start.
    */
   #chooseHolder(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
@@ -189,7 +189,7 @@ export class ContinuedJobs {
     if (!this.#takeLeft(one)) jobs.placement.putBack([one])
   }
 
-  /** Takes the end or the running attempt of an earlier start; `false` when the job must run. */
+  /** Takes over the end or the running attempt of an earlier start; `false` if the job must run. */
   continue(one: DriverJob): boolean {
     if (this.#takeLeft(one)) return true
     this.#skipUnknown(one)
@@ -202,11 +202,11 @@ export class ContinuedJobs {
     if (left === null) return false
     const { end, source, adoption, attempt, uncounted } = left
     const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
-    // The agent may come back, and takes the number for what it has.
+    // The agent may come back, and would mistake the number for the attempt that it has.
     const skipped = isGone ? 1 : 0
     jobs.continueFrom(one, attempt + skipped, uncounted + skipped)
     if (end !== undefined) {
-      // A cancel that the session makes meanwhile changes nothing.
+      // A cancel by the session from now on has no effect.
       one.isEnding = true
       this.#tellUntold(one, null, end)
       takeEnd(one, end, source === undefined ? null : this.#messageOf(source))

@@ -14,12 +14,12 @@ export interface EarlierAgentsOptions {
   readonly listener: BackendListener
   readonly earlier: EarlierRun
   readonly used: UsedAgents
-  /** Whether this start uses it, and everything has come that it had for an earlier one. */
+  /** Whether this start uses the agent, and has everything that it had for an earlier one. */
   readonly hasAttached: (agent: AgentStart) => boolean
   readonly isClosed: () => boolean
-  /** It was started again since. */
+  /** Called for an agent that was restarted since. */
   readonly tellLeft: (name: string, reason: string) => void
-  /** How long one that is there is waited for. */
+  /** How long to wait for an agent that is present, but not attached yet. */
   readonly patienceMs: number
 }
 
@@ -38,19 +38,19 @@ export class EarlierAgents {
     this.#used = used
   }
 
-  /** What it has is asked for even if it is leaving. */
+  /** Whether an earlier start used the agent: then it is attached to even if it is draining. */
   has({ name, epoch }: AgentStart): boolean {
     return this.#used.some((one) => one.name === name && one.epoch === epoch)
   }
 
-  /** Those of which it is not known yet whether they are there. */
+  /** Agents for which it is not known yet whether they are present. */
   get unfound(): readonly AgentStart[] {
     return this.#hasFound ? [] : this.#used
   }
 
   /**
-   * For a start that has attached to all agents it could find. What the others have begun for
-   * earlier starts and not told is not known, so that nothing may be taken for new.
+   * Called when all agents that were found are attached. It is unknown which attempts the others
+   * have begun for earlier starts, so that no task counts as new.
    */
   async missOthers({ used, missing }: NotedAgents): Promise<void> {
     const { earlier, clock, patienceMs, hasAttached, isClosed } = this.#options
@@ -74,7 +74,7 @@ export class EarlierAgents {
     await used.miss(agent)
   }
 
-  /** It is there, and attaching to it has failed, which is tried again every half second. */
+  /** Whether the agent is present, but attaching has failed, which is retried every half second. */
   #isComing(agent: AgentStart): boolean {
     const { directory, hasAttached, isClosed } = this.#options
     if (isClosed() || hasAttached(agent)) return false

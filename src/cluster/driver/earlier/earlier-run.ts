@@ -1,6 +1,6 @@
 /**
- * What an earlier start of the same session left in the cluster: ends that its stream has, and jobs
- * that agents hold. A task that is submitted again under its uid gets these instead of a new start.
+ * What an earlier start of the same session left in the cluster: ends in its stream, and jobs that
+ * agents hold. A task that is submitted again with its uid gets these instead of running anew.
  */
 
 import { toErrorRecord } from '../../../foundation/error-record.ts'
@@ -19,7 +19,7 @@ import type {
 import type { AgentLink } from '../agent-link.ts'
 import type { EventSource } from '../directory/clock-offset.ts'
 
-/** The message that told an end: its agent may be asked again for an object that it names. */
+/** The message of an end: its agent can be asked again for an object that the end names. */
 export interface EndSource {
   readonly agent: string
   readonly epoch: number
@@ -31,45 +31,45 @@ export interface Adoption {
   readonly held: HeldJob
 }
 
-/** What the code of a task told while its driver was away. */
+/** An event that a task's code sent while its driver was away. */
 export interface UntoldEvent {
   readonly source: EventSource
   readonly event: WireEvent
 }
 
-/** How a task goes on. Without an end or an adoption it has to run. */
+/** How a task continues. Without an end or an adoption it must run. */
 export interface Continuation {
-  /** Not a cancellation: what was canceled with its driver has not ended for a later one. */
+  /** Never a cancellation: what was canceled with its driver has not ended for a later one. */
   readonly end?: WireEnd
-  /** Only of an end that names an object. */
+  /** Only for an end that names an object. */
   readonly source?: EndSource
   readonly adoption?: Adoption
   /** The number of this attempt, or of the next one. */
   readonly attempt: number
-  /** Attempts before it that are no failures of the task: they were canceled, or have moved. */
+  /** Attempts before this one that are not failures of the task: canceled or moved ones. */
   readonly uncounted: number
 }
 
 export class EarlierRun {
-  /** Of each task in ascending order of its attempts. */
+  /** The ends of each task, in ascending order of attempts. */
   readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
-  /** By task. */
+  /** Events by task. */
   readonly #events = new Map<string, UntoldEvent[]>()
-  /** Of ends that name objects. */
+  /** The messages of ends that name objects. */
   readonly #sources = new Map<WireEnd, EndSource>()
-  /** By start: agents of earlier starts that are gone, and their names. */
+  /** By epoch: the names of agents of earlier starts that are gone. */
   readonly #missing = new Map<number, string>()
-  /** Tasks whose last known attempt has failed, if agents are missing. */
+  /** Tasks whose last known attempt has failed, while agents are missing. */
   readonly #failed = new Set<string>()
-  /** Tasks that this start has canceled before it was known what is held of them, and why. */
+  /** The cancel reasons of tasks that this start canceled before it was known what agents hold. */
   readonly #canceled = new Map<string, string>()
 
   get isEmpty(): boolean {
     return this.#ends.size === 0 && this.#held.size === 0
   }
 
-  /** The message has this number in this use of its agent. */
+  /** `epoch` and `number` identify the message: the use of its agent, and its number there. */
   addEnds(message: EndsMessage, epoch: number, number: number): void {
     const { agent, completions, ends, told = [] } = message
     for (const event of told.flatMap(({ events }) => events)) {
@@ -86,8 +86,8 @@ export class EarlierRun {
   }
 
   /**
-   * An end that came after its agent has told what it holds: it is left for its task, which was not
-   * submitted yet. `false` for one of something else.
+   * Adds an end that arrived after its agent has listed what it holds; it is kept until its task is
+   * submitted. `false` if it belongs to something else.
    */
   addLateEnd(agent: AgentLink, end: WireEnd, source: EndSource): boolean {
     const { uid, attempt } = end
@@ -100,7 +100,7 @@ export class EarlierRun {
     return true
   }
 
-  /** It is told before the end that is left of the task, or when the task is adopted. */
+  /** Adds an event, which is reported before the task's end, or when the task is adopted. */
   addEvent(uid: string, untold: UntoldEvent): void {
     const known = this.#events.get(uid)
     if (known === undefined) this.#events.set(uid, [untold])
@@ -113,13 +113,13 @@ export class EarlierRun {
     return events
   }
 
-  /** Messages of a use of an agent that name objects which nobody has asked for yet. */
+  /** Messages of a use of an agent that name objects which were not read yet. */
   unreadOf(epoch: number): ReadonlySet<number> {
     const sources = [...this.#sources.values()].filter((source) => source.epoch === epoch)
     return new Set(sources.map(({ number }) => number))
   }
 
-  /** Attempts that the earlier start has failed because their nodes were lost. */
+  /** Adds attempts that the earlier start has failed because their nodes were lost. */
   addLost(lost: readonly LostAttempt[]): void {
     for (const { uid, attempt, message } of lost) {
       const error = toErrorRecord(new WorkerLostError(message, { code: 'NodeLostError' }))
@@ -128,13 +128,13 @@ export class EarlierRun {
     }
   }
 
-  /** Attempts that are no failures, and whose numbers are used. */
+  /** Adds attempts that are not failures, but whose numbers must not be used again. */
   addMoved(moved: readonly JobReference[]): void {
     const outcome = { kind: 'cancel', reason: 'it has moved' } as const
     for (const [uid, attempt] of moved) this.#addEnd({ ...untold, uid, attempt, outcome })
   }
 
-  /** What an agent holds and was not told to have begun. */
+  /** Attempts that an agent holds, without a reported start. */
   unbegunOf(agent: AgentLink): readonly JobReference[] {
     const found: JobReference[] = []
     for (const { held, agent: holder } of this.#held.values()) {
@@ -151,7 +151,7 @@ export class EarlierRun {
     }
   }
 
-  /** Of two attempts of a task the earlier one was given up. */
+  /** Keeps the later of two attempts of a task, because the earlier one was given up. */
   #addHeld(added: Adoption): void {
     const { uid } = added.held
     const known = this.#held.get(uid)
@@ -161,7 +161,7 @@ export class EarlierRun {
     other?.agent.cancel([uid, other.held.attempt], 'it has moved')
   }
 
-  /** Whatever is held of a task ends, also at agents that have not answered yet. */
+  /** Cancels all that agents hold of a task, including agents that have not answered yet. */
   cancel(uid: string, reason: string): void {
     this.#canceled.set(uid, reason)
     this.#events.delete(uid)
@@ -171,8 +171,8 @@ export class EarlierRun {
   }
 
   /**
-   * An agent is gone, with what it held. Returns what it had begun: these attempts have failed. The
-   * rest moves when its tasks are submitted.
+   * An agent is gone, with the attempts that it held. Returns those that had begun, which have
+   * failed. The others move when their tasks are submitted.
    */
   forget(agent: AgentLink, reason: string): readonly LostAttempt[] {
     const lost: LostAttempt[] = []
@@ -186,19 +186,19 @@ export class EarlierRun {
     return lost
   }
 
-  /** An agent of an earlier start is gone: it may have begun what nobody knows of. */
+  /** An agent of an earlier start is gone: it may have begun attempts that are not known. */
   miss({ name, epoch }: AgentStart): void {
     this.#missing.set(epoch, name)
   }
 
-  /** It has come back, and has told what it has. */
+  /** A missing agent has come back, and has listed what it holds. */
   found({ epoch }: AgentStart): void {
     this.#missing.delete(epoch)
   }
 
   /**
-   * For a task of which no further attempt is known: where it may have begun for an earlier start,
-   * and how many such attempts there may be at most. `null` if nowhere.
+   * For a task without a further known attempt: the missing agent at which it may have begun, and
+   * how many such attempts there may be at most. `null` if there is none.
    */
   takeUnknown(uid: string, isFirst: boolean): { agent: AgentStart; attempts: number } | null {
     if (this.#missing.size === 0) return null
@@ -207,12 +207,12 @@ export class EarlierRun {
     return isNew ? { agent: { name, epoch }, attempts: this.#missing.size } : null
   }
 
-  /** What an agent holds of a task. */
+  /** The attempt of a task that an agent holds. */
   heldOf(uid: string): Adoption | undefined {
     return this.#held.get(uid)
   }
 
-  /** What is held of a task is not needed: its agent ends it. */
+  /** Cancels the held attempt of a task, because it is not needed. */
   giveUp(uid: string): void {
     const adoption = this.#held.get(uid)
     this.#held.delete(uid)
@@ -223,7 +223,7 @@ export class EarlierRun {
     return this.#ends.has(uid) || this.#held.has(uid)
   }
 
-  /** Whether this attempt has ended, other than with its driver, and is the latest one. */
+  /** Whether this attempt is the latest, and has ended other than by a cancellation. */
   hasEnded(uid: string, attempt: number): boolean {
     const last = this.#ends.get(uid)?.at(-1)
     const isLatest = last?.attempt === attempt && !isCanceled(last)
@@ -231,9 +231,9 @@ export class EarlierRun {
   }
 
   /**
-   * What is left of a task from this attempt on: its latest attempt if that runs or has completed,
-   * else its failures one after the other, so that they count as attempts. Each is given once.
-   * `null` when there is nothing.
+   * Takes what is left of a task from this attempt on: its latest attempt if that runs or has
+   * completed, otherwise its failures one after the other, so that they count as attempts. Each is
+   * returned once. `null` if nothing is left.
    */
   take(uid: string, attempt: number): Continuation | null {
     const adoption = this.#held.get(uid)
@@ -269,7 +269,7 @@ export class EarlierRun {
     if (source !== undefined) this.#sources.set(end, source)
   }
 
-  /** `false` if it was there. */
+  /** `false` if the end is known already. */
   #addEnd(end: WireEnd): boolean {
     const known = this.#ends.get(end.uid) ?? []
     if (known.some(({ attempt }) => attempt === end.attempt)) return false
@@ -281,7 +281,7 @@ export class EarlierRun {
   }
 }
 
-/** Of an end that no agent has told. */
+/** The fields of an end that no agent has reported. */
 const untold = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null } as const
 
 const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
@@ -289,6 +289,6 @@ const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
 
 const isCanceled = ({ outcome }: WireEnd): boolean => outcome.kind === 'cancel'
 
-/** Of the attempts from one number to another those that have not failed, as far as is known. */
+/** The number of attempts from `from` to before `to` that have not failed, as far as known. */
 const countOthers = (from: number, to: number, ends: readonly WireEnd[]): number =>
   to - from - ends.filter((end) => end.attempt < to && !isCanceled(end)).length
