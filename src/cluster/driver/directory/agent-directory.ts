@@ -1,4 +1,4 @@
-/** The agents of a cluster as the driver knows them: who is there, who is silent, who is lost. */
+/** The agents of a cluster as a driver knows them: present, silent and lost ones. */
 
 import { type Clock, sleep } from '../../../foundation/clock.ts'
 import type { BackendError } from '../../../foundation/errors.ts'
@@ -27,11 +27,11 @@ import { UnusableAgents } from './unusable-agents.ts'
 export interface KnownAgent {
   readonly announcement: Announcement
   readonly offset: ClockOffset
-  /** When it was heard last. */
+  /** When the agent was last heard. */
   heardMs: number
 }
 
-/** One that has left or was lost, and may be started again. */
+/** An agent that has left or was lost, and may be restarted. */
 export interface GoneAgent {
   readonly announcement: Announcement
   readonly leftMs: number
@@ -40,9 +40,9 @@ export interface GoneAgent {
 }
 
 export interface DirectoryListener {
-  /** A new one, also one of the same name that was started again. */
+  /** An agent has joined, perhaps a restarted one with the same name. */
   agentJoined(agent: KnownAgent): void
-  /** It takes nothing new and leaves when it has finished. */
+  /** The agent accepts nothing new, and leaves when it has finished. */
   agentDraining(agent: KnownAgent): void
   agentLost(agent: KnownAgent, reason: string): void
 }
@@ -52,51 +52,51 @@ export interface DirectoryOptions {
   readonly keys: Keys
   readonly clock: Clock
   readonly log: Log
-  /** Silence after which an agent is lost. */
+  /** An agent counts as lost after this time of silence. */
   readonly lossSeconds: number
 }
 
-/** Agents are asked this often, or four times within `lossSeconds`. */
+/** The interval of pings, unless a quarter of `lossSeconds` is shorter. */
 const mostPingMs = 500
 const leastPingMs = 50
-/** One that is lost with a connection must not keep the next one from being sent. */
+/** A ping that was lost with a connection must not prevent the next one for longer. */
 const mostPongMs = 5000
 const locateMs = 100
-/** By then every agent has announced itself, which they do every two seconds. */
+/** By then every agent has announced itself, which agents do every two seconds. */
 const announcedMs = 2500
 const processGone = 'its process is gone'
 const startedAgain = 'it was started again'
-/** Agents that have ended and are remembered: what they have sent may come late, or again. */
+/** How many ended agents are remembered, because their messages may arrive late or be replayed. */
 const mostEnded = 1000
 
 interface Tracked extends KnownAgent {
   announcement: Announcement
-  /** Of its last announcement. */
+  /** The number of the last announcement. */
   number: number
-  /** Since it was heard: time in which this process was stopped or busy, and could not hear. */
+  /** How long this process was suspended or busy, and heard nothing, since the agent was heard. */
   deafMs: number
   isPinged: boolean
 }
 
 export class AgentDirectory {
   readonly #options: DirectoryOptions
-  /** By name. Listeners were told of them. */
+  /** By name: the agents that listeners were told of. */
   readonly #agents = new Map<string, Tracked>()
-  /** By their start: they have announced themselves, and have not answered yet. */
+  /** By epoch: agents that have announced themselves, but not answered yet. */
   readonly #candidates = new Map<number, Tracked>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
   readonly #pingMs: number
-  /** Starts of agents that have ended, or that another one of their name has followed. */
+  /** Epochs of agents that have ended, or were replaced by another one of the same name. */
   readonly #ended = new Set<number>()
-  /** Agents that listeners were told of and that are not there. */
+  /** Agents that listeners were told of and that have left. */
   readonly #gone = new Map<string, GoneAgent>()
-  /** Agents whose watchers say that they are silent. */
+  /** Agents that are silent according to their watchers. */
   readonly #silent = new Map<string, WatcherReport>()
   #discovery = 0
-  /** When the connection was lost or came back last. */
+  /** When the connection was last lost or restored. */
   #connectedSinceMs: number
-  /** When a tick came late last. */
+  /** When a tick was last late. */
   #stalledMs = -Infinity
   #tickedMs: number
   readonly #unusable: UnusableAgents
@@ -121,17 +121,17 @@ export class AgentDirectory {
     this.#tick()
   }
 
-  /** Those that listeners were told of. */
+  /** The agents that listeners were told of. */
   get agents(): readonly KnownAgent[] {
     return [...this.#agents.values()]
   }
 
-  /** Agents that were there and have left or were lost. */
+  /** Agents that were present and have left or were lost. */
   get gone(): readonly GoneAgent[] {
     return [...this.#gone.values()]
   }
 
-  /** Agents that did not answer the last `discover`, as their watchers see them. */
+  /** Agents that did not answer the last `discover`, as their watchers report them. */
   get silent(): readonly WatcherReport[] {
     return [...this.#silent.values()].filter(({ agent }) => !this.#agents.has(agent.name))
   }
@@ -142,14 +142,14 @@ export class AgentDirectory {
   }
 
   /**
-   * By then all agents have been heard that were there when the connection was made. Not earlier:
-   * a slow agent would be taken for one that is not there, and tasks fail for good by that.
+   * By then all agents have been heard that were present when the connection was made. Not earlier:
+   * a slow agent would count as absent, and tasks would fail permanently.
    */
   get allHeardMs(): number {
     return this.#connectedSinceMs + announcedMs
   }
 
-  /** Since when the broker can be reached and this process was neither stopped nor busy. */
+  /** Since when the broker can be reached and this process was neither suspended nor busy. */
   get audibleSinceMs(): number {
     return Math.max(this.#connectedSinceMs, this.#stalledMs)
   }
@@ -164,12 +164,12 @@ export class AgentDirectory {
   }
 
   /**
-   * An agent that is there or gone, such as one that an earlier start of a session has used. `null`
-   * when it is not heard for as long as it may be silent: its process may be gone, or its link.
+   * Looks for an agent, such as one that an earlier start of a session has used. `null` if it is
+   * not heard for `lossSeconds`: its process may be gone, or its link.
    */
   async locate(name: string): Promise<KnownAgent | null> {
     const { clock, lossSeconds } = this.#options
-    // While this process is stopped or busy it hears nobody: only the waits count.
+    // Counts waits instead of time: while this process is suspended or busy, it hears no agent.
     for (let waitedMs = 0; waitedMs <= lossSeconds * 1000; waitedMs += locateMs) {
       const found = this.#agents.get(name)
       if (found !== undefined) return found
@@ -180,8 +180,8 @@ export class AgentDirectory {
   }
 
   /**
-   * For the parent of an agent: its process has ended. `isExpected`: as it was told to; that it has
-   * left may be known later than that.
+   * For the parent of an agent: the agent's process has ended. `isExpected`: it was told to; its
+   * announcement of that may arrive later.
    */
   noteExit(name: string, isExpected = false): void {
     const agent = this.#agents.get(name)
@@ -253,7 +253,7 @@ export class AgentDirectory {
     const report = opened.payload as WatcherReport
     const { name, epoch } = report.agent
     if (report.state === 'silent') {
-      // Of this question, and not of an earlier one that somebody sends again.
+      // Only answers to this request count, not replayed answers to an earlier one.
       if (opened.epoch === this.#discovery) this.#silent.set(name, report)
       return
     }
@@ -262,7 +262,7 @@ export class AgentDirectory {
     else this.#noteEnd(epoch)
   }
 
-  /** `null` for a message that is refused. */
+  /** `null` if the message is refused. */
   #open(subject: string, data: Uint8Array): OpenedMessage | null {
     try {
       return open(this.#options.keys.toDriver, subject, data)
@@ -273,9 +273,9 @@ export class AgentDirectory {
   }
 
   /**
-   * It joins when it answers: an announcement alone may be one of an earlier start that somebody
-   * sends again, and clocks do not tell which start is the later one. Its clock is measured with
-   * the answer, before its first task.
+   * An agent joins when it answers: its announcement alone may be a replay from an earlier start,
+   * and clocks do not tell which start is the later one. The answer also measures the agent's
+   * clock, before its first task.
    */
   async #welcome(announcement: Announcement, number: number): Promise<void> {
     const agent: Tracked = {
@@ -289,7 +289,7 @@ export class AgentDirectory {
     const { name, epoch } = announcement
     this.#candidates.set(epoch, agent)
     const isThere = await this.#ping(agent)
-    // It may have ended meanwhile.
+    // The agent may have ended meanwhile.
     const isCandidate = this.#candidates.delete(epoch)
     if (!isThere || !isCandidate || this.#isClosed) return
     const last = this.#agents.get(name)
@@ -297,7 +297,7 @@ export class AgentDirectory {
     this.#agents.set(name, agent)
     this.#gone.delete(name)
     for (const listener of this.#listeners) listener.agentJoined(agent)
-    // It may have begun to leave while it was asked.
+    // The agent may have begun to drain before it answered.
     if (agent.announcement.state === 'draining') this.#tellDraining(agent)
   }
 
@@ -316,7 +316,7 @@ export class AgentDirectory {
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
-  /** What this start has sent counts no more. */
+  /** Messages of this start of an agent no longer count. */
   #noteEnd(epoch: number): void {
     this.#candidates.delete(epoch)
     deleteOldest(this.#ended)
@@ -330,7 +330,7 @@ export class AgentDirectory {
     const nowMs = clock.monotonicMs()
     const lateMs = Math.max(0, nowMs - this.#tickedMs - this.#pingMs)
     this.#tickedMs = nowMs
-    // This process was stopped, or busy, or its machine slept: nobody was silent meanwhile.
+    // This process was suspended or busy, or its machine slept: agents were not silent meanwhile.
     if (lateMs >= this.#pingMs) this.#stalledMs = nowMs
     for (const agent of this.#agents.values()) {
       agent.deafMs = Math.min(agent.deafMs + lateMs, nowMs - agent.heardMs)
@@ -342,7 +342,7 @@ export class AgentDirectory {
     }
   }
 
-  /** Whether it has answered. */
+  /** Returns whether the agent has answered. */
   async #ping(agent: Tracked): Promise<boolean> {
     if (agent.isPinged) return false
     agent.isPinged = true
@@ -359,7 +359,7 @@ export class AgentDirectory {
       agent.offset.add(sentMs, pong.receivedMs, pong.sentMs, nowMs)
       return true
     } catch {
-      // Its silence is counted.
+      // The time since the agent was last heard decides whether it is lost.
       return false
     } finally {
       agent.isPinged = false

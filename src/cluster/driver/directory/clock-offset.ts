@@ -7,21 +7,21 @@ interface Measurement {
   readonly roundTripMs: number
 }
 
-/** Old measurements are forgotten: clocks drift. */
+/** Older measurements are dropped, because clocks drift. */
 const kept = 16
 
 export class ClockOffset {
   #measurements: Measurement[] = []
   #offsetMs = 0
 
-  /** Whether anything was measured. */
+  /** Whether there is a measurement. */
   get isKnown(): boolean {
     return this.#measurements.length > 0
   }
 
   /**
-   * A request that was sent and answered at times of this machine, received and answered at times
-   * of the other one. The shortest round trip tells most: it has waited nowhere.
+   * Adds a request that was sent and answered at times of this machine, and received and answered
+   * at times of the other. The shortest round trip is the most accurate: it was not delayed.
    */
   add(sentMs: number, receivedThereMs: number, sentThereMs: number, receivedMs: number): void {
     const offsetMs = (receivedThereMs - sentMs + (sentThereMs - receivedMs)) / 2
@@ -31,19 +31,19 @@ export class ClockOffset {
     this.#offsetMs = best.offsetMs
   }
 
-  /** A time of the other machine as a time of this one. */
+  /** Converts a time of the other machine to one of this machine. */
   toHere(thereMs: number): number {
     return thereMs - this.#offsetMs
   }
 }
 
-/** Its wall time is not after now. */
+/** Converts a monotonic time to a moment whose wall time is not after now. */
 export const toMoment = (monotonicMs: number, now: Moment): Moment => ({
   monotonicMs,
   wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
 })
 
-/** The agent that told an event, with its clock if it is there. */
+/** The agent that sent an event, with its clock if it is present. */
 export interface EventSource {
   readonly name: string
   readonly agent: { readonly offset: ClockOffset } | null

@@ -1,4 +1,4 @@
-/** Announcements that are refused, and what they say about agents that cannot be used. */
+/** Collects refused announcements, and what they say about agents that cannot be used. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
@@ -8,11 +8,11 @@ import { readHeader, VersionMismatchError, WrongSignatureError } from '../../wir
 export interface UnusableAgentsOptions {
   readonly clock: Clock
   readonly log: Log
-  /** Silence after which an agent is forgotten. */
+  /** An agent is forgotten after this time of silence. */
   readonly lossSeconds: number
 }
 
-/** More agents of other versions are not named. */
+/** The most agents of other versions that are listed. */
 const mostOthers = 100
 
 interface OtherVersion {
@@ -22,9 +22,9 @@ interface OtherVersion {
 
 export class UnusableAgents {
   readonly #options: UnusableAgentsOptions
-  /** Agents of other versions of the protocol, by version and name, and when they were heard. */
+  /** Agents of other versions of the protocol, by version and name, with the time last heard. */
   readonly #otherVersions = new Map<string, OtherVersion>()
-  /** When an agent with another token was heard last. */
+  /** When an agent with another token was last heard. */
   #otherTokenMs = -Infinity
   #refusedMessages = 0
 
@@ -41,7 +41,7 @@ export class UnusableAgents {
     return this.#otherTokenMs >= sinceMs ? [...versions, otherToken()] : versions
   }
 
-  /** `data` is that of an announcement, or `null`. */
+  /** `data` is the refused announcement; `null` for another message. */
   refuse(error: unknown, data: Uint8Array | null): void {
     const { clock, log } = this.#options
     const nowMs = clock.monotonicMs()
