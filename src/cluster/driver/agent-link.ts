@@ -1,4 +1,4 @@
-/** The driver's side of one agent: its jobs, its messages, and what of them is recorded. */
+/** The driver's side of one agent: its jobs, its messages, and which of them are recorded. */
 
 import type { ContinuedAttempt, Job } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -30,7 +30,7 @@ import { NumberSet } from './number-set.ts'
 
 export interface AgentLinkOptions {
   readonly agent: KnownAgent
-  /** Names this use of the agent. */
+  /** Identifies this use of the agent. */
   readonly link: number
   readonly keys: Keys
   readonly subjects: SessionSubjects
@@ -40,14 +40,14 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** So many messages later nobody is expected to submit the tasks of an earlier start. */
+/** After so many further messages, tasks of an earlier start are not expected any more. */
 const mostLater = 1000
 /**
- * Of messages that an agent keeps until it hears that they were taken. With many to keep it begins
- * nothing; and the tasks of these, some thousands by now, are in the map where it looks up others.
+ * The most bytes of messages for which the agent still waits to hear that they were taken. An agent
+ * that keeps many messages begins nothing, and its map of attempts grows by thousands of tasks.
  */
 const mostUntoldBytes = 64 * 1024
-/** The session has the whole reason; the agent tells it to the task's program, if at all. */
+/** The session has the complete reason; an agent passes it to the task's program, if at all. */
 const mostReasonLength = 1000
 
 export class AgentLink {
@@ -55,27 +55,27 @@ export class AgentLink {
   readonly epoch: number
   readonly link: number
   readonly agent: KnownAgent
-  /** Jobs that were sent there and have not ended. */
+  /** Jobs that were sent to the agent and have not ended. */
   readonly jobs = new IndexedSet<DriverJob>()
   /** How many messages with ends the agent has sent. */
   endMessages = 0
-  /** Numbers these messages. */
+  /** Identifies the use of the agent in which these messages are numbered. */
   endsEpoch = 0
   isAttached = false
-  /** Everything that it had for an earlier start has come, and is known to the driver. */
+  /** Everything that the agent had for an earlier start has arrived. */
   hasToldEarlier = false
   isLost = false
-  /** The uids of tasks that ran there, and that it ended because it left. */
+  /** The uids of tasks that ran on the agent, and that it ended because it closed. */
   readonly abandoned: string[] = []
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
   readonly #downSubject: string
-  /** Messages with ends that came from this start of the agent, in this and in earlier uses. */
+  /** Messages with ends that arrived from this start of the agent, in this use and earlier ones. */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
-  /** Those whose ends were given to the session, with their values. */
+  /** Messages whose ends were given to the session, with their values. */
   readonly #taken = new NumberSet()
-  /** Messages for an earlier start with objects that were not read: the agent keeps these. */
+  /** Messages for an earlier start with objects that were not read, which the agent keeps. */
   readonly #unread = new Set<number>()
   #toldRecorded = 0
   #toldTaken = 0
@@ -85,7 +85,7 @@ export class AgentLink {
   #missingThrough = 0
   #attachedMs = -Infinity
   #expectsEvents = true
-  /** Ends that came before what their tasks told. */
+  /** Ends that arrived before the events of their tasks. */
   #waitingEnds: { readonly events: EventsMark; readonly take: () => void }[] = []
   #cancels = new Map<string, JobReference[]>()
   #isCancelDue = false
@@ -114,7 +114,7 @@ export class AgentLink {
   }
 
   /**
-   * The agent has answered; `received` are its messages that have come by now, `unread` those of
+   * The agent has answered. `received` are its messages that have arrived by now, `unread` those of
    * them with objects that were not read.
    */
   attached(
@@ -132,7 +132,7 @@ export class AgentLink {
     this.endsEpoch = endsEpoch
     this.#earlierThrough = isFirst ? endMessages : 0
     const missing = new Set(unrecorded)
-    // A message may have come before the answer that was sent before it.
+    // A message may overtake an answer that was sent before it.
     const last = Math.max(endMessages, received.last)
     for (let number = 1; number <= last; number++) {
       const isLater = number > endMessages
@@ -148,7 +148,7 @@ export class AgentLink {
     this.#expectedEnds = endMessages
   }
 
-  /** Takes ends when what their tasks told has come, or never will. */
+  /** Calls `take` when the events of the ends' tasks have arrived, or never will. */
   takeAfter(events: EventsMark | undefined, take: () => void): void {
     const isAwaited = this.#expectsEvents && events?.link === this.link
     if (events === undefined || !isAwaited || this.hasHeard(events)) return take()
@@ -156,7 +156,7 @@ export class AgentLink {
     this.#waitingEnds.push({ events, take })
   }
 
-  /** Whether a message of this use of the agent has come. */
+  /** Whether this message of the current link has arrived. */
   hasHeard({ link, number }: EventsMark): boolean {
     return link === this.link && number <= this.#link.received
   }
@@ -167,25 +167,25 @@ export class AgentLink {
     for (const { events, take } of waiting) this.takeAfter(events, take)
   }
 
-  /** What it tells from now on does not count: ends wait for nothing. */
+  /** From now on events of the agent are ignored: ends wait for none. */
   expectNoEvents(): void {
     this.#expectsEvents = false
     this.#takeWaitingEnds()
   }
 
-  /** Whether a message tells ends from before this driver used the agent. */
+  /** Whether the message has ends from before this driver used the agent. */
   isEarlier(number: number): boolean {
     return number <= this.#earlierThrough
   }
 
-  /** Whether messages with such ends have not come. */
+  /** Whether messages with ends for an earlier start have not arrived. */
   get isMissingEarlier(): boolean {
     return this.#received.through < this.#earlierThrough
   }
 
   /**
-   * Called every half second: whether messages with ends have not come that were sent before the
-   * last call. Later ones may be on their way.
+   * Called every half second. Returns whether messages with ends are missing that were sent before
+   * the last call; later ones may still be in transit.
    */
   isMissingEnds(): boolean {
     this.#missingThrough = this.#expectedEnds
@@ -193,7 +193,7 @@ export class AgentLink {
     return this.#received.through < this.#missingThrough
   }
 
-  /** Messages that it has not got and that the stream does not have; `false` if there is none. */
+  /** Asks for messages that neither arrived nor are in the stream; `false` if there are none. */
   askForMissing(): boolean {
     const from = this.#received.through + 1
     if (from > this.#missingThrough) return false
@@ -201,12 +201,12 @@ export class AgentLink {
     return true
   }
 
-  /** The stream has lost what this message names. */
+  /** Asks the agent to store the objects of this message again: the stream has lost them. */
   askForValue(number: number): void {
     this.#post({ kind: 'missing', from: number, to: number })
   }
 
-  /** When the agent's last message about the session came; its answer is the first. */
+  /** When the agent's last message about the session arrived, starting with its answer. */
   get heardMs(): number {
     return Math.max(this.#attachedMs, this.#link.heardMs)
   }
@@ -215,12 +215,12 @@ export class AgentLink {
     this.#link.receive(subject, data)
   }
 
-  /** Sends serialized jobs. */
+  /** Sends a serialized message. */
   send(payload: Buffer): void {
     this.#link.send(this.#downSubject, payload)
   }
 
-  /** Sent with all cancels of this turn. */
+  /** Cancels are collected and sent together in the next turn. */
   cancel(job: JobReference, reason: string): void {
     const jobs = this.#cancels.get(reason)
     if (jobs === undefined) this.#cancels.set(reason, [job])
@@ -238,7 +238,7 @@ export class AgentLink {
     })
   }
 
-  /** Asks for jobs back that were sent before and not begun; returns for how many. */
+  /** Asks for jobs that were sent before `beforeMs` and have not begun; returns how many. */
   recall(most: number, beforeMs: number): number {
     const waiting = this.jobs
       .toArray()
@@ -254,26 +254,26 @@ export class AgentLink {
     this.#recorded.add(number)
   }
 
-  /** All ends of this message were given to the session. The agent need not wait for the tick. */
+  /** All ends of this message were given to the session; after many bytes this is sent at once. */
   taken(number: number, bytes: number): void {
     this.#taken.add(number)
     this.#untoldBytes += bytes
     if (this.#untoldBytes > mostUntoldBytes) this.#tellRecorded()
   }
 
-  /** Nothing of this message will be recorded by this use of the agent. */
+  /** No end of this message will be recorded by this use of the agent. */
   settled(number: number): void {
     this.#taken.add(number)
     this.#recorded.add(number)
   }
 
-  /** It names objects, and is for an earlier start: it is recorded when its task is. */
+  /** The message names objects and is for an earlier start: it is recorded when its task is. */
   keep(number: number): void {
     this.#taken.add(number)
     this.#unread.add(number)
   }
 
-  /** Whether the agent can be asked for what this message names. */
+  /** Whether the agent can be asked for the objects of this message. */
   keeps(number: number): boolean {
     return this.#unread.has(number)
   }
@@ -313,16 +313,16 @@ export class AgentLink {
   }
 }
 
-/** Jobs that are placed all at once. */
+/** Jobs that are placed together, or not at all. */
 export interface DriverJobGroup extends JobGroup<DriverJob> {
   readonly jobs: DriverJob[]
-  /** How many have no node. */
+  /** How many jobs of the group have no node yet. */
   unplaced: number
   /** Called once, with the node of each job. */
   readonly onPlaced: (nodes: readonly string[]) => void
 }
 
-/** A job of the session on its way through the cluster. */
+/** A job of the session, from its submission to its end. */
 export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   setIndex = -1
   readonly index: number
@@ -330,33 +330,33 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   readonly spec: TaskSpec
   readonly sequence: number
   readonly avoid: string | null
-  /** Agents that do not allow it, as far as is known. Not changed while it waits. */
+  /** Agents known not to allow the job. Does not change while it waits. */
   excluded: Exclusion | null = null
-  /** Begins with others; not placed again alone. */
+  /** The group with which the job begins; its members are not placed again alone. */
   readonly group: DriverJobGroup | null
   /**
-   * The attempt's number at the agents. It goes on from an earlier start of the session, whose
-   * attempts this start does not count.
+   * The attempt number under which agents know it. It continues that of an earlier start of the
+   * session, whose attempts this start does not count.
    */
   wireAttempt: number
-  /** What the session has to know of attempts that an earlier start has made. */
+  /** What the session must be told of attempts that an earlier start has made. */
   continued: ContinuedAttempt | null = null
-  /** Where it is; `null` while it waits. */
+  /** The agent that has the job; `null` while it waits. */
   agent: AgentLink | null = null
-  /** When the session has submitted it. */
+  /** When the session submitted the job. */
   readonly addedMs: number
-  /** When it was sent; while it waits, since when. */
+  /** When the job was sent; while it waits, since when it does. */
   sinceMs: number
-  /** When its attempt began, by the clock of this machine. */
+  /** When the attempt began, by the clock of this machine. */
   startedMs: number | null = null
-  /** The same by the clock of its agent. */
+  /** When the attempt began, by the clock of its agent. */
   beganMs: number | null = null
-  /** The time of its latest event. */
+  /** The time of the latest event of the attempt. */
   toldSeconds = 0
   cancelReason: string | null = null
-  /** Nodes that were lost while it may have been running there, untold. */
+  /** How many nodes were lost while the job may have begun there unreported. */
   moves = 0
-  /** Its end has come: it is being reported, or its value is on the way. */
+  /** Whether the end has arrived: it is being reported, or its value is being read. */
   isEnding = false
 
   constructor(

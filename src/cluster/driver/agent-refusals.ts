@@ -1,14 +1,14 @@
-/** Which agents do not allow which tasks: learned from those that they have handed back. */
+/** Which agents do not allow which tasks, learned from jobs that agents returned. */
 
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
-/** Beyond this number it begins anew: agents say so again. */
+/** Beyond this number everything is forgotten: agents will refuse again. */
 const mostTargets = 10_000
 
 export class AgentRefusals {
-  /** By what tasks run: why, by agent. */
+  /** For each target of tasks, the refusal of each agent. */
   readonly #targets = new Map<string, Map<string, NotAllowed>>()
   readonly #exclusions = new Map<string, Exclusion>()
 
@@ -19,7 +19,7 @@ export class AgentRefusals {
     this.#targets.set(key, refusals.set(agent, why))
   }
 
-  /** Why an agent does not allow a task; `undefined` if it was not asked or does. */
+  /** Why an agent does not allow a task; `undefined` if it allows the task or was not asked. */
   find(agent: string, spec: TaskSpec): NotAllowed | undefined {
     return this.#targets.get(targetOf(spec))?.get(agent)
   }
@@ -36,7 +36,7 @@ export class AgentRefusals {
     return known
   }
 
-  /** The agent may have been started again with other rules. `false` if it has refused nothing. */
+  /** For an agent that may have been restarted with other rules. `false` if nothing was refused. */
   forget(agent: string): boolean {
     let hasRefused = false
     for (const [key, refusals] of this.#targets) {
@@ -52,7 +52,7 @@ export class AgentRefusals {
   }
 }
 
-/** All that the rules of an agent look at. */
+/** A key of all properties that the rules of an agent depend on. */
 function targetOf(spec: TaskSpec): string {
   if (spec.kind === 'function') return spec.definition.module
   if (spec.kind !== 'program') return spec.kind

@@ -1,4 +1,4 @@
-/** The last request of a session to an agent: that nothing of it is to be left there. */
+/** The last request of a session to an agent: to end everything of the session. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -10,7 +10,7 @@ import type { AgentDirectory } from './directory/agent-directory.ts'
 export interface DetachOptions {
   readonly use: SessionUse
   readonly run: () => string
-  /** The driver's start. */
+  /** The driver's epoch. */
   readonly epoch: () => number
   readonly broker: Broker
   readonly directory: AgentDirectory
@@ -24,8 +24,8 @@ const retryMs = 200
 const reconnected = new Error('the connection was down')
 
 /**
- * Resolves when nothing of the session is left at the agent; with `null` if it does not answer.
- * Sent again to a server that was started again. `isUsed`: this start of the driver uses it.
+ * Resolves when the agent holds nothing of the session; with `null` if it does not answer. Sent
+ * again after a reconnect. `isUsed`: whether this start of the driver uses the agent.
  */
 export async function detachFrom(
   name: string,
@@ -41,14 +41,14 @@ export async function detachFrom(
       return (await unlessReconnected(broker, answer)) as Detached
     } catch (error) {
       const nowMs = clock.monotonicMs()
-      // The request was lost with the connection; the agent connects again a little later.
+      // The request was lost with the connection; the agent may reconnect a little later.
       if (error === reconnected) comesUntilMs = nowMs + silenceMs
       const isMissing = error instanceof NoResponderError
       if (error === reconnected || (isMissing && nowMs < comesUntilMs)) {
         await sleep(clock, retryMs)
         continue
       }
-      // Nobody has heard of an agent that only an earlier start has used.
+      // Warns only of agents of an earlier start: the session knows those that this start uses.
       if (isMissing || isUsed) return null
       const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
       log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
@@ -57,7 +57,7 @@ export async function detachFrom(
   }
 }
 
-/** Rejects with `reconnected` when the connection comes back before there is an answer. */
+/** Rejects with `reconnected` if the connection is restored before the answer arrives. */
 async function unlessReconnected<Result>(broker: Broker, answer: Promise<Result>): Promise<Result> {
   const back = Promise.withResolvers<never>()
   const stop = broker.onConnection((isConnected) => {

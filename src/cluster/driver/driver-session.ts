@@ -1,4 +1,4 @@
-/** One session's use of the cluster: claims it, attaches to agents, sends jobs, watches. */
+/** One session's use of the cluster: claims the session, attaches to agents, sends jobs. */
 
 import type { BackendListener, Job, SampledNode } from '../../backends/backend.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -39,7 +39,7 @@ export interface DriverSessionOptions
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
-  /** An agent as the session is told of it. */
+  /** Converts an agent to a node in the form in which sessions are told of it. */
   readonly toNode: (agent: KnownAgent) => SampledNode
 }
 
@@ -47,12 +47,12 @@ const tickMs = 500
 
 export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
-  /** Those of the session's run. */
+  /** The keys of the session's run. */
   #keys: Keys
-  /** The one that it begins, or the one that it finds when it claims the session. */
+  /** A new run, or the existing one that is found when the session is claimed. */
   #run = newRun()
   readonly #subjects: SessionSubjects
-  /** Its start: a later one supersedes it at every agent. 0 before the session is claimed. */
+  /** The driver's epoch: agents prefer a later one. 0 before the session is claimed. */
   #epoch = 0
   readonly #jobs: DriverJobs
   readonly #links = new Map<string, AgentLink>()
@@ -71,7 +71,7 @@ export class DriverSession implements ClusterConnection {
   #failure: Error | null = null
   #refusedMessages = 0
   #beats = 0
-  /** The store has been full since the last beat. */
+  /** Whether the store has been full since the last beat. */
   #needsRoom = false
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
@@ -103,7 +103,7 @@ export class DriverSession implements ClusterConnection {
       ...common,
       onTold: (agent, told) => this.#continued.takeTold(agent, told, this.#jobs.readTime()),
       onEarlier: () => this.#continueWaiting(),
-      // An earlier start has taken it.
+      // An earlier start has read and deleted the value.
       onValueLost: (one, { attempt }) => {
         this.#continued.runAgain(one, attempt)
         this.#pump.soon()
@@ -199,7 +199,7 @@ export class DriverSession implements ClusterConnection {
     } else if (!this.#isReady || !this.#continued.continue(one)) this.#jobs.placement.push(one)
   }
 
-  /** Tried again for as long as tasks wait for agents: the broker may be restarting. */
+  /** Retried for as long as tasks wait for agents, because the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds } = this.#options
     const untilMs = clock.monotonicMs() + agentTimeoutSeconds * 1000
@@ -215,7 +215,7 @@ export class DriverSession implements ClusterConnection {
     }
   }
 
-  /** Claims the session, reads what an earlier start of it left, and attaches to the agents. */
+  /** Claims the session, reads what an earlier start left, and attaches to the agents. */
   async #claim(): Promise<void> {
     const { broker, directory } = this.#options
     const { allEnds, allUp } = this.#subjects
@@ -246,7 +246,7 @@ export class DriverSession implements ClusterConnection {
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
     if (!isNew) {
-      // Before the ends: one of a lost attempt that came later does not count.
+      // Before the ends: the later end of an attempt that was given up as lost does not count.
       this.#earlier.addLost(noted.lost)
       this.#earlier.addMoved(noted.moved)
       await this.#ends.readStream(allEnds)
@@ -254,7 +254,7 @@ export class DriverSession implements ClusterConnection {
     }
     if (this.#releasing !== null) return
     const attached = this.#agents.attachAll()
-    // Agents hear of this start while it waits for what they have.
+    // Sends beats to the agents while it waits for their answers.
     this.#tick()
     await attached
     await this.#agents.earlier.missOthers(noted)
@@ -264,7 +264,7 @@ export class DriverSession implements ClusterConnection {
     this.#pump.soon()
   }
 
-  /** It cannot be used, or a later start of it has taken over: nothing there is this one's. */
+  /** The session cannot be used, or a later start has taken over and owns what is stored. */
   #fail(error: Error): void {
     if (!this.#isOpen) return
     this.#failure = error
@@ -348,7 +348,7 @@ export class DriverSession implements ClusterConnection {
     this.#options.log.warn('MessageRefused', text)
   }
 
-  /** While the broker does not answer nothing can be removed: that is not waited for. */
+  /** Does not wait for a broker that does not answer: then nothing can be removed. */
   async #releaseOnce(reason: string): Promise<void> {
     const { broker, clock, log, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const done = new AbortController()
@@ -373,9 +373,9 @@ export class DriverSession implements ClusterConnection {
     const cancel = { kind: 'cancel', reason } as const
     for (const one of this.#jobs.takeWaiting()) this.#jobs.end(one, cancel, null)
     this.#agents.close()
-    // Otherwise it would create what is removed here.
+    // Otherwise the start would recreate what is removed here.
     await this.#started
-    // What is stored belongs to the driver that has the session, which may be another one.
+    // The stored data belongs to the driver that owns the session, which may be another one.
     if (this.#failure !== null || this.#epoch === 0) return this.#agents.used.leave()
     for (const one of this.#jobs.all) one.cancelReason ??= reason
     const isOwn = await this.#agents.detach(reason)

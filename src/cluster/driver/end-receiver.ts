@@ -1,4 +1,4 @@
-/** Takes what agents tell about ends, from the wire and from the stream, each end once. */
+/** Receives ends from agents, directly and from the stream, and processes each end once. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -28,14 +28,14 @@ interface ReadValue {
 
 type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
-/** Between two requests for a value that the server has lost. */
+/** The time between two requests for a value that the server has lost. */
 const askAgainMs = 500
-/** An agent whose memory was full may have given up what it had for an earlier start. */
+/** The most requests for a value of an earlier start, which the agent may have dropped. */
 const mostEarlierAsks = 120
 
 export interface EndReceiverOptions {
   readonly clock: Clock
-  /** Of this run of the session, once it is known. */
+  /** The key of this run of the session, once the run is known. */
   readonly key: () => Key
   readonly subjects: SessionSubjects
   readonly store: BrokerStore
@@ -43,41 +43,41 @@ export interface EndReceiverOptions {
   readonly objects: StoredObjects
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
-  /** The agents that are used now, by name. */
+  /** The agents in use, by name. */
   readonly agents: ReadonlyMap<string, AgentLink>
-  /** What an agent told that has left. */
+  /** Called with the events that an agent sent when it left. */
   readonly onTold: (agent: AgentLink, told: ToldEvents) => void
-  /** Ends of an earlier start came. */
+  /** Called when ends for an earlier start have arrived. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
-  /** An earlier start has taken the large value of this end, and nobody has it any more. */
+  /** Called when an earlier start has read and deleted the large value of this end. */
   readonly onValueLost: (one: DriverJob, end: WireEnd) => void
 }
 
 export class EndReceiver {
   readonly #options: EndReceiverOptions
-  /** Messages that came, by the use of an agent that they are numbered in. */
+  /** The numbers of received messages, by the `endsEpoch` of the use of an agent. */
   readonly #received = new Map<number, NumberSet>()
-  /** The same of uses that this driver does not know: those of an earlier start. */
+  /** The same for uses that this driver does not know, which belong to an earlier start. */
   readonly #receivedEarlier = new Map<number, NumberSet>()
-  /** How far each subject was read; what came before is not read again. */
+  /** The position up to which each subject was read. */
   readonly #positions = new Map<string, StreamPosition>()
-  /** Subjects of messages that were dropped because nobody knew yet whose they are. */
+  /** Subjects of dropped messages, for which it was not known yet whether they count. */
   readonly #dropped = new Set<string>()
 
-  /** Without one, ends of unknown agents are those of another run, which somebody sends again. */
+  /** Without an earlier start, ends of unknown uses are replayed messages of another run. */
   hasEarlierStart = false
 
   constructor(options: EndReceiverOptions) {
     this.#options = options
   }
 
-  /** Whether this driver has used an agent under this number. */
+  /** Whether this driver has used an agent under this `endsEpoch`. */
   hasUsed(epoch: number): boolean {
     return this.#received.has(epoch)
   }
 
-  /** The messages of this use of an agent count from now on. */
+  /** From now on, messages of this use of an agent are received. */
   use(epoch: number): NumberSet {
     const known = this.#received.get(epoch)
     if (known !== undefined) return known
@@ -87,7 +87,7 @@ export class EndReceiver {
     return added
   }
 
-  /** What the stream has of a subject, and has got since it was read last. */
+  /** Reads messages of a subject that the stream got since the last call. */
   async readStream(subject: string): Promise<void> {
     const { store, subjects } = this.#options
     const { stream, allEnds } = subjects
@@ -110,7 +110,7 @@ export class EndReceiver {
     const { epoch, number } = opened
     const payload = opened.payload as EndsMessage
     const received = this.#received.get(epoch)
-    // Before it has answered, an agent may send ends of an earlier start.
+    // Before its answer to the attach arrives, an agent may send ends for an earlier start.
     if (received === undefined) {
       if (this.hasEarlierStart) this.#takeEarlier(epoch, number, payload)
       else this.#dropped.add(subject)
@@ -118,7 +118,7 @@ export class EndReceiver {
     }
     const agent = agents.get(payload.agent)
     if (agent?.isAttached === false) {
-      // Its answer says which messages are to be recorded: read again after it.
+      // Its answer says which messages are to be recorded: this one is read again after it.
       this.#dropped.add(subject)
       return
     }
@@ -136,7 +136,7 @@ export class EndReceiver {
     agent.takeAfter(payload.events, take)
   }
 
-  /** Ends of jobs of this start. */
+  /** Processes ends of jobs that this start has sent. */
   #takeOwn(agent: AgentLink, number: number, payload: EndsMessage, bytes: number): void {
     const { jobs } = this.#options
     const { completions, ends } = payload
@@ -148,7 +148,7 @@ export class EndReceiver {
       const one = jobs.find(end.index, end.uid, end.attempt)
       if (one?.agent !== agent) this.#takeUnknown(agent, end, message)
       else {
-        // One that names an object is alone in its message.
+        // An end that names an object is alone in its message.
         if (namesObject(end)) isTaken = false
         this.takeEnd(one, end, agent, message)
       }
@@ -187,8 +187,8 @@ export class EndReceiver {
   }
 
   /**
-   * An end of nothing that the agent was sent: of what it holds for an earlier start, or of an
-   * attempt that was lost with it before it came back.
+   * Processes the end of a job that this start has not sent to the agent: the agent held it for an
+   * earlier start, or the attempt was given up while the agent was lost.
    */
   #takeUnknown(agent: AgentLink, end: WireEnd, message: ReceivedMessage): void {
     const { jobs, earlier } = this.#options
@@ -239,7 +239,7 @@ export class EndReceiver {
     }
   }
 
-  /** The agent ended it by itself: it leaves, or it took the driver for gone. */
+  /** The agent has canceled the attempt itself: it closed, or had lost the driver. */
   #takeGivenUp(
     one: DriverJob,
     agent: AgentLink | null,
@@ -255,7 +255,7 @@ export class EndReceiver {
     jobs.move([one])
   }
 
-  /** The value was too large for a message. */
+  /** Reads a value that was too large for a message. */
   async #takeLargeEnd(
     one: DriverJob,
     end: WireEnd,
@@ -285,7 +285,7 @@ export class EndReceiver {
     this.takeEnd(one, { ...end, outcome: fail }, agent, message)
   }
 
-  /** Output or error were too large for a message. Without them the end counts all the same. */
+  /** Reads output or an error that exceeded a message. If it is lost, the end still counts. */
   async #takeStoredParts(
     one: DriverJob,
     { outputObject, errorObject, ...end }: WireEnd,
@@ -307,8 +307,8 @@ export class EndReceiver {
   }
 
   /**
-   * `null` when nobody has it, or the session has ended. Waits for the broker, and for the agent
-   * that told of it if the server has lost it: an agent keeps it until it is taken.
+   * `null` if the value is lost, or the session has ended. Waits for the broker; if the server has
+   * lost the value, waits for the agent, which keeps it until it is confirmed.
    */
   async #readValue(
     object: string,
@@ -328,7 +328,7 @@ export class EndReceiver {
     }
   }
 
-  /** Ends of an agent that counts as lost: the tasks have moved or failed. */
+  /** Drops ends of an agent that was lost: its tasks have moved or failed. */
   #dropAll({ agent, completions, ends }: EndsMessage): void {
     const { jobs } = this.#options
     for (const { uid, attempt } of unpackCompletions(completions)) {

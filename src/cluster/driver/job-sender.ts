@@ -1,4 +1,4 @@
-/** Sends jobs to the agent that they were assigned to, with what has to be stored before. */
+/** Sends jobs to their assigned agents, after storing what does not fit into messages. */
 
 import type { Broker } from '../broker/broker.ts'
 import { isTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
@@ -10,22 +10,22 @@ import { type SentModules, toImportError } from '../bundles/sent-modules.ts'
 export interface JobSenderOptions {
   readonly jobs: DriverJobs
   readonly broker: Broker
-  /** For what is too large for a message. */
+  /** Stores what is too large for a message. */
   readonly objects: StoredObjects
-  /** `null` where agents import modules from the same paths. */
+  /** `null` if agents import modules from the same paths. */
   readonly modules: SentModules | null
 }
 
 export class JobSender {
   readonly #options: JobSenderOptions
-  /** Jobs that wait for what has to be stored before they are sent. */
+  /** Jobs that are sent only when an object or a module is stored. */
   readonly #unsent = new Map<DriverJob, AbortController>()
 
   constructor(options: JobSenderOptions) {
     this.#options = options
   }
 
-  /** Jobs that were assigned to the agent. */
+  /** Sends jobs that were assigned to this agent. */
   send(agent: AgentLink, jobs: readonly DriverJob[]): void {
     const { modules } = this.#options
     if (modules === null) return this.#encode(agent, jobs, sameUrl)
@@ -40,7 +40,7 @@ export class JobSender {
     }
   }
 
-  /** The agent knows nothing of a job that was not sent: that ends at once. */
+  /** Ends an unsent job at once, because its agent does not know it. */
   cancel(one: DriverJob, agent: AgentLink, reason: string): void {
     const unsent = this.#unsent.get(one)
     if (unsent === undefined) return agent.cancel([one.uid, one.wireAttempt], reason)
@@ -82,26 +82,26 @@ export class JobSender {
       const object = { prefix: `${one.uid}/${attempt}/spec`, title, data: spec }
       name = await this.#beforeSent([one], (canceled) => objects.put(object, canceled))
     } catch (error) {
-      // Otherwise the job has ended, or the session with all its jobs.
+      // Other errors mean that the job has ended, or the session with all its jobs.
       if (isTooSmall(error) && this.#isStillThere(one, agent)) {
         jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
       }
       return
     }
-    // One that has moved is stored again, under its new number.
+    // A job that has moved meanwhile is stored again, under its new number.
     const isSame = one.wireAttempt === attempt
     if (isSame && this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
     else if (!isSame || jobs.findOwn(one.job) !== one) objects.delete(name)
   }
 
-  /** What has to be stored before jobs are sent. */
+  /** Stores what jobs need before they are sent; they can be canceled meanwhile. */
   async #beforeSent<T>(
     jobs: readonly DriverJob[],
     store: (canceled: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const canceled = new AbortController()
     for (const one of jobs) {
-      // It has moved to another agent meanwhile, under another number.
+      // The job has moved to another agent meanwhile, under another number.
       this.#unsent.get(one)?.abort()
       this.#unsent.set(one, canceled)
     }
@@ -112,7 +112,7 @@ export class JobSender {
     }
   }
 
-  /** The agent may have been lost meanwhile; and it knows nothing of a job to cancel. */
+  /** Whether the job is still to be sent to the agent. A canceled job ends here. */
   #isStillThere(one: DriverJob, agent: AgentLink): boolean {
     if (one.agent !== agent) return false
     const reason = one.cancelReason

@@ -1,12 +1,12 @@
-/** Messages by their numbers: which of them have come. */
+/** A set of message numbers, such as those that have arrived. */
 
-/** Numbers from 1 that come almost in order. */
+/** Numbers from 1 that are added almost in order. */
 export class NumberSet {
-  /** Everything up to this number is in the set. */
+  /** All numbers up to this one are in the set. */
   through = 0
   readonly #later = new Set<number>()
 
-  /** The largest one. */
+  /** The largest number in the set. */
   get last(): number {
     let last = this.through
     for (const number of this.#later) last = Math.max(last, number)
@@ -17,7 +17,7 @@ export class NumberSet {
     return number <= this.through || this.#later.has(number)
   }
 
-  /** `false` if it was there. */
+  /** `false` if the number was in the set already. */
   add(number: number): boolean {
     if (this.has(number)) return false
     this.#later.add(number)

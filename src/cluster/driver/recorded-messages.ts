@@ -1,12 +1,12 @@
 /**
- * Which messages of agents are recorded: the session names jobs, agents and their streams know
- * messages. A session names the jobs in the order in which their ends were reported.
+ * Tracks which messages of agents are recorded: the session confirms jobs, but agents count
+ * messages. A session confirms jobs in the order in which their ends were reported.
  */
 
 import { Fifo } from '../../runtime/fifo.ts'
 import type { AgentLink } from './agent-link.ts'
 
-/** Ends that were reported one after another and came in one message, or in none. */
+/** Consecutively reported ends of the same message, or of none. */
 interface Run {
   readonly message: Message | null
   count: number
@@ -15,7 +15,7 @@ interface Run {
 interface Message {
   readonly agent: AgentLink
   readonly number: number
-  /** Ends in it that are not recorded. */
+  /** The number of its ends that are not recorded. */
   left: number
 }
 
@@ -23,12 +23,12 @@ export class RecordedMessages {
   readonly #runs = new Fifo<Run>()
   #last: Run | null = null
 
-  /** A message that came, with this many ends. */
+  /** A message with this many ends has arrived. */
   expect(agent: AgentLink, number: number, count: number): Message {
     return { agent, number, left: count }
   }
 
-  /** An end was reported to the session; `null` for one that no agent told. */
+  /** An end was reported to the session; `null` if it was in no message. */
   reported(message: Message | null): void {
     if (this.#last !== null && this.#last.message === message && this.#last.count > 0) {
       this.#last.count++
@@ -38,12 +38,12 @@ export class RecordedMessages {
     this.#runs.push(this.#last)
   }
 
-  /** An end that changes nothing: the session will not name it. */
+  /** An end of the message has no effect: the session will not confirm it. */
   dropped(message: Message): void {
     settle(message, 1)
   }
 
-  /** The session has recorded the next ends. */
+  /** The session has recorded the next `count` ends. */
   recorded(count: number): void {
     for (let left = count; left > 0;) {
       const run = this.#runs.peek()

@@ -1,4 +1,4 @@
-/** The agents that a session uses: attached, lost, and attached again. */
+/** The agents that a session uses: attaches to them, detects lost ones, and attaches again. */
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
@@ -30,9 +30,9 @@ import { UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
   readonly use: SessionUse
-  /** The driver's start, once it has claimed the session. */
+  /** The driver's epoch, once it has claimed the session. */
   readonly epoch: () => number
-  /** Of this run, once it is known. */
+  /** The keys of this run, once the run is known. */
   readonly keys: () => Keys
   readonly run: () => string
   readonly token: string
@@ -46,23 +46,23 @@ export interface SessionAgentsOptions {
   readonly ends: EndReceiver
   readonly stream: SessionStream
   readonly earlier: EarlierRun
-  /** By name; filled here. */
+  /** The links to agents, by name; added and removed here. */
   readonly links: Map<string, AgentLink>
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
   readonly agentTimeoutSeconds: number
-  /** An agent can be sent jobs, or one is lost with its jobs. */
+  /** Called when an agent can be sent jobs, or was lost with its jobs. */
   readonly onChange: () => void
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /** A later start of the session uses an agent: this one is over. */
+  /** Called when a later start of the session uses an agent, so that this one must end. */
   readonly onSuperseded: (error: BackendError) => void
 }
 
 const requestMs = 5000
-/** The server may be about to start again. */
+/** Reads are retried, because the server may be restarting. */
 const mostReads = 5
 const rereadMs = 200
 
@@ -70,14 +70,14 @@ export class SessionAgents implements DirectoryListener {
   readonly #options: SessionAgentsOptions
   readonly #links: Map<string, AgentLink>
   readonly #bySubject = new Map<string, AgentLink>()
-  /** By agent: attaching to it, until what it told an earlier start has come. */
+  /** Pending attaches by agent; they end when all ends for an earlier start have arrived. */
   readonly #attaching = new Map<string, Promise<void>>()
   /** Agents whose ends are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
-  /** What the session's stream has of them. */
+  /** The notes of used agents in the session's stream. */
   readonly used: UsedAgents
   readonly earlier: EarlierAgents
-  /** Why agents could not be attached to, as it was told last. */
+  /** The last reported reason why each agent could not be attached to. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
 
@@ -108,15 +108,15 @@ export class SessionAgents implements DirectoryListener {
     const link = this.#links.get(name)
     if (link?.epoch === epoch) void this.#lose(link, reason)
     else if (link === undefined) {
-      // The session was told of it, and has not used it.
+      // The session was told of the agent, but has not used it.
       this.#tellLeft(name, state === 'gone' ? null : reason, [])
       void this.used.lose({ name, epoch }, [])
     }
   }
 
   /**
-   * Attaches to the agents that are there and not used yet; a failed one is tried again. Complete
-   * when every end has come that one of them has for an earlier start, or the agent is lost.
+   * Attaches to all known agents that are not used yet; failed ones are retried. Resolves when all
+   * ends that they have for an earlier start have arrived, or the agents are lost.
    */
   async attachAll(): Promise<void> {
     for (const agent of this.#options.directory.agents) this.#attach(agent)
@@ -128,24 +128,24 @@ export class SessionAgents implements DirectoryListener {
     return link?.epoch === epoch && link.isAttached && !this.#attaching.has(name)
   }
 
-  /** A message of an agent, other than ends. */
+  /** Receives a message of an agent that is not about ends. */
   receive(subject: string, data: Uint8Array): void {
     this.#bySubject.get(subject)?.receive(subject, data)
   }
 
-  /** After the connection was down. */
+  /** To be called after a disconnect. */
   reconnected(): void {
     for (const link of this.#links.values()) link.resend()
     this.used.reconnected()
     this.#noteMissing()
   }
 
-  /** The server may have been started again, without its store, or have lost the stream. */
+  /** Notes used agents again if the server was restarted without its store, or lost the stream. */
   #noteMissing(): void {
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
     this.used.noteMissing(attached).catch(() => {
-      // It is tried again.
+      // It is retried.
     })
   }
 
@@ -158,22 +158,21 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /**
-   * Ends the use of all agents, also by an earlier start whose agents this one has not looked for
-   * yet. Those that do not answer give the session up by themselves. `false` when a later start
-   * uses them.
+   * Ends the use of all agents, including those of an earlier start that were not found yet. Agents
+   * that do not answer give up the session by themselves. `false` if a later start uses them.
    */
   async detach(reason: string): Promise<boolean> {
     this.close()
     const names = new Set(this.#links.keys())
     for (const { name } of this.earlier.unfound) names.add(name)
     const answers = await Promise.all(
-      // One that is used may be lost before it answers, as all agents of a job that was canceled.
+      // An agent in use may be lost before it answers, such as all agents of a canceled batch job.
       Array.from(names, (name) => detachFrom(name, reason, this.#links.has(name), this.#options)),
     )
     return !answers.some((answer) => answer?.isSuperseded)
   }
 
-  /** Uses no agent any more, without telling them. */
+  /** Stops using all agents, without telling them. */
   close(): void {
     this.#isClosed = true
     for (const link of this.#links.values()) link.expectNoEvents()
@@ -181,7 +180,7 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #watch(link: AgentLink, nowMs: number): void {
-    // Nothing more is sent there, although it may have been heard just now.
+    // A lost agent gets no jobs, even if it was heard just now.
     if (link.isLost) return
     const { jobs, directory } = this.#options
     const { announcement, heardMs } = link.agent
@@ -189,22 +188,22 @@ export class SessionAgents implements DirectoryListener {
     jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
     link.tick()
     const lossMs = this.#options.lossSeconds * 1000
-    // It answers, but says nothing about the session.
+    // The agent answers pings, but sends nothing about the session.
     const silentMs = heardMs - Math.max(link.heardMs, directory.audibleSinceMs)
     if (link.isAttached && silentMs > lossMs) {
       return void this.#lose(link, 'it has given up the session')
     }
-    // After a connection was down the agent has sent more than has come.
+    // After a disconnect, messages with ends may be missing.
     if (!link.isMissingEnds() || this.#reading.has(link)) return
     this.#reading.add(link)
     void this.#readMissing(link).finally(() => this.#reading.delete(link))
   }
 
-  /** From the stream, or again from the agent if the server has lost it. */
+  /** Reads missing messages from the stream; asks the agent for those that are not there. */
   async #readMissing(link: AgentLink): Promise<boolean> {
     const { ends, subjects, broker } = this.#options
     await ends.readStream(subjects.endsOf(link.name)).catch(() => {
-      // The stream may be gone. What is missing then is asked for again at the next tick.
+      // The stream may be gone. What is missing is requested at the next tick.
     })
     return broker.isConnected && link.askForMissing()
   }
@@ -240,7 +239,7 @@ export class SessionAgents implements DirectoryListener {
       this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
       earlier.found(link)
-      // What an agent that was lost comes back with runs elsewhere by now.
+      // What a lost agent comes back with has been moved to other agents.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
       link.hasToldEarlier = true
@@ -254,8 +253,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /**
-   * What it told an earlier start, before anything is sent. The server may have lost it, and the
-   * agent sends it again for as long as that takes: what has ended would begin a second time.
+   * Reads the ends for an earlier start before any job is sent. If the server has lost them, waits
+   * until the agent has sent them again: otherwise ended tasks would run a second time.
    */
   async #readEarlier(link: AgentLink): Promise<void> {
     this.#reading.add(link)
@@ -270,7 +269,7 @@ export class SessionAgents implements DirectoryListener {
     return !this.#isClosed && !link.isLost && this.#links.get(link.name) === link
   }
 
-  /** Once for each reason: it is tried again every half second. */
+  /** Warns once for each reason: attaching is retried every half second. */
   #reportProblem(name: string, reason: string): void {
     if (this.#problems.get(name) === reason || this.#isClosed) return
     this.#problems.set(name, reason)
@@ -308,14 +307,14 @@ export class SessionAgents implements DirectoryListener {
     return { kind: 'attach', nonce, link, ...times, ...use, ...start, folder: process.cwd() }
   }
 
-  /** Ends that it told before it was lost, if this side was not connected then. */
+  /** Reads ends that the agent stored before it was lost, while this side was disconnected. */
   async #readLastEnds(name: string): Promise<void> {
     const { ends, subjects, clock, log } = this.#options
     for (let reads = 1; ; reads++) {
       try {
         return await ends.readStream(subjects.endsOf(name))
       } catch (error) {
-        // The session removes its stream.
+        // The session is removing its stream.
         if (this.#isClosed) return
         if (reads === mostReads) {
           return log.warn(
@@ -338,11 +337,11 @@ export class SessionAgents implements DirectoryListener {
     link.expectNoEvents()
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
-    // Before anything is reported: a session submits the next attempt while it is told of an end.
+    // Before any report: a session submits the next attempt while an end is reported to it.
     jobs.placement.removeNode(name)
     const untaken = earlier.forget(link, reason)
     const unbegun = earlier.unbegunOf(link)
-    // The end of an attempt whose value is on its way has come.
+    // If the value of an attempt is being read, its end has arrived.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
     const all = link.jobs.toArray()
     const counted = jobs.countMoves(link)
@@ -356,10 +355,10 @@ export class SessionAgents implements DirectoryListener {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
     }
-    // Under their numbers there: they get others.
+    // With their attempt numbers at this agent, because `move` changes these.
     const single = moved.filter(({ group }) => group === null)
     const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
-    // Noted first: a later start of the session begins none of these attempts again.
+    // Noted before they are reported, so that a later start begins none of these attempts again.
     const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
     const noted = this.used.lose(link, lost, [...unbegun, ...left])
     jobs.move(moved)
@@ -371,12 +370,12 @@ export class SessionAgents implements DirectoryListener {
     }
   }
 
-  /** Without a reason, it has left by itself. */
+  /** Reports that a node has left; without a reason, it has left by itself. */
   #tellLeft(nodeId: string, reason: string | null, tasks: readonly string[]): void {
     const { listener, directory, toNode } = this.#options
     const lost = reason === null ? {} : { lost: { reason, tasks } }
     listener.notice({ kind: 'node-left', nodeId, ...lost })
-    // One that was started again has joined before this could be told of the last one.
+    // A restarted agent has joined before the end of its predecessor was reported.
     const next = directory.agents.find(({ announcement }) => announcement.name === nodeId)
     if (next !== undefined) listener.notice({ kind: 'node-joined', node: toNode(next) })
   }

@@ -1,6 +1,6 @@
 /**
- * Which process is the driver of a session: one at a time. A later start supersedes it, and asks
- * the agents that the earlier one has used.
+ * Ensures that a session has one driver process at a time. A later start replaces an earlier one,
+ * and asks the agents that the earlier one has used.
  */
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
@@ -28,10 +28,10 @@ import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.t
 
 const retryMs = 500
 
-/** How often a driver is asked that does not answer, because it is busy or stopped. */
+/** The most requests to a driver that does not answer, because it is busy or suspended. */
 const mostQuestions = 3
 
-/** Asks again while somebody listens and the driver does not answer: it may only be busy. */
+/** Repeats the request while a subscriber exists, but no driver answers: it may only be busy. */
 async function askOften(
   broker: Broker,
   subject: string,
@@ -44,11 +44,11 @@ async function askOften(
   }
 }
 
-/** Rejects with `SessionInUseError` when a living process answers for the session. */
+/** Rejects with `SessionInUseError` when a live process answers for the session. */
 async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Promise<void> {
   const { broker, subjects, cluster, use } = options
-  // A driver that is stopped does not answer, and is superseded. Where nobody has claimed the
-  // session, somebody who listens to everything would delay it for nothing.
+  // A suspended driver does not answer, and is replaced. If the session was never claimed, a client
+  // that subscribes to everything must not delay the start.
   const questions = lastClaim === 0 ? 1 : mostQuestions
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
@@ -76,22 +76,22 @@ export interface ClaimOptions {
   readonly token: string
   readonly use: SessionUse
   readonly clock: Clock
-  /** Whether the session is still wanted. */
+  /** Whether the session is still needed. */
   readonly isOpen: () => boolean
-  /** Whether tasks wait for it. */
+  /** Whether tasks wait for the session. */
   readonly hasWaiting: () => boolean
 }
 
 /** A session that this process is the driver of. */
 export interface ClaimedSession extends Ownership {
-  /** This start of the driver, which is later than all others. */
+  /** The driver's epoch, which is later than all others of the session. */
   readonly epoch: number
   readonly keys: Keys
-  /** What earlier starts have left. */
+  /** The notes that earlier starts have left. */
   readonly noted: NotedAgents
 }
 
-/** Makes this process the driver of the session, as `becomeOwner` does. */
+/** Makes this process the driver of the session, and reads what earlier starts have noted. */
 export async function claimSession(options: ClaimOptions): Promise<ClaimedSession> {
   const { broker, subjects, directory, use, clock, token, listener, hasWaiting } = options
   let isTold = false
@@ -121,29 +121,29 @@ export interface OwnershipOptions {
   readonly broker: Broker
   readonly stream: SessionStream
   readonly subjects: SessionSubjects
-  /** Of the cluster: with these a driver answers for its session. */
+  /** The keys of the cluster, with which a driver answers that it owns the session. */
   readonly cluster: Keys
   readonly use: SessionUse
   readonly clock: Clock
-  /** Whether the session is still wanted. */
+  /** Whether the session is still needed. */
   readonly isOpen: () => boolean
-  /** The store of the broker is full: it is tried again until there is room. */
+  /** Called when the broker's store is full: claiming is retried until there is room. */
   readonly onFull: (error: StoreFullError) => void
 }
 
 export interface Ownership {
-  /** Nobody has used the session before. */
+  /** Whether the session was never used before. */
   readonly isNew: boolean
-  /** That of its stream, which goes on if somebody has used it before. */
+  /** The run of the stream, which continues if the session was used before. */
   readonly run: string
-  /** Answers no longer that this process has the session. */
+  /** Stops answering that this process owns the session. */
   readonly stop: () => void
 }
 
 /**
- * Makes this process the driver of the session, and answers from now on that it is. Rejects with
- * `SessionInUseError` when another one is. Of several that start at the same moment one succeeds:
- * each has to write after the last claim that was there before it asked.
+ * Makes this process the driver of the session, and from now on answers that it is. Rejects with
+ * `SessionInUseError` when another process is. Of several that start at the same moment one
+ * succeeds: each must append after the last claim that existed before it asked.
  */
 export async function becomeOwner(options: OwnershipOptions): Promise<Ownership> {
   const { broker, stream, subjects, clock, isOpen, onFull } = options
@@ -156,7 +156,7 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
     try {
       const stop = await claim(options, last)
       if (stop !== null) return { isNew: isCreated && last === 0, run: opened.label, stop }
-      // Another process has claimed it meanwhile, or the stream is another one: asked again.
+      // Another process has claimed it meanwhile, or the stream was replaced: ask again.
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error
       if (!isOpen()) {
@@ -169,7 +169,7 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
   }
 }
 
-/** The end of the answers; `null` when the last claim is another one. */
+/** Returns a function that stops the answers; `null` if another claim was written meanwhile. */
 async function claim(
   { broker, subjects, cluster, use }: OwnershipOptions,
   last: number,
@@ -177,7 +177,7 @@ async function claim(
   const owner = { process: processId, backend: use.backend }
   const answer = answerAsOwner(cluster, owner)
   const claimed = Promise.withResolvers<boolean>()
-  // From before the claim on, so that whoever sees the claim is answered; but not before it counts.
+  // Subscribed before the claim is written, to answer whoever sees it; answers once it is written.
   const answerClaimed = (message: BrokerMessage): void => {
     claimed.promise
       .then((isOwner) => (isOwner ? answer(message) : undefined))
@@ -203,9 +203,9 @@ async function claim(
 }
 
 /**
- * The latest start of the session that an agent has attached to; 0 if none has. For the owner of
- * the session: the driver of that start is gone or stopped. Notes of it may be gone, too, and its
- * clock may have been ahead.
+ * The latest driver's epoch of the session that an agent knows; 0 if there is none. For the owner
+ * of the session: the driver of that start is gone or suspended. Its notes may be gone, too, and
+ * its clock may have been ahead.
  */
 async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promise<number> {
   const ask = async (name: string): Promise<number> => {
@@ -213,7 +213,7 @@ async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promi
       const answer = await directory.request(name, { kind: 'challenge', use }, silenceMs)
       return (answer as Challenged).latestStart ?? 0
     } catch {
-      // It is attached to when it answers again.
+      // The agent is attached to when it answers again.
       return 0
     }
   }
@@ -224,8 +224,8 @@ async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promi
 }
 
 /**
- * Removes what sessions left whose driver died and did not return: ends are kept for as long as
- * their session said, then their stream is empty. Called by every driver that connects.
+ * Removes streams of sessions whose driver died and did not return: when the messages have expired,
+ * the stream is empty. Called by every driver that connects.
  */
 export async function removeExpiredSessions(
   broker: Broker,

@@ -1,4 +1,4 @@
-/** Ends that no agent tells: the node was lost, or none came. */
+/** Ends that no agent reports: the node was lost, or no suitable agent joined. */
 
 import type { DriverJob } from './agent-link.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -19,7 +19,7 @@ import { couldRun } from './placement/placement-node.ts'
 import { findUnplaceable, toRequest } from './placement/placement-state.ts'
 import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
 
-/** Of a task that was running on a lost node. */
+/** The end of an attempt that was running on a lost node. */
 export function lostReport(one: DriverJob, agent: string, reason: string): EndReport {
   if (one.cancelReason !== null) return { kind: 'cancel', reason: one.cancelReason }
   const text = one.isStarted
@@ -28,7 +28,7 @@ export function lostReport(one: DriverJob, agent: string, reason: string): EndRe
   return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
 }
 
-/** Of jobs that had begun at a lost node, those attempts that have failed. */
+/** The failed attempts among jobs that had begun on a lost node. */
 export function toLostAttempts(
   begun: readonly DriverJob[],
   agent: string,
@@ -37,7 +37,7 @@ export function toLostAttempts(
   const lost: LostAttempt[] = []
   for (const one of begun) {
     const report = lostReport(one, agent, reason)
-    // The session counts the attempts of a group, not those of its members.
+    // The session counts attempts of the whole group, not of its members.
     if (report.kind !== 'fail' || one.group !== null) continue
     lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
   }
@@ -51,7 +51,7 @@ export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
   readonly agentTimeoutSeconds: number
 }
 
-/** Fails tasks that no agent could run, once each has waited for as long as it may. */
+/** Fails tasks that no agent could run, once each has waited as long as it may. */
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #directory: AgentDirectory
@@ -60,7 +60,7 @@ export class NoAgentWatch {
   readonly #timeoutMs: number
   readonly #whyNone: NoAgentOptions['whyNone']
   readonly #secondsLeft: ClusterSettings['secondsLeft'] | undefined
-  /** By what is asked for: since when nobody has it, and since when the first task waits for it. */
+  /** By shape of jobs: since when no agent fits, and since when the first of these jobs waits. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
   #isLooking = false
 
@@ -75,7 +75,7 @@ export class NoAgentWatch {
     this.#url = url
     this.#timeoutMs = agentTimeoutSeconds * 1000
     this.#whyNone = whyNone
-    // Where nobody knows what may come, the time of those that are there may be put off.
+    // If it is unknown what may join, the remaining time of present nodes may still be extended.
     this.#secondsLeft = whyNone === null ? undefined : secondsLeft
   }
 
@@ -95,7 +95,7 @@ export class NoAgentWatch {
     }
   }
 
-  /** Of all agents with the resources none allows it; `false` while there may be another. */
+  /** Fails jobs that no agent with the resources allows; `false` while another may join. */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
     const leftMs = this.#directory.allHeardMs - nowMs
     if (leftMs > 0) {
@@ -104,7 +104,7 @@ export class NoAgentWatch {
     }
     const { placement, refusals } = this.#jobs
     const all = placement.takeUnplaceable(name)
-    // All of one name ask for the same.
+    // All jobs with one key request the same.
     const isOpen = all[0] !== undefined && this.#mayBeAllowed(all[0], refusing, nowMs)
     const refused: (readonly [DriverJob, readonly NotAllowed[]])[] = []
     const left: DriverJob[] = []
@@ -114,13 +114,13 @@ export class NoAgentWatch {
         return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
       })
       const known = reasons.filter((reason) => reason !== null)
-      // What an agent has refused may have been forgotten: it is asked again.
+      // Refusals may have been forgotten: then the agent is asked again.
       one.isEnding = !isOpen && known.length === reasons.length
       if (one.isEnding) refused.push([one, known])
       else left.push(one)
     }
     for (const one of left) one.excluded = refusals.exclusionOf(one.spec)
-    // Before anything is reported: the session may cancel others while it is told of an end.
+    // Before any report: the session may cancel other jobs while an end is reported to it.
     placement.putBack(left)
     for (const [one, reasons] of refused) {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
@@ -139,8 +139,8 @@ export class NoAgentWatch {
   }
 
   /**
-   * However long they have waited: an agent may be about to come, or will never. They may run for
-   * different times.
+   * Fails jobs for which no agent will join, however long they have waited. Asks for each job,
+   * because their run times may differ.
    */
   #failUncoming(name: string, whyNone: (resources: ResourceRequest) => BackendError | null): void {
     const { placement } = this.#jobs
@@ -160,7 +160,7 @@ export class NoAgentWatch {
     }
   }
 
-  /** By an agent that is not used yet, or by one that is being started again. */
+  /** Whether an agent that is not used yet, or is being restarted, may allow the job. */
   #mayBeAllowed({ spec }: DriverJob, refusing: readonly string[], nowMs: number): boolean {
     const { agents, gone } = this.#directory
     const sinceMs = nowMs - this.#timeoutMs
@@ -174,7 +174,7 @@ export class NoAgentWatch {
     })
   }
 
-  /** Returns since when the first of those waits that go on waiting. */
+  /** Fails jobs that waited too long. Returns since when the first of the others waits. */
   #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
     const due: DriverJob[] = []
@@ -187,14 +187,14 @@ export class NoAgentWatch {
       if (one.isEnding) due.push(one)
       else left.push(one)
     }
-    // Before anything is reported: the session may cancel others while it is told of an end.
+    // Before any report: the session may cancel other jobs while an end is reported to it.
     placement.putBack(left)
     let found: string | null = null
     for (const one of due) {
-      // All of one name ask for the same.
+      // All jobs with one key request the same.
       found ??= this.#describeAgents(one.spec.resources, nowMs)
       const error = this.#errorOf(one, found)
-      // A further attempt would wait for as long again.
+      // Final, because a further attempt would wait as long again.
       this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
     }
     return firstMs
@@ -211,7 +211,7 @@ export class NoAgentWatch {
     })
   }
 
-  /** Those that are there, and why none of them runs it. */
+  /** Describes the present agents, and why none of them runs such a job. */
   #describeAgents(request: ResourceRequest, nowMs: number): string {
     const { agents, unusable } = this.#directory
     const named = agents.map((agent) => {
@@ -224,7 +224,7 @@ export class NoAgentWatch {
   }
 }
 
-/** The texts of all agents, and what the first suggests. */
+/** An error with the messages of all agents, and the hint of the first. */
 function notAllowedError(reasons: readonly NotAllowed[]): BackendError {
   return new BackendError(joinSome(reasons.map(({ message }) => message)), {
     code: 'NotAllowedError',

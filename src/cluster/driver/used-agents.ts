@@ -1,4 +1,4 @@
-/** The agents that a session uses, noted in its stream: a later start of the session asks them. */
+/** Notes the agents that a session uses in its stream, so that a later start can ask them. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -19,20 +19,20 @@ import { askOwner, type Owner, processId } from '../wire/owner-question.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 
 export interface NotedAgents {
-  /** The latest start that has noted an agent: no agent knows a later one. 0 if none has. */
+  /** The latest driver's epoch in a note: no agent knows a later one. 0 without notes. */
   readonly latestEpoch: number
-  /** The agents that earlier starts of the session have used and not given up. */
+  /** Agents that earlier starts of the session used and have not given up. */
   readonly used: readonly AgentStart[]
-  /** Those that were gone when a later start of the session came. */
+  /** Agents that were gone when a later start of the session looked for them. */
   readonly missing: readonly AgentStart[]
-  /** Those that have nothing more. */
+  /** Agents that hold nothing more of the session. */
   readonly left: readonly AgentStart[]
   readonly lost: readonly LostAttempt[]
-  /** Attempts whose numbers are used, because their tasks have moved. */
+  /** Attempts whose numbers must not be used again, because their tasks have moved. */
   readonly moved: readonly JobReference[]
 }
 
-/** Of a session that has not been started before. */
+/** For a session that has not been started before. */
 export const nothingNoted: NotedAgents = {
   latestEpoch: 0,
   used: [],
@@ -42,7 +42,7 @@ export const nothingNoted: NotedAgents = {
   moved: [],
 }
 
-/** What earlier starts of the session, and the agents that left them, have noted. */
+/** Reads the notes of earlier starts of the session, and of agents that left. */
 export async function readNotedAgents(
   { store }: Broker,
   { stream, used: subject }: SessionSubjects,
@@ -62,7 +62,7 @@ export async function readNotedAgents(
       lost.push(...(note.lost ?? []))
       moved.push(...(note.moved ?? []))
     } catch {
-      // Not signed with the token.
+      // The note is not signed with the token.
     }
   }
   const { all } = notes
@@ -74,7 +74,7 @@ export async function readNotedAgents(
 
 const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
 
-/** The last note of each agent. Notes may be sent again by anybody: each counts once. */
+/** The last note of each agent. Anybody may replay notes, so that each counts once. */
 class LatestNotes {
   readonly #latest = new Map<
     string,
@@ -86,14 +86,14 @@ class LatestNotes {
     return Array.from(this.#latest.values(), ({ note }) => note)
   }
 
-  /** `number`: among the notes of a start of the driver. `false` for a note that was here. */
+  /** `number` counts the notes of a driver's start. `false` for a note that was added before. */
   add(note: AgentNote, start: number, number: number): boolean {
     const agent = keyOf(note)
     const once = `${start} ${note.endsEpoch === undefined ? number : `use ${note.endsEpoch}`}`
     if (this.#seen.has(once)) return false
     this.#seen.add(once)
     const known = this.#latest.get(agent)
-    // An agent may tell late that it has left an earlier driver. It does not number its notes.
+    // An agent may note late that it has left an earlier driver. It does not number its notes.
     const at = note.endsEpoch === undefined ? number : (known?.number ?? 0)
     const isLater =
       known === undefined || known.start < start || (known.start === start && known.number <= at)
@@ -105,9 +105,9 @@ class LatestNotes {
 export interface UsedAgentsOptions {
   readonly use: SessionUse
   readonly token: string
-  /** That of the session. */
+  /** The session's run. */
   readonly run: () => string
-  /** The driver's start, once it has claimed the session. */
+  /** The driver's epoch, once it has claimed the session. */
   readonly epoch: () => number
   readonly keys: () => Keys
   readonly subjects: SessionSubjects
@@ -116,31 +116,31 @@ export interface UsedAgentsOptions {
   readonly clock: Clock
   readonly log: Log
   readonly resultTtlSeconds: number
-  /** What waited for a note may be sent. */
+  /** Called when attempts have been noted: jobs that waited for that may be sent. */
   readonly onChange: () => void
 }
 
 const appendMs = 5000
-/** How often it is looked whether the stream is there. */
+/** How often the stream is checked. */
 const lookMs = 1000
-/** The server may be about to start again. */
+/** Notes are retried, because the server may be restarting. */
 const mostTries = 5
 const retryMs = 200
 
 export class UsedAgents {
   readonly #options: UsedAgentsOptions
-  /** Agents that a later start of the session would wait for. */
+  /** Agents for which a later start of the session would wait. */
   readonly #noted = new Map<string, AgentStart>()
   #notedMs: number
   #noting = 0
-  /** Of the last note. */
+  /** The number of the last note. */
   #number = 0
-  /** How often the stream may have been lost, and how often it had when it was seen. */
+  /** How often the stream may have been lost, and the count when it was last verified. */
   #possibleLosses = 0
   #seenLosses = 0
   #isLooking = false
   #lookedMs = -Infinity
-  /** The stream as it was when it was seen to know the agents that are used. */
+  /** The stream when it was last verified to have notes of all used agents. */
   #seen: StreamState | null = null
   #lostStreams = 0
   #isClosed = false
@@ -151,17 +151,17 @@ export class UsedAgents {
     this.#notedMs = options.clock.monotonicMs()
   }
 
-  /** Before the first job: a later start of the session has to ask this agent. */
+  /** Called before the first job, because a later start of the session must ask this agent. */
   async add(agent: AgentStart): Promise<void> {
-    // A server that was started again may have lost it.
+    // A restarted server may have lost the stream.
     await this.#options.stream.open()
     this.#noted.set(keyOf(agent), agent)
     await this.#note(agent, 'used')
   }
 
   /**
-   * A later start of the session need not wait for it, counts the attempts that were lost, and does
-   * not use the numbers of those that moved. Resolves when the stream has them.
+   * Notes that a later start need not wait for the agent, counts the lost attempts, and does not
+   * reuse the numbers of moved ones. Resolves when the stream has the note.
    */
   async lose(
     agent: AgentStart,
@@ -173,14 +173,14 @@ export class UsedAgents {
   }
 
   /**
-   * An agent that is missing may have begun these attempts, which are begun under other numbers: a
-   * later start does not use these either, even if the agent comes back.
+   * Notes attempts that a missing agent may have begun, and that get other numbers: a later start
+   * does not use their numbers either, even if the agent comes back.
    */
   async skip(agent: AgentStart, moved: readonly JobReference[]): Promise<void> {
     await this.#noteAttempts(agent, 'missing', [], moved)
   }
 
-  /** Numbers are being noted: nothing may be begun under the next ones before. */
+  /** Whether attempt numbers are being noted: no attempt with a later number may begin before. */
   get isNoting(): boolean {
     return this.#noting > 0
   }
@@ -197,12 +197,12 @@ export class UsedAgents {
     for (let failed = 0; !this.#isClosed;) {
       try {
         await stream.open()
-        // It may be used again by now.
+        // The agent may be used again by now.
         const isUsed = this.#noted.has(keyOf(agent))
         await this.#note(agent, isUsed ? 'used' : state, lost, moved)
         break
       } catch (error) {
-        // A later start of the session waits for the agent, and then does without.
+        // Without the note, a later start waits for the agent, and then continues without it.
         if (count === 0) break
         if (broker.isConnected && ++failed === mostTries) {
           const text = `the loss of agent "${agent.name}" could not be stored: ${messageOf(error)}`
@@ -217,31 +217,31 @@ export class UsedAgents {
     onChange()
   }
 
-  /** It is gone. A later start does not wait for it, and knows that it may have begun tasks. */
+  /** Notes that the agent is gone: it is not waited for, but may have begun tasks. */
   async miss(agent: AgentStart): Promise<void> {
     await this.#note(agent, 'missing').catch(() => {
-      // It is found missing once more.
+      // A later start will notice again that it is missing.
     })
   }
 
-  /** Whether the stream is known to be there, and to know the agents that are used. */
+  /** Whether the stream is known to exist and to have notes of all used agents. */
   get hasStream(): boolean {
     return this.#seenLosses === this.#possibleLosses
   }
 
-  /** To a server that may have been started again. */
+  /** Called after a reconnect, because the server may have been restarted. */
   reconnected(): void {
     this.#possibleLosses++
   }
 
-  /** How often the stream, or what it knew of agents, was lost. */
+  /** How often the stream, or its notes of agents, were lost. */
   get lostStreams(): number {
     return this.#lostStreams
   }
 
   /**
-   * A server that was started with an empty store does not know which agents are used, and somebody
-   * may delete the stream: looked for after each new connection, and now and then.
+   * Checks whether the stream has notes of all used agents, after each reconnect and regularly: a
+   * server may have been restarted with an empty store, and anybody may delete the stream.
    */
   async noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
     if (this.#isLooking || this.#isClosed) return
@@ -259,7 +259,7 @@ export class UsedAgents {
     }
   }
 
-  /** Since it was seen last. Notes may be gone because they are old. */
+  /** Whether the stream is the same, with no fewer notes. Old notes may have expired, too. */
   async #isUnchanged(): Promise<boolean> {
     const { broker, subjects } = this.#options
     const found = await broker.store.findStream(subjects.stream, subjects.used)
@@ -281,7 +281,7 @@ export class UsedAgents {
     const seen = await broker.store.findStream(subjects.stream, subjects.used)
     const { used, left } = await readNotedAgents(broker, subjects, keys())
     this.#seen = seen
-    // One that has left by itself has noted that, and this driver has not heard of it yet.
+    // An agent that has left by itself has noted that, but this driver may not have heard of it.
     const noted = new Set([...used, ...left].map(keyOf))
     const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
     if (missing.length === 0 || this.#isClosed) return
@@ -292,8 +292,8 @@ export class UsedAgents {
   }
 
   /**
-   * A server that was given an older store has the stream of a run that was closed: nothing of it
-   * is of this one. `false` if another process has the session by now, and the stream is its own.
+   * Replaces the stream of a closed run, which a server has after an older store was restored.
+   * `false` if another process owns the session by now, and thus the stream.
    */
   async #replaceStream(): Promise<boolean> {
     const { broker, subjects, stream } = this.#options
@@ -311,30 +311,30 @@ export class UsedAgents {
     return answer === 'signed'
   }
 
-  /** Notes them again before the stream forgets them, and with them this start of the driver. */
+  /** Repeats the notes before they expire in the stream, and with them this driver's epoch. */
   tick(nowMs: number): void {
     if (this.#isClosed || nowMs - this.#notedMs < this.#options.resultTtlSeconds * 250) return
     this.#notedMs = nowMs
     for (const agent of this.#noted.values()) {
       this.#note(agent, 'used').catch(() => {
-        // There is another time before that.
+        // The next repetition also comes before the notes expire.
       })
     }
   }
 
-  /** Notes nothing more. */
+  /** Stops writing notes. */
   close(): void {
     this.#isClosed = true
   }
 
   /**
-   * For a driver whose session a later start has. If that one has closed it, its stream was gone,
-   * and this driver may have created it again before it knew.
+   * For a driver whose session has a later start. If that has closed the session, the stream was
+   * removed, and this driver may have recreated it before it knew.
    */
   leave(): Promise<void> {
     this.close()
     this.#leaving ??= this.#removeRecreated().catch(() => {
-      // It is removed by another driver when its messages have expired.
+      // Another driver removes the stream when its messages have expired.
     })
     return this.#leaving
   }
@@ -366,7 +366,7 @@ export class UsedAgents {
   }
 }
 
-/** By bytes. The last part alone says that the agent has left: a driver may die between them. */
+/** Cuts a note by size. Only the last part says `left`: a driver may die between the parts. */
 function cutNote(note: AgentNote, limitBytes: number): readonly AgentNote[] {
   const { lost = [], moved = [] } = note
   const count = lost.length + moved.length
