@@ -19,8 +19,10 @@ import { choicesOf, type SchemaReader } from './schema-merge.ts'
 import {
   boundsOf,
   countsOf,
+  decodedPart,
   listedIn,
   memberOf,
+  namedPart,
   namesOf,
   nothingFits,
   othersOf,
@@ -139,9 +141,7 @@ class GrammarWriter implements SchemaReader {
     const [head, ...path] = reference.split('/')
     let found: unknown = head === '#' ? this.#document : undefined
     for (const part of path) {
-      const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
-      const isThere = typeof found === 'object' && found !== null && Object.hasOwn(found, key)
-      found = isThere ? (found as Schema)[key] : undefined
+      found = namedPart(found, part) ?? namedPart(found, decodedPart(part))
     }
     if (found !== undefined) return found
     // Only references within the document are supported.

@@ -170,3 +170,19 @@ export function expectFewValues(schema: unknown): void {
     for (const one of inside) waiting.push(one)
   }
 }
+
+/** What a part of a `$ref` names in a schema. */
+export function namedPart(schema: unknown, part: string): unknown {
+  const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
+  const isThere = typeof schema === 'object' && schema !== null && Object.hasOwn(schema, key)
+  return isThere ? (schema as Schema)[key] : undefined
+}
+
+/** References are URIs, in which some characters are encoded. */
+export function decodedPart(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}

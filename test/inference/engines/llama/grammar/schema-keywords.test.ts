@@ -67,6 +67,7 @@ const keywords: readonly Row[] = [
   [{ oneOf: [{ const: 1 }, { const: 2 }] }, [1, 2], [3]],
   [{ allOf: [{ type: 'boolean' }] }, [true], [1]],
   [{ $defs: { a: { const: 1 } }, $ref: '#/$defs/a' }, [1], [2]],
+  [{ $defs: { 'a/b<c>': { const: 1 } }, $ref: '#/$defs/a~1b%3Cc%3E' }, [1], [2]],
   [{ type: ['string', 'null'], title: 't', description: 'd', default: null }, ['a', null], [1]],
 ]
 
