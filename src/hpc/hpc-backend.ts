@@ -178,10 +178,7 @@ export class HpcBackend implements Backend, NodeServers {
     })
   }
 
-  /**
-   * Runs the servers of an inference backend's `nodes`, on nodes or parts of nodes that tasks do
-   * not use.
-   */
+  /** For `nodes` of an inference backend: reserves parts of nodes for its servers, beside tasks. */
   reserveServers(request: ServerRequest): ServerReservation {
     return this.#services.reserveServers(request)
   }

@@ -12,8 +12,9 @@ const longestMs = 5000
 const pollMs = 250
 
 /**
- * How long to wait before asking. The processes of a job are killed one after the other: a task may
- * be killed, and its end be reported, before the scheduler reports the end of the job.
+ * How long to wait before asking, and the shortest time between two questions. The processes of a
+ * job are killed one after the other: a task may be killed, and its end be reported, before the
+ * scheduler reports the end of the job.
  */
 const delayMs = 500
 

@@ -41,7 +41,7 @@ export class RemoteProcess {
     // In a session of its own: Ctrl-C in the terminal is for the script, which ends its tasks
     // first.
     this.#child = spawn(program, args, { env, detached: true, stdio: 'pipe' })
-    // This process may exit first: closing can take longer than a session waits if a node is
+    // Killed at exit, because closing may take longer than a session waits if a node is
     // unreachable.
     const forget = atExit(() => void this.#child.kill('SIGKILL'))
     void this.#ended.promise.then(forget)

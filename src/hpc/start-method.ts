@@ -91,7 +91,7 @@ export function readFacts(): LaunchFacts {
 
 /** Tells the launcher that the allocation's end has ended the run, which can be continued. */
 export function tellEnd(): void {
-  // If this fails, the launcher only omits the hint about continuing.
+  // If this fails, the run counts as ended by itself, unless Slurm's messages show otherwise.
   writeMark(endedFile)
 }
 

@@ -14,7 +14,7 @@ export interface SubmitOptions {
   readonly clock: Clock
   /** How long to search for the job of a request without an answer; 0 leaves that to the caller. */
   readonly withdrawMs?: number | undefined
-  /** After an abort, a scheduler that does not answer is not waited for. */
+  /** After its abort, a scheduler that does not answer is waited for only briefly. */
   readonly signal: AbortSignal
 }
 

@@ -46,7 +46,7 @@ export const noHistory: PilotHistory = {
 export interface PilotEnd {
   /**
    * `given back`: released by a plan. `lived`: ended by the scheduler after a useful life.
-   * `unanswered`: the scheduler did not answer the request.
+   * `failed`: refused or short-lived. `unanswered`: the scheduler did not answer the request.
    */
   readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
   /** Whether it ran a task. */
