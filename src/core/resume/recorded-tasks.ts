@@ -52,7 +52,7 @@ export class RecordedTasks {
   /** Not a text index, because hashes are long and the strings exist already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
-  /** The codes of several functions in one file. */
+  /** Codes that several functions of one file share. */
   readonly #ambiguousCodes = new Set<string>()
   readonly #equals = new EqualTasks()
   readonly #left = new LeftTasks()
@@ -299,7 +299,7 @@ export class RecordedTasks {
     return this.#hashTexts.push(hash) - 1
   }
 
-  /** Equal functions with perhaps different captured variables are not identified by a hash. */
+  /** Equal functions may have captured different variables: a hash does not identify them. */
   #takeMarked(uid: string, hash: string): string {
     if (generatedNumber(uid) === null) return unmarked(hash)
     this.setAmbiguous(hash)
