@@ -194,7 +194,7 @@ export class StepScheduler {
 
 const neverAborted = { throwIfAborted() {} }
 
-/** The least part of a turn with which work is begun on arrival: it would hardly be completed. */
+/** With less of a turn left, work is not begun on arrival: it would hardly be completed. */
 const leastSlice = 1 / 64
 
 interface LongWork {
