@@ -1,4 +1,4 @@
-/** The inference backend: the public face of engines, batching, guardrails and the server. */
+/** The inference backend: the entry point to engines, batching, guardrails and the server. */
 
 import type { Backend, BackendListener, Connection, Notice, Refusal } from '../backends/backend.ts'
 import { type GenerateResult, StateError } from '../foundation/errors.ts'

@@ -33,23 +33,26 @@ export interface InferenceBackendOptions {
   readonly configFile: string
   /** A name on a model hub, or a local path. */
   readonly modelName: string
-  /** Default `inference`. */
+  /** The name of the backend. Default `inference`. */
   readonly name?: string
   /** Nodes used for inference. More than 1 needs `nodes` or an engine factory. Default 1. */
   readonly numNodes?: number
   /** GPUs per node. Default 1. */
   readonly numGpus?: number
-  /** Tensor parallelism. Default 1. */
+  /** The number of GPUs that share one model (tensor parallelism). Default 1. */
   readonly tpSize?: number
   /** The port of the HTTP server; 0 chooses a free one. Default 8000. */
   readonly port?: number
   /** Node offset, for several services side by side. Default 0. */
   readonly offset?: number
-  /** Serve over HTTP. Default `true`; `false` enables `generate` instead. */
+  /** Serves over HTTP. Default `true`; `false` enables `generate` instead. */
   readonly useService?: boolean
-  /** Default 1024. */
+  /** The maximum number of requests in a batch. Default 1024. */
   readonly maxBatchSize?: number
-  /** Default 500. If given, batches wait for it, unless the file's `type` is `adaptive`. */
+  /**
+   * How long a batch waits for more requests. Default 500. If given, the type of batching is
+   * `fixed`, unless the file names another `type`.
+   */
   readonly maxBatchWaitMs?: number
   /**
    * The host to listen on; any but loopback requires an `apiKey`. Default: 127.0.0.1, and the

@@ -65,7 +65,7 @@ export interface HardwareConfig {
   readonly numGpus: number
   /** The first node that this backend uses. */
   readonly nodeOffset: number
-  /** Default: numNodes × floor(numGpus ÷ tpSize), at least 1. */
+  /** The number of workers. Default: numNodes × floor(numGpus ÷ tpSize), at least 1. */
   readonly numInfWorkers: number
   /** How many requests may be queued; further ones are refused. Default 10,000. */
   readonly queueLimit: number
@@ -74,7 +74,7 @@ export interface HardwareConfig {
 /** The section `llm`. */
 export interface LlmConfig {
   readonly dtype: string
-  /** Default 100, or `maxModelLen` if that is less. */
+  /** The maximum length of an answer in tokens. Default 100, or `maxModelLen` if that is less. */
   readonly maxTokens: number
   readonly maxModelLen: number
   readonly temperature: number
@@ -102,7 +102,7 @@ export interface BatchingConfig {
 export interface DynamicWorkersConfig {
   readonly isOn: boolean
   readonly minWorkers: number
-  /** Default: `numInfWorkers`, at least `minWorkers`. */
+  /** The maximum number of workers. Default: `numInfWorkers`, at least `minWorkers`. */
   readonly maxWorkers: number
   /**
    * The number of requests, running and queued, per wanted worker. Default: what one worker handles

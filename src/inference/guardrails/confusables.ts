@@ -1,7 +1,7 @@
 /** Reduces a text to its letters, so that unusual spellings cannot hide a phrase. */
 
 export interface NormalizedText {
-  /** Lower-case Latin letters where a character resembles one, other letters, and nothing else. */
+  /** Letters only; each character that resembles a Latin letter is that letter in lower case. */
   readonly text: string
   /** For each letter, the index in the original text of the character that it was derived from. */
   readonly origins: Readonly<Uint32Array>

@@ -31,7 +31,7 @@ export interface KeywordRule extends RuleBase {
   readonly unless: readonly string[]
 }
 
-/** A regular expression of the user, in any case; `findPatternProblem` has accepted it. */
+/** A regular expression of the user, which ignores case; `findPatternProblem` accepted it. */
 export interface PatternRule extends RuleBase {
   readonly kind: 'pattern'
   readonly pattern: string

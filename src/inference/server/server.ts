@@ -30,7 +30,6 @@ import { expectMatch, Router } from './router.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 
 export interface InferenceServerOptions {
-  /** Generates the texts. */
   readonly generator: TextGenerator
   /** The names of the served model; requests that name no model get the first. */
   readonly models: readonly string[]

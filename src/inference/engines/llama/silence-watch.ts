@@ -8,7 +8,7 @@ export interface SilenceWatchOptions {
   readonly hungMs: number
   /** Whether the process has work to do. */
   readonly isBusy: () => boolean
-  /** Called once. */
+  /** Called once, when the process counts as hung, with the length of its silence. */
   readonly onHung: (silentMs: number) => void
 }
 
