@@ -1,8 +1,8 @@
 /** The free resources of a backend's nodes at the end of a record, and what a request lacks. */
 
 import type { RunPass } from './all-panels.ts'
-import { type HeldResource, oneCore, type SlotNode, type SlotRequest } from './bounds/slots.ts'
-import type { SlotLimit, SlotResource } from './bounds/slots.ts'
+import { type HeldResource, isPresent, oneCore, type SlotNode } from './bounds/slots.ts'
+import type { SlotLimit, SlotRequest, SlotResource } from './bounds/slots.ts'
 import { textAt, valueAt } from './columns.ts'
 import { outcomes } from './panels/lanes.ts'
 
@@ -83,9 +83,8 @@ export class FreeResources {
     this.#running = [...used]
       .filter(([node]) => (JSON.parse(node) as string[])[0] === backend)
       .reduce((sum, [, { tasks }]) => sum + tasks, 0)
-    const isHere = ({ changes }: SlotNode): boolean => changes.length % 2 === 1
     this.#nodes = nodes
-      .filter((node) => node.backend === backend && isHere(node))
+      .filter((node) => node.backend === backend && isPresent(node))
       .map((node) => {
         const size = sizeOf(node)
         const taken = used.get(JSON.stringify([backend, node.nodeId]))?.amounts

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { bounds, type BoundsView } from '../../src/views/bounds/bounds.ts'
+import { oneCore } from '../../src/views/bounds/slots.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
+import { FreeResources } from '../../src/views/shortage.ts'
 import { eventsOf, passOver, type SyntheticNode, type SyntheticTask } from './synthetic-run.ts'
 
 function boundsOfEvents(events: readonly ViewEvent[]): BoundsView {
@@ -113,5 +115,31 @@ describe('sizes of nodes', () => {
     expect(states.bounds.nodes[0]?.earlier.length).toBeLessThanOrEqual(100)
     const shown = boundsOf(joins, one)
     expect(shown).toMatchObject({ slots: 2, fewestSlots: 1 })
+  })
+
+  it('bounds: a node that joins and leaves thousands of times has bounded state', () => {
+    const stays = (count: number): SyntheticNode[] =>
+      Array.from({ length: count }, (_, at) => ({
+        nodeId: 'n1',
+        cores: 1,
+        from: at / 1000,
+        to: (at + 0.5) / 1000,
+      }))
+    const request = { ...oneCore, backend: 'local', isPrompt: false, labels: {} }
+    const waiting = [{ uid: 'a' }]
+    const seen = (nodes: SyntheticNode[]): object => {
+      const pass = passOver(eventsOf({ nodes, tasks: waiting, end: 10 }))
+      return {
+        isBounded: (pass.states.bounds.nodes[0]?.changes.length ?? Infinity) <= 1000,
+        lacks: new FreeResources(pass, 'local').shortageOf(request)?.resource ?? null,
+        away: Math.round(1e6 * boundsOf(nodes, waiting).slotSeconds.nodeAway),
+      }
+    }
+    // Of 1000 changes, 499 are leaves before a join; each of these absences takes 500 µs.
+    const kept = 499 * 500
+    const back = { nodeId: 'n1', cores: 1, from: 4 }
+    expect(seen([...stays(3000), back])).toEqual({ isBounded: true, lacks: null, away: kept })
+    const away = kept + 7_000_500
+    expect(seen(stays(3000))).toEqual({ isBounded: true, lacks: 'nodes', away })
   })
 })

@@ -9,7 +9,7 @@ import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
 import { type BlockTree, createBlockTree, followBlockAttempt, followBlocks } from './block-tree.ts'
-import { type NodeSize, noSize, type SlotLimit, type SlotNode } from './slots.ts'
+import { isPresent, type NodeSize, noSize, type SlotLimit, type SlotNode } from './slots.ts'
 import type { SlotRequest } from './slots.ts'
 import { createTaskTimes, leftAt, moveStart, recordReady, recordStage } from './task-times.ts'
 import { setRun, storyOf, type TaskTimes } from './task-times.ts'
@@ -67,7 +67,11 @@ const mostRequests = 512
 const mostRequestTexts = 4096
 const mostPauses = 1000
 const mostNodes = 10_000
-/** A node that joins and leaves more often counts as away from then on. */
+/**
+ * A limit on the joins and leaves kept for a node. At the limit, a node that comes back counts as
+ * present since its last kept join; whether it is present now stays exact. Even, so that the last
+ * kept change is a leave.
+ */
 const mostChanges = 1000
 /** After this many changes of its size, a node counts with its final size. */
 const mostSizes = 100
@@ -293,7 +297,9 @@ function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent):
     Object.assign(node, size)
   }
   node.session = session
-  if (!isHere(node) && node.changes.length < mostChanges) node.changes.push(event.event_time)
+  if (isPresent(node)) return
+  if (node.changes.length < mostChanges) node.changes.push(event.event_time)
+  else node.changes.pop()
 }
 
 const sizeOf = ({ cores, gpus, memory_mb, labels, attributes }: ViewEvent): NodeSize => ({
@@ -323,9 +329,5 @@ function isSameSize(a: NodeSize | undefined, b: NodeSize): boolean {
 }
 
 function leave(node: SlotNode | undefined, time: number): void {
-  if (node !== undefined && isHere(node) && node.changes.length < mostChanges) {
-    node.changes.push(time)
-  }
+  if (node !== undefined && isPresent(node)) node.changes.push(time)
 }
-
-const isHere = ({ changes }: SlotNode): boolean => changes.length % 2 === 1

@@ -39,6 +39,9 @@ export interface SlotNode extends NodeSize {
   readonly changes: number[]
 }
 
+/** Whether the node has joined and not left, at the end of the events so far. */
+export const isPresent = ({ changes }: SlotNode): boolean => changes.length % 2 === 1
+
 /** Time intervals of requests; an end may be Infinity. */
 export interface Intervals {
   readonly from: Float64Array
