@@ -76,7 +76,7 @@ const unreadable: ErrorRecord = Object.freeze({
 interface RecordLimits {
   readonly depth: number
   readonly budget: {
-    /** The number of errors. */
+    /** How many errors may still be copied. */
     left: number
     /** Limits all fields together: lists of user code may claim to be endless. */
     readonly copy: (value: unknown) => JsonObject[string]

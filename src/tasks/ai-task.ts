@@ -55,7 +55,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   P extends string ? string : string[]
 > {
   readonly kind = 'ai'
-  /** What a backend gets. */
+  /** The task as plain data, which its backend gets. */
   readonly spec: PromptSpec
 
   constructor(options: AIOptions<P>) {

@@ -46,7 +46,7 @@ export class ComputeTask<
   T = ExecutableResult,
   A extends readonly unknown[] = readonly unknown[],
 > extends Task<T> {
-  /** What a backend gets. */
+  /** The task as plain data, which its backend gets. */
   readonly spec: ComputeSpec
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]

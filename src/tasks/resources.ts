@@ -44,7 +44,7 @@ export const defaultResources: ResourceRequest = Object.freeze({
 
 const known = [...Object.keys(defaultResources), 'ranksPerNode', 'labels', 'seconds']
 
-/** Whether it asks for one core and nothing else; not compared by identity only. */
+/** Whether it asks for one core and nothing else, as a copy of the default does too. */
 export const isDefaultRequest = (request: ResourceRequest): boolean =>
   request === defaultResources ||
   (request.cores === 1 &&
