@@ -49,8 +49,8 @@ const sampleMs = 1500
 const heardWithinMs = 1000
 
 /**
- * Tasks on the agents of a NATS server (`tutti agent`). Whoever has the token can run code on every
- * agent.
+ * Runs tasks on the agents of a NATS server (`tutti agent`). Whoever has the token can run code on
+ * every agent.
  *
  * @example
  * const cluster = await ClusterBackend.create({
@@ -72,7 +72,7 @@ export class ClusterBackend implements Backend {
   readonly #brokerWatch: BrokerWatch
   #closing: Promise<void> | null = null
 
-  /** Rejects within 5 s when the server cannot be used. Agents may come later. */
+  /** Rejects within 5 s when the server cannot be used. Agents may join later. */
   static async create(options: ClusterBackendOptions): Promise<ClusterBackend> {
     const resolved = resolveClusterOptions(options)
     const backend = await connectCluster(resolved, null)

@@ -73,7 +73,7 @@ export interface AgentTies {
   readonly hasWatcher?: boolean
   /** The agent leaves after this time without a server. For servers that end with the driver. */
   readonly serverSeconds?: number
-  /** Receives a function that removes the agent's folder, if the process exits without closing. */
+  /** Receives a function that removes the agent's folder, for an exit without `close`. */
   readonly onFolder?: (remove: () => void) => void
 }
 

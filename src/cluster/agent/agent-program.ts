@@ -27,7 +27,7 @@ async function start(options: StartAgentOptions): Promise<void> {
   }
 }
 
-/** The driver is gone or has closed its sessions, and its server ends with it: no end is needed. */
+/** The driver and its server end, too, so that the ends of tasks need not be stored. */
 async function end(): Promise<void> {
   await agent?.close({ needsEnds: false })
   process.exit(0)

@@ -160,7 +160,7 @@ export class AgentSession implements BackendListener {
     return this.held.queued > 0 || this.driver.hasWaiting
   }
 
-  /** Whether this is ending: a driver that attaches then gets a new one. */
+  /** Whether the session is ending here: a driver that attaches then gets a new `AgentSession`. */
   get isEnding(): boolean {
     return this.#endings !== null
   }

@@ -53,7 +53,7 @@ export interface AgentOptions {
   }
   /** The folder of this start of the agent. */
   readonly folder: string
-  /** Called when the agent has left. */
+  /** Called when the agent leaves. */
   readonly removeFolder: () => void
   readonly bundles: UnpackedBundles
   readonly clock: Clock

@@ -1,4 +1,4 @@
-/** Warns when the broker is unreachable and when it is back: without this it looks like a hang. */
+/** Warns when the broker is unreachable and when it is back: an outage would look like a hang. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'

@@ -1,4 +1,4 @@
-/** Finds the nats-server program. Separate from its start, because a launcher only finds it. */
+/** Finds the nats-server program. Separate from its start: a launcher only needs the path. */
 
 import { accessSync, constants, statSync } from 'node:fs'
 import { delimiter, join, resolve } from 'node:path'

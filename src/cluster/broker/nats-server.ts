@@ -35,11 +35,11 @@ export interface NatsServerOptions {
 
 const startMs = 10_000
 const pollMs = 20
-/** The most restarts in a row: one that ran for `steadyMs` before it ended counts as the first. */
+/** The most restarts in a row: a server that has run for `steadyMs` resets the count. */
 const mostRestarts = 5
 const steadyMs = 60_000
 
-/** The server ends with this process, even a killed one; until then it is restarted if it ends. */
+/** The server ends with this process, even if killed; until then it is restarted when it ends. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   const program = findNatsServer()
   const server = new PrivateServer(program, options)

@@ -289,7 +289,7 @@ class NatsBroker implements Broker {
   }
 
   publish(subject: string, data: Uint8Array): void {
-    // The connection was closed meanwhile. A caller that needs an acknowledgement will miss it.
+    // The connection was closed meanwhile. Callers that need an acknowledgement get none.
     if (!this.#connection.isClosed()) this.#connection.publish(subject, data)
   }
 

@@ -31,7 +31,7 @@ export class SentModules {
     return this.#ready.get(module)?.url ?? null
   }
 
-  /** Packs and stores a module. Rejects with `UnbundleableError`, or when the session has ended. */
+  /** Resolves once stored. Rejects with `UnbundleableError`, or when the session has ended. */
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known

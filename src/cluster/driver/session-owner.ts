@@ -255,7 +255,7 @@ export async function untilSilent(
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
-  // Counted, because a time-out also passes while this process is stopped.
+  // Counted, because a time-out also passes while this process is suspended.
   for (let unanswered = 0; unanswered < mostUnanswered;) {
     try {
       await broker.request(owner, new Uint8Array(), probeMs)

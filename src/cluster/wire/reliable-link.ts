@@ -115,7 +115,7 @@ export class ReliableLink {
     this.#heardMs = this.#options.clock.monotonicMs()
     this.#acknowledge(message)
     if (message.number === 0) return message.payload === true ? this.#sendMissing() : undefined
-    // A duplicate shows that the acknowledgement was lost; it is sent again.
+    // A gap needs a resend; a duplicate shows that the acknowledgement was lost.
     if (message.number > this.#received + 1) this.askForMissing()
     else if (message.number <= this.#received) this.#told = Math.min(this.#told, message.number - 1)
     if (message.number !== this.#received + 1) return

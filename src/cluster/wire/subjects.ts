@@ -15,7 +15,7 @@ const prefix = `tutti${protocolVersion}`
 export const toToken = (id: string): string =>
   createHash('sha256').update(id).digest('hex').slice(0, 24)
 
-/** Announcements of agents. Equal in all versions, so that agents of other versions are noticed. */
+/** Announcements of agents; the same in all versions, so that others are noticed, too. */
 export const announcementSubject = 'tutti.agents'
 /** Asks all agents to announce themselves. */
 export const discoverySubject = 'tutti.discover'
