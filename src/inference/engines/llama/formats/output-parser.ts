@@ -157,12 +157,12 @@ class PieceCollector implements CallSink {
   readonly #maxCalls: number
   isFull = false
   isReasoning = false
-  /** What follows is the beginning of a mark or of another call, and no content. */
+  /** Set if the output is cut off after a call: text after it may be a part of a mark or call. */
   isClosed = false
   #text = ''
   #reasoning = ''
   #calls: ToolCallPiece[] = []
-  /** Of the latest call. */
+  /** The arguments of the latest call so far. */
   #arguments = ''
   #heldText = ''
   #heldReasoning = ''

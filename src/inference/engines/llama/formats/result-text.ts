@@ -53,7 +53,7 @@ export class ResultText {
     return this.#parser !== null && this.#parser.callCount > 0
   }
 
-  /** A stop text was found inside a call, which is not complete then. */
+  /** Whether a stop text was found inside a call, so that the call is incomplete. */
   get isCallCut(): boolean {
     return this.#stops.hasStopped && this.hasCalls && this.#parser?.isCallWhole === false
   }

@@ -47,7 +47,7 @@ interface Piece extends Lengths {
 
 const anything: Piece = { text: 'char*', letter: 'char', ...anyLength }
 
-/** Beside any text, such as `.*`, it adds nothing. */
+/** Whether a piece such as `a*` may be dropped beside any text, which includes its matches. */
 const isOpen = (piece: Piece | undefined): boolean =>
   piece?.letter !== undefined && piece.least === 0 && piece.most === Infinity
 
@@ -97,7 +97,7 @@ const classes: Readonly<Record<string, readonly Range[]>> = {
 
 const hyphen = 0x2d
 
-/** The letter that a part of a class is; `null` for a set of several. */
+/** The code point of ranges that contain a single letter; `null` for several letters. */
 function codeIn(ranges: readonly Range[]): number | null {
   const [range] = ranges
   return ranges.length === 1 && range?.[0] === range?.[1] ? (range?.[0] ?? null) : null
@@ -246,7 +246,7 @@ class PatternParser {
     return this.#ranges(ranges, isNegated)
   }
 
-  /** A letter, an escape, or a range. */
+  /** Reads one part of a class: a letter, an escape or a range. */
   #classPart(classStart: number): readonly Range[] {
     const start = this.#at
     const first = this.#classItem()

@@ -171,14 +171,14 @@ export function expectFewValues(schema: unknown): void {
   }
 }
 
-/** What a part of a `$ref` names in a schema. */
+/** The member of a schema that one step of a `$ref` path names; `undefined` if there is none. */
 export function namedPart(schema: unknown, part: string): unknown {
   const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
   const isThere = typeof schema === 'object' && schema !== null && Object.hasOwn(schema, key)
   return isThere ? (schema as Schema)[key] : undefined
 }
 
-/** References are URIs, in which some characters are encoded. */
+/** Decodes one step of a `$ref` path: references are URIs, which may have encoded characters. */
 export function decodedPart(part: string): string {
   try {
     return decodeURIComponent(part)
