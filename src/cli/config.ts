@@ -1,8 +1,8 @@
 /** `tutti config check`: whether an inference configuration is valid, without loading a model. */
 
-import { existsSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
+import { open, readFile } from 'node:fs/promises'
 import { basename, isAbsolute } from 'node:path'
+import { errnoOf } from '../foundation/errors.ts'
 import { ConfigProblems, WrittenFile } from '../inference/config/config-tree.ts'
 import { parseYamlTree } from '../inference/config/yaml-tree.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
@@ -13,10 +13,18 @@ import type { Output } from './output.ts'
 export async function checkConfig(file: string, output: Output): Promise<number> {
   const config = await loadInferenceConfig(file)
   const { modelName, modelPath, engine, hardware, batching } = config
+  const problems: FoundProblem[] = []
   // Relative paths were resolved: a name that is not absolute refers to the model hub.
-  if (engine.kind === 'llama' && isAbsolute(modelPath) && !existsSync(modelPath)) {
-    await refuseModel(file, `there is no file ${modelPath}`)
+  if (engine.kind === 'llama' && isAbsolute(modelPath)) {
+    const problem = await modelProblem(modelPath)
+    if (problem !== null) problems.push({ keys: ['required', 'model_name'], problem })
   }
+  const isLocal = engine.kind === 'llama' || engine.kind === 'openai'
+  if (isLocal && hardware.numNodes > 1) {
+    const problem = `expected 1: the ${engine.kind} engine runs workers on this node only`
+    problems.push({ keys: ['hardware', 'num_nodes'], problem })
+  }
+  if (problems.length > 0) await refuse(file, problems)
   const value = {
     path: file,
     model_name: modelName,
@@ -32,10 +40,27 @@ export async function checkConfig(file: string, output: Output): Promise<number>
   return exitCodes.ok
 }
 
-/** Reports the problem in the same form as other problems of the file. */
-async function refuseModel(file: string, problem: string): Promise<void> {
+interface FoundProblem {
+  readonly keys: readonly [section: string, key: string]
+  readonly problem: string
+}
+
+/** Why a file cannot be a model; `null` if it may be one. */
+async function modelProblem(path: string): Promise<string | null> {
+  try {
+    await using file = await open(path)
+    const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
+    return buffer.toString('latin1') === 'GGUF' ? null : `${path} is not a GGUF file`
+  } catch (error) {
+    const errno = errnoOf(error)
+    return errno === 'ENOENT' ? `there is no file ${path}` : `${path} cannot be read (${errno})`
+  }
+}
+
+/** Reports the problems in the same form as other problems of the file. */
+async function refuse(file: string, found: readonly FoundProblem[]): Promise<void> {
   const problems = new ConfigProblems({ kind: 'file', name: basename(file) })
   const written = new WrittenFile(parseYamlTree(await readFile(file, 'utf8'), problems), problems)
-  written.refuse(['required', 'model_name'], problem)
+  for (const { keys, problem } of found) written.refuse(keys, problem)
   problems.throwIfAny()
 }

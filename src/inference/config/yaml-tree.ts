@@ -44,9 +44,7 @@ export function parseYamlTree(
     uniqueKeys: false,
     logLevel: 'error',
   })
-  for (const { code, pos } of [...document.errors, ...document.warnings]) {
-    problems.add(positionAt(pos[0]), syntaxProblem(code))
-  }
+  addSyntaxProblems(document, text, problems, positionAt)
   problems.throwIfAny()
   const root = toTree(document, problems, positionAt)
   problems.throwIfAny()
@@ -181,11 +179,33 @@ const syntaxProblems: Readonly<Record<string, string>> = {
   BLOCK_IN_FLOW: 'a list or keys in lines inside of brackets',
   KEY_OVER_1024_CHARS: 'a key of more than 1024 characters',
   MISSING_CHAR: 'a quote, bracket, comma or colon is missing',
-  MULTILINE_IMPLICIT_KEY: 'a key over several lines; is a ": " missing?',
+  MULTILINE_IMPLICIT_KEY:
+    'a key over several lines; is a ": " missing, or is the next line indented too far?',
   MULTIPLE_ANCHORS: 'more than one anchor on a value',
   MULTIPLE_DOCS: 'a second document; there may be one',
   TAB_AS_INDENT: 'a tab; indent with spaces',
   UNEXPECTED_TOKEN: 'not expected here',
+  UNQUOTED_VARIABLE: '${env:NAME} must stand in quotes inside of { } and [ ]',
+}
+
+/** Adds one problem for each line: further ones of the same line follow from the first. */
+function addSyntaxProblems(
+  document: Document.Parsed,
+  text: string,
+  problems: ConfigProblems,
+  positionAt: (offset: number) => SourcePosition,
+): void {
+  const byLine = new Map<number, { readonly position: SourcePosition; readonly code: string }>()
+  for (const { code, pos } of [...document.errors, ...document.warnings]) {
+    const position = positionAt(pos[0])
+    const before = byLine.get(position.line)?.position
+    // Of two at the same place, this one also fits a line that is indented too far.
+    const isBetter = code === 'MULTILINE_IMPLICIT_KEY' && before?.column === position.column
+    if (before !== undefined && !isBetter) continue
+    const isVariable = text.startsWith('${env:', pos[0] - 1)
+    byLine.set(position.line, { position, code: isVariable ? 'UNQUOTED_VARIABLE' : code })
+  }
+  for (const { position, code } of byLine.values()) problems.add(position, syntaxProblem(code))
 }
 
 /** Gives own texts for the parser's codes, because its messages may quote a secret of the file. */

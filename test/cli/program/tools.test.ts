@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { examine } from '../../../src/cli/doctor.ts'
@@ -269,7 +269,13 @@ describe('doctor and config check', () => {
     expect([bad.code, bad.stdout]).toEqual([2, ''])
     const path = join(folder.path, 'none/tiny.gguf')
     expect(bad.stderr).toContain(`llama.yaml:2:15 required.model_name: there is no file ${path}`)
-    mkdirSync(join(folder.path, 'none'))
+    mkdirSync(path, { recursive: true })
+    const isFolder = await run('config', 'check', 'llama.yaml')
+    expect(isFolder.stderr).toContain(`2:15 required.model_name: ${path} cannot be read (EISDIR)`)
+    rmSync(path, { recursive: true })
+    writeFileSync(path, 'a text')
+    const isText = await run('config', 'check', 'llama.yaml')
+    expect(isText.stderr).toContain(`2:15 required.model_name: ${path} is not a GGUF file`)
     writeFileSync(path, 'GGUF')
     expect((await run('config', 'check', 'llama.yaml')).code).toBe(0)
     const named = text.replace('./none/tiny.gguf', 'hf:user/tiny:Q4_K_M')
@@ -278,5 +284,19 @@ describe('doctor and config check', () => {
       named.replace('\nengine', '\n  hf_token: t\nengine'),
     )
     expect((await run('config', 'check', 'hub.yaml')).code).toBe(0)
+  })
+
+  it('config check: several nodes for an engine that has no servers on nodes', async () => {
+    const text = 'required: { model_name: a }\nhardware: { num_nodes: 2 }\nengine: '
+    const check = async (engine: string) => {
+      writeFileSync(join(folder.path, 'nodes.yaml'), `${text}${engine}\n`)
+      return await run('config', 'check', 'nodes.yaml')
+    }
+    const bad = await check('{ kind: openai, base_url: "http://127.0.0.1:1/v1" }')
+    expect([bad.code, bad.stdout]).toEqual([2, ''])
+    expect(bad.stderr).toContain(
+      'nodes.yaml:2:24 hardware.num_nodes: expected 1: the openai engine runs workers on this node',
+    )
+    expect((await check('{ kind: process, command: "serve {port}" }')).code).toBe(0)
   })
 })

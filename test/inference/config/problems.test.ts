@@ -138,7 +138,7 @@ describe('values that do not fit together', () => {
     ['guardrails: { rules: [{ id: a }] }', 'rules[0]: expected a pattern or keywords'],
     [
       'guardrails: { rules: [{ id: a, keywords: [] }] }',
-      'rules[0]: expected at least one of keywords',
+      '2:42 guardrails.rules[0].keywords: expected at least one word or phrase',
     ],
     ['guardrails: { rules: [{ pattern: a }] }', 'rules[0]: expected an id'],
     ['guardrails: { rules: [{ id: a, pattern: b, keywords: c }] }', 'not both'],
@@ -156,6 +156,19 @@ describe('values that do not fit together', () => {
       '2:41 guardrails.rules[0].pattern: expected a regular expression without look-around',
     ],
     ['guardrails: { rules: [{ id: a, pattern: "(" }] }', 'expected a regular expression'],
+    ['llm: { stop: 5 }', '2:14 llm.stop: expected a non-empty text, or a list of them, got 5'],
+    [
+      'engine: { kind: openai, base_url: "localhost:8000" }',
+      '2:35 engine.base_url: expected an address that begins with http:// or https://',
+    ],
+    [
+      'llm: { system_prompt: ${env:PROMPT} }',
+      '2:24 not valid YAML: ${env:NAME} must stand in quotes inside of { } and [ ]',
+    ],
+    [
+      'llm:\n  seed: 1\n   top_k: 2',
+      '3:9 not valid YAML: a key over several lines; is a ": " missing, or is the next line',
+    ],
     ['llm: x', '2:6 llm: expected keys and values, got a string'],
   ])('%s', (text, expected) => {
     const problems = problemsOf(local + text)

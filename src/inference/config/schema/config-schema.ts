@@ -83,7 +83,7 @@ const dtypes = ['bfloat16', 'float16', 'float32', 'half', 'float', 'auto'] as co
 
 function llmSection(env: Environment) {
   const text = createTextSchema(env)
-  const texts = 'a non-empty text'
+  const texts = 'a non-empty text, or a list of them'
   return section({
     dtype: oneOf(...dtypes)
       .default('bfloat16')
@@ -218,7 +218,8 @@ function checkRule(rule: object, context: z.core.$RefinementCtx): void {
   } else if (typeof id !== 'string' || !ruleId.test(id)) {
     return
   } else if ('keywords' in rule && Array.isArray(rule.keywords) && rule.keywords.length === 0) {
-    addRule(context, 'expected at least one of keywords')
+    const message = 'expected at least one word or phrase'
+    context.issues.push({ code: 'custom', message, path: ['keywords'], input: rule.keywords })
   } else if (!hasMatcher && name === undefined) {
     addRule(context, 'expected a pattern or keywords')
   } else if (hasMatcher && name !== undefined) {

@@ -100,7 +100,8 @@ const servedPaths =
 
 /** A web address without credentials; a trailing `/` is removed. */
 function baseUrl(env: Environment) {
-  const address = createTextSchema(env)({ isPrivate: true, expected: 'an http(s) address' })
+  const expected = 'an address that begins with http:// or https://'
+  const address = createTextSchema(env)({ isPrivate: true, expected })
   return address.transform((text, context) => {
     const url = URL.parse(text)
     if (url === null || !/^https?:$/.test(url.protocol)) {
