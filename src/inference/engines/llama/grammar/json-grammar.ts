@@ -175,7 +175,9 @@ class GrammarWriter implements SchemaReader {
     const name = `d${this.#definitions++}`
     const found = this.find(reference)
     this.#names.set(reference, name)
-    this.define(name, this.#part(reference, found, depth))
+    const text = this.#part(reference, found, depth)
+    if (text === name) throw invalidSchema(`\`${reference}\` is defined by nothing but itself`)
+    this.define(name, text)
     return name
   }
 
