@@ -69,7 +69,7 @@ export class SessionStream {
   async #open(): Promise<OpenedStream | null> {
     const { store, name, subjects, run, maxAgeSeconds, mayOpen } = this.#options
     const isWanted = !this.#isClosed && (mayOpen === undefined || (await mayOpen()))
-    // It may have been closed while `mayOpen` was pending.
+    // `close` may have been called while `mayOpen` was pending.
     if (!isWanted || this.#isClosed) return null
     const settings = { subjects, label: run(), maxAgeSeconds: maxAgeSeconds() }
     const opened = await store.openStream(name, settings)

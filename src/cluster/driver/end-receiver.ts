@@ -118,7 +118,7 @@ export class EndReceiver {
     }
     const agent = agents.get(payload.agent)
     if (agent?.isAttached === false) {
-      // Its answer says which messages are to be recorded: this one is read again after it.
+      // The agent's answer says which messages to record: this one is read again after it.
       this.#dropped.add(subject)
       return
     }

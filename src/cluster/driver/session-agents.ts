@@ -145,7 +145,7 @@ export class SessionAgents implements DirectoryListener {
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
     this.used.noteMissing(attached).catch(() => {
-      // It is retried.
+      // The check is retried at the next tick.
     })
   }
 

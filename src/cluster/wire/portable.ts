@@ -141,7 +141,7 @@ function* partsOf(value: object): Generator<readonly [unknown, string]> {
   } else if (Array.isArray(value)) {
     for (const [at, part] of value.entries()) yield [part, `[${at}]`]
   } else if (types.isNativeError(value)) {
-    // Of an error, a clone preserves no other nested value.
+    // A clone of an error preserves no other nested value.
     yield [value.cause, '.cause']
   } else if (!ArrayBuffer.isView(value) && !types.isAnyArrayBuffer(value)) {
     for (const [key, part] of Object.entries(value)) {

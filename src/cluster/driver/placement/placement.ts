@@ -94,7 +94,7 @@ export class Placement<T extends PlacedJob> {
     if (node === undefined) return
     node.facts = this.#held.without(name, node.whole)
     this.#lostOne(node)
-    // What was given back may be what waiting jobs lacked.
+    // Waiting jobs may have lacked the resources that are free now.
     this.#reservations.clear()
   }
 
