@@ -241,10 +241,14 @@ class LlamaEngine implements InferenceEngine {
       this.#loadSilence.stop()
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
-      const { threadProblem, libraryProblem, readsThoughts } = message
+      const { threadProblem, libraryProblem, readsThoughts, readsNames } = message
       if (threadProblem !== null) this.#options.log.warn('ThreadsStall', threadProblem)
       if (libraryProblem !== null) this.#options.log.warn('LibraryUnknown', libraryProblem)
-      const fields = readsThoughts ? [...llamaFields, ...thoughtFields] : llamaFields
+      const fields = [
+        ...llamaFields,
+        ...(readsThoughts ? thoughtFields : []),
+        ...(readsNames ? ['messages.name'] : []),
+      ]
       this.#started.resolve({ ...message.facts, fields })
     } else {
       const { code, message: text, hint } = message.failure

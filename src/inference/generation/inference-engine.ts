@@ -254,7 +254,8 @@ export interface ModelFacts {
 
 /**
  * The fields of a request's body that an engine supports besides those of `Sampling` and
- * `GenerationInput`: their names, such as `grammar`, and `messages.NAME` for fields of messages;
+ * `GenerationInput`: their names, such as `grammar`, and `messages.NAME` for fields of messages,
+ * also `messages.name` for the names of participants, unless they are of tools;
  * `prompt.tokens` for prompts of token ids, `echo.logprobs` for log probabilities of prompts. `all`
  * if the engine sends every field on to a server, which decides. A request with an unsupported
  * field that would change the answer does not reach the engine.

@@ -43,7 +43,8 @@ async function load(order: LoadOrder): Promise<void> {
     const templateProblem = template?.problem ?? null
     const readsThoughts = template?.names?.members.has('reasoning_content') ?? false
     const problems = { templateProblem, threadProblem, libraryProblem }
-    parent.send({ kind: 'loaded', facts, ...problems, readsThoughts })
+    const readsNames = template?.readsNames ?? false
+    parent.send({ kind: 'loaded', facts, ...problems, readsThoughts, readsNames })
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }

@@ -53,6 +53,8 @@ export type FromLlama =
       readonly libraryProblem: string | null
       /** Whether the chat template reads the reasoning of earlier answers. */
       readonly readsThoughts: boolean
+      /** Whether the chat template reads the names of participants. */
+      readonly readsNames: boolean
     }
   /** A sign of life: a step is done, or the model is still being loaded. */
   | { readonly kind: 'alive' }

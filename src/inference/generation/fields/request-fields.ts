@@ -304,6 +304,8 @@ export const otherPlaces: Readonly<Record<string, string>> = {
 export const messageFields: Fields = {
   ...engine('openai', { refusal: [''], audio: [], function_call: [] }),
   ...nobody('openai', 'annotations'),
+  // Most chat templates leave the names of participants out.
+  ...nobody('openai', 'name'),
   // Chat templates ignore the reasoning of earlier answers unless they read these fields.
   ...nobody('vllm', 'reasoning_content', 'reasoning'),
   ...engine('ollama', { thinking: [''], images: [] }),

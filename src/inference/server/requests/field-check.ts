@@ -116,7 +116,7 @@ export class FieldCheck {
       const isSaid = role === 'assistant'
       const fields = message as Readonly<Record<string, unknown>>
       for (const name in fields) {
-        if (read.has(name) || (isSaid && this.#supported.has(`messages.${name}`))) continue
+        if (read.has(name) || this.#isOfMessage(name, isSaid)) continue
         const place = { known: messageFields, prefix: `messages[${at}].`, read }
         this.#check(place, name, fields[name], ignored)
       }
@@ -130,6 +130,11 @@ export class FieldCheck {
         this.#checkNames(value, textPart, `messages[${at}].content[${part}].`, ignored)
       }
     }
+  }
+
+  /** Any participant may have a name; only an assistant has other fields of the engine. */
+  #isOfMessage(name: string, isSaid: boolean): boolean {
+    return (isSaid || name === 'name') && this.#supported.has(`messages.${name}`)
   }
 
   #checkTools(tools: readonly ToolBody[], ignored: string[]): void {
@@ -263,10 +268,10 @@ interface FormatBody {
   readonly json_schema?: unknown
 }
 
-const plainMessage: ReadonlySet<string> = new Set(['role', 'content', 'name'])
+const plainMessage: ReadonlySet<string> = new Set(['role', 'content'])
 const messageNames: Readonly<Record<string, ReadonlySet<string>>> = {
   assistant: new Set([...plainMessage, 'tool_calls']),
-  tool: new Set([...plainMessage, 'tool_call_id']),
+  tool: new Set([...plainMessage, 'name', 'tool_call_id']),
 }
 const textPart: ReadonlySet<string> = new Set(['type', 'text'])
 const toolNames: ReadonlySet<string> = new Set(['type', 'function'])

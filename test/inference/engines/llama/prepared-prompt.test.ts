@@ -35,6 +35,7 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
   const whole: ChatTemplate | null = template && {
     source: '',
     problem: null,
+    readsNames: false,
     traits: fullTraits,
     controls: ['<|user|>', '</s>'],
     names: null,

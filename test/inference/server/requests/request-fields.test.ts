@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { hello, post, serve } from '../served.ts'
+import { hello, post, type Reply, serve } from '../served.ts'
 
 const chatPath = '/v1/chat/completions'
 
@@ -112,6 +112,28 @@ describe('fields of requests', () => {
     )
     const fields = ['messages.reasoning_content', 'messages.reasoning']
     expect(await ignoredBy(fields)).toBe(ofUser)
+  })
+
+  it('names of participants that the engine does not read are listed', async () => {
+    const named = (role: string) => ({ role, content: 'a', name: 'ann' })
+    const tool = { ...named('tool'), tool_call_id: 'c1' }
+    const body = { messages: [named('system'), named('user'), named('assistant'), tool] }
+    const answerOf = async (options: Parameters<typeof serve>[0]): Promise<Reply> => {
+      await using served = await serve(options)
+      return await post(`${served.url}${chatPath}`, body)
+    }
+    const unread = await answerOf({ fields: [] })
+    expect(unread.headers.get('x-tutti-ignored-fields')).toBe(
+      'messages[0].name, messages[1].name, messages[2].name',
+    )
+    const { status, headers } = await answerOf({ fields: ['messages.name'] })
+    expect([status, headers.get('x-tutti-ignored-fields')]).toEqual([200, null])
+    const strict = await answerOf({ fields: [], limits: { isStrict: true } })
+    expect(strict.status).toBe(400)
+    expect(strict.json.error).toMatchObject({
+      param: 'messages[0].name',
+      code: 'unknown_parameter',
+    })
   })
 
   it('fields within calls, the choice of a tool and the format are listed as ignored', async () => {

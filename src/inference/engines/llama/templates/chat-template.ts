@@ -37,6 +37,8 @@ export interface ChatTemplate {
   readonly controls: readonly string[]
   /** Why the template cannot render even one message; `null` if it can. */
   readonly problem: string | null
+  /** Whether the template renders the name of a participant. */
+  readonly readsNames: boolean
   /** The names that the template reads; `null` if it cannot be parsed. */
   readonly names: TemplateNames | null
   /** Throws a `TemplateError`. */
@@ -78,6 +80,7 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
     controls,
     traits: probeTraits(renderAll),
     problem: problemOf(renderAll),
+    readsNames: readsNames(renderAll),
     names,
     render: renderAll,
   }
@@ -114,6 +117,7 @@ const outcomeMark = 'outcome-probe-7c4'
 const toolMark = 'tool_probe_7c5'
 
 const secondMark = 'second-probe-7c6'
+const nameMark = 'name_probe_7c7'
 
 const user = { role: 'user', content: userMark }
 const second = { role: 'user', content: secondMark }
@@ -138,6 +142,15 @@ function problemOf(render: Render): string | null {
     return text.includes(userMark) ? null : 'the template leaves out the message'
   } catch (error) {
     return messageOf(error)
+  }
+}
+
+function readsNames(render: Render): boolean {
+  try {
+    const messages = [{ ...user, name: nameMark }]
+    return render({ messages, add_generation_prompt: true }).includes(nameMark)
+  } catch {
+    return false
   }
 }
 

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
-import { openEngine, useTinyModel } from '../open-engine.ts'
+import { createEngine, openEngine, useTinyModel } from '../open-engine.ts'
+import { templateOf } from './template-of.ts'
 
 const broken = useTinyModel('{{ nothing.at_all }}')
+const named = useTinyModel('{{ messages[0].name }}{{ messages[0].content }}')
 const strict = useTinyModel(
   "{% if messages[0].content == 'bad' %}{{ raise_exception('not this one') }}{% endif %}" +
     "{{ messages[0].content }}{% if messages[0].content == 'worse' %}{{ x.y }}{% endif %}",
@@ -21,6 +23,27 @@ async function ask(path: string, inputs: readonly Parameters<typeof toRequest>[0
   const ends = listener.ends.toSorted((one, other) => Number(one.id) - Number(other.id))
   return { warnings, ends }
 }
+
+describe('names of participants', () => {
+  it.each([
+    ['{{ messages[0].content }}', false],
+    ['{{ messages[0].content }}{% for tool in tools %}{{ tool.function.name }}{% endfor %}', false],
+    ['{{ messages[0].name }}: {{ messages[0].content }}', true],
+  ])('the template %s reads them: %s', (source, isRead) => {
+    expect(templateOf(source).readsNames).toBe(isRead)
+  })
+
+  it('the engine says whether the template of its model reads them', async () => {
+    const fieldsOf = async (path: string) => {
+      const engine = createEngine(path)
+      const { fields } = await engine.start()
+      await engine.close()
+      return fields
+    }
+    expect(await fieldsOf(named.path)).toContain('messages.name')
+    expect(await fieldsOf(strict.path)).not.toContain('messages.name')
+  })
+})
 
 describe('llama engine: a template that cannot be rendered', () => {
   it('is said at load and fails chats as the server’s mistake, but not text', async () => {
