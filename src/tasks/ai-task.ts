@@ -1,5 +1,6 @@
 /** A prompt, or a list of them, for a language model. */
 
+import { messageOf } from '../foundation/errors.ts'
 import {
   expectInteger,
   expectNumber,
@@ -144,7 +145,7 @@ function resolveSampling(options: SamplingOptions): SamplingOptions {
     topK: (value) => expectInteger('topK', value, { min: 0 }),
     stop: expectStop,
     seed: (value) => expectInteger('seed', value),
-    responseFormat: (value) => expectObject('responseFormat', value),
+    responseFormat: copyFormat,
   }
   const resolved: Record<string, unknown> = {}
   for (const [name, check] of Object.entries(checks)) {
@@ -152,6 +153,20 @@ function resolveSampling(options: SamplingOptions): SamplingOptions {
     if (value !== undefined) resolved[name] = check(value)
   }
   return Object.freeze(resolved)
+}
+
+/** A copy, which later changes of the caller's schema do not affect. */
+function copyFormat(value: unknown): unknown {
+  const format = expectObject('responseFormat', value)
+  try {
+    return JSON.parse(JSON.stringify(format))
+  } catch (error) {
+    throw invalid(
+      'responseFormat',
+      `an object that JSON can represent (${messageOf(error)})`,
+      value,
+    )
+  }
 }
 
 function expectStop(value: unknown): readonly string[] {

@@ -97,12 +97,13 @@ const reservedAttributes = new Set([
   'result_omitted',
   'reused',
   'resources',
+  'gen_ai.response.finish_reasons',
 ])
 
 function toAttributes(given: unknown): JsonObject {
   const attributes = toJsonObject(expectObject('attributes', given))
   for (const name of Object.keys(attributes)) {
-    if (reservedAttributes.has(name)) {
+    if (reservedAttributes.has(name) || name.startsWith('tutti.')) {
       throw invalid(`attributes.${name}`, 'a name that the library does not use itself', name)
     }
   }

@@ -48,6 +48,7 @@ export class FakeBackend implements Backend {
   readonly #refuse: (spec: TaskSpec) => Refusal | null
   readonly #latest = new Map<string, Job>()
   readonly #listeners = new Map<Job, BackendListener>()
+  readonly #ended = new Set<Job>()
   #connected: BackendListener | undefined
   #session: ConnectedSession | undefined
   #closing: Promise<void> | null = null
@@ -101,6 +102,7 @@ export class FakeBackend implements Backend {
 
   /** Reports anything about a job, as a backend does. */
   report(job: Job, report: TaskReport): void {
+    if (report.kind !== 'start') this.#ended.add(job)
     this.#listeners.get(job)?.report(job, report)
   }
 
@@ -143,6 +145,7 @@ export class FakeBackend implements Backend {
     for (const [job, listener] of this.#listeners) {
       if (only !== undefined && listener !== only) continue
       this.#listeners.delete(job)
+      if (this.#ended.has(job)) continue
       listener.report(job, { kind: 'cancel', reason })
     }
   }

@@ -69,6 +69,18 @@ describe('an AI task', () => {
     [{ max_tokens: 7 }, 'max_tokens'],
     [{ executable: 'x' }, 'executable'],
   ]
+  it('keeps the response format as it was given', () => {
+    const schema = { type: 'object', required: ['age'] }
+    const json_schema = { name: 'person', schema }
+    const task = new AITask({ prompt: 'x', responseFormat: { type: 'json_schema', json_schema } })
+    schema.required.push('name')
+    expect(task.spec.sampling.responseFormat).toMatchObject({
+      json_schema: { schema: { required: ['age'] } },
+    })
+    const large = { type: 'json_object' as const, size: 1n }
+    expect(() => new AITask({ prompt: 'x', responseFormat: large })).toThrow(/responseFormat/)
+  })
+
   it('needs neither a backend nor a model: routing decides', () => {
     const task = new AITask({ prompt: 'Why?' })
     expect([task.backend, task.model]).toEqual([null, null])

@@ -124,6 +124,9 @@ describe('options of every task', () => {
     'stderr_tail',
     'result',
     'result_omitted',
+    'gen_ai.response.finish_reasons',
+    'tutti.name',
+    'tutti.anything',
   ]
   it.each(reserved)('refuse the attribute %s, which events have themselves', (name) => {
     expect(problemOf(() => make({ attributes: { [name]: 1 } })).field).toBe(`attributes.${name}`)

@@ -59,6 +59,19 @@ describe('FakeBackend', () => {
     }
   })
 
+  it('reports no second end of a job on release or close', async () => {
+    const [backend, listener] = [new FakeBackend(), new RecordingListener()]
+    const connection = backend.connect(listener)
+    const [completed, failed] = [jobOf(), jobOf()]
+    connection.submit([completed, failed])
+    backend.complete(completed, 1)
+    backend.fail(failed, 'broken')
+    await connection.release('done')
+    await backend.close()
+    expect(listener.of(completed)).toEqual([{ kind: 'complete', value: 1 }])
+    expect(listener.of(failed)).toEqual([{ kind: 'fail', error: 'broken' }])
+  })
+
   it('takes more jobs at once than a call has arguments', () => {
     const backend = new FakeBackend()
     const job = jobOf()
