@@ -55,11 +55,18 @@ export class UnpackedBundles {
     return ready
   }
 
-  /** The path of a bundled module from its nearest `package.json`; `null` for any other file. */
+  /**
+   * The path of a bundled module from its nearest `package.json`, or from the root of its bundle if
+   * there is none, because the bundle was removed; `null` for any other file.
+   */
   projectPath(file: string): string | null {
     if (!file.startsWith(`${this.#folder}/`)) return null
+    const [digest = ''] = relative(this.#folder, file).split('/')
+    const root = this.#pathOf(digest)
     let folder = dirname(file)
-    while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder)
+    while (folder.length > root.length && !existsSync(join(folder, 'package.json'))) {
+      folder = dirname(folder)
+    }
     return relative(folder, file)
   }
 
