@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -155,8 +155,8 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
   })
 
   it.each([
-    ['a child that comes late', '(sleep 0.3; sleep $1 &) & exit 0'],
-    ['children that replace each other', '(sleep 0.2; sh -c "$0" "$0" $1) & exit 0'],
+    ['a child that comes late', '(until [ -e $1 ]; do sleep 0.05; done; sleep $2 &) & exit 0'],
+    ['children that replace each other', '(sleep 0.2; sh -c "$0" "$0" $1 $2) & exit 0'],
   ])('ends with its session what a program left behind: %s', async (_, script) => {
     const driver = openPool({ spawner, graceSeconds: 0.1 })
     const mark = `1009.${process.pid}${spawner.length}`
@@ -167,13 +167,18 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
     onTestFinished(() => {
       for (const { pid } of members()) process.kill(pid, 'SIGKILL')
     })
-    await driver.run({ executable: 'sh', arguments: ['-c', script, script, mark] })
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-late-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const go = join(folder, 'go')
+    await driver.run({ executable: 'sh', arguments: ['-c', script, script, go, mark] })
     // Between two of them there may be none for a moment.
     const first = await eventually(() => {
       const pids = members().map(({ pid }) => pid)
       expect(pids).not.toEqual([])
       return pids
     })
+    // Only now: a busy machine would not see what was there before the child.
+    writeFileSync(go, '')
     await eventually(() => {
       expect(members()).not.toEqual([])
       expect(members().filter(({ pid }) => first.includes(pid))).toEqual([])
