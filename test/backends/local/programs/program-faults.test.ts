@@ -253,8 +253,10 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     const early = Number(quiet.stdout)
     expect(processes().map(({ pid }) => pid)).toContain(early)
     process.kill(early, 'SIGKILL')
-    const noisy = 'trap "" PIPE; (while :; do echo noise || exit; done) & echo $!; sleep 0.05'
-    const { stdout } = expectCompleted(await driver.run(shell(noisy)))
+    // It ends when some noise is written, however busy the machine is.
+    const noise = '(echo noise; : > written; while :; do echo noise || exit; done)'
+    const noisy = `trap "" PIPE; ${noise} & until [ -e written ]; do sleep 0.02; done`
+    const { stdout } = expectCompleted(await driver.run({ ...shell(noisy), cwd: tempFolder() }))
     expect(stdout).toContain('noise')
   })
 

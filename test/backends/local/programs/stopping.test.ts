@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -319,10 +321,15 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
   })
 
   it('keeps its process alive only while a program runs', async () => {
-    const { pid, lines, exited } = startFixture(spawner, '1', '2', 'sleep', '0.2')
+    const folder = mkdtempSync(join(tmpdir(), 'tutti-alive-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const go = join(folder, 'go')
+    const script = `until [ -e ${go} ]; do sleep 0.05; done`
+    const { pid, lines, exited } = startFixture(spawner, '1', '2', 'sh', '-c', script)
     await lines.next()
     const launchers = launchersOf(pid).map((launcher) => launcher.pid)
     expect(launchers).toHaveLength(1)
+    writeFileSync(go, '')
     expect(await exited).toEqual([0, null])
     await lines.next()
     expect(JSON.parse(String((await lines.next()).value))).toMatchObject({ complete: 2, fail: 0 })
