@@ -172,7 +172,10 @@ function continuedError(file: string, last: string, before: string | null): Chec
   return new CheckpointError(before === null ? what : text, {
     code: 'CheckpointContinuedError',
     path: last,
-    hint: before === null ? resume : `${resume}, or move that away: both are not one run.`,
+    hint:
+      before === null
+        ? resume
+        : `${resume}, or move it to another folder: both files cannot belong to one run.`,
   })
 }
 

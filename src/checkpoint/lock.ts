@@ -190,7 +190,7 @@ function readLock(path: string): Found | 'missing' {
   }
   try {
     if (!fstatSync(fd).isFile()) {
-      const hint = 'Move away what has the name of the lock file.'
+      const hint = 'Remove or rename it: the lock file needs this name.'
       throw new CheckpointError(`Cannot lock ${path}: not a regular file`, { path, hint })
     }
     const bytes = Buffer.alloc(mostLockBytes)

@@ -33,7 +33,7 @@ export async function checkConfig(file: string, output: Output): Promise<number>
     max_batch_size: batching.maxBatchSize,
   }
   output.result(value, [
-    `${file} is right: ${modelName} with the engine ${engine.kind}, ` +
+    `${file} is valid: ${modelName} with the engine ${engine.kind}, ` +
       `${value.workers} worker${value.workers === 1 ? '' : 's'}, ` +
       `batches of up to ${value.max_batch_size}`,
   ])

@@ -242,7 +242,7 @@ export class ClusterBackend implements Backend {
     const found = await Promise.all(names.map((name) => this.#directory.locate(name)))
     const missing = names.filter((_, at) => found[at] === null)
     if (missing.length === 0) return
-    throw new BackendError(`started, but without an answer: agent ${missing.join(', agent ')}`)
+    throw new BackendError(`agents were started and do not answer: ${missing.join(', ')}`)
   }
 
   async #closeOnce(): Promise<void> {
@@ -360,7 +360,8 @@ async function connectCluster(
   local?.onExit((agent) => directory.noteExit(agent))
   directory.discover()
   removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
-    log.warn('StreamNotRemoved', `streams of ended sessions at ${broker.url}: ${messageOf(error)}`)
+    const text = `streams of ended sessions at ${broker.url} could not be removed`
+    log.warn('StreamNotRemoved', `${text}: ${messageOf(error)}`)
   })
   return backend
 }

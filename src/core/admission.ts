@@ -275,4 +275,4 @@ export class Admission {
 }
 
 const closedError = (text: string): StateError =>
-  new StateError(text, { code: 'SessionClosedError', hint: 'Make a new one.' })
+  new StateError(text, { code: 'SessionClosedError', hint: 'Create a new session.' })

@@ -142,7 +142,8 @@ export class SessionCore {
     if (this.#telemetry !== null || this.#ledger.isUsed) {
       const text = 'resume() must be called before startTelemetry() and the first submission'
       const hint =
-        'Call it, or with `tutti resume` startTelemetry(), right after creating the session.'
+        'Call it right after creating the session; under `tutti resume`, where startTelemetry() ' +
+        'resumes the record, call startTelemetry() there.'
       throw new StateError(text, { code: 'ResumeRefusedError', hint })
     }
     const ownId = this.#isOwnId ? this.#id : null

@@ -70,7 +70,8 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
   const { moduleCache } = facts
   if (hideModuleCache(moduleCache)) usedCache = moduleCache
   if (facts.method === chosen) return { method: chosen, facts }
-  throw new StateError(`the script was launched by "${facts.method}", it asks for "${chosen}"`, {
+  const text = `the script was launched with the start method "${facts.method}"`
+  throw new StateError(`${text}, but chose "${chosen}"`, {
     hint: `Call setStartMethod('${facts.method}').`,
   })
 }

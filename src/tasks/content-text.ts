@@ -94,8 +94,9 @@ class Writer {
     }
     const before = this.#seen.get(value)
     if (before !== undefined) return this.#words('seen', String(before))
-    if (depth > deepest) throw notComparable(path, 'what is nested too deeply')
-    if (this.#seen.size >= mostContainers) throw notComparable(path, 'one object too many')
+    if (depth > deepest) throw notComparable(path, `a value nested more than ${deepest} deep`)
+    if (this.#seen.size >= mostContainers)
+      throw notComparable(path, `a value of more than ${mostContainers} objects`)
     this.#seen.set(value, this.#seen.size)
     this.#writeObject(value, path, depth)
   }
@@ -123,7 +124,7 @@ class Writer {
 
   #writePlain(kind: string, value: object, path: string, depth: number): void {
     const names = Object.keys(value)
-    if (hidesFields(value, names.length)) throw notComparable(path, 'what has hidden fields')
+    if (hidesFields(value, names.length)) throw notComparable(path, hidden)
     if (this.#options.isOrdered !== true) names.sort()
     this.#words(kind, String(names.length), ...names)
     this.#add(names, (name) => fieldOf(value, name, path), path, depth)
@@ -135,7 +136,7 @@ class Writer {
     const hasFields = Reflect.ownKeys(items).at(-1) !== 'length'
     if (!hasFields) return this.#writeItems('array', items, path, depth)
     const names = Object.keys(items)
-    if (hidesFields(items, names.length + 1)) throw notComparable(path, 'what has hidden fields')
+    if (hidesFields(items, names.length + 1)) throw notComparable(path, hidden)
     const fields = names.filter((name) => !isIndex(name))
     const values = fields.map((name) => [name, fieldOf(items, name, path)] as const)
     const parts = [[...items], Object.fromEntries(values)]
@@ -224,6 +225,9 @@ const viewClasses = new Map<unknown, { readonly name: string }>(
     DataView,
   ].map((one) => [one.prototype, one]),
 )
+
+/** Fields that `Object.keys` does not give. */
+const hidden = 'an object with fields that are not enumerable'
 
 const instanceWith = (value: object): string =>
   `an instance of ${className(value)}, or one with fields of its own,`

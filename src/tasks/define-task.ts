@@ -50,7 +50,8 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
   const { byKey, definitions } = registry
   const known = byKey.get(keyOf(definition))
   if (known !== undefined && String(known) !== String(definedFunction)) {
-    throw invalid('function', `defined once under the name "${definition.name}"`, definition.name)
+    const expected = `the only function "${definition.name}" that its module defines`
+    throw invalid('function', expected, definedFunction)
   }
   byKey.set(keyOf(definition), definedFunction)
   definitions.set(definedFunction, Object.freeze(definition))

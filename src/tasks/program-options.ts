@@ -22,7 +22,8 @@ export function expectArguments(given: unknown): readonly string[] {
     const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
     const bytes = longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')
     const kilobytes = Math.ceil(bytes / 1024)
-    throw new ValueError(`${field}: total ${kilobytes} KB exceeds ARG_MAX; pass a file`, { field })
+    const text = `${kilobytes} KB are more than a program can be given (ARG_MAX)`
+    throw new ValueError(`${field}: ${text}; use a file or stdin`, { field })
   }
   return Object.freeze(checked)
 }

@@ -61,7 +61,7 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
   expectKnownKeys('a task', given, known, 'resources.')
   const { cores = 1, gpus = 0, memoryMb = 0, ranks = 1, ranksPerNode, labels, seconds } = given
   if (ranksPerNode !== undefined && given.ranks === undefined) {
-    const text = 'resources.ranksPerNode: how many ranks are there? `ranks` is missing'
+    const text = 'resources.ranksPerNode: `resources.ranks` is missing, the number of all ranks'
     throw new ValueError(text, { field: 'resources.ranksPerNode' })
   }
   return Object.freeze({

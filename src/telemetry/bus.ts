@@ -163,8 +163,10 @@ export class EarlyEvents {
     }
     this.#dropped++
     if (this.#dropped > 1) return
-    const when = isEarly ? `${mostEarlyEvents} events before start()` : 'stop()'
-    this.#log.warn('EventsDropped', `${event.event_type} was emitted after ${when}`)
+    const why = isEarly
+      ? `more than ${mostEarlyEvents} events before start()`
+      : 'it was emitted after stop()'
+    this.#log.warn('EventsDropped', `${event.event_type} was dropped: ${why}`)
   }
 
   /** Call when the bus runs; returns the events that waited, in order. */

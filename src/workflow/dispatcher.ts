@@ -67,7 +67,7 @@ export class Dispatcher implements HandleOwner {
     if (!this.#isClosed) return
     throw new StateError('the workflow engine is shut down', {
       code: 'WorkflowShutDownError',
-      hint: 'Make a new one.',
+      hint: 'Create a new workflow engine.',
     })
   }
 

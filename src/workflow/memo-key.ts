@@ -40,7 +40,7 @@ function optionsText(work: Plan['options']['work']): string {
 function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): string {
   const given: unknown = key(...(args as never[]))
   if (typeof given === 'string') return given
-  throw new ValueError('`cache.key` gave no string', { field: 'cache.key', got: given })
+  throw new ValueError('`cache.key` returned no string', { field: 'cache.key', got: given })
 }
 
 /** A call as it was made. */

@@ -320,7 +320,8 @@ describe('a stranger at the broker', () => {
     }, 50)
     onTestFinished(() => clearInterval(announce))
     const versions = { ours: protocolVersion, theirs: 9 }
-    const reason = `agent "newer" speaks protocol 9, this side speaks ${protocolVersion}`
+    const both = `version 9 of the protocol, this side version ${protocolVersion}`
+    const reason = `agent "newer" uses ${both}`
     expect(await listAgents(cluster)).toEqual({
       agents: [],
       unusable: [{ name: 'newer', code: 'VersionMismatchError', ...versions, reason }],

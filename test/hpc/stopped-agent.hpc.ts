@@ -42,7 +42,7 @@ describe('a node whose agent is stopped', () => {
       await signal('KILL')
       await expect
         .poll(() => restarted()[1])
-        .toMatch(/node n2 is started again \(2\).*exit code 137/)
+        .toMatch(/node n2 is started again \(restart 2 of.*exit code 137/)
       await expect.poll(isThere).toBe(true)
       expect(await hostsOfAll()).toEqual(['n1', 'n2', 'n3', 'n4'])
     },
@@ -58,7 +58,7 @@ describe('a node whose agent is stopped', () => {
       const names = (): string[] => backend.nodes.map(({ nodeId }) => nodeId).toSorted()
       for (const count of [1, 2, 3]) {
         await runAt('n3', 'pkill', '-KILL', '-f', 'node-agent.ts n3')
-        await expect.poll(() => warnings.at(-1)).toMatch(`is started again (${count})`)
+        await expect.poll(() => warnings.at(-1)).toMatch(`is started again (restart ${count} of`)
         await expect.poll(names).toEqual(['n1', 'n2', 'n3', 'n4'])
       }
       await runAt('n3', 'pkill', '-KILL', '-f', 'node-agent.ts n3')

@@ -230,7 +230,7 @@ describe('row 4: a closed session', () => {
     const task = quick()
     const error = await rejection(session.submitTasks([task]))
     expect(error).toBeInstanceOf(StateError)
-    expect(error).toMatchObject({ code: 'SessionClosedError', hint: 'Make a new one.' })
+    expect(error).toMatchObject({ code: 'SessionClosedError', hint: 'Create a new session.' })
     expect(() => session.addBackend(new NoopBackend())).toThrow(
       expect.objectContaining({ code: 'SessionClosedError' }),
     )

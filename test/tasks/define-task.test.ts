@@ -36,7 +36,7 @@ describe('defineTask', () => {
       defineTask(here, function twice() {
         return 'other'
       }),
-    ).toThrow(/defined once under the name "twice"/)
+    ).toThrow(/the only function "twice" that its module defines/)
     const elsewhere = defineTask('file:///elsewhere.ts', function twice() {
       return 'other'
     })

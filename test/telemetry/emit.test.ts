@@ -55,7 +55,7 @@ describe('row 37: emit at the wrong time or with a wrong value', () => {
     await telemetry.flush()
     expect(telemetry.droppedEvents).toBe(6)
     expect(warnings).toEqual([
-      { code: 'EventsDropped', message: 'emit.Fact was emitted after stop()' },
+      { code: 'EventsDropped', message: 'emit.Fact was dropped: it was emitted after stop()' },
     ])
     expect(received).toEqual(['SessionStarted', 'SessionEnded'])
     expect(linesIn(folder)).toHaveLength(before)

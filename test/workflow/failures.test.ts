@@ -292,7 +292,7 @@ describe('after shutdown()', () => {
     const closing = flow.shutdown()
     expect(flow.shutdown()).toBe(closing)
     expect(() => f(1)).toThrow(StateError)
-    const refused = { code: 'WorkflowShutDownError', hint: 'Make a new one.' }
+    const refused = { code: 'WorkflowShutDownError', hint: 'Create a new workflow engine.' }
     expect(() => f(1)).toThrow(expect.objectContaining(refused))
     expect(() => flow.scope('late', () => 1)).toThrow('the workflow engine is shut down')
     await closing

@@ -82,7 +82,7 @@ type TaskBackend = Pick<ConcurrentBackend, 'name' | 'refuse'>
 
 function refusalOf({ backend: wanted, spec }: ComputeTask, backend: TaskBackend): string | null {
   if (wanted !== null && wanted !== backend.name) {
-    return `backend: there is no "${wanted}"; tutti run has "${backend.name}" alone`
+    return `backend: there is no "${wanted}"; tutti run has only "${backend.name}"`
   }
   const refusal = backend.refuse(spec)
   if (refusal === null) return null

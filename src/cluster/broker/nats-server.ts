@@ -140,12 +140,11 @@ class PrivateServer implements NatsServer {
     const { failures } = this.#backOff
     if (failures > mostRestarts) return this.#giveUp(reason)
     const text = `the nats-server of this process at ${this.url} has ended: ${reason}`
-    const limit = `${mostRestarts} times in a row at most`
     const start = (): void => {
       // Checked only now: a signal to both processes may have reached the server first.
       if (isEndExpected?.() !== true) {
-        const again = `it is started again (${failures}), ${limit}`
-        this.#log.warn('NatsServerRestarted', `${text}; ${again}`)
+        const which = `restart ${failures} of at most ${mostRestarts} in a row`
+        this.#log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
       }
       this.start().catch((error: unknown) => this.#startAgain(messageOf(error)))
     }

@@ -387,8 +387,8 @@ export class DriverSession implements ClusterConnection {
     } catch (error) {
       if (signal.aborted) return
       const { use, broker, log } = this.#options
-      const text = `the stream of session "${use.sessionId}" at ${broker.url}: ${messageOf(error)}`
-      log.warn('StreamNotRemoved', text)
+      const text = `the stream of session "${use.sessionId}" at ${broker.url} could not be removed`
+      log.warn('StreamNotRemoved', `${text}: ${messageOf(error)}`)
     }
   }
 

@@ -100,7 +100,7 @@ export class VersionMismatchError extends BackendError {
 
   constructor(ours: number, theirs: number, agent: string | null = null) {
     const who = agent === null ? 'the other side' : `agent "${agent}"`
-    super(`${who} speaks protocol ${theirs}, this side speaks ${ours}`, {
+    super(`${who} uses version ${theirs} of the protocol, this side version ${ours}`, {
       code: 'VersionMismatchError',
       hint: 'Install the same version of tutti on both sides.',
     })

@@ -125,10 +125,10 @@ class RecordReading {
       dependencies: textsOf(attributes['dependencies']),
     })
     if (isNew) return
-    throw new CheckpointError(`${path} is damaged: a task is created twice, as ${uid}`, {
+    throw new CheckpointError(`${path} is damaged: it creates task ${uid} twice`, {
       code: 'CheckpointDamagedError',
       path,
-      hint: 'A wrong result is worse than none: take a copy of the record, or run all anew.',
+      hint: 'Resume a copy of the record that is not damaged, or run everything again.',
     })
   }
 
@@ -140,8 +140,8 @@ class RecordReading {
       throw new CheckpointError(text, { path, hint: 'Resume it with the version that wrote it.' })
     }
     if (this.#sessionId !== null && this.#sessionId !== id) {
-      const text = `${path} is of session ${id}, the earlier file of ${this.#sessionId}`
-      throw new CheckpointError(text, { path })
+      const text = `${path} is of session ${id}, but the file that it continues is of session`
+      throw new CheckpointError(`${text} ${this.#sessionId}`, { path })
     }
     this.#sessionId = id
     this.#fileId = recordIdOf(start)
@@ -178,5 +178,5 @@ const damagedError = (path: string, { line, offset, reason }: BadLine): Checkpoi
 function damagedHint(path: string): string {
   const copy = findRepaired(path)
   if (copy !== null) return `Resume its repaired copy: ${copy}`
-  return 'A wrong result is worse than none: repair it with `npx tutti journal repair` first.'
+  return `Repair it first: npx tutti journal repair ${path}`
 }

@@ -239,8 +239,8 @@ const isOneOfSeveral = (uid: string, code: string | null): code is string =>
   code !== null && isMarked(code) && generatedNumber(uid) !== null
 
 const ambiguousFunction = (name: string, given: string): StateError => {
-  const text = `the value of ${given} in the record was given to a function "${name}"`
-  return new StateError(`${text}, and another one of the same source is called now`, {
+  const text = `function "${name}" got the recorded value of ${given}`
+  return new StateError(`${text}, and now another function with the same source is called`, {
     code: 'AmbiguousFunctionError',
     hint:
       'They may have captured different variables: the next resume runs all of them again. To ' +

@@ -164,7 +164,7 @@ export class NodeAgents {
     const told = [...processes].flatMap((one) => {
       return one === null ? [] : withoutOwnLines(one.output) || (reasons.get(one) ?? [])
     })
-    const why = isOver ? told.join('\n') : `none after ${startMs / 1000} s`
+    const why = isOver ? told.join('\n') : `none has connected within ${startMs / 1000} s`
     const names = named.map(({ name }) => name).join(', ')
     return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
@@ -248,8 +248,8 @@ export class NodeAgents {
       if (line !== startedLine || restarts.hasStarted) return
       restarts.state = 'started'
       restarts.end = null
-      const which = `${++restarts.count}), ${mostRestarts} times at most`
-      const what = `the agent of node ${node.name} is started again (${which}`
+      const which = `restart ${++restarts.count} of at most ${mostRestarts}`
+      const what = `the agent of node ${node.name} is started again (${which})`
       if (this.#isWatching) log.warn('AgentRestarted', `${what}: ${why}`)
     })
     const [process] = allocation.start([node], { ...command, onOutput })
@@ -299,7 +299,7 @@ export class NodeAgents {
   #giveUp({ name }: AllocatedNode, restarts: Restarts, why: string): void {
     if (restarts.told === 'given up') return
     restarts.told = 'given up'
-    const count = `its agent was started again ${mostRestarts} times, and is gone`
+    const count = `its agent was started again ${mostRestarts} times and has ended again`
     const text = `node ${name} is not used any more: ${count}: ${why}`
     const { log, allocation, onGivenUp } = this.#options
     log.warn('AgentGivenUp', text)

@@ -81,7 +81,9 @@ describe('the agent of a node that is not there', () => {
     ])
     set('works')
     await until(() => expect(warnings).toHaveLength(2))
-    expect(warnings[1]).toMatch(/^AgentRestarted: .*node here is started again \(1\), 3 times/)
+    expect(warnings[1]).toMatch(
+      /^AgentRestarted: .*node here is started again \(restart 1 of at most 3\)/,
+    )
   })
 
   it('is started as often as needed while Slurm, started again, refuses the step', async () => {
@@ -93,7 +95,9 @@ describe('the agent of a node that is not there', () => {
     expect(warnings).toEqual([expect.stringMatching(text)])
     set('works')
     await until(() => expect(warnings).toHaveLength(2))
-    expect(warnings[1]).toMatch(/^AgentRestarted: .*node here is started again \(1\), 3 times/)
+    expect(warnings[1]).toMatch(
+      /^AgentRestarted: .*node here is started again \(restart 1 of at most 3\)/,
+    )
   })
 
   it('is not started again, without a word, when its job is over', async () => {

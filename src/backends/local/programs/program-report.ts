@@ -8,7 +8,7 @@ import type { CapturedFiles } from './attempts.ts'
 import type { ProgramEnd } from './protocol.ts'
 
 const memoryHint =
-  'Often the system was out of memory: ask for more, or give it less to do at once.'
+  'Often memory ran out: ask for more (`resources.memoryMb`), or run fewer programs at once.'
 const tailBytes = 2048
 const longestName = 200
 /** More than an event keeps, so that a stack trace fits into the error. */

@@ -210,7 +210,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(fault.facts).not.toHaveProperty('exitCode')
     const killed = expectFailed(await driver.run(shell('kill -KILL $$')))
     expect(killed.message).toBe('sh was killed by SIGKILL: often out of memory')
-    expect(killed.hint).toMatch(/^Often the system was out of memory: ask for more/)
+    expect(killed.hint).toMatch(/^Often memory ran out: ask for more/)
     const aborted = await driver.run(shell('kill -ABRT $$'))
     expect(aborted.facts).toMatchObject({ signal: 'SIGABRT' })
   })
