@@ -19,7 +19,7 @@ import {
   ValueError,
   WorkerLostError,
 } from './errors.ts'
-import { createJsonCopier, type JsonObject } from './json-value.ts'
+import { createJsonCopier, type JsonObject, tooLarge } from './json-value.ts'
 import {
   ArgumentNotSerializableError,
   CwdNotFoundError,
@@ -55,11 +55,13 @@ export type ErrorRecord =
 
 const deepestCause = 8
 const mostErrors = 100
+/** Of an error and those inside of it, looked at and not only kept. */
+const mostFields = 10_000
 const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
 /** Never throws. A thrown value that is not an error is kept if it can be cloned. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
-  const budget = { left: mostErrors, copy: createJsonCopier() }
+  const budget = { left: mostErrors, fieldsLeft: mostFields, copy: createJsonCopier() }
   return attempt(() => recordOf(thrown, { depth: 0, budget })) ?? unreadable
 }
 
@@ -78,6 +80,7 @@ interface RecordLimits {
   readonly budget: {
     /** How many errors may still be copied. */
     left: number
+    fieldsLeft: number
     /** Limits all fields together: lists of user code may claim to be endless. */
     readonly copy: (value: unknown) => JsonObject[string]
   }
@@ -212,6 +215,10 @@ function fieldsOf(
   const fields: Record<string, JsonObject[string]> = {}
   const errorFields: Record<string, ErrorRecord> = {}
   for (const key of attempt(() => Object.keys(error)) ?? []) {
+    if (budget.fieldsLeft-- <= 0) {
+      if (!carriedOtherwise.has(key)) fields[key] = tooLarge
+      break
+    }
     const value = attempt(() => (error as unknown as Record<string, unknown>)[key])
     const isPlain = value !== undefined && typeof value !== 'function' && typeof value !== 'symbol'
     if (!isPlain || carriedOtherwise.has(key)) continue

@@ -213,7 +213,8 @@ function shownByJson(value: object): unknown {
 }
 
 const unserializable = (what: string): string => `[unserializable: ${what}]`
-const tooLarge = unserializable('too large')
+/** Stands for what is beyond a limit. */
+export const tooLarge = unserializable('too large')
 
 const ending = /^\.\.\.\[truncated \d+\]$/
 

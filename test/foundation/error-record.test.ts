@@ -216,4 +216,27 @@ describe('an error that throws when it is looked at', () => {
     expect(fromErrorRecord(toErrorRecord(own))).toMatchObject({ message: 'gone' })
     expect(reads).toBeLessThan(100)
   })
+
+  it('fields without an end are looked at up to a limit, of all errors together', () => {
+    let reads = 0
+    const names = Array.from({ length: 100_000 }, (_, at) => `field${at}`)
+    const fields = (values: unknown): object =>
+      Object.defineProperties(
+        {},
+        Object.fromEntries(
+          names.map((name) => [name, { enumerable: true, get: () => (reads++, values) }]),
+        ),
+      )
+    const wide = (values: unknown, cause?: unknown): Error =>
+      Object.defineProperties(
+        new Error('wide', { cause }),
+        Object.getOwnPropertyDescriptors(fields(values)),
+      )
+    const record = toErrorRecord(wide(1, wide(undefined)))
+    expect(reads).toBeLessThan(20_000)
+    const kept = record.isError ? Object.entries(record.fields) : []
+    expect(kept.length).toBeLessThan(20_000)
+    expect(kept.at(-1)?.[1]).toBe('[unserializable: too large]')
+    expect(fromErrorRecord(record)).toMatchObject({ message: 'wide', field0: 1 })
+  })
 })
