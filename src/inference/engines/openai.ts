@@ -258,6 +258,7 @@ class OpenAiEngine implements AttachedEngine {
     const { path, body } = toCall(modelName, request)
     let breaks = 0
     for (let attempt = 1; ; attempt++) {
+      const isLastAttempt = attempt > maxRetries
       const outcome = await callUpstream({
         link: this.#link,
         path: `${this.#address.api}${path}`,
@@ -265,6 +266,7 @@ class OpenAiEngine implements AttachedEngine {
         signal,
         deliver: (delta) => listener.delta(request.id, delta),
         clock,
+        isLast: isLastAttempt,
       })
       if (outcome.kind === 'done') {
         const usage = outcome.usage ?? (await this.#usage.count(request.input, outcome.text))
@@ -272,9 +274,11 @@ class OpenAiEngine implements AttachedEngine {
         return { kind: 'done', finishReason, usage, ...(fields === undefined ? {} : { fields }) }
       }
       if (outcome.kind === 'refused') {
-        const isLast = outcome.waitMs === null || attempt > maxRetries
-        if (isLast) return { kind: 'failed', error: outcome.error }
+        if (outcome.waitMs === null || isLastAttempt) {
+          return { kind: 'failed', error: outcome.error }
+        }
         await sleep(clock, outcome.waitMs, { signal })
+        outcome.leave()
       } else {
         await unlessAborted(signal, this.#checkServer())
         breaks++
@@ -309,7 +313,7 @@ async function* finallyDo<T>(items: AsyncIterable<T>, act: () => void): AsyncGen
 /** The server may lack a path that the configuration allows to be passed on. */
 async function forwardedError(response: UpstreamResponse, clock: Clock): Promise<InferenceError> {
   const { status } = response
-  const { error } = await readRefusal(response, clock)
+  const { error } = await readRefusal(response, { clock, isLast: true })
   if (status !== 404 && status !== 405) return error
   const message = 'The server behind this one has nothing at this address.'
   return inferenceError('unsupported', 'the server has no such path', {

@@ -13,7 +13,7 @@ import type {
 import { inferenceCodeOf, inferenceError } from '../../generation/inference-errors.ts'
 import { ResponseChunks } from './response-chunks.ts'
 import type { UpstreamLink, UpstreamResponse } from './upstream-link.ts'
-import { readRefusal, type Refusal } from './upstream-refusal.ts'
+import { readRefusal, type ReadRefusal } from './upstream-refusal.ts'
 
 /** How a call ended. */
 export type CallOutcome =
@@ -26,7 +26,7 @@ export type CallOutcome =
       /** Fields that arrived after the last delta. */
       readonly fields: AnswerFields | undefined
     }
-  | ({ readonly kind: 'refused' } & Refusal)
+  | ({ readonly kind: 'refused' } & ReadRefusal)
   /** The connection failed, or ended before the response did. */
   | { readonly kind: 'broken'; readonly cause: unknown; readonly hasDelta: boolean }
 
@@ -39,6 +39,8 @@ export interface UpstreamCallOptions {
   readonly signal: AbortSignal
   readonly deliver: (delta: GenerationDelta) => Promise<void> | undefined
   readonly clock: Clock
+  /** Nobody asks again if the server is busy: its words are awaited. */
+  readonly isLast: boolean
 }
 
 /** How long a server may take to end the body after the last event. */
@@ -52,15 +54,22 @@ export async function callUpstream(options: UpstreamCallOptions): Promise<CallOu
   try {
     const response = await link.post(path, body(), signal)
     if (response.status === 200) return await reader.read(response)
-    const refusal = await readRefusal(response, options.clock)
+    const refusal = await readRefusal(response, options)
     signal.throwIfAborted()
     return { kind: 'refused', ...refusal }
   } catch (error) {
     signal.throwIfAborted()
-    if (InferenceError.isInstance(error)) return { kind: 'refused', error, waitMs: null }
+    if (InferenceError.isInstance(error)) return refusedWith(error)
     return { kind: 'broken', cause: error, hasDelta: reader.hasDelta }
   }
 }
+
+const refusedWith = (error: InferenceError): CallOutcome => ({
+  kind: 'refused',
+  error,
+  waitMs: null,
+  leave: () => {},
+})
 
 class ResponseReader {
   hasDelta = false

@@ -17,6 +17,12 @@ export interface Refusal {
   readonly waitMs: number | null
 }
 
+/** A refusal whose words may still be on their way. */
+export interface ReadRefusal extends Refusal {
+  /** Gives up the rest of the words; its connection is lost if there are any. */
+  leave(): void
+}
+
 const maxMessageChars = 2000
 const defaultWaitMs = 1000
 /** The maximum delay of a retry, because a caller waits for it. */
@@ -29,14 +35,27 @@ const bodyMs = 5000
 /** The maximum length of an error's body: more is no explanation, and reading it takes time. */
 const bodyChars = 65_536
 
-/** Reads a response with a status other than 200, whose body may never end. */
-export async function readRefusal(response: UpstreamResponse, clock: Clock): Promise<Refusal> {
+/**
+ * Reads a response with a status other than 200, whose body may never end. The text of a busy
+ * server that is asked again is not awaited: nobody is told it.
+ */
+export async function readRefusal(
+  response: UpstreamResponse,
+  { clock, isLast }: { readonly clock: Clock; readonly isLast: boolean },
+): Promise<ReadRefusal> {
   const { status, retryAfter } = response
-  const body = await boundedWait(clock, bodyMs, response.text(bodyChars)).catch(() => {
-    response.discard()
+  const leave = (): void => response.discard()
+  const words = response.text(bodyChars)
+  const early = toRefusal(status, '', retryAfter, clock.now())
+  if (!isLast && early.waitMs !== null) {
+    words.catch(() => {})
+    return { ...early, leave }
+  }
+  const body = await boundedWait(clock, bodyMs, words).catch(() => {
+    leave()
     return ''
   })
-  return toRefusal(status, body, retryAfter, clock.now())
+  return { ...toRefusal(status, body, retryAfter, clock.now()), leave }
 }
 
 /**

@@ -5,7 +5,7 @@ import type {
 } from '../../../../src/inference/generation/inference-engine.ts'
 import { toRequest } from '../generation.ts'
 import { NoticedClock } from '../noticed-clock.ts'
-import { cut, ends, hang, refuse, says, stream, used } from './fixtures/openai-server.ts'
+import { cut, ends, hang, refuse, says, type Step, stream, used } from './fixtures/openai-server.ts'
 import { openEngine } from './open-engine.ts'
 
 describe('openai engine: a busy server', () => {
@@ -39,6 +39,28 @@ describe('openai engine: a busy server', () => {
     await done
     const error = { code: 'queue_full', cause: { message: 'quota' } }
     expect(listener.ends).toMatchObject([{ kind: 'failed', error }])
+    expect(server.generations).toHaveLength(3)
+  })
+
+  it('is asked again without the words that it does not end', async () => {
+    const clock = new NoticedClock()
+    const { engine, server, listener } = await openEngine({}, { clock })
+    const endless: Step = (response) => {
+      response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '2' })
+      response.write('{"error": {"message": "')
+    }
+    server.plan(endless, endless, endless)
+    const done = engine.generate([toRequest('x')], listener)
+    for (const at of [1, 2]) {
+      await clock.timer(2000)
+      expect([server.generations.length, clock.pendingTimers]).toEqual([at, 1])
+      await clock.advance(2000)
+    }
+    // Only the client of the last one hears them.
+    await clock.timer(5000)
+    await clock.advance(5000)
+    await done
+    expect(listener.ends).toMatchObject([{ kind: 'failed', error: { code: 'queue_full' } }])
     expect(server.generations).toHaveLength(3)
   })
 
