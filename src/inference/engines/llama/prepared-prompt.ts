@@ -24,7 +24,7 @@ import {
   toTemplateMessages,
   withDescribedTools,
 } from './templates/template-messages.ts'
-import { TemplateError } from './jinja/values.ts'
+import { TemplateError } from './jinja/limits.ts'
 import type { Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
 import type { GrammarFormat } from './grammar/output-grammar.ts'
 import { PatternFault } from './grammar/pattern-grammar.ts'

@@ -1,9 +1,10 @@
 /** Evaluates the expressions of a template. */
 
 import { runFilter } from './filters.ts'
-import type { Arguments, Expression } from './nodes.ts'
+import type { Arguments, Expression } from './syntax/nodes.ts'
 import { attributeOf, isOrdered, itemOf, operate, sliceOf } from './operations.ts'
 import { runTest } from './tests.ts'
+import { spend, TemplateError } from './limits.ts'
 import {
   Callable,
   defined,
@@ -13,7 +14,7 @@ import {
   iterate,
   type Named,
   numberOf,
-  TemplateError,
+  spendFor,
   toFloat,
   toKey,
   Tuple,
@@ -22,38 +23,13 @@ import {
   type Value,
 } from './values.ts'
 
-/** The limit of a rendering, so that a model's template cannot block its process. */
-const maxSteps = 1_000_000
-/** The maximum number of characters of a text; bodies of requests have less. */
-const maxText = 16 << 20
-
-/** Counts the steps of one rendering. */
-export class RenderBudget {
-  #steps = 0
-
-  spend(steps: number): void {
-    this.#steps += steps
-    if (this.#steps > maxSteps) throw new TemplateError('the template takes too many steps')
-  }
-
-  /** Charges for a value that an operation read or created: a long one costs more than a step. */
-  spendFor(value: Value): void {
-    if (typeof value === 'string') {
-      if (value.length > maxText) throw new TemplateError('a text is too long')
-      this.spend(value.length / 1024)
-    } else if (Array.isArray(value)) this.spend(value.length / 4)
-  }
-}
-
 /** The variables of a body; variables of outer bodies can be read. */
 export class Scope {
-  readonly budget: RenderBudget
   readonly #values = new Map<string, Value>()
   readonly #parent: Scope | null
 
   constructor(parent: Scope | null = null) {
     this.#parent = parent
-    this.budget = parent?.budget ?? new RenderBudget()
   }
 
   open(): Scope {
@@ -80,12 +56,13 @@ type Evaluate<Kind extends Expression['kind']> = (
   scope: Scope,
 ) => Value
 
-/** Expressions that create a value instead of looking one up. */
-const creating: ReadonlySet<Expression['kind']> = new Set(['call', 'filter', 'binary', 'slice'])
+/** Expressions that create a value instead of looking one up. `runFilter` charges for filters. */
+const creating: ReadonlySet<Expression['kind']> = new Set(['call', 'binary', 'slice'])
 
 export function evaluate(node: Expression, scope: Scope): Value {
+  spend(1 / 8)
   const value = (evaluators[node.kind] as (node: Expression, scope: Scope) => Value)(node, scope)
-  if (creating.has(node.kind)) scope.budget.spendFor(value)
+  if (creating.has(node.kind)) spendFor(value)
   return value
 }
 
@@ -101,7 +78,6 @@ const compared: Evaluate<'compare'> = ({ first, rest }, scope) => {
   let left = evaluate(first, scope)
   for (const [sign, node] of rest) {
     const right = evaluate(node, scope)
-    scope.budget.spendFor(right)
     if (!isOrdered(sign, left, right)) return false
     left = right
   }
@@ -114,6 +90,7 @@ const called: Evaluate<'call'> = ({ callee, args: given }, scope) => {
     throw new TemplateError(`'${typeName(target)}' object is not callable`)
   }
   const { args, named } = evaluateArguments(given, scope)
+  for (const arg of args) spendFor(arg)
   return target.call(args, named)
 }
 
@@ -134,7 +111,6 @@ const dict: Evaluate<'dict'> = ({ entries }, scope) =>
 
 const filtered: Evaluate<'filter'> = ({ of, call }, scope) => {
   const value = evaluate(of, scope)
-  scope.budget.spendFor(value)
   const { args, named } = evaluateArguments(call.args, scope)
   return runFilter(call.name, value, args, named)
 }
@@ -184,7 +160,7 @@ export function evaluateArguments(
   scope: Scope,
 ): { readonly args: readonly Value[]; readonly named: Named } {
   const args = items(given.args, scope)
-  if (given.rest !== null) args.push(...iterate(evaluate(given.rest, scope)))
+  if (given.rest !== null) for (const item of iterate(evaluate(given.rest, scope))) args.push(item)
   const named = new Map(given.named.map(([name, node]) => [name, evaluate(node, scope)]))
   const rest = given.namedRest === null ? null : evaluate(given.namedRest, scope)
   if (rest instanceof Dict) for (const [key, value] of rest) named.set(String(key), value)

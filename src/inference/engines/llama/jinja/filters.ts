@@ -1,9 +1,10 @@
 /** The filters of Jinja templates. */
 
-import { replace, strip, title } from './methods.ts'
-import { attributeOf, formatPercent, isIn, itemOf } from './operations.ts'
+import { joined, replace, strip, title } from './methods.ts'
+import { attributeOf, formatPercent, itemOf } from './operations.ts'
 import { toJson } from './python-json.ts'
 import { runTest } from './tests.ts'
+import { spend, spendChars, spendItems, TemplateError } from './limits.ts'
 import {
   compare,
   defined,
@@ -17,7 +18,8 @@ import {
   Markup,
   type Named,
   numberOf,
-  TemplateError,
+  spaces,
+  spendFor,
   textOf,
   toFloat,
   toMarkup,
@@ -25,6 +27,7 @@ import {
   toText,
   Tuple,
   toValue,
+  typeName,
   Undefined,
   type Value,
   valueOr,
@@ -35,7 +38,11 @@ type Filter = (value: Value, args: readonly Value[], named: Named) => Value
 export function runFilter(name: string, value: Value, args: readonly Value[], named: Named): Value {
   const filter = Object.hasOwn(filters, name) ? filters[name] : undefined
   if (filter === undefined) throw new TemplateError(`No filter named '${name}'.`)
-  return filter(value, args, named)
+  spendFor(value)
+  for (const arg of args) spendFor(arg)
+  const result = filter(value, args, named)
+  spendFor(result)
+  return result
 }
 
 /** The argument at a position, or with a name. */
@@ -51,6 +58,7 @@ const count = (value: Value | undefined, otherwise: number): number =>
 function follow(value: Value, path: Value | undefined): Value {
   if (path === undefined || path === null) return value
   const parts = typeof path === 'string' ? path.split('.') : [path]
+  spend(parts.length / 4)
   return parts.reduce<Value>((of, part) => {
     const isIndex = typeof part === 'string' && /^\d+$/.test(part)
     return itemOf(of, isIndex ? Number(part) : part)
@@ -59,16 +67,22 @@ function follow(value: Value, path: Value | undefined): Value {
 
 const ignoreCase = (value: Value, isExact: boolean): Value => {
   const text = textOf(value)
-  return text === null || isExact ? value : text.toLowerCase()
+  if (text === null || isExact) return value
+  spendChars(text.length)
+  return text.toLowerCase()
 }
 
 function sort(items: readonly Value[], args: readonly Value[], named: Named): Value[] {
   const isReverse = isOn(arg(args, 0, named, 'reverse'))
   const isExact = isOn(arg(args, 1, named, 'case_sensitive'))
   const attribute = arg(args, 2, named, 'attribute')
-  const key = (item: Value): Value => ignoreCase(follow(item, attribute), isExact)
-  const sorted = items.toSorted((one, other) => compare(key(one), key(other)))
+  const sorted = sortBy(items, (item) => ignoreCase(follow(item, attribute), isExact))
   return isReverse ? sorted.toReversed() : sorted
+}
+
+function sortBy(items: readonly Value[], keyOf: (item: Value) => Value): Value[] {
+  const keyed = items.map((item) => ({ item, key: keyOf(item) }))
+  return keyed.toSorted((one, other) => compare(one.key, other.key)).map(({ item }) => item)
 }
 
 function dictsort(value: Value, args: readonly Value[], named: Named): Value {
@@ -76,9 +90,10 @@ function dictsort(value: Value, args: readonly Value[], named: Named): Value {
   const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
   const at = arg(args, 1, named, 'by') === 'value' ? 1 : 0
   const isReverse = isOn(arg(args, 2, named, 'reverse'))
-  const key = (entry: readonly Value[]): Value => ignoreCase(entry[at] ?? null, isExact)
-  const sorted = Array.from(value, (entry) => Tuple.from(entry)).toSorted((one, other) =>
-    compare(key(one), key(other)),
+  const key = (entry: Value): Value => ignoreCase(iterate(entry)[at] ?? null, isExact)
+  const sorted = sortBy(
+    Array.from(value, (entry) => Tuple.from(entry)),
+    key,
   )
   return isReverse ? sorted.toReversed() : sorted
 }
@@ -116,10 +131,11 @@ function map(value: Value, args: readonly Value[], named: Named): Value {
 
 function indent(value: Value, args: readonly Value[], named: Named): Value {
   const width = arg(args, 0, named, 'width') ?? 4
-  const space = textOf(width) ?? ' '.repeat(count(width, 4))
+  const space = textOf(width) ?? spaces(count(width, 4))
   const isFirst = isOn(arg(args, 1, named, 'first'))
   const isBlank = isOn(arg(args, 2, named, 'blank'))
   const [head = '', ...rest] = `${toText(value)}\n`.split('\n').slice(0, -1)
+  spendChars(space.length * rest.length)
   const lines = rest.map((line) => (line === '' && !isBlank ? line : space + line))
   return [isFirst ? space + head : head, ...lines].join('\n')
 }
@@ -153,15 +169,29 @@ function toNumber(value: Value, args: readonly Value[], named: Named): Value {
 
 function unique(value: Value, args: readonly Value[], named: Named): Value {
   const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
-  const seen: Value[] = []
+  const seen = new Set<unknown>()
   return Lazy.from(
     iterate(value).filter((item) => {
-      const key = ignoreCase(follow(item, arg(args, 1, named, 'attribute')), isExact)
-      if (isIn(key, seen)) return false
-      seen.push(key)
-      return true
+      const key = hashOf(ignoreCase(follow(item, arg(args, 1, named, 'attribute')), isExact))
+      const isNew = !seen.has(key)
+      seen.add(key)
+      return isNew
     }),
   )
+}
+
+/** The same for equal values. */
+function hashOf(value: Value): unknown {
+  const text = textOf(value)
+  if (text !== null) return text
+  if (value instanceof Undefined) return undefined
+  const number = numberOf(value)
+  if (number !== null || value === null) return number
+  if (value instanceof Tuple) return toRepr(value)
+  if (Array.isArray(value) || value instanceof Dict) {
+    throw new TemplateError(`unhashable type: '${typeName(value)}'`)
+  }
+  return value
 }
 
 function groupBy(value: Value, args: readonly Value[], named: Named): Value {
@@ -187,19 +217,22 @@ const extreme =
     const items = iterate(value)
     const attribute = arg(args, 1, named, 'attribute')
     const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
-    const key = (item: Value): Value => ignoreCase(follow(item, attribute), isExact)
-    if (items.length === 0) return new Undefined('No aggregated item, sequence was empty.')
-    return items.reduce((best, item) => (compare(key(item), key(best)) * sign > 0 ? item : best))
+    const keyed = items.map((item) => ({ item, key: ignoreCase(follow(item, attribute), isExact) }))
+    const [first, ...rest] = keyed
+    if (first === undefined) return new Undefined('No aggregated item, sequence was empty.')
+    const isBetter = (one: Value, other: Value): boolean => compare(one, other) * sign > 0
+    return rest.reduce((best, one) => (isBetter(one.key, best.key) ? one : best), first).item
   }
 
 function batch(value: Value, args: readonly Value[], named: Named): Value {
-  const size = Math.max(1, count(arg(args, 0, named, 'linecount'), 1))
+  const size = Math.max(1, Math.trunc(count(arg(args, 0, named, 'linecount'), 1)))
   const fill = arg(args, 1, named, 'fill_with')
   const items = iterate(value)
   const batches: Value[] = []
   for (let at = 0; at < items.length; at += size) {
     const group = items.slice(at, at + size)
     const isShort = fill !== undefined && fill !== null
+    if (isShort) spendItems(size - group.length)
     const missing = isShort ? Array<Value>(size - group.length).fill(fill) : []
     batches.push([...group, ...missing])
   }
@@ -209,9 +242,10 @@ function batch(value: Value, args: readonly Value[], named: Named): Value {
 function joinItems(value: Value, args: readonly Value[], named: Named): Value {
   const attribute = arg(args, 1, named, 'attribute')
   const by = arg(args, 0, named, 'd')
-  return iterate(value)
-    .map((item) => toText(follow(item, attribute)))
-    .join(by === undefined ? '' : toText(by))
+  return joined(
+    iterate(value).map((item) => toText(follow(item, attribute))),
+    by === undefined ? '' : toText(by),
+  )
 }
 
 function sum(value: Value, args: readonly Value[], named: Named): Value {
@@ -247,6 +281,16 @@ function itemsOf(value: Value): Value {
   return Lazy.from(Array.from(value, (entry) => Tuple.from(entry)))
 }
 
+function fromJson(value: Value): Value {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(toText(value))
+  } catch {
+    throw new TemplateError('from_json: the text is no JSON')
+  }
+  return toValue(parsed)
+}
+
 function truncate(value: Value, args: readonly Value[], named: Named): Value {
   const text = toText(value)
   const length = count(arg(args, 0, named, 'length'), 255)
@@ -278,7 +322,7 @@ const filters: Readonly<Record<string, Filter>> = {
   first: firstOf,
   float: toNumber,
   forceescape: (value) => toMarkup(toText(value)),
-  from_json: (value) => toValue(JSON.parse(toText(value))),
+  from_json: fromJson,
   format: (value, args, named) => formatPercent(toText(value), Tuple.from(args), named),
   groupby: groupBy,
   indent,
@@ -312,6 +356,6 @@ const filters: Readonly<Record<string, Filter>> = {
   truncate,
   unique,
   upper: (value) => toText(value).toUpperCase(),
-  urlencode: (value) => encodeURIComponent(toText(value)),
+  urlencode: (value) => encodeURIComponent(toText(value).toWellFormed()),
   wordcount: (value) => (toText(value).match(/[\p{L}\p{N}_]+/gu) ?? []).length,
 }

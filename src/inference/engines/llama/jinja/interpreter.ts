@@ -2,21 +2,19 @@
 
 import { evaluate, evaluateArguments, type Scope } from './evaluator.ts'
 import { runFilter } from './filters.ts'
-import type { Body, NamedCall, Parameter, Statement, Target } from './nodes.ts'
+import type { Body, NamedCall, Parameter, Statement, Target } from './syntax/nodes.ts'
+import { deeper, spend, TemplateError, TooCostly } from './limits.ts'
 import {
   Callable,
   iterate,
   type Named,
   Namespace,
-  TemplateError,
   toText,
   Undefined,
   type Value,
   valueOr,
 } from './values.ts'
 
-/** The maximum depth of nested calls. */
-const maxDepth = 200
 /**
  * The maximum number of written characters; text that is captured and written again counts twice.
  */
@@ -28,7 +26,6 @@ type ForStatement = Extract<Statement, { kind: 'for' }>
 
 export class Interpreter {
   #written = 0
-  #depth = 0
 
   render(body: Body, scope: Scope): string {
     const output: string[] = []
@@ -38,7 +35,7 @@ export class Interpreter {
 
   #run(body: Body, scope: Scope, output: string[]): Jump {
     for (const statement of body) {
-      scope.budget.spend(1)
+      spend(1)
       const jump = this.#step(statement, scope, output)
       if (jump !== null) return jump
     }
@@ -61,7 +58,7 @@ export class Interpreter {
 
   #write(text: string, output: string[]): void {
     this.#written += text.length
-    if (this.#written > maxWritten) throw new TemplateError('the template writes too much')
+    if (this.#written > maxWritten) throw new TooCostly('the template writes too much')
     output.push(text)
   }
 
@@ -74,9 +71,9 @@ export class Interpreter {
       assign(statement.target, filtered(text, statement.filters, scope), scope)
     } else if (kind === 'filter-block') {
       const text = this.#capture(statement.body, scope)
-      output.push(toText(filtered(text, statement.filters, scope)))
+      this.#write(toText(filtered(text, statement.filters, scope)), output)
     } else if (kind === 'call-block') {
-      output.push(toText(this.#call(statement, scope)))
+      this.#write(toText(this.#call(statement, scope)), output)
     }
   }
 
@@ -120,7 +117,7 @@ export class Interpreter {
     const { target, test, body, otherwise } = statement
     const all = iterate(items)
     // Charged for all items, including items without a body and those that the test excludes.
-    scope.budget.spend(all.length)
+    spend(all.length)
     const chosen = all.filter((item) => {
       if (test === null) return true
       const inner = scope.open()
@@ -129,7 +126,7 @@ export class Interpreter {
     })
     const recurse = (nested: Value): Value => {
       const inner: string[] = []
-      this.#deeper(() => this.#loop(statement, nested, { scope, output: inner, depth: depth + 1 }))
+      calledWithin(() => this.#loop(statement, nested, { scope, output: inner, depth: depth + 1 }))
       return inner.join('')
     }
     const loop = new LoopState(chosen, depth, statement.isRecursive ? recurse : null)
@@ -142,13 +139,6 @@ export class Interpreter {
     if (chosen.length === 0) this.#run(otherwise, scope.open(), output)
   }
 
-  #deeper<T>(action: () => T): T {
-    if (++this.#depth > maxDepth) throw new TemplateError('the template calls itself too deeply')
-    const result = action()
-    this.#depth--
-    return result
-  }
-
   #macro(
     name: string,
     { parameters, body }: { readonly parameters: readonly Parameter[]; readonly body: Body },
@@ -158,8 +148,10 @@ export class Interpreter {
       name,
       (args, named) => {
         const inner = scope.open()
-        bind(name, parameters, { args, named }, inner)
-        return this.#deeper(() => this.#capture(body, inner))
+        return calledWithin(() => {
+          bind(name, parameters, { args, named }, inner)
+          return this.#capture(body, inner)
+        })
       },
       new Map<string, Value>([
         ['name', name],
@@ -178,6 +170,9 @@ export class Interpreter {
     return callee.call(args, new Map([...named, ['caller', caller]]))
   }
 }
+
+const calledWithin = <T>(action: () => T): T =>
+  deeper(action, 'the template calls itself too deeply')
 
 function bind(
   macro: string,

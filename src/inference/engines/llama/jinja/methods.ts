@@ -1,5 +1,6 @@
 /** The methods of strings, lists and dicts that templates call. */
 
+import { spend, spendChars, spendItems, spendSearch, TemplateError } from './limits.ts'
 import {
   Callable,
   Dict,
@@ -7,7 +8,7 @@ import {
   iterate,
   type Named,
   numberOf,
-  TemplateError,
+  spendFor,
   textOf,
   toKey,
   toRepr,
@@ -23,19 +24,27 @@ type Method<T> = (of: T, args: readonly Value[], named: Named) => Value
 /** The method of a value; `undefined` if it has no method of that name. */
 export function methodOf(of: Value, name: string): Callable | undefined {
   const text = textOf(of)
-  if (text !== null) return bind(textMethods, name, text)
-  if (Array.isArray(of)) return bind(listMethods, name, of)
-  return of instanceof Dict ? bind(dictMethods, name, of) : undefined
+  if (text !== null) return bind(textMethods, name, text, of)
+  if (Array.isArray(of)) return bind(listMethods, name, of, quick.has(name) ? null : of)
+  return of instanceof Dict ? bind(dictMethods, name, of, quick.has(name) ? null : of) : undefined
 }
 
+/** Methods that take as long for many items as for one. */
+const quick: ReadonlySet<string> = new Set(['append', 'extend', 'get', 'setdefault', 'update'])
+
+/** `read` is what the method goes through. */
 function bind<T>(
   methods: Readonly<Record<string, Method<T>>>,
   name: string,
   of: T,
+  read: Value,
 ): Callable | undefined {
   const method = Object.hasOwn(methods, name) ? methods[name] : undefined
   if (method === undefined) return undefined
-  return new Callable(name, (args, named) => method(of, args, named))
+  return new Callable(name, (args, named) => {
+    spendFor(read)
+    return method(of, args, named)
+  })
 }
 
 const optionalText = (value: Value | undefined): string | null =>
@@ -55,18 +64,29 @@ const moreSpaces: ReadonlySet<string> = new Set('\u001C\u001D\u001E\u001F\u0085'
 const isSpace = (letter: string): boolean =>
   letter !== '\uFEFF' && (/\s/.test(letter) || moreSpaces.has(letter))
 
+const letterAt = (text: string, at: number): string =>
+  String.fromCodePoint(text.codePointAt(at) ?? 0)
+
+function letterBefore(text: string, end: number): string {
+  const pair = letterAt(text, end - 2)
+  return end > 1 && pair.length === 2 ? pair : (text[end - 1] ?? '')
+}
+
 export function strip(
   text: string,
   letters: string | null,
   sides: 'both' | 'left' | 'right',
 ): string {
-  const all = Array.from(text)
-  const removed = letters === null ? isSpace : (letter: string) => letters.includes(letter)
+  const set = letters === null ? null : new Set(letters)
+  const isRemoved = (letter: string): boolean => set?.has(letter) ?? isSpace(letter)
   let from = 0
-  let to = all.length
-  if (sides !== 'right') while (from < to && removed(all[from] ?? '')) from++
-  if (sides !== 'left') while (to > from && removed(all[to - 1] ?? '')) to--
-  return from === 0 && to === all.length ? text : all.slice(from, to).join('')
+  let to = text.length
+  const first = (): string => letterAt(text, from)
+  const last = (): string => letterBefore(text, to)
+  if (sides !== 'right') while (from < to && isRemoved(first())) from += first().length
+  if (sides !== 'left') while (to > from && isRemoved(last())) to -= last().length
+  spendItems(from + text.length - to)
+  return text.slice(from, to)
 }
 
 function split(text: string, separator: string | null, most: number): string[] {
@@ -77,16 +97,16 @@ function split(text: string, separator: string | null, most: number): string[] {
     return [...parts.slice(0, most), parts.slice(most).join(separator)]
   }
   const parts: string[] = []
-  let rest = strip(text, null, 'left')
+  let from = text.length - strip(text, null, 'left').length
   const limit = most < 0 ? Infinity : most
-  while (rest !== '' && parts.length < limit) {
-    const end = Array.from(rest).findIndex(isSpace)
-    if (end === -1) break
-    const letters = Array.from(rest)
-    parts.push(letters.slice(0, end).join(''))
-    rest = strip(letters.slice(end).join(''), null, 'left')
+  for (let at = from; at < text.length && parts.length < limit; at++) {
+    if (!isSpace(text[at] ?? '')) continue
+    parts.push(text.slice(from, at))
+    while (at < text.length && isSpace(text[at] ?? '')) at++
+    from = at
   }
-  if (rest !== '') parts.push(most < 0 ? strip(rest, null, 'right') : rest)
+  const rest = text.slice(from)
+  if (rest !== '') parts.push(rest)
   return parts
 }
 
@@ -108,7 +128,10 @@ const capitalize = (text: string): string => {
 }
 
 export const title = (text: string): string =>
-  text.replaceAll(/\p{L}+/gu, (word) => capitalize(word))
+  text.replaceAll(/\p{L}+/gu, (word) => {
+    spend(1)
+    return capitalize(word)
+  })
 
 /** `'{} and {name}'.format(…)`; members in braces and format specifications are ignored. */
 function format(text: string, args: readonly Value[], named: Named): string {
@@ -121,7 +144,9 @@ function format(text: string, args: readonly Value[], named: Named): string {
       const at = key === undefined || key === '' ? next++ : Number(key)
       const value = isIndex ? args[at] : named.get(key)
       if (value === undefined) throw new TemplateError(`format has no value for {${key ?? ''}}`)
-      return how === '!r' ? toRepr(value) : toText(value)
+      const written = how === '!r' ? toRepr(value) : toText(value)
+      spendChars(written.length)
+      return written
     },
   )
 }
@@ -132,6 +157,23 @@ const partition = (text: string, separator: string, at: number): Value =>
   Tuple.from(
     at === -1 ? [text, '', ''] : [text.slice(0, at), separator, text.slice(at + separator.length)],
   )
+
+function searched(text: string, given: Value | undefined): string {
+  const part = expectText(given, 'what is searched')
+  spendSearch(text, part)
+  return part
+}
+
+function widthOf(value: Value | undefined): number {
+  const width = intOf(value, 0)
+  spendChars(width)
+  return width
+}
+
+export function joined(texts: readonly string[], by: string): string {
+  spendChars(texts.reduce((sum, { length }) => sum + length + by.length, 0))
+  return texts.join(by)
+}
 
 const textMethods: Readonly<Record<string, Method<string>>> = {
   upper: (text) => text.toUpperCase(),
@@ -149,18 +191,23 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
       optionalText(by ?? named.get('sep')),
       intOf(most ?? named.get('maxsplit'), -1),
     ),
-  splitlines: (text) => (text === '' ? [] : text.replace(/\r\n?|\n$/, '').split(/\r\n?|\n/)),
+  splitlines: (text) => (text === '' ? [] : text.replace(/(?:\r\n?|\n)$/, '').split(/\r\n?|\n/)),
   startswith: (text, [given]) => startsOrEnds(text, given, 'startsWith'),
   endswith: (text, [given]) => startsOrEnds(text, given, 'endsWith'),
   replace: (text, [from, to, count]) =>
     replace(text, expectText(from, 'from'), expectText(to, 'to'), intOf(count, -1)),
   join: (text, [items]) =>
-    iterate(items ?? null)
-      .map((item) => expectText(item, 'an item that is joined'))
-      .join(text),
-  find: (text, [part]) => text.indexOf(expectText(part, 'what is searched')),
-  rfind: (text, [part]) => text.lastIndexOf(expectText(part, 'what is searched')),
-  count: (text, [part]) => text.split(expectText(part, 'what is counted')).length - 1,
+    joined(
+      iterate(items ?? null).map((item) => expectText(item, 'an item that is joined')),
+      text,
+    ),
+  find: (text, [part]) => text.indexOf(searched(text, part)),
+  rfind: (text, [part]) => text.lastIndexOf(searched(text, part)),
+  count: (text, [part]) => {
+    const { length } = text.split(searched(text, part))
+    spendItems(length)
+    return length - 1
+  },
   format,
   isdigit: (text) => isAll(text, /^\d+$/),
   isnumeric: (text) => isAll(text, /^\p{N}+$/u),
@@ -186,16 +233,20 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
     const at = text.lastIndexOf(separator)
     return at === -1 ? Tuple.from(['', '', text]) : partition(text, separator, at)
   },
-  zfill: (text, [width]) => text.padStart(intOf(width, 0), '0'),
-  ljust: (text, [width, by]) => text.padEnd(intOf(width, 0), optionalText(by) ?? ' '),
-  rjust: (text, [width, by]) => text.padStart(intOf(width, 0), optionalText(by) ?? ' '),
+  zfill: (text, [width]) => text.padStart(widthOf(width), '0'),
+  ljust: (text, [width, by]) => text.padEnd(widthOf(width), optionalText(by) ?? ' '),
+  rjust: (text, [width, by]) => text.padStart(widthOf(width), optionalText(by) ?? ' '),
 }
 
 export function replace(text: string, from: string, to: string, count: number): string {
-  if (count < 0) return text.replaceAll(from, () => to)
+  if (count < 0) {
+    spendSearch(text, from)
+    return joined(from === '' ? ['', ...Array.from(text), ''] : text.split(from), to)
+  }
   let rest = text
   let done = ''
   for (let left = count; left > 0; left--) {
+    spend(1)
     const at = rest.indexOf(from)
     if (at === -1 || (from === '' && rest === '')) break
     done += rest.slice(0, at) + to
@@ -210,7 +261,9 @@ const listMethods: Readonly<Record<string, Method<Value[]>>> = {
     return null
   },
   extend: (list, [items = null]) => {
-    list.push(...iterate(items))
+    // A list may be extended by itself.
+    const added = iterate(items).slice()
+    for (const item of added) list.push(item)
     return null
   },
   insert: (list, [at, item = null]) => {

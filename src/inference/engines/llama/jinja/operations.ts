@@ -1,6 +1,7 @@
 /** Operators, members and slices of values. */
 
 import { methodOf } from './methods.ts'
+import { spendChars, spendItems, spendSearch, TemplateError, TooCostly } from './limits.ts'
 import {
   Callable,
   compare,
@@ -12,7 +13,6 @@ import {
   Markup,
   Namespace,
   numberOf,
-  TemplateError,
   textOf,
   toFloat,
   toKey,
@@ -69,7 +69,7 @@ function repeat(one: Value, other: Value): Value {
   const length = text === null ? iterate(items).length : text.length
   if (count === null || !Number.isInteger(count)) throw unsupported('*', one, other)
   const times = Math.max(0, count)
-  if (times * length > maxRepeated) throw new TemplateError('a value is repeated too often')
+  if (times * length > maxRepeated) throw new TooCostly('a value is repeated too often')
   if (text !== null) return text.repeat(times)
   return Array.from({ length: times }, () => iterate(items)).flat()
 }
@@ -104,6 +104,7 @@ export function isIn(item: Value, container: Value): boolean {
         `'in <string>' requires string as left operand, not ${typeName(item)}`,
       )
     }
+    spendSearch(whole, part)
     return whole.includes(part)
   }
   if (container instanceof Dict) return container.has(toKey(item))
@@ -139,7 +140,7 @@ export function itemOf(of: Value, key: Value): Value {
   }
   const at = numberOf(key)
   if (at !== null && isSequence(of)) {
-    const items = iterate(of)
+    const items = lettersOr(of)
     return valueOr(items[at < 0 ? at + items.length : at], missing(of, key))
   }
   const name = textOf(key)
@@ -160,8 +161,16 @@ function missing(of: Value, key: Value): Undefined {
   )
 }
 
+/** Items by their position; a text where each of its units is a letter. */
+function lettersOr(of: Value): string | readonly Value[] {
+  const text = textOf(of)
+  if (text === null) return iterate(of)
+  spendChars(text.length)
+  return /[\uD800-\uDFFF]/.test(text) ? iterate(text) : text
+}
+
 export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
-  const items = iterate(defined(of))
+  const items = lettersOr(defined(of))
   const [from, to, by] = bounds.map((bound) => (bound === null ? null : numberOf(bound)))
   const step = by ?? 1
   if (step === 0) throw new TemplateError('slice step cannot be zero')
@@ -170,6 +179,9 @@ export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
   const chosen: Value[] = []
   if (step > 0) {
     const end = clip(to ?? items.length, 0, items.length)
+    if (step === 1 && typeof items === 'string') {
+      return items.slice(clip(from ?? 0, 0, items.length), end)
+    }
     for (let at = clip(from ?? 0, 0, items.length); at < end; at += step) push(at)
   } else {
     const end = to === null || to === undefined ? -1 : clip(to, -1, items.length - 1)
@@ -182,7 +194,9 @@ export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
 
   function push(at: number): void {
     const item = items[at]
-    if (item !== undefined) chosen.push(item)
+    if (item === undefined) return
+    spendItems(1)
+    chosen.push(item)
   }
 }
 
@@ -192,14 +206,17 @@ export function formatPercent(
   given: Value,
   named: ReadonlyMap<string, Value> = new Map(),
 ): string {
-  const values = given instanceof Tuple ? [...given] : [given]
+  const values = given instanceof Tuple ? given : [given]
+  let next = 0
   return text.replaceAll(
-    /%(?:\((\w+)\))?([-0+ ]*)(\d*)(?:\.(\d+))?([sdifrx%])/g,
+    /%(?:\((\w+)\))?([-0+ ]*)((?:[1-9]\d*)?)(?:\.(\d+))?([sdifrx%])/g,
     (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
       if (kind === '%') return '%'
-      const value = name === undefined ? values.shift() : memberOf(given, named, name)
+      const value = name === undefined ? values[next++] : memberOf(given, named, name)
       if (value === undefined) throw new TemplateError('not enough arguments for format string')
-      return pad(formatOne(value, kind, places), flags, Number(width))
+      const written = pad(formatOne(value, kind, places), flags, Number(width))
+      spendChars(written.length)
+      return written
     },
   )
 }
@@ -210,16 +227,20 @@ const memberOf = (
   name: string,
 ): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
 
+/** JavaScript writes no more; the rest would be zeros. */
+const maxPlaces = 100
+
 function formatOne(value: Value, kind: string, places: string | undefined): string {
   if (kind === 's') return toText(value)
   if (kind === 'r') return toRepr(value)
   const number = numberOf(value)
   if (number === null) throw new TemplateError(`%${kind} format: a number is required`)
-  if (kind === 'f') return number.toFixed(Number(places ?? 6))
+  if (kind === 'f') return number.toFixed(Math.min(Number(places ?? 6), maxPlaces))
   return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
 }
 
 function pad(text: string, flags: string, width: number): string {
+  spendChars(width)
   if (flags.includes('-')) return text.padEnd(width)
   return text.padStart(width, flags.includes('0') ? '0' : ' ')
 }

@@ -1,14 +1,16 @@
 /** Writes JSON as Python does, because models were trained with that format. */
 
+import { spend, spendChars, TemplateError } from './limits.ts'
 import {
   Dict,
+  inside,
   isFloat,
   isTrue,
   type Key,
   type Named,
   numberOf,
   numberText,
-  TemplateError,
+  spaces,
   textOf,
   Tuple,
   toText,
@@ -30,7 +32,7 @@ export function toJson(value: Value, args: readonly Value[], named: Named): Valu
   const width = option(1, 'indent')
   const separators = option(2, 'separators')
   const [item, key] = Array.isArray(separators) ? separators : [undefined, undefined]
-  const indent = width === null ? null : (textOf(width) ?? ' '.repeat(numberOf(width) ?? 0))
+  const indent = width === null ? null : (textOf(width) ?? spaces(numberOf(width) ?? 0))
   return write(value, '\n', {
     indent,
     item: item === undefined ? (indent === null ? ', ' : ',') : toText(item),
@@ -42,28 +44,35 @@ export function toJson(value: Value, args: readonly Value[], named: Named): Valu
 
 /** `line` is the line break with the indentation of the level that contains the value. */
 function write(value: Value, line: string, style: JsonStyle): string {
+  spend(1)
   if (value === null || typeof value === 'boolean') return String(value)
   const text = textOf(value)
   if (text !== null) return writeText(text, style)
   const number = numberOf(value)
   if (number !== null) return writeNumber(number, isFloat(value))
+  if (isList(value) || value instanceof Dict) return inside(() => writeParts(value, line, style))
+  throw new TemplateError(`Object of type ${typeName(value)} is not JSON serializable`)
+}
+
+const isList = (value: Value): value is Value[] =>
+  Array.isArray(value) && (value.constructor === Array || value instanceof Tuple)
+
+function writeParts(value: Value[] | Dict, line: string, style: JsonStyle): string {
   const inner = style.indent === null ? '' : line + style.indent
   const outer = style.indent === null ? '' : line
   const below = line + (style.indent ?? '')
-  if (Array.isArray(value) && (value.constructor === Array || value instanceof Tuple)) {
+  spendChars(inner.length * (isList(value) ? value.length : value.size))
+  if (Array.isArray(value)) {
     if (value.length === 0) return '[]'
     const items = value.map((item) => write(item, below, style))
     return `[${inner}${items.join(style.item + inner)}${outer}]`
   }
-  if (value instanceof Dict) {
-    if (value.size === 0) return '{}'
-    const entries = style.isSorted ? sortedEntries(value) : [...value]
-    const members = entries.map(
-      ([key, item]) => writeKey(key, style) + style.key + write(item, below, style),
-    )
-    return `{${inner}${members.join(style.item + inner)}${outer}}`
-  }
-  throw new TemplateError(`Object of type ${typeName(value)} is not JSON serializable`)
+  if (value.size === 0) return '{}'
+  const entries = style.isSorted ? sortedEntries(value) : [...value]
+  const members = entries.map(
+    ([key, item]) => writeKey(key, style) + style.key + write(item, below, style),
+  )
+  return `{${inner}${members.join(style.item + inner)}${outer}}`
 }
 
 const sortedEntries = (dict: Dict): readonly (readonly [Key, Value])[] =>
@@ -79,6 +88,7 @@ function writeNumber(value: number, isWhole: boolean): string {
 }
 
 function writeText(text: string, { isAscii }: JsonStyle): string {
+  spendChars(text.length)
   // JSON.stringify escapes lone surrogates, which Python would write unchanged.
   const json = JSON.stringify(text).replaceAll('\u007F', isAscii ? String.raw`\u007f` : '\u007F')
   if (!isAscii) return json

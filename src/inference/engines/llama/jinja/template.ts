@@ -5,23 +5,25 @@
 
 import { Scope } from './evaluator.ts'
 import { Interpreter } from './interpreter.ts'
-import type { Body } from './nodes.ts'
-import { parseTemplate } from './parser.ts'
+import type { Body } from './syntax/nodes.ts'
+import { parseTemplate } from './syntax/parser.ts'
 import { strftime } from './strftime.ts'
-import { namesIn, type TemplateNames } from './template-names.ts'
+import { namesIn, type TemplateNames } from './syntax/template-names.ts'
+import { spendItems, TemplateError, TooCostly, withinLimits } from './limits.ts'
 import {
   Callable,
   Dict,
   type Named,
   Namespace,
   numberOf,
-  TemplateError,
   toText,
   toValue,
   type Value,
   valueOr,
 } from './values.ts'
 
+/** The maximum length of a source in characters; the longest in use have a tenth. */
+const maxSource = 1 << 20
 /** The limit of Jinja's sandbox. */
 const maxRange = 100_000
 
@@ -34,12 +36,13 @@ export class JinjaTemplate {
    * used.
    */
   constructor(source: string, now: () => Date) {
-    this.#body = parseTemplate(source)
+    if (source.length > maxSource) throw new TooCostly('the template is too long')
+    this.#body = withinLimits(() => parseTemplate(source))
     this.#now = now
   }
 
   names(): TemplateNames {
-    return namesIn(this.#body, this.#globals().keys())
+    return withinLimits(() => namesIn(this.#body, this.#globals().keys()))
   }
 
   /** Throws a `TemplateError`; its `isRaised` is true if the template raised the error itself. */
@@ -49,7 +52,7 @@ export class JinjaTemplate {
     for (const [name, value] of Object.entries(variables)) {
       if (value !== undefined) scope.set(name, toValue(value))
     }
-    return new Interpreter().render(this.#body, scope.open())
+    return withinLimits(() => new Interpreter().render(this.#body, scope.open()))
   }
 
   #globals(): ReadonlyMap<string, Value> {
@@ -69,7 +72,8 @@ function range(args: readonly Value[]): Value {
   const [from, to] = second === undefined ? [0, first] : [first, second]
   if (step === 0) throw new TemplateError('range() arg 3 must not be zero')
   const length = Math.max(0, Math.ceil((to - from) / step))
-  if (length > maxRange) throw new TemplateError('a range is too long')
+  if (!(length <= maxRange)) throw new TooCostly('a range is too long')
+  spendItems(length)
   return Array.from({ length }, (_, at) => from + at * step)
 }
 

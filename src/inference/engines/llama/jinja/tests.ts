@@ -1,6 +1,7 @@
 /** The tests of Jinja templates, such as `is defined`. */
 
 import { isIn, isOrdered } from './operations.ts'
+import { spendChars, TemplateError } from './limits.ts'
 import {
   Callable,
   Dict,
@@ -10,7 +11,6 @@ import {
   Markup,
   Namespace,
   numberOf,
-  TemplateError,
   textOf,
   toText,
   Undefined,
@@ -36,6 +36,14 @@ const remainder = (value: Value, by: number): number => {
   const rest = (numberOf(value) ?? NaN) % by
   return rest < 0 ? rest + by : rest
 }
+
+const isCased =
+  (toCase: (text: string) => string): Test =>
+  (value) => {
+    const text = toText(value)
+    spendChars(text.length)
+    return text !== '' && text === toCase(text)
+  }
 
 const isSequence = (value: Value): boolean =>
   Array.isArray(value) ||
@@ -68,7 +76,7 @@ const tests: Readonly<Record<string, Test>> = {
   iterable: isSequence,
   le: ordered('<='),
   lessthan: ordered('<'),
-  lower: (value) => toText(value) !== '' && toText(value) === toText(value).toLowerCase(),
+  lower: isCased((text) => text.toLowerCase()),
   lt: ordered('<'),
   mapping: (value) => value instanceof Dict || value instanceof Namespace,
   ne: ordered('!='),
@@ -80,5 +88,5 @@ const tests: Readonly<Record<string, Test>> = {
   string: (value) => textOf(value) !== null,
   true: (value) => value === true,
   undefined: (value) => value instanceof Undefined,
-  upper: (value) => toText(value) !== '' && toText(value) === toText(value).toUpperCase(),
+  upper: isCased((text) => text.toUpperCase()),
 }

@@ -1,14 +1,6 @@
 /** The values of templates, with the semantics of Python. */
 
-/** An error of a template; `isRaised` if the template itself rejects the conversation. */
-export class TemplateError extends Error {
-  readonly isRaised: boolean
-
-  constructor(message: string, isRaised = false) {
-    super(message)
-    this.isRaised = isRaised
-  }
-}
+import { deeper, spend, spendChars, spendItems, TemplateError } from './limits.ts'
 
 /** The value of a name that does not exist: empty when printed, an error when used. */
 export class Undefined {
@@ -160,21 +152,30 @@ export function toText(value: Value): string {
 }
 
 export function toRepr(value: Value): string {
+  spend(1)
   if (value === null) return 'None'
   if (value === true) return 'True'
   if (value === false) return 'False'
   const text = textOf(value)
-  if (text !== null) return value instanceof Markup ? `Markup(${quote(text)})` : quote(text)
+  if (text !== null) {
+    spendChars(text.length)
+    return value instanceof Markup ? `Markup(${quote(text)})` : quote(text)
+  }
   const number = numberOf(value)
   if (number !== null) return numberText(number, isFloat(value))
+  if (Array.isArray(value) || value instanceof Dict) return inside(() => reprOfParts(value))
+  return value instanceof Undefined ? 'Undefined' : `<${typeName(value)}>`
+}
+
+/** A list may contain itself. */
+export const inside = <T>(action: () => T): T => deeper(action, 'a value is nested too deeply')
+
+function reprOfParts(value: Value[] | Dict): string {
   if (value instanceof Tuple) {
     return `(${value.map(toRepr).join(', ')}${value.length === 1 ? ',' : ''})`
   }
   if (Array.isArray(value)) return `[${Array.from(value, toRepr).join(', ')}]`
-  if (value instanceof Dict) {
-    return `{${Array.from(value, ([key, item]) => `${toRepr(key)}: ${toRepr(item)}`).join(', ')}}`
-  }
-  return value instanceof Undefined ? 'Undefined' : `<${typeName(value)}>`
+  return `{${Array.from(value, ([key, item]) => `${toRepr(key)}: ${toRepr(item)}`).join(', ')}}`
 }
 
 export function numberText(value: number, isWhole: boolean): string {
@@ -184,7 +185,10 @@ export function numberText(value: number, isWhole: boolean): string {
     const sign = Object.is(value, -0) && isWhole ? '-' : ''
     return isWhole ? `${sign}${value}.0` : `${value}`
   }
-  if (Number.isInteger(value) && !isWhole) return BigInt(value).toString()
+  if (Number.isInteger(value) && !isWhole) {
+    spend(16)
+    return BigInt(value).toString()
+  }
   const [digits = '', exponent] = shortest(value).split('e')
   if (exponent === undefined) return digits
   const power = Number(exponent)
@@ -213,37 +217,39 @@ const escapeCode = (letter: string): string =>
   String.raw`\x${letter.charCodeAt(0).toString(16).padStart(2, '0')}`
 
 export function isEqual(one: Value, other: Value): boolean {
+  spend(1 / 4)
   const number = numberOf(one)
   if (number !== null) return number === numberOf(other)
   const text = textOf(one)
-  if (text !== null) return text === textOf(other)
+  if (text !== null) {
+    const same = textOf(other)
+    if (text.length === same?.length) spend(text.length / 1024)
+    return text === same
+  }
   if (one instanceof Undefined) return other instanceof Undefined
   if (Array.isArray(one)) {
     if (!Array.isArray(other) || one instanceof Tuple !== other instanceof Tuple) return false
-    return one.length === other.length && one.every((item, at) => isEqual(item, other[at] ?? null))
+    if (one.length !== other.length) return false
+    return inside(() => one.every((item, at) => isEqual(item, other[at] ?? null)))
   }
   if (!(one instanceof Dict) || !(other instanceof Dict)) return one === other
   if (one.size !== other.size) return false
-  return Array.from(one).every(([key, item]) => {
-    const same = other.get(key)
-    return same !== undefined && isEqual(item, same)
-  })
+  return inside(() =>
+    Array.from(one).every(([key, item]) => {
+      const same = other.get(key)
+      return same !== undefined && isEqual(item, same)
+    }),
+  )
 }
 
 /** Negative if the first value is less. Throws for values that have no order. */
 export function compare(one: Value, other: Value): number {
+  spend(1 / 4)
   const [left, right] = [numberOf(one), numberOf(other)]
   if (left !== null && right !== null) return left - right
   const [text, otherText] = [textOf(one), textOf(other)]
   if (text !== null && otherText !== null) return compareText(text, otherText)
-  if (Array.isArray(one) && Array.isArray(other)) {
-    for (const [at, item] of one.entries()) {
-      const same = other[at]
-      if (same === undefined) return 1
-      if (!isEqual(item, same)) return compare(item, same)
-    }
-    return one.length - other.length
-  }
+  if (Array.isArray(one) && Array.isArray(other)) return inside(() => compareItems(one, other))
   defined(one)
   defined(other)
   throw new TemplateError(
@@ -251,15 +257,40 @@ export function compare(one: Value, other: Value): number {
   )
 }
 
-/** Compares by code points, not by UTF-16 units. */
-function compareText(one: string, other: string): number {
-  const [left, right] = [Array.from(one), Array.from(other)]
-  for (const [at, letter] of left.entries()) {
-    const same = right[at]
+function compareItems(one: readonly Value[], other: readonly Value[]): number {
+  for (const [at, item] of one.entries()) {
+    const same = other[at]
     if (same === undefined) return 1
-    if (letter !== same) return (letter.codePointAt(0) ?? 0) - (same.codePointAt(0) ?? 0)
+    if (!isEqual(item, same)) return compare(item, same)
   }
-  return left.length - right.length
+  return one.length - other.length
+}
+
+/** Compares by code points, not by UTF-16 units: surrogates come last. */
+function compareText(one: string, other: string): number {
+  if (one === other) return 0
+  const shorter = Math.min(one.length, other.length)
+  let at = 0
+  while (at < shorter && one.charCodeAt(at) === other.charCodeAt(at)) at++
+  spendChars(at)
+  if (at === shorter) return one.length - other.length
+  const [left, right] = [one.charCodeAt(at), other.charCodeAt(at)]
+  const isHalf = (unit: number): boolean => isHigh(unit) || isLow(unit)
+  return isHalf(left) === isHalf(right) ? left - right : isHalf(left) ? 1 : -1
+}
+
+/** Python takes a negative number for none. */
+export function spaces(count: number): string {
+  spendChars(count)
+  return ' '.repeat(Math.max(0, count))
+}
+
+/** What an operation reads or creates: a long text or list costs more than a step. */
+export function spendFor(value: Value): void {
+  const text = textOf(value)
+  if (text !== null) spendChars(text.length)
+  else if (Array.isArray(value)) spendItems(value.length)
+  else if (value instanceof Dict) spendItems(value.size)
 }
 
 /** The items that `for` and filters iterate over. */
@@ -268,8 +299,9 @@ export function iterate(value: Value): readonly Value[] {
   if (value instanceof Undefined) return []
   if (value instanceof Dict) return [...value.keys()]
   const text = textOf(value)
-  if (text !== null) return Array.from(text)
-  throw new TemplateError(`'${typeName(value)}' object is not iterable`)
+  if (text === null) throw new TemplateError(`'${typeName(value)}' object is not iterable`)
+  spendItems(text.length)
+  return Array.from(text)
 }
 
 /** Converts a value to the key of a dict; throws for values that cannot be keys. */
@@ -290,11 +322,17 @@ export function lengthOf(value: Value): number {
   throw new TemplateError(`object of type '${typeName(value)}' has no len()`)
 }
 
+/** Pairs of surrogates are one letter. */
 function countLetters(text: string): number {
-  let count = 0
-  for (const _ of text) count++
+  let count = text.length
+  for (let at = 1; at < text.length; at++) {
+    if (isLow(text.charCodeAt(at)) && isHigh(text.charCodeAt(at - 1))) count--
+  }
   return count
 }
+
+const isHigh = (unit: number): boolean => unit >= 0xd800 && unit <= 0xdbff
+const isLow = (unit: number): boolean => unit >= 0xdc00 && unit <= 0xdfff
 
 const htmlLetters: Readonly<Record<string, string>> = {
   '&': '&amp;',

@@ -2,9 +2,10 @@
 
 import { systemClock } from '../../../../foundation/clock.ts'
 import { messageOf } from '../../../../foundation/errors.ts'
+import { TooCostly } from '../jinja/limits.ts'
 import { strftime } from '../jinja/strftime.ts'
 import { JinjaTemplate } from '../jinja/template.ts'
-import type { TemplateNames } from '../jinja/template-names.ts'
+import type { TemplateNames } from '../jinja/syntax/template-names.ts'
 
 /** What a template supports; conversations are rewritten to avoid what it does not support. */
 export interface TemplateTraits {
@@ -75,12 +76,15 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
       ...(isOld ? oldVariables(variables, now()) : {}),
       ...variables,
     })
+  const failure = failureOf(renderAll)
+  // A template that exceeds a limit is not tried again: it would do so every time.
+  const probe: Render = failure instanceof TooCostly ? () => '' : renderAll
   return {
     source,
     controls,
-    traits: probeTraits(renderAll),
-    problem: problemOf(renderAll),
-    readsNames: readsNames(renderAll),
+    traits: probeTraits(probe),
+    problem: failure === null ? null : messageOf(failure),
+    readsNames: readsNames(probe),
     names,
     render: renderAll,
   }
@@ -136,12 +140,12 @@ const tools = [
   },
 ]
 
-function problemOf(render: Render): string | null {
+function failureOf(render: Render): unknown {
   try {
     const text = render({ messages: [user], add_generation_prompt: true })
-    return text.includes(userMark) ? null : 'the template leaves out the message'
+    return text.includes(userMark) ? null : new Error('the template leaves out the message')
   } catch (error) {
-    return messageOf(error)
+    return error
   }
 }
 

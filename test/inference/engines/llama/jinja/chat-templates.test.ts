@@ -9,7 +9,7 @@ import {
   createChatTemplate,
 } from '../../../../../src/inference/engines/llama/templates/chat-template.ts'
 import { JinjaTemplate } from '../../../../../src/inference/engines/llama/jinja/template.ts'
-import { TemplateError } from '../../../../../src/inference/engines/llama/jinja/values.ts'
+import { TemplateError } from '../../../../../src/inference/engines/llama/jinja/limits.ts'
 import type { ToolCall } from '../../../../../src/inference/generation/inference-engine.ts'
 import { templateOf } from '../templates/template-of.ts'
 import { readTemplates } from '../templates/bundle-templates.ts'

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { JinjaTemplate } from '../../../../../src/inference/engines/llama/jinja/template.ts'
-import { TemplateError } from '../../../../../src/inference/engines/llama/jinja/values.ts'
+import { TemplateError } from '../../../../../src/inference/engines/llama/jinja/limits.ts'
 import { hasJinja, now, renderWithJinja } from './reference.ts'
 
 const variables = {

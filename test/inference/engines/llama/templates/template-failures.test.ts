@@ -10,6 +10,12 @@ const strict = useTinyModel(
     "{{ messages[0].content }}{% if messages[0].content == 'worse' %}{{ x.y }}{% endif %}",
 )
 
+const costly = useTinyModel(
+  '{{ messages[0].content }}{% set l = [messages] %}' +
+    "{% if messages[0].content == 'cyclic' %}{% do l.append(l) %}{{ l }}{% endif %}" +
+    "{% if messages[0].content == 'wide' %}{{ 'x'.ljust(10 ** 9) }}{% endif %}",
+)
+
 async function ask(path: string, inputs: readonly Parameters<typeof toRequest>[0][]) {
   const warnings: string[] = []
   const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
@@ -65,6 +71,23 @@ describe('llama engine: a template that cannot be rendered', () => {
       { kind: 'done' },
       { kind: 'failed', error: { code: 'unsupported', message: 'not this one' } },
       { kind: 'failed', error: { code: 'engine_error' } },
+    ])
+  })
+
+  it('what costs too much in it is not the client’s mistake', async () => {
+    const { warnings, ends } = await ask(costly.path, ['fine', 'cyclic', 'wide'])
+    expect(warnings).toEqual([])
+    const failed = (reason: string): object => ({
+      kind: 'failed',
+      error: {
+        code: 'engine_error',
+        message: `the chat template of the model cannot be rendered: ${reason}`,
+      },
+    })
+    expect(ends).toMatchObject([
+      { kind: 'done' },
+      failed('a value is nested too deeply'),
+      failed('a text is too long'),
     ])
   })
 })

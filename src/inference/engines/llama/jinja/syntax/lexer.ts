@@ -1,6 +1,6 @@
 /** Splits the source of a template into text and the tokens of its expressions and statements. */
 
-import { TemplateError } from './values.ts'
+import { TemplateError } from '../limits.ts'
 
 export type TokenKind = 'text' | 'begin' | 'end' | 'name' | 'string' | 'integer' | 'float' | 'sign'
 
@@ -187,7 +187,11 @@ function unescape(quoted: string): string {
       /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([\s\S]))/g,
       (whole: string, two?: string, four?: string, eight?: string, letter?: string) => {
         const code = two ?? four ?? eight
-        if (code !== undefined) return String.fromCodePoint(Number.parseInt(code, 16))
+        if (code !== undefined) {
+          const point = Number.parseInt(code, 16)
+          if (point > 0x10ffff) throw new TemplateError('illegal Unicode character')
+          return String.fromCodePoint(point)
+        }
         const known = escapes[letter ?? '']
         if (known !== undefined) return known
         return letter === '\\' || letter === "'" || letter === '"' ? letter : whole

@@ -2,7 +2,7 @@
 
 import type { Lexeme } from './lexer.ts'
 import type { Arguments, Expression, NamedCall } from './nodes.ts'
-import { TemplateError } from './values.ts'
+import { TemplateError } from '../limits.ts'
 
 const constants: ReadonlyMap<string, boolean | null> = new Map([
   ['true', true],

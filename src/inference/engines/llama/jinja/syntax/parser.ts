@@ -3,7 +3,7 @@
 import { ExpressionParser } from './expression-parser.ts'
 import { scan } from './lexer.ts'
 import type { Body, NamedCall, Parameter, Statement, Target } from './nodes.ts'
-import { TemplateError } from './values.ts'
+import { TemplateError } from '../limits.ts'
 
 /** Throws a `TemplateError`, with the line where it is known. */
 export function parseTemplate(source: string): Body {
@@ -11,9 +11,13 @@ export function parseTemplate(source: string): Body {
   return parser.parse()
 }
 
+/** A name is looked for in all blocks around it. Python allows twenty loops. */
+const maxDepth = 100
+
 class StatementParser {
   readonly #tokens: ExpressionParser
   readonly #statements: Readonly<Record<string, () => Statement>>
+  #depth = 0
 
   constructor(tokens: ExpressionParser) {
     this.#tokens = tokens
@@ -40,6 +44,7 @@ class StatementParser {
 
   /** Parses up to a tag with one of the names; the rest of that tag is not parsed yet. */
   #body(ends: readonly string[]): { readonly body: Body; readonly end: string | null } {
+    if (++this.#depth > maxDepth) throw new TemplateError('blocks are nested too deeply')
     const body: Statement[] = []
     const tokens = this.#tokens
     while (tokens.current !== undefined) {
@@ -50,7 +55,10 @@ class StatementParser {
       } else {
         tokens.expect('begin', '{%')
         const name = tokens.expect('name')
-        if (ends.includes(name)) return { body, end: name }
+        if (ends.includes(name)) {
+          this.#depth--
+          return { body, end: name }
+        }
         body.push(this.#statement(name))
       }
     }

@@ -9,12 +9,29 @@ export interface TemplateNames {
   readonly members: ReadonlySet<string>
 }
 
-type Names = ReadonlySet<string>
+/** The names that a body knows, and those of the bodies around it. */
+class Names {
+  readonly #own: Set<string>
+  readonly #outer: Names | null
+
+  constructor(own: Iterable<string>, outer: Names | null = null) {
+    this.#own = new Set(own)
+    this.#outer = outer
+  }
+
+  add(name: string): void {
+    this.#own.add(name)
+  }
+
+  has(name: string): boolean {
+    return this.#own.has(name) || (this.#outer?.has(name) ?? false)
+  }
+}
 
 /** `known` has the names that are defined for every template. */
 export function namesIn(body: Body, known: Iterable<string>): TemplateNames {
   const reader = new NameReader()
-  reader.readBody(body, new Set(known))
+  reader.readBody(body, new Names(known))
   return reader
 }
 
@@ -24,7 +41,7 @@ class NameReader implements TemplateNames {
 
   /** Names that a body sets are known in the rest of the body, but not after it. */
   readBody(body: Body, outer: Names, ...names: readonly string[]): void {
-    const scope = new Set([...outer, ...names])
+    const scope = new Names(names, outer)
     for (const statement of body) for (const name of this.#read(statement, scope)) scope.add(name)
   }
 
@@ -43,7 +60,7 @@ class NameReader implements TemplateNames {
         return []
       case 'for': {
         const { target, items, test, body, otherwise } = statement
-        const inner = new Set([...scope, ...namesOf(target), 'loop'])
+        const inner = new Names([...namesOf(target), 'loop'], scope)
         this.#readValue(items, scope)
         this.#readValue(test, inner)
         this.readBody(body, inner)

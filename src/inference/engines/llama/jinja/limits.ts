@@ -1,0 +1,78 @@
+/**
+ * The limits of a template, so that it cannot block the model's process. Charged are statements,
+ * expressions, and the values that operations read and create.
+ */
+
+/** An error of a template; `isRaised` if the template itself rejects the conversation. */
+export class TemplateError extends Error {
+  readonly isRaised: boolean
+
+  constructor(message: string, isRaised = false) {
+    super(message)
+    this.isRaised = isRaised
+  }
+}
+
+/** The template exceeds a limit; it would do so with other messages, too. */
+export class TooCostly extends TemplateError {}
+
+/** The limit of a rendering, so that a model's template cannot block its process. */
+const maxSteps = 1_000_000
+/** The maximum number of characters of a text; bodies of requests have less. */
+const maxText = 16 << 20
+/** The maximum depth of nested calls and values. */
+const maxDepth = 200
+
+// Rendering is synchronous: there is one at a time.
+let stepsLeft = Infinity
+let depth = 0
+
+/** Runs with a budget of its own. Whatever is thrown becomes a `TemplateError`. */
+export function withinLimits<T>(render: () => T): T {
+  stepsLeft = maxSteps
+  depth = 0
+  try {
+    return render()
+  } catch (error) {
+    throw toTemplateError(error)
+  } finally {
+    stepsLeft = Infinity
+  }
+}
+
+/** Names the limits of JavaScript: the parser is recursive, and so are templates. */
+function toTemplateError(error: unknown): TemplateError {
+  if (error instanceof TemplateError) return error
+  const message = error instanceof Error ? error.message : String(error)
+  if (/call stack/i.test(message)) return new TooCostly('the template is nested too deeply')
+  if (/string length/i.test(message)) return new TooCostly('a text is too long')
+  return new TemplateError(`the template fails: ${message}`)
+}
+
+/** Charges for work: a step takes about a microsecond. */
+export function spend(steps: number): void {
+  stepsLeft -= steps
+  // The comparison is also false for NaN.
+  if (!(stepsLeft >= 0)) throw new TooCostly('the template takes too many steps')
+}
+
+/** Charges for reading or creating a text of that length. */
+export function spendChars(length: number): void {
+  if (length > maxText) throw new TooCostly('a text is too long')
+  spend(Math.max(0, length) / 128)
+}
+
+/** Charges for reading or creating that many items. */
+export const spendItems = (count: number): void => spend(count / 4)
+
+/** Charges for a search: the longer the part, the longer it may take. */
+export const spendSearch = (text: string, part: string): void =>
+  spend((text.length / 64) * (1 + part.length / 512))
+
+/** Runs one level deeper; the message tells what is nested. */
+export function deeper<T>(action: () => T, message: string): T {
+  if (++depth > maxDepth) throw new TooCostly(message)
+  const result = action()
+  depth--
+  return result
+}
