@@ -4,6 +4,7 @@ import { createParser } from 'eventsource-parser'
 import type { Clock } from '../../../foundation/clock.ts'
 import { InferenceError } from '../../../foundation/errors.ts'
 import { boundedWait, unlessAborted } from '../../../foundation/promises.ts'
+import { TurnBudget } from '../../../runtime/turn-budget.ts'
 import type {
   AnswerFields,
   FinishReason,
@@ -45,6 +46,7 @@ export interface UpstreamCallOptions {
 
 /** How long a server may take to end the body after the last event. */
 const bodyEndMs = 1000
+const eventsPerTurn = 100
 
 /** Calls the server once. Rejects only with the signal's reason. */
 export async function callUpstream(options: UpstreamCallOptions): Promise<CallOutcome> {
@@ -115,7 +117,11 @@ class ResponseReader {
   }
 
   async #readTo(last: string, events: AsyncGenerator<string>): Promise<void> {
+    // A server may send a whole answer at once, and other requests wait meanwhile.
+    const budget = new TurnBudget(this.#options.clock, eventsPerTurn)
     for (;;) {
+      if (budget.left === 0) await budget.nextTurn()
+      budget.spend()
       const { value: data, done } = await events.next()
       // One read may return many events, and the request may be aborted between two of them.
       this.#options.signal.throwIfAborted()

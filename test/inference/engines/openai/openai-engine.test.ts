@@ -230,3 +230,29 @@ describe('openai engine: tokenize', () => {
     })
   })
 })
+
+describe('openai engine: an answer that comes at once', () => {
+  it('is delivered in many turns of the loop: other requests do not wait for it', async () => {
+    const { engine, server, listener } = await openEngine()
+    const count = 5000
+    server.plan(stream(...Array.from({ length: count }, () => says('a')), ends('stop')))
+    let inTurn = 0
+    let most = 0
+    const turn = (): void => {
+      most = Math.max(most, inTurn)
+      inTurn = 0
+      next = setImmediate(turn)
+    }
+    let next = setImmediate(turn)
+    await engine.generate([toRequest('x')], {
+      delta(id, delta) {
+        inTurn++
+        return listener.delta(id, delta)
+      },
+      end: (id, end) => listener.end(id, end),
+    })
+    clearImmediate(next)
+    expect(listener.textOf()).toHaveLength(count)
+    expect(most).toBeLessThanOrEqual(100)
+  })
+})
