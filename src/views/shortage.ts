@@ -4,7 +4,7 @@ import type { RunPass } from './all-panels.ts'
 import { type HeldResource, isPresent, oneCore, type SlotNode } from './bounds/slots.ts'
 import type { SlotLimit, SlotRequest, SlotResource } from './bounds/slots.ts'
 import { textAt, valueAt } from './columns.ts'
-import { outcomes } from './panels/lanes.ts'
+import { outcomeNumbers } from './panels/lanes.ts'
 
 /** The resource that the free slots of the backend have too little of. */
 export interface Shortage {
@@ -164,9 +164,8 @@ function usedByNode({
   states: { lanes, bounds },
 }: RunPass): Map<string, { readonly amounts: Amounts; readonly tasks: number }> {
   const used = new Map<string, { readonly amounts: Amounts; readonly tasks: number }>()
-  const running = outcomes.indexOf('running')
   for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (valueAt(lanes.outcome, segment) !== running) continue
+    if (valueAt(lanes.outcome, segment) !== outcomeNumbers.running) continue
     const node = textAt(lanes.nodes, valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)))
     const number = valueAt(bounds.requestOfTask, valueAt(lanes.task, segment))
     const request = bounds.requests[number] ?? oneCore

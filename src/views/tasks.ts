@@ -8,7 +8,7 @@ import { textAt, type TextIndex, valueAt } from './columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
-import { outcomes, type SegmentView, segmentAt } from './panels/lanes.ts'
+import { outcomeNumbers, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
 import { leastUntold } from './panel.ts'
 import { shortName } from './readable.ts'
@@ -197,8 +197,6 @@ export function explainTask(
 
 const isCancel = ({ kind }: Remark): boolean => kind === 'canceled'
 
-const running = outcomes.indexOf('running')
-
 /** Cheap checks come first, because most tasks do not match. */
 function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
   const { counts, states } = pass
@@ -259,7 +257,8 @@ function timesOf(
 
 function runningFor({ states: { lanes } }: RunPass, task: number, now: number): number | null {
   const segment = valueAt(lanes.latestOfTask, task) - 1
-  if (segment < lanes.first || valueAt(lanes.outcome, segment) !== running) return null
+  if (segment < lanes.first || valueAt(lanes.outcome, segment) !== outcomeNumbers.running)
+    return null
   return Math.max(0, now - valueAt(lanes.start, segment))
 }
 

@@ -4,7 +4,7 @@ import type { RunPass } from './all-panels.ts'
 import { oneCore, type SlotRequest } from './bounds/slots.ts'
 import type { TaskStory } from './bounds/task-times.ts'
 import { textAt, valueAt } from './columns.ts'
-import { outcomes, segmentAt, type SegmentView } from './panels/lanes.ts'
+import { outcomeNumbers, segmentAt, type SegmentView } from './panels/lanes.ts'
 import { uidOf } from './task-index.ts'
 
 /** The resources that one task holds, on one or several nodes. */
@@ -104,10 +104,8 @@ function lastEnded({ states: { lanes } }: RunPass, segment: number, from: number
   return last
 }
 
-const [retried, repeated] = [outcomes.indexOf('retried'), outcomes.indexOf('repeated')]
-const notEnded: ReadonlySet<number> = new Set(
-  (['running', 'repeated'] as const).map((one) => outcomes.indexOf(one)),
-)
+const { running, retried, repeated } = outcomeNumbers
+const notEnded: ReadonlySet<number> = new Set([running, repeated])
 
 function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
   if (notEnded.has(valueAt(outcome, segment))) return Infinity

@@ -6,7 +6,7 @@ import { storyOf } from './bounds/task-times.ts'
 import { valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
-import { outcomes } from './panels/lanes.ts'
+import { outcomeNumbers } from './panels/lanes.ts'
 import { FreeResources, type Shortage } from './shortage.ts'
 
 /** Tasks are given as their numbers in the pass. */
@@ -164,7 +164,7 @@ export function retryTimeOf({ counts, states: { lanes } }: RunPass, task: number
   const segment = valueAt(lanes.latestOfTask, task) - 1
   const isOver = hasEnded(stagesOf(counts, task)) || isInterrupted(counts, task)
   if (isOver || segment < lanes.first) return null
-  if (valueAt(lanes.outcome, segment) !== outcomes.indexOf('retried')) return null
+  if (valueAt(lanes.outcome, segment) !== outcomeNumbers.retried) return null
   const end = valueAt(lanes.start, segment) + valueAt(lanes.seconds, segment)
   return end + valueAt(lanes.retryDelay, segment)
 }

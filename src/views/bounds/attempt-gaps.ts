@@ -2,7 +2,7 @@
 
 import { valueAt } from '../columns.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import { type LanesState, outcomes } from '../panels/lanes.ts'
+import { type LanesState, outcomeNumbers } from '../panels/lanes.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 import { storyOf } from './task-times.ts'
 
@@ -21,9 +21,7 @@ interface Gap {
   readonly isOpen: boolean
 }
 
-const [retried, lost, canceled] = (['retried', 'lost', 'canceled'] as const).map((outcome) =>
-  outcomes.indexOf(outcome),
-)
+const { retried, lost, canceled } = outcomeNumbers
 
 /** Whether another attempt may follow: a resumed run may retry a task that was canceled. */
 export const mayBeFollowed = (outcome: number, { isResumed }: LanesState): boolean =>

@@ -3,7 +3,7 @@
 import { valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { stagesOf } from '../panels/counts.ts'
-import { outcomes } from '../panels/lanes.ts'
+import { failedOutcomes, outcomeNumbers } from '../panels/lanes.ts'
 import { type AttemptGaps, delayOf, gapOf } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState } from './bounds-state.ts'
 import { type Chains, isBlock, type TaskRun } from './chains.ts'
@@ -70,7 +70,8 @@ export function withHalved(parts: ChangeParts, isNamed: (task: number) => boolea
   const freed = new Freed(state)
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)
-    if (!isNamed(task) || valueAt(lanes.outcome, segment) === running) continue
+    const isRunning = valueAt(lanes.outcome, segment) === outcomeNumbers.running
+    if (!isNamed(task) || isRunning) continue
     freed.add(task, valueAt(lanes.seconds, segment) / 2)
   }
   let first = Infinity
@@ -118,11 +119,6 @@ export function withoutFailures(parts: ChangeParts): ChangedRun | null {
     earliestEnd: endOfOthers(parts, first, (task) => failed.has(task)),
   }
 }
-
-const running = outcomes.indexOf('running')
-const failedOutcomes = new Set(
-  (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
-)
 
 /**
  * The latest end of unchanged tasks that started before `first`. Not of canceled tasks and blocks,

@@ -5,7 +5,7 @@ import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { mayBeFollowed } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
-import { type LanesState, outcomes } from '../panels/lanes.ts'
+import { failedOutcomes, type LanesState, outcomeNumbers } from '../panels/lanes.ts'
 import { classifySlots } from './classes/slot-classes.ts'
 import { createSlotSeconds, type Intervals, noSize, oneCore, sizeRange } from './slots.ts'
 import type { SlotNode, SlotRun, SlotSeconds, SlotUse } from './slots.ts'
@@ -125,7 +125,7 @@ function usesOf(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
     const outcome = valueAt(lanes.outcome, segment)
     const request = valueAt(state.requestOfTask, valueAt(lanes.task, segment))
     uses.from[count] = start
-    uses.to[count] = outcome === running ? Infinity : start + seconds
+    uses.to[count] = outcome === outcomeNumbers.running ? Infinity : start + seconds
     uses.request[count] = request
     uses.node[count] = node
     if (failedOutcomes.has(outcome)) failed += seconds * coresOf(state, request)
@@ -189,12 +189,6 @@ const mostWaiting = 10_000
 const waitingIn = (pauses: readonly Pause[]): number =>
   pauses.reduce((sum, { waiting }) => sum + Math.min(waiting, mostWaiting), 0)
 
-const running = outcomes.indexOf('running')
-const canceled = outcomes.indexOf('canceled')
-const failedOutcomes = new Set(
-  (['failed', 'retried', 'lost'] as const).map((outcome) => outcomes.indexOf(outcome)),
-)
-
 function coresOf({ requests }: BoundsState, number: number): number {
   const { cores, ranks } = requests[number] ?? oneCore
   return cores * ranks
@@ -225,7 +219,7 @@ function addRetryWaits(
     if (!mayBeFollowed(outcome, lanes)) continue
     const end = start + valueAt(lanes.seconds, segment)
     const time = end + valueAt(lanes.retryDelay, segment)
-    retryAt.set(task, { time, isOpen: outcome !== canceled })
+    retryAt.set(task, { time, isOpen: outcome !== outcomeNumbers.canceled })
   }
   for (const [task, { time, isOpen }] of retryAt) {
     if (!isOpen || isInterrupted(counts, task)) continue

@@ -32,7 +32,13 @@ export const outcomes = [
   'repeated',
 ] as const
 export type Outcome = (typeof outcomes)[number]
-const [running, completed, failed, canceled, retried, lost, repeated] = [0, 1, 2, 3, 4, 5, 6]
+/** The numbers of outcomes, as in the column `outcome`. */
+export const outcomeNumbers = Object.fromEntries(
+  outcomes.map((outcome, number) => [outcome, number]),
+) as Readonly<Record<Outcome, number>>
+const { running, completed, failed, canceled, retried, lost, repeated } = outcomeNumbers
+/** The numbers of outcomes in which an attempt has given no result. */
+export const failedOutcomes: ReadonlySet<number> = new Set([failed, retried, lost])
 
 export interface LanesState {
   readonly lanes: TextIndex
@@ -262,7 +268,7 @@ function end(state: LanesState, time: number, task: number, outcome: number): vo
   setValue(state.seconds, segment, ended - start)
   setValue(state.outcome, segment, outcome)
   addToValue(state.busyOfLane, lane, ended - start)
-  const isFailed = outcome === failed || outcome === retried || outcome === lost
+  const isFailed = failedOutcomes.has(outcome)
   if (isFailed) addToValue(state.failedOfLane, lane, 1)
   addToLevels(state.levels, { lane, start, end: ended, isFailed })
 }
