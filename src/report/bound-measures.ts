@@ -47,8 +47,6 @@ export const mostOfIdle = 0.3
 /** Less than this share of the run is not worth a sentence. */
 export const smallestShare = 0.01
 
-export const percent = (share: number): string => `${Math.round(100 * share)} %`
-
 type SlotClass = 'ran' | IdleReason
 
 export interface ClassShare {

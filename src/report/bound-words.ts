@@ -1,16 +1,10 @@
 /** Sentences about what bounded a run; `improvements.ts` says what would shorten it. Pure. */
 
-import { countText, secondsText, shortName } from '../views/readable.ts'
+import { countText, percentText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import { findImprovements, type Improvement } from './improvements.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
-import {
-  type LeastTime,
-  leastTimesOf,
-  mostFullSeconds,
-  pathBoundOf,
-  percent,
-} from './bound-measures.ts'
+import { type LeastTime, leastTimesOf, mostFullSeconds, pathBoundOf } from './bound-measures.ts'
 import {
   busiestModel,
   busyPercent,
@@ -190,7 +184,7 @@ const lacking =
     const least = leastTimesOf(bounds).find((one) => one.resource === resource)
     const start = `${what} bounded this run: `
     return least !== undefined && least.share > halfBusy
-      ? `${start}${least.of} were in use for ${percent(least.share)} of the ` +
+      ? `${start}${least.of} were in use for ${percentText(least.share)} of the ` +
           `time, so the run could not have ended before ${secondsText(least.seconds)}.`
       : `${start}${shares[resource].text} of the slots' time was idle ` +
           `because free slots lacked ${resource} for the tasks that were ready.`
@@ -199,7 +193,7 @@ const lacking =
 const boundTexts: Readonly<Record<Bound, Words>> = {
   'critical path': (bounds) =>
     `The critical path bounded this run: ${pathText(bounds)} took ` +
-    `${percent(bounds.criticalPath.share)} of its time${
+    `${percentText(bounds.criticalPath.share)} of its time${
       mostFullSeconds(bounds) < smallestShare * bounds.seconds
         ? ', and no further slot would have made it shorter.'
         : '.'
@@ -215,7 +209,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     const isBusy = cpuPercent !== null && cpuPercent >= busyPercent
     if (isForWideTasks(bounds)) return wideText(bounds, isBusy)
     const { of, share } = scarcestSlots(bounds)
-    const busy = `${of} ran tasks ${percent(share)} of the time`
+    const busy = `${of} ran tasks ${percentText(share)} of the time`
     const full = mostFullSeconds(bounds)
     const start = `The slots bounded this run: ${busy}`
     if (full < smallestShare * bounds.seconds) {
@@ -226,7 +220,8 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     const waited =
       share >= allBusy
         ? ''
-        : `, and for ${percent(noneFree / bounds.seconds)} of it tasks waited because none was free`
+        : `, and for ${percentText(noneFree / bounds.seconds)} of it tasks waited because none ` +
+          'was free'
     if (isBusy) {
       return (
         `${start}${waited}. The processors were ${Math.round(cpuPercent)} % busy: more slots ` +
@@ -254,7 +249,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     'time there was no task that could have run.',
   model(bounds) {
     const { isModel, backend, mostAtOnce, ...times } = busiestModel(bounds) ?? noModel
-    const share = (part: number): string => percent(part / bounds.seconds)
+    const share = (part: number): string => percentText(part / bounds.seconds)
     const [what, ran] = isModel ? ['model of', 'it answered prompts'] : ['backend', 'its tasks ran']
     const waited =
       times.waitedSeconds < smallestShare * bounds.seconds
@@ -284,7 +279,7 @@ function wideText(bounds: BoundsView, isBusy: boolean): string {
   const asked = count === 1 ? `asked for ${most} cores` : `asked for up to ${most} cores each`
   return (
     `Requests for several cores bounded this run: ${countText(count, 'task')} ${asked}, and for ` +
-    `${percent(tooFewCores / bounds.seconds)} of the time the first task in the queue needed ` +
+    `${percentText(tooFewCores / bounds.seconds)} of the time the first task in the queue needed ` +
     'more cores than were free, so those behind it waited as well. Smaller requests would have ' +
     `finished it earlier, and so would more cores${isBusy ? ' on further processors' : ''}.`
   )
@@ -304,6 +299,6 @@ function idleSentences(bound: Bound, bounds: BoundsView): string[] {
   if (bounds.slots === 0) return []
   const isSaid = bound === 'slots' && !isForWideTasks(bounds)
   if (isSaid && scarcestSlots(bounds).of === slots) return []
-  const busy = percent(slotSeconds.ran / slotTimeOf(bounds))
+  const busy = percentText(slotSeconds.ran / slotTimeOf(bounds))
   return [`${slots}${whose} ran tasks for ${busy} of ${secondsText(seconds)}.`]
 }

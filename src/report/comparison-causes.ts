@@ -1,10 +1,9 @@
 /** Why the same tasks took longer or shorter than before, other than their own durations. Pure. */
 
-import { countText, secondsText } from '../views/readable.ts'
+import { countText, percentText, secondsText } from '../views/readable.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
-import { lengthChange, likenessOf, noise, percent } from './comparison-verdict.ts'
+import { lengthChange, likenessOf, noise } from './comparison-verdict.ts'
 import type { ReportData } from './report-data.ts'
-import { durationOf } from './verdict.ts'
 
 /** Changes in the same direction as the length of the run, which may explain it. */
 export function causesOf(before: ReportData, after: ReportData): string[] {
@@ -34,7 +33,7 @@ function isMoved(a: number, b: number, sign: 1 | -1, length: number): boolean {
 
 const waits: Cause = (before, after, sign) => {
   const [a, b] = [meanWait(before), meanWait(after)]
-  if (!isMoved(a, b, sign, durationOf(before))) return []
+  if (!isMoved(a, b, sign, before.durationSeconds)) return []
   return [
     `From being ready to their start its tasks waited ${secondsText(b)} on average, ` +
       `${secondsText(a)} in the first run.`,
@@ -74,7 +73,9 @@ const idleTime: Cause = ({ bounds: a }, { bounds: b }, sign) => {
   const [largest] = moves.toSorted((x, y) => sign * (y.now - y.before - (x.now - x.before)))
   if (largest === undefined || sign * (largest.now - largest.before) < noise) return []
   const { text, before, now } = largest
-  return [`For ${percent(now)} of its slots' time ${text}, ${percent(before)} in the first run.`]
+  return [
+    `For ${percentText(now)} of its slots' time ${text}, ${percentText(before)} in the first run.`,
+  ]
 }
 
 function idleShare({ slotSeconds, slots: all, seconds }: ReportData['bounds'], reason: IdleReason) {

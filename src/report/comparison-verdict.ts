@@ -1,13 +1,11 @@
 /** Compares two runs as a whole, in sentences: which was faster, if they did the same. Pure. */
 
-import { countText, numberText, rateText, secondsText } from '../views/readable.ts'
+import { countText, numberText, percentText, rateText, secondsText } from '../views/readable.ts'
 import type { NameReport, ReportData } from './report-data.ts'
-import { durationOf, type Mood } from './verdict.ts'
+import type { Mood } from './verdict.ts'
 
 /** Smaller relative changes count as noise. */
 export const noise = 0.05
-
-export const percent = (share: number): string => `${Math.round(100 * share)} %`
 
 export interface NamePair {
   readonly name: string
@@ -96,22 +94,23 @@ export function compareWholes(before: ReportData, after: ReportData): WholeWords
 }
 
 const lengthsOf = (before: ReportData, after: ReportData): string =>
-  `${secondsText(durationOf(before))}, then ${secondsText(durationOf(after))}`
+  `${secondsText(before.durationSeconds)}, then ${secondsText(after.durationSeconds)}`
 
 /** The relative increase in length of the second run. */
 export function lengthChange(before: ReportData, after: ReportData): number {
-  const [a, b] = [durationOf(before), durationOf(after)]
+  const [a, b] = [before.durationSeconds, after.durationSeconds]
   return a > 0 ? b / a - 1 : 0
 }
 
 function byLength(before: ReportData, after: ReportData): WholeWords {
   const change = lengthChange(before, after)
-  const lengths = `${secondsText(durationOf(after))} after ${secondsText(durationOf(before))}`
+  const [a, b] = [before.durationSeconds, after.durationSeconds]
+  const lengths = `${secondsText(b)} after ${secondsText(a)}`
   const verdict =
     Math.abs(change) < noise
       ? `The second run took as long as the first: ${lengths}.`
-      : `The second run was ${percent(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}: ` +
-        `${lengths}.`
+      : `The second run was ${percentText(Math.abs(change))} ` +
+        `${change > 0 ? 'slower' : 'faster'}: ${lengths}.`
   return { mood: change >= noise ? 'bad' : 'good', verdict, counts: [] }
 }
 
@@ -127,7 +126,7 @@ function byRate(before: ReportData, after: ReportData): WholeWords {
   const how =
     Math.abs(change) < noise
       ? 'as many tasks a second as'
-      : `${percent(Math.abs(change))} ${change > 0 ? 'more' : 'fewer'} tasks a second than`
+      : `${percentText(Math.abs(change))} ${change > 0 ? 'more' : 'fewer'} tasks a second than`
   const verdict =
     `${counts} The second did ${how} the first: ${rateText(b)} after ${rateText(a)} ` +
     `(they took ${lengths}).`
@@ -167,7 +166,7 @@ function endWords({ counts, reused }: ReportData): string {
 
 /** Tasks per second of the run that actually ran and were completed. */
 export function rateOf(data: ReportData, name?: NameReport): number {
-  const seconds = durationOf(data)
+  const seconds = data.durationSeconds
   const done = (name ?? data.counts).completed - (name ?? data).reused
   return seconds > 0 ? done / seconds : 0
 }

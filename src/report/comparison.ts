@@ -1,14 +1,14 @@
 /** The page that compares two runs: what became slower, and what bounded each. Pure. */
 
 import { slotTimeOf } from './bound-measures.ts'
-import { numberText, rateText, secondsText, shortNames } from '../views/readable.ts'
-import { isComparable, likenessOf, noise, pairsOf, percent, rateOf } from './comparison-verdict.ts'
+import { numberText, percentText, rateText, secondsText, shortNames } from '../views/readable.ts'
+import { isComparable, likenessOf, noise, pairsOf, rateOf } from './comparison-verdict.ts'
 import { compareWords } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
 import { problemBox } from './page/run-sections.ts'
 import type { NameReport, ReportData } from './report-data.ts'
-import { describeRun, durationOf } from './verdict.ts'
+import { describeRun } from './verdict.ts'
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
   const words = compareWords(before, after)
@@ -84,11 +84,16 @@ const totals: readonly Total[] = [
   { what: 'done', of: ({ counts }) => counts.completed, show: numberText },
   { what: 'reused', of: ({ reused }) => reused, show: numberText },
   { what: 'failed', of: ({ counts }) => counts.failed, show: numberText, isJudged: true },
-  { what: 'duration', of: durationOf, show: secondsText, isJudged: true },
+  {
+    what: 'duration',
+    of: ({ durationSeconds }) => durationSeconds,
+    show: secondsText,
+    isJudged: true,
+  },
   { what: 'done a second', of: (data) => rateOf(data), show: rateText },
   { what: 'further attempts', of: ({ run }) => run.retries, show: numberText, isJudged: true },
   { what: 'slots', of: ({ bounds }) => bounds.slots, show: numberText },
-  { what: 'slots in use', of: used, show: percent },
+  { what: 'slots in use', of: used, show: percentText },
   {
     what: 'critical path',
     of: ({ bounds }) => bounds.criticalPath.seconds,

@@ -5,7 +5,7 @@
  * said. Pure.
  */
 
-import { countText, secondsText, shortName } from '../views/readable.ts'
+import { countText, percentText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
@@ -19,7 +19,7 @@ import {
 } from './bound-measures.ts'
 import type { LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
-import { pathBoundOf, percent, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
+import { pathBoundOf, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
 
 export interface Improvement {
   /** The bound that it is about; `null` for none. */
@@ -136,7 +136,7 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
       if (idle < smallestShare * time) return []
       const lost = lostTo(bounds, { bound, reason: own, idle })
       const others = leastTimesOf(bounds).filter(({ resource }) => resource !== bound)
-      const part = idle === all ? shares[own].text : percent(idle / time)
+      const part = idle === all ? shares[own].text : percentText(idle / time)
       return sentence(
         bounds,
         { bound, least: longest(criticalPath.seconds, others), lost },
@@ -205,7 +205,7 @@ function slotImprovements(bounds: BoundsView, { cpuPercent }: BoundFacts): Impro
   }
   // If tasks waited for labels, more slots with those labels would help.
   if (slotSeconds.noSlotFitted.labels > 0) return []
-  const idle = percent(1 - slotSeconds.ran / slotTimeOf(bounds))
+  const idle = percentText(1 - slotSeconds.ran / slotTimeOf(bounds))
   const text =
     full < shortestWait
       ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +
@@ -247,13 +247,13 @@ function leastSentences(bounds: BoundsView): Improvement[] {
   const { criticalPath, seconds } = bounds
   const path =
     `However many slots it has, it takes at least ${secondsText(criticalPath.seconds)}, its ` +
-    `critical path: ${percent(criticalPath.share)} of its time.`
+    `critical path: ${percentText(criticalPath.share)} of its time.`
   const held = leastTimesOf(bounds)
     .slice(0, 1)
     .map(
       ({ of, seconds: least }) =>
-        `With ${of} it takes at least ${secondsText(least)}, ${percent(least / seconds)} of its ` +
-        'time, in any order of its tasks.',
+        `With ${of} it takes at least ${secondsText(least)}, ` +
+        `${percentText(least / seconds)} of its time, in any order of its tasks.`,
     )
   return [path, ...held].map((text, at) => ({ bound: null, saved: -2 - at, text }))
 }

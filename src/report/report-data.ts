@@ -15,7 +15,7 @@ import { lanes, type LanesView } from '../views/panels/lanes.ts'
 import { allReused, durationsByName, names, type NameView } from '../views/panels/names.ts'
 import type { NodeSeries, NodeSummary } from '../views/panels/resources.ts'
 import { showNodes, showNodeSeries } from '../views/panels/resources.ts'
-import { run, type RunState } from '../views/panels/run.ts'
+import { run, runSeconds, type RunState } from '../views/panels/run.ts'
 import { uidOf } from '../views/task-index.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
 import { type BoundWords, describeBounds } from './bound-words.ts'
@@ -46,6 +46,8 @@ export interface NameReport extends NameView {
 export interface ReportData {
   readonly facts: RunFacts
   readonly run: Readonly<RunState>
+  /** See `runSeconds`. */
+  readonly durationSeconds: number
   readonly counts: CountsView
   /** Completed tasks that did not run, because an earlier or equal one had the result. */
   readonly reused: number
@@ -101,6 +103,7 @@ export function collectReport(
   return {
     facts,
     run: run.show(states.run),
+    durationSeconds: runSeconds(states.run, states.bounds.attended, now),
     counts: counted,
     reused: allReused(states.names),
     names: reported.slice(0, mostNames),

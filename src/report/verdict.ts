@@ -10,18 +10,10 @@ export interface ReportVerdict {
   readonly sentence: string
 }
 
-/** The recorded duration, or else from the first event until `facts.now`. */
-export function durationOf({ run, bounds, facts }: ReportData): number {
-  const attended = bounds.attended.reduce((sum, { from, to }) => sum + to - from, 0)
-  if (run.durationSeconds !== null) return run.durationSeconds + attended
-  if (run.startTime === null) return 0
-  return run.earlierSeconds + attended + Math.max(0, facts.now - run.sessionStart)
-}
-
 export function describeRun(data: ReportData): ReportVerdict {
   const { counts, run, health, facts } = data
   const { tasks, completed, failed, canceled, open } = counts
-  const seconds = secondsText(durationOf(data))
+  const seconds = secondsText(data.durationSeconds)
   if (counts.events === 0) {
     return { mood: 'bad', sentence: 'The record has no event: nothing is known about this run.' }
   }

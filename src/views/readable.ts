@@ -43,10 +43,17 @@ export function rateText(rate: number): string {
   return numberText(Math.round(rate))
 }
 
+/** A share of 1 in whole percent: `42 %`. */
+export const percentText = (share: number): string => `${Math.round(100 * share)} %`
+
+/** Cuts text to `most` characters and marks the cut with `…`. */
+export const cutText = (text: string, most: number): string =>
+  text.length <= most ? text : `${text.slice(0, Math.max(0, most - 1))}…`
+
 /** The first line of a message, cut to `most` characters. */
 export function firstLine(text: string, most = 100): string {
   const [line = ''] = text.split('\n', 1)
-  return line.length > most ? `${line.slice(0, most - 1)}…` : line
+  return cutText(line, most)
 }
 
 /** The last part of a path. */

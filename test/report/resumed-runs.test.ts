@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { renderReport } from '../../src/report/page/document.ts'
+import { createRunPass } from '../../src/views/all-panels.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { explainTask } from '../../src/views/tasks.ts'
 import { eventsOf, passOver, type SyntheticTask } from '../views/synthetic-run.ts'
@@ -24,6 +25,28 @@ function resumedEvents(again: readonly SyntheticTask[] = oneMore, cores = 1, end
       event.event_type === 'SessionStarted' ? { resumed_from: 'first' } : event.attributes,
   }))
   // The first session was killed.
+  return [...first.slice(0, -1), ...second]
+}
+
+/**
+ * A session that is killed at 4 s, and one from 10 s on, to which the agent reports task `b`: it
+ * began and ended in between.
+ */
+function eventsWithAgents(later: readonly SyntheticTask[], end: number): ViewEvent[] {
+  const nodes = [{ nodeId: 'n1', cores: 1 }]
+  const first = eventsOf({ nodes, tasks: [{ uid: 'a', start: 0, end: 4 }, { uid: 'b' }], end: 9 })
+  const told = eventsOf({ nodes, tasks: [{ uid: 'b', start: 0, end: 1 }, ...later], end })
+  const second = told.map((event) => ({
+    ...event,
+    event_time: event.event_time + 10,
+    ...(event.event_type === 'TaskCompleted' && event.task_id === 'b'
+      ? { duration_seconds: 5 }
+      : {}),
+    attributes:
+      event.event_type === 'SessionStarted'
+        ? { resumed_from: 'first' }
+        : { ...event.attributes, attempt: 1 },
+  }))
   return [...first.slice(0, -1), ...second]
 }
 
@@ -72,20 +95,7 @@ describe('a run that was resumed', () => {
   })
 
   it('report: what agents did between two files counts, and is told in words', () => {
-    const nodes = [{ nodeId: 'n1', cores: 1 }]
-    const first = eventsOf({ nodes, tasks: [{ uid: 'a', start: 0, end: 4 }, { uid: 'b' }], end: 9 })
-    // The agent began and ended `b` in the gap; its end is told when the next session asks.
-    const told = eventsOf({ nodes, tasks: [{ uid: 'b', start: 0, end: 1 }], end: 2 })
-    const second = told.map((event) => ({
-      ...event,
-      event_time: event.event_time + 10,
-      ...(event.event_type === 'TaskCompleted' ? { duration_seconds: 5 } : {}),
-      attributes:
-        event.event_type === 'SessionStarted'
-          ? { resumed_from: 'first' }
-          : { ...event.attributes, attempt: 1 },
-    }))
-    const pass = passOver([...first.slice(0, -1), ...second])
+    const pass = passOver(eventsWithAgents([], 2))
     const { bounds, words } = reportOf(pass)
     expect(bounds).toMatchObject({ from: 0, to: 12, seconds: 12, pauses: [] })
     expect(bounds.attended).toMatchObject([{ from: 4, to: 10 }])
@@ -96,6 +106,23 @@ describe('a run that was resumed', () => {
       story: { started: 6, ended: 11 },
       attempts: [{ start: 6, end: 11, outcome: 'completed' }],
     })
+  })
+
+  it('report: the time of agents between two files counts also after their attempts', () => {
+    const later = queue(6000).map(({ uid, start = 0, end = 0 }) => ({
+      uid,
+      created: start + 2,
+      start: start + 2,
+      end: end + 2,
+    }))
+    const pass = createRunPass()
+    // The attempts around the gap are dropped, so that the bounds are about later times.
+    Object.assign(pass.states.lanes, { mostSegments: 5000 })
+    for (const event of eventsWithAgents(later, 6002)) pass.take(event)
+    const { bounds, durationSeconds } = reportOf(pass)
+    expect(bounds).toMatchObject({ isPartial: true, attended: [] })
+    // The sessions took 4 s and 6002 s, with 6 s between them.
+    expect(durationSeconds).toBe(6012)
   })
 
   it('report: a task that ran on at an agent has one attempt, with its own start', () => {

@@ -7,7 +7,7 @@ import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, allReused, names, type NameView } from '../../views/panels/names.ts'
 import { type NodeSummary, resources, showNodes } from '../../views/panels/resources.ts'
-import { run } from '../../views/panels/run.ts'
+import { run, runSeconds } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
@@ -77,18 +77,9 @@ function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
   return { ...totals, submitted: submittedIn(totals) }
 }
 
-/**
- * The recorded duration, or else from the first event until now, or to the last event if no process
- * writes the record any more. The time between two files counts if agents of a cluster continued to
- * run.
- */
-function durationOf({ pass, now }: OpenRecord): number {
-  const { startTime, durationSeconds, earlierSeconds, sessionStart } = run.show(pass.states.run)
-  const { attended } = pass.states.bounds
-  const between = attended.reduce((sum, { from, to }) => sum + to - from, 0)
-  if (durationSeconds !== null) return durationSeconds + between
-  return startTime === null ? 0 : earlierSeconds + between + Math.max(0, now - sessionStart)
-}
+/** Until now, or to the last event if no process writes the record any more. */
+const durationOf = ({ pass: { states }, now }: OpenRecord): number =>
+  runSeconds(states.run, states.bounds.attended, now)
 
 /** Also used for the screen of `tutti top`. */
 export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {

@@ -1,7 +1,7 @@
 /** `tutti tail`: the latest events of a record, and with `--follow` new ones. */
 
 import { nameIn } from '../../views/panel.ts'
-import { timeText } from '../../views/readable.ts'
+import { cutText, timeText } from '../../views/readable.ts'
 import { closeSync, openSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
@@ -15,7 +15,6 @@ import type { Output } from '../output.ts'
 import { EventFilter, type FilterOptions } from './event-filter.ts'
 import { foreignFile, isForeign, lostSession } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
-import { fit } from './text.ts'
 
 export interface TailOptions extends FilterOptions {
   /** The number of latest matching events to show. */
@@ -242,7 +241,8 @@ async function showNew(
 }
 
 function show(event: EventLine, output: Output): void {
-  if (!output.closed.aborted) output.result(event, [fit(toText(event, output.width), output.width)])
+  if (!output.closed.aborted)
+    output.result(event, [cutText(toText(event, output.width), output.width)])
 }
 
 /** Below these widths the date, then the time is left out, in favor of the event. */

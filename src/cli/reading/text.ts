@@ -1,6 +1,7 @@
 /** Text for a terminal of any width: tables, and wrapped or cut lines. Pure. */
 
 import { escapeControls } from '../../telemetry/progress/terminal.ts'
+import { cutText } from '../../views/readable.ts'
 
 export interface Column<Row> {
   readonly head: string
@@ -38,10 +39,10 @@ export function tableLines<Row>(
   const shown = withWidths(keepFitting(all, width), width)
   return Array.from({ length: rows.length + 1 }, (_, row) => {
     const cells = shown.map(({ column, cells: texts, width: own }) => {
-      const text = fit(texts[row] ?? '', own)
+      const text = cutText(texts[row] ?? '', own)
       return column.isNumber === true ? text.padStart(own) : text.padEnd(own)
     })
-    return fit(cells.join(gap).trimEnd(), width)
+    return cutText(cells.join(gap).trimEnd(), width)
   })
 }
 
@@ -73,10 +74,6 @@ function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
     return { ...one, width: one.least + more }
   })
 }
-
-/** Cuts text to the width and marks the cut with `…`. */
-export const fit = (text: string, width: number): string =>
-  text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
 
 const mark = ' \\'
 

@@ -2,7 +2,7 @@
 
 import { version } from '../../foundation/version.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeRun, durationOf } from '../verdict.ts'
+import { describeRun } from '../verdict.ts'
 import { embedJson, escape, section } from './html.ts'
 import { boundsSection, factsSection, headOf, resourcesSection } from './run-sections.ts'
 import { script } from './script.ts'
@@ -52,7 +52,7 @@ function dataOf(data: ReportData): object {
     session_id: run.sessionId,
     state: data.facts.state,
     verdict: describeRun(data).sentence,
-    duration_seconds: durationOf(data),
+    duration_seconds: data.durationSeconds,
     counts,
     bound: words.bound,
     sentences: words.sentences,

@@ -1,8 +1,9 @@
 /** The sections of a report about the run as a whole. Pure. */
 
-import { countText, rateText, secondsText, shortName, timeText } from '../../views/readable.ts'
+import { countText, percentText, rateText, secondsText } from '../../views/readable.ts'
+import { shortName, timeText } from '../../views/readable.ts'
 import { meanCpuPercent, type ReportData } from '../report-data.ts'
-import { describeRun, durationOf } from '../verdict.ts'
+import { describeRun } from '../verdict.ts'
 import { classSharesOf, sizedBackends, slotTimeOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
@@ -47,7 +48,7 @@ export function problemBox(data: ReportData, whose = ''): string {
 function keyNumbers(data: ReportData): string {
   const { counts, bounds, run } = data
   const total = slotTimeOf(bounds)
-  const seconds = durationOf(data)
+  const seconds = data.durationSeconds
   const item = (label: string, value: string, isBad = false): string =>
     `<li><strong${isBad ? ' class="bad"' : ''}>${escape(value)}</strong>${escape(label)}</li>`
   return (
@@ -59,21 +60,19 @@ function keyNumbers(data: ReportData): string {
     (counts.canceled > 0 ? item('canceled', counts.canceled.toLocaleString('en')) : '') +
     (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
     (total > 0 && data.health.clockStep === 0
-      ? item(`slots${whoseSlots(bounds)} in use`, percent(bounds.slotSeconds.ran / total))
+      ? item(`slots${whoseSlots(bounds)} in use`, percentText(bounds.slotSeconds.ran / total))
       : '') +
     (data.health.clockStep === 0
       ? bounds.unsized
           .filter(({ isModel }) => isModel)
           .slice(0, 3)
-          .map((one) => item(`${one.backend} busy`, percent(one.busySeconds / bounds.seconds)))
+          .map((one) => item(`${one.backend} busy`, percentText(one.busySeconds / bounds.seconds)))
           .join('')
       : '') +
     (run.retries > 0 ? item('further attempts', run.retries.toLocaleString('en')) : '') +
     '</ul>'
   )
 }
-
-const percent = (share: number): string => `${Math.round(100 * share)} %`
 
 /** If some backends have no known slots, names the backends that the share refers to. */
 const whoseSlots = (bounds: ReportData['bounds']): string =>
@@ -121,7 +120,8 @@ export function boundsSection(data: ReportData): string {
       (criticalPath.length > 0
         ? paragraph(
             `The critical path has ${countText(criticalPath.length, 'task')} and takes ` +
-              `${secondsText(criticalPath.seconds)}, ${percent(criticalPath.share)} of the run.`,
+              `${secondsText(criticalPath.seconds)}, ` +
+              `${percentText(criticalPath.share)} of the run.`,
           )
         : '') +
       pathTable(data) +
@@ -213,7 +213,7 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
 function efficiencyText(used: number | null, whose: string, nodes: ReportData['nodes']): string {
   const mean = meanCpuPercent(nodes)
   const slots =
-    used === null ? '' : `Tasks held ${percent(used)} of the time of the slots${whose}. `
+    used === null ? '' : `Tasks held ${percentText(used)} of the time of the slots${whose}. `
   if (mean === null) return slots
   return `${slots}The processors of the nodes were ${Math.round(mean)} % busy.`
 }

@@ -5,7 +5,8 @@ import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { allReused, names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
-import { countText, firstLine, nameAndProgram, secondsText } from '../../views/readable.ts'
+import { countText, cutText, firstLine, nameAndProgram } from '../../views/readable.ts'
+import { percentText, secondsText } from '../../views/readable.ts'
 import { shortName as shortOf } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
 import { escapeControls } from './terminal.ts'
@@ -100,7 +101,7 @@ export function progressLines(
   const cells = hasBars ? barWidth.next(width, spare) : 0
   return rows.map(({ name, numbers }) =>
     [
-      hasBars ? fit(shortName(name.name), labelWidth) : shortName(name.name),
+      hasBars ? cutText(shortName(name.name), labelWidth).padEnd(labelWidth) : shortName(name.name),
       toBar(name, cells),
       joined(spareNumbers(numbers, room)),
     ]
@@ -151,7 +152,7 @@ const timeLeftText = (seconds: number): string =>
 /** The progress that tasks report: the mean, and the latest text. */
 function toProgress({ progress }: NameView): string {
   if (progress === null) return ''
-  const percent = `at ${Math.round(progress.mean * 100)} %`
+  const percent = `at ${percentText(progress.mean)}`
   const text = escapeControls(firstLine(progress.text, longestProgressText))
   return text === '' ? percent : `${percent} (${text})`
 }
@@ -180,9 +181,6 @@ function toBar(name: NameView, width: number): string {
   const filled = name.total === 0 ? 0 : Math.floor((done / name.total) * width)
   return '█'.repeat(filled) + '░'.repeat(width - filled)
 }
-
-const fit = (text: string, width: number): string =>
-  text.length > width ? `${text.slice(0, width - 1)}…` : text.padEnd(width)
 
 /** A run after its end: counts, and failures by cause; `since` as in `LineOptions`. */
 export function summaryLines(pass: ProgressPass, since?: number): string[] {

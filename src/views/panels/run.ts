@@ -68,6 +68,26 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
   show: (state) => ({ ...state }),
 }
 
+/** A time between two files of the run; in seconds, as the times of events. */
+interface FileGap {
+  readonly from: number
+  readonly to: number
+}
+
+/**
+ * The recorded duration, or else from the first event until `now`. The time between two files does
+ * not count, except that of `attended`, in which agents of a cluster continued to run.
+ */
+export function runSeconds(
+  { startTime, durationSeconds, earlierSeconds, sessionStart }: Readonly<RunState>,
+  attended: readonly FileGap[],
+  now: number,
+): number {
+  const between = attended.reduce((sum, { from, to }) => sum + to - from, 0)
+  if (durationSeconds !== null) return durationSeconds + between
+  return startTime === null ? 0 : earlierSeconds + between + Math.max(0, now - sessionStart)
+}
+
 function beginSession(state: RunState, event: ViewEvent): void {
   state.sessionId = event.session_id
   state.startTime ??= event.event_time
