@@ -119,7 +119,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     if (undelivered === 0) return exitCodes.ok
     const results =
       undelivered === 1 ? 'the result of 1 task was' : `the results of ${undelivered} tasks were`
-    say(`${results} not delivered: ${options.connect} did not take all in time`)
+    say(`${results} not delivered: ${options.connect} did not accept all of them in time`)
     return exitCodes.backendFailed
   } finally {
     end.release()

@@ -65,7 +65,7 @@ const isOver = ({ stopped }: BoundsView, { state, openTasks }: BoundFacts): bool
   state !== 'running' && openTasks === 0 && stopped === 0
 
 function openSentences({ stopped }: BoundsView, { state, openTasks }: BoundFacts): string[] {
-  if (state === 'running') return ['The run goes on: this is about its time so far.']
+  if (state === 'running') return ['The run is in progress: this is about its time so far.']
   if (stopped > 0) {
     const were = `${countText(stopped, 'task')} ${stopped === 1 ? 'was' : 'were'} canceled then`
     return [`The run was stopped, ${were}: this is about its time up to its end.`]
@@ -82,7 +82,7 @@ const clockWords = (step: number): BoundWords => ({
   bound: null,
   sentences: [
     `The clock was changed by ${secondsText(step)} during this run, or the machine slept: what ` +
-      'bounded the run cannot be told from its times.',
+      'bounded the run cannot be determined from its times.',
   ],
   improvements: [],
 })
@@ -103,7 +103,7 @@ function pauseSentences({ pauses, attended }: BoundsView): string[] {
       ? []
       : [
           `For ${secondsOf(attended)} between ${where(attended)} no process of the session was ` +
-            'there: agents went on with the tasks that they had.',
+            'alive: agents continued with the tasks that they had.',
         ]),
   ]
 }
@@ -255,7 +255,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
       times.waitedSeconds < smallestShare * bounds.seconds
         ? 'none had to wait for it.'
         : `for ${share(times.waitedSeconds)} of the time further ones waited, ` +
-          `${secondsText(times.meanWait)} in the mean.`
+          `${secondsText(times.meanWait)} on average.`
     return (
       `The ${what} ${backend} bounded this run: ${ran} for ${share(times.busySeconds)} of the ` +
       `time, at most ${mostAtOnce} at once, and ${waited}`

@@ -75,7 +75,8 @@ function failureWords(before: ReportData, after: ReportData): string[] {
 
 /** The length of a run without an end is not known. */
 function openEnd(which: string, { facts, run }: ReportData): string[] {
-  if (facts.state === 'running') return [`The ${which} run goes on: its numbers are those so far.`]
+  if (facts.state === 'running')
+    return [`The ${which} run is in progress: its numbers are those so far.`]
   if (run.endTime !== null) return []
   return [`The ${which} run has no end: its numbers are those up to its last event.`]
 }

@@ -168,7 +168,7 @@ const idleNames: Readonly<Partial<Record<Bound, string>>> = {
   memory: 'With enough memory for the tasks that are ready',
   labels: 'If all nodes had the labels that tasks ask for,',
   tasks: 'If tasks were ready earlier,',
-  nodes: 'If the nodes were there all the time,',
+  nodes: 'If the nodes were present all the time,',
 }
 
 /** A sentence with the remaining time: "it could end after … at best". */

@@ -27,7 +27,7 @@ export function describeRun(data: ReportData): ReportVerdict {
   const [done, all] = [numberText(completed), countText(tasks, 'task')]
   if (facts.state === 'running') {
     const sentence =
-      `The run goes on: so far, after ${seconds}, ${done} of ${all} ` +
+      `The run is in progress: so far, after ${seconds}, ${done} of ${all} ` +
       `${completed === 1 ? 'is' : 'are'} done, ${numberText(failed)} ` +
       `${failed === 1 ? 'has' : 'have'} failed and ${numberText(open)} ` +
       `${open === 1 ? 'is' : 'are'} open${beside}.`

@@ -32,7 +32,7 @@ describe('tutti launch and the life of its job', () => {
     await first.seen('waits')
     first.child.kill('SIGTERM')
     const end = await first.ended
-    const [, job = ''] = /come back with: npx tutti launch --attach (\d+)/.exec(end.stderr) ?? []
+    const [, job = ''] = /attach to it with: npx tutti launch --attach (\d+)/.exec(end.stderr) ?? []
     expect([end.code, await queue()]).toEqual([143, 'RUNNING\n'])
     const second = start('--attach', job, '--cancel-on-signal')
     await second.seen('waits')
@@ -53,7 +53,8 @@ describe('tutti launch and the life of its job', () => {
       await first.seen('detach, or cancel it?')
       first.child.stdin?.write('d\n')
       const end = await first.ended
-      const [, job = ''] = /come back with: npx tutti launch --attach (\d+)/.exec(end.stdout) ?? []
+      const [, job = ''] =
+        /attach to it with: npx tutti launch --attach (\d+)/.exec(end.stdout) ?? []
       expect([end.code, await queue()]).toEqual([130, 'RUNNING\n'])
       const second = startInTerminal('--attach', job)
       await second.seen('waits')

@@ -37,8 +37,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
     await beginNow(job)
     const end = await launch.ended
     expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
-    const [, record = ''] =
-      /was put back into the queue, and goes on with (.*)/.exec(end.stderr) ?? []
+    const [, record = ''] = /was put back into the queue, and continues (.*)/.exec(end.stderr) ?? []
     expect(readFileSync(record, 'utf8')).toContain('"SessionEnded"')
     expect(end.stderr).not.toContain('npx tutti resume')
     expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
@@ -91,7 +90,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
     await beginNow(job, 'ExcNodeList=n1')
     const end = await start('--attach', job).ended
     expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
-    expect(end.stderr).toContain('goes on with')
+    expect(end.stderr).toContain('and continues ')
     expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
     await expect.poll(queue).toBe('')
   })
@@ -124,7 +123,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
     await beginNow(job)
     const end = await launch.ended
     expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\ndone\n' })
-    expect(end.stderr).toContain('begins anew: nothing was recorded')
+    expect(end.stderr).toContain('starts from the beginning: nothing was recorded')
     await expect.poll(queue).toBe('')
   })
 })

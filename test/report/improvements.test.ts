@@ -80,7 +80,7 @@ const known: readonly [name: string, workload: Workload, kind: string, saved: nu
   [
     'a node that joins late',
     { nodes: [...nodes(1), { nodeId: 'n2', cores: 3, from: 8 }], jobs: jobs(20, 1) },
-    'If the nodes were there',
+    'If the nodes were present',
     6,
   ],
   [
@@ -205,7 +205,7 @@ describe('a run that is not over', () => {
     )
     const live = reportOf(passOver(events), {}, 'running').words
     expect(live.improvements).toEqual([])
-    expect(live.sentences[1]).toBe('The run goes on: this is about its time so far.')
+    expect(live.sentences[1]).toBe('The run is in progress: this is about its time so far.')
     const ended = reportOfRun(run).words
     expect(ended.improvements).toEqual([])
     expect(ended.sentences[1]).toBe(

@@ -28,7 +28,7 @@ describe('a run whose prompts wait for a model', () => {
     expect(data.words.bound).toBe('model')
     expect(data.words.sentences).toEqual([
       'The model of llm bounded this run: it answered prompts for 100 % of the time, at most 4 ' +
-        'at once, and for 80 % of the time further ones waited, 5.00 s in the mean.',
+        'at once, and for 80 % of the time further ones waited, 5.00 s on average.',
       '2 slots of local ran tasks for 0 % of 10.0 s.',
     ])
     expect(data.words.improvements[0]).toBe(

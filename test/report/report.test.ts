@@ -282,20 +282,20 @@ describe('tutti report', () => {
     lock.release()
     const over = await read('report', path, '-o', '-')
     expect(running.stdout).toMatch(
-      />The run goes on: so far, after [^,]+, 20 of 40 tasks are done, 0 have failed and 20 are/,
+      />The run is in progress: so far, after [^,]+, 20 of 40 tasks are done, 0 have failed and 20/,
     )
     expect(running.stdout).not.toMatch(/The run has no end|torn/)
     expect(running.stdout).toContain('"state":"running"')
     const compared = await read('report', path, 's-7', '-o', '-')
     expect(compared.stdout).toContain('>The first run has no end: its numbers are those up to its')
     expect(over.stdout).toMatch(/>The run has no end: after 5\.00 s/)
-    expect(over.stdout).toContain('the last line is torn')
+    expect(over.stdout).toContain('the last line is incomplete')
   })
 
   const whole = linesOf([...mixedEvents()])
   const damaged: readonly [string, string | Buffer, RegExp][] = [
     ['an empty file', '', /The record has no event/],
-    ['half a record', whole.slice(0, whole.length / 2), /the last line is torn/],
+    ['half a record', whole.slice(0, whole.length / 2), /the last line is incomplete/],
     ['a corrupt record', `${whole.slice(0, 5000)}\0\0\n${whole}{]\n`, /\d lines skipped/],
     ['a record without a good line', Buffer.from([0xff, 0xfe, 10, 1, 2, 10, 3]), /2 lines skipped/],
     ['a record without an end', whole.split('\n').slice(0, 50).join('\n'), /The run has no end/],

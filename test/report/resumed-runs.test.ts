@@ -100,7 +100,7 @@ describe('a run that was resumed', () => {
     expect(bounds).toMatchObject({ from: 0, to: 12, seconds: 12, pauses: [] })
     expect(bounds.attended).toMatchObject([{ from: 4, to: 10 }])
     expect(bounds.slotSeconds).toMatchObject({ ran: 9, nodeAway: 0 })
-    expect(words.sentences.join('\n')).toMatch(/For 6\.00 s between two files .* agents went on/)
+    expect(words.sentences.join('\n')).toMatch(/For 6\.00 s between two files .* agents continued/)
     expect(explainTask(pass, 'b')).toMatchObject({
       seconds: 5,
       story: { started: 6, ended: 11 },

@@ -44,7 +44,9 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   writeRequest(folder.file('request'), { ...request, resume })
   const what = folder.hasStarted ? ' was put back into the queue, and' : ''
   const how =
-    resume === null ? 'begins anew: nothing was recorded' : `goes on with ${resume.record}`
+    resume === null
+      ? 'starts from the beginning: nothing was recorded'
+      : `continues ${resume.record}`
   output.problem(`${name}${what} ${how}`)
   return true
 }

@@ -137,12 +137,12 @@ class Trial {
     folder.write('script', this.script)
     const interruption = new Interruption('', { cancelOnSignal: true }, this.#output)
     const signal = AbortSignal.any([interruption.signal, this.#late.signal])
-    this.#status('asking Slurm whether it takes the request')
+    this.#status('asking Slurm whether it accepts the request')
     try {
       // `--test-only` with the complete request: Slurm reports whether it would accept the job.
       const commands = this.#commands.endedBy(signal)
       await commands.submit(...asked, '--test-only', folder.file('script'))
-      this.#checks.push(toCheck('request', 'Slurm takes it'))
+      this.#checks.push(toCheck('request', 'Slurm accepts it'))
       // A node that does not see the folder could not open an output file there.
       const options = [...one, '--output=/dev/null']
       const how = { clock: systemClock, signal }

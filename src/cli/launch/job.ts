@@ -223,7 +223,7 @@ async function follow(
     }
     const attach = `npx tutti launch --attach ${jobId}`
     const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
-    const left = `job ${jobId} goes on; come back with: ${attach}`
+    const left = `job ${jobId} continues; attach to it with: ${attach}`
     output.problem(interruption.isCancel ? canceled : left)
     if (interruption.isCancel) tellResume(links, output)
     return interruption.exitCode

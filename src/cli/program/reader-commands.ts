@@ -82,8 +82,8 @@ function addTail({ program, output, finish }: Cli): void {
 }
 
 function addTop({ program, output, finish }: Cli): void {
-  withRecord(program.command('top').description('Watch a run while it goes on'))
-    .option('--seconds <n>', 'Seconds between two pictures', toCount, 1)
+  withRecord(program.command('top').description('Watch a run in progress'))
+    .option('--seconds <n>', 'Seconds between two updates', toCount, 1)
     .action(async (record: string, options: TopOptions) => {
       const { top } = await import('../reading/top.ts')
       finish(await top(record, options, output()))

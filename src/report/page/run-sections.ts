@@ -25,10 +25,10 @@ export function problemBox(data: ReportData, whose = ''): string {
   const { skippedLines, firstProblems, isTorn, missing, health } = data
   const problems: string[] = []
   if (skippedLines > 0) problems.push(`${countText(skippedLines, 'line')} skipped`)
-  if (isTorn) problems.push('the last line is torn')
+  if (isTorn) problems.push('the last line is incomplete')
   if (missing !== null) problems.push(`the earlier file ${missing} of the run is missing`)
   if (health.lostLines > 0)
-    problems.push(`the disk did not take ${countText(health.lostLines, 'line')}`)
+    problems.push(`${countText(health.lostLines, 'line')} could not be written to the disk`)
   if (health.clockStep > 0) {
     problems.push(`the clock was changed by ${secondsText(health.clockStep)}`)
   }
@@ -83,7 +83,7 @@ const classLabels = [
   ['noTaskReady', 'no task was ready', 'idle'],
   ['cores', 'ready, but no slot had the cores', 'c1'],
   ['workers', 'ready, but all workers were busy', 'c2'],
-  ['processes', 'ready, but as many programs ran as may', 'c6'],
+  ['processes', 'ready, but as many programs ran as `maxProcesses` allows', 'c6'],
   ['gpus', 'ready, but gpus were short', 'c3'],
   ['memory', 'ready, but memory was short', 'c4'],
   ['labels', 'ready, but no free slot had the labels', 'c5'],

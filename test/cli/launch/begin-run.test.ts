@@ -66,7 +66,7 @@ describe('the beginning of a later run of a launch', () => {
     first.write('ended', '')
     const end = await begin(second)
     expect(end).toMatchObject({ code: 0, stdout: '' })
-    expect(end.stderr).toBe(`link 2 of 2 (job 12) goes on with ${record}\n`)
+    expect(end.stderr).toBe(`link 2 of 2 (job 12) continues ${record}\n`)
     const resume = { record, session_id: id, changed: 'refuse', keep_failed: false }
     expect(requestOf(second).resume).toEqual(resume)
   })
@@ -110,7 +110,7 @@ describe('the beginning of a later run of a launch', () => {
       for (const [name, text] of Object.entries(files)) first.write(name as 'exit', text)
       const end = await begin(second)
       expect(end).toMatchObject({ code: 0, stdout: '' })
-      expect(end.stderr).toContain('begins anew: nothing was recorded')
+      expect(end.stderr).toContain('starts from the beginning: nothing was recorded')
     })
   }
 
@@ -121,7 +121,7 @@ describe('the beginning of a later run of a launch', () => {
     lockBy(first, '11')
     const end = await begin(first)
     expect(end.code).toBe(0)
-    expect(end.stderr).toContain(`was put back into the queue, and goes on with ${record}`)
+    expect(end.stderr).toContain(`was put back into the queue, and continues ${record}`)
     expect(requestOf(first).resume?.record).toBe(record)
     expect(readdirSync(join(first.path, '..')).filter((name) => name.includes('lock'))).toEqual([])
   })

@@ -86,7 +86,7 @@ describe('explain: a task that a killed session has left', () => {
     expect(task).toMatchObject({ created: 1, started: 15, ended: 17, waited_seconds: 4 })
     expect(waits).toMatchObject({ queue: 4, start: 0, run: 2, retries: 0, away: 10 })
     expect(await read('explain', 'waited', 's-1')).toContain(
-      '10.0 s  while no process of the run was there',
+      '10.0 s  while no process of the run was alive',
     )
     expect(await readJson('explain', 'closed', 's-1')).toMatchObject({
       task: { created: 1, started: 14, ended: 15 },

@@ -84,7 +84,7 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
     ...row('until its worker began with it', waits.start),
     ...row('ran', waits.run),
     ...(waits.retries === 0 ? [] : row(betweenText(task), waits.retries)),
-    ...(waits.away === 0 ? [] : row('while no process of the run was there', waits.away)),
+    ...(waits.away === 0 ? [] : row('while no process of the run was alive', waits.away)),
     ...(story.ended === null ? [] : [`  ended ${timeText(story.ended, story.created)}`]),
   ]
 }
@@ -212,8 +212,8 @@ function shortageText(
     : (['waits', 'run', 'are', 'is'] as const)
   const wanted = Object.entries(labels).map((pair) => pair.join('='))
   const labelled = wanted.length === 0 ? '' : ` with ${wanted.join(', ')}`
-  if (resource === 'nodes') return `${waits} for a node: none of its backend ${is} there`
-  if (resource === 'labels') return `${waits} for a node${labelled}: none ${is} there`
+  if (resource === 'nodes') return `${waits} for a node of its backend: there ${is} none`
+  if (resource === 'labels') return `${waits} for a node${labelled}: there ${is} none`
   const runs = total > 1 || isOver ? run : 'runs'
   if (resource === 'backend') {
     return `${waits} for its backend, where ${countText(total, 'other task')} ${runs}`
