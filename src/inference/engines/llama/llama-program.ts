@@ -4,15 +4,14 @@ import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { LoadError, loadRuntime } from './llama-cpp.ts'
-import type { FromLlama, LoadOrder, LoadProgress, ToLlama } from './protocol.ts'
+import { LoadSigns } from './load-signs.ts'
+import type { FromLlama, LoadOrder, ToLlama } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 import { StepLoop } from './step-loop.ts'
 import { slicesIn } from './token-text.ts'
 
 let loop: StepLoop | null = null
 let model: LlamaRuntime | null = null
-
-const aliveOfLoadMs = 2000
 
 const parent = connectToParent<ToLlama, FromLlama>({
   onMessage: receive,
@@ -33,10 +32,9 @@ function receive(message: ToLlama): void {
 }
 
 async function load(order: LoadOrder): Promise<void> {
-  // Loading a large model takes minutes, and the library reports progress only rarely.
-  const stopTelling = tellAlive()
+  const signs = new LoadSigns(systemClock, (message) => parent.send(message))
   try {
-    model = await loadRuntime(order, createProgress())
+    model = await loadRuntime(order, (progress) => signs.report(progress))
     loop = createLoop(model)
     const { contextLength, template, threadProblem, libraryProblem } = model
     const facts = { name: order.modelName, contextLength, hasChatTemplate: template !== null }
@@ -50,27 +48,7 @@ async function load(order: LoadOrder): Promise<void> {
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }
     parent.send({ kind: 'unloadable', failure })
   } finally {
-    stopTelling()
-  }
-}
-
-/** Sends signs of life until the returned function is called. */
-function tellAlive(): () => void {
-  const tell = (): void => {
-    parent.send({ kind: 'alive' })
-    cancel = systemClock.after(aliveOfLoadMs, tell)
-  }
-  let cancel = systemClock.after(aliveOfLoadMs, tell)
-  return () => cancel()
-}
-
-/** The library reports every change; ten messages per stage are enough. */
-function createProgress(): (progress: LoadProgress) => void {
-  let last = ''
-  return (progress) => {
-    const now = `${progress.stage} ${Math.floor(progress.done * 10)}`
-    if (now !== last) parent.send({ kind: 'progress', progress })
-    last = now
+    signs.stop()
   }
 }
 
