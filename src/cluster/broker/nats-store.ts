@@ -302,11 +302,16 @@ export class NatsStore implements BrokerStore {
         // `false`: does not overwrite the data.
         await streams.deleteMessage(stream, pieces[index] ?? 0, false)
       } catch (error) {
-        // An error answer of the server means that the piece is deleted already.
-        const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
-        if (this.#isMissing(error) || !isAnswer) throw error
+        if (!(await this.#isDeleted(stream, pieces[index] ?? 0, error))) throw error
       }
     })
+  }
+
+  /** Asks the server: the error code of a message that does not exist has other causes too. */
+  async #isDeleted(stream: string, seq: number, error: unknown): Promise<boolean> {
+    const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
+    if (!isAnswer || this.#isMissing(error)) return false
+    return (await this.#manager.streams.getMessage(stream, { seq })) === null
   }
 
   async #readFrom(stream: string, subject: string, sequence: number): Promise<ReadMessage[]> {
