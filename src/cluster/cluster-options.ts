@@ -157,7 +157,7 @@ export function resolveBrokerOptions(
   if (user !== undefined && passwordFile === undefined) {
     throw new ValueError('passwordFile: is needed with `user`', { field: 'passwordFile' })
   }
-  if (!isOwnAuth && credentials !== undefined && user !== undefined) {
+  if (credentials !== undefined && user !== undefined) {
     throw invalid('user', 'left out beside `credentials`', user)
   }
   if (options.plaintext === true && servers.some((one) => !isLocal(one))) warnOfPlaintext(log)

@@ -87,10 +87,10 @@ function packageFilesOf(file: string): string[] {
     const candidate = join(folder, 'package.json')
     if (isFile(candidate)) {
       found.push(candidate)
-      if (!folder.includes(`${sep}node_modules${sep}`)) return found
+      if (!folder.includes(`${sep}${modules}${sep}`)) return found
     }
     const parent = dirname(folder)
-    const isPackage = basename(parent) === 'node_modules' || basename(dirname(parent)) === modules
+    const isPackage = basename(parent) === modules || basename(dirname(parent)) === modules
     if (parent === folder || (isPackage && found.length > 0)) return found
   }
 }

@@ -8,7 +8,8 @@ const noLabels: Readonly<Record<string, string>> = Object.freeze({})
 export const labelsOf = (request: ResourceRequest): Readonly<Record<string, string>> =>
   (request as { labels?: Readonly<Record<string, string>> }).labels ?? noLabels
 
-const count = (number: number, unit: string): string =>
+/** A number with its unit, such as "2 cores". */
+export const countUnits = (number: number, unit: string): string =>
   `${number} ${unit}${number === 1 ? '' : 's'}`
 
 const describeLabels = (labels: Readonly<Record<string, string>>): string[] => {
@@ -24,8 +25,8 @@ const joinWords = (parts: readonly string[]): string =>
 export function describeRequest(request: ResourceRequest): string {
   const { cores, gpus, memoryMb } = request
   return joinWords([
-    count(cores, 'core'),
-    ...(gpus > 0 ? [count(gpus, 'GPU')] : []),
+    countUnits(cores, 'core'),
+    ...(gpus > 0 ? [countUnits(gpus, 'GPU')] : []),
     ...(memoryMb > 0 ? [`${memoryMb} MB of memory`] : []),
     ...describeLabels(labelsOf(request)),
   ])
@@ -34,8 +35,8 @@ export function describeRequest(request: ResourceRequest): string {
 /** For example `4 cores, 0 GPUs and 4000 MB of memory`. */
 export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeFacts): string =>
   joinWords([
-    count(cores, 'core'),
-    count(gpus, 'GPU'),
+    countUnits(cores, 'core'),
+    countUnits(gpus, 'GPU'),
     `${memoryMb} MB of memory`,
     ...describeLabels(labels),
   ])
@@ -69,8 +70,8 @@ export function describeLack(
 
 /** The first resource that the node lacks for the request; `null` if it lacks none. */
 export function whatIsMissing(facts: NodeFacts, request: ResourceRequest): string | null {
-  if (request.cores > facts.cores) return `has ${count(facts.cores, 'core')}`
-  if (request.gpus > facts.gpus) return `has ${count(facts.gpus, 'GPU')}`
+  if (request.cores > facts.cores) return `has ${countUnits(facts.cores, 'core')}`
+  if (request.gpus > facts.gpus) return `has ${countUnits(facts.gpus, 'GPU')}`
   if (request.memoryMb > facts.memoryMb) return `has ${facts.memoryMb} MB of memory`
   for (const [name, value] of Object.entries(labelsOf(request))) {
     if (facts.labels[name] !== value) return `does not have the label ${name}=${value}`

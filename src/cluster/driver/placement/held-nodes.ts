@@ -4,6 +4,7 @@
  */
 
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
+import { countUnits } from '../../wire/resource-words.ts'
 
 export interface HeldAmounts {
   /** The name of the service, for messages. */
@@ -103,12 +104,9 @@ export class HeldNodes {
 }
 
 function describeHeld(node: string, { service, cores, gpus }: HeldAmounts): string {
-  const parts = [...(gpus > 0 ? [count(gpus, 'GPU')] : []), count(cores, 'core')]
+  const parts = [...(gpus > 0 ? [countUnits(gpus, 'GPU')] : []), countUnits(cores, 'core')]
   return `service "${service}" holds ${parts.join(' and ')} of ${node}`
 }
-
-const count = (number: number, unit: string): string =>
-  `${number} ${unit}${number === 1 ? '' : 's'}`
 
 function sumOf(amounts: readonly Amounts[]): Amounts {
   let [cores, gpus] = [0, 0]
