@@ -113,8 +113,9 @@ function separateCalls(
     messages.flatMap(({ toolCalls = [] }) => (toolCalls.length > 1 ? toolCalls : [])),
   )
   const ids = new Set([...separated].map(({ id }) => id))
-  const outcomeOf = (call: ToolCall): readonly ChatMessage[] =>
-    messages.filter(({ toolCallId }) => toolCallId === call.id).slice(0, 1)
+  const outcomes = Map.groupBy(messages, ({ toolCallId }) => toolCallId)
+  const outcomeOf = ({ id }: ToolCall): readonly ChatMessage[] =>
+    outcomes.get(id)?.slice(0, 1) ?? []
   return (message) => {
     const { toolCalls = [], toolCallId } = message
     if (toolCallId !== undefined && ids.has(toolCallId)) return []
