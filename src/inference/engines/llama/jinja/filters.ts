@@ -1,6 +1,6 @@
 /** The filters of Jinja templates. */
 
-import { joined, replace, strip, title } from './methods.ts'
+import { joined, replace, strip, titleWords } from './methods.ts'
 import { attributeOf, formatPercent, itemOf } from './operations.ts'
 import { toJson } from './python-json.ts'
 import { runTest } from './tests.ts'
@@ -302,6 +302,14 @@ function truncate(value: Value, args: readonly Value[], named: Named): Value {
   return (at === -1 ? cut : cut.slice(0, at)) + end
 }
 
+function absolute(value: Value): Value {
+  const number = numberOf(defined(value))
+  if (number === null) {
+    throw new TemplateError(`bad operand type for abs(): '${typeName(value)}'`)
+  }
+  return isFloat(value) ? toFloat(Math.abs(number)) : Math.abs(number)
+}
+
 const firstOf = (value: Value): Value =>
   valueOr(iterate(value)[0], new Undefined('No first item, sequence was empty.'))
 
@@ -309,7 +317,7 @@ const lastOf = (value: Value): Value =>
   valueOr(iterate(value).at(-1), new Undefined('No last item, sequence was empty.'))
 
 const filters: Readonly<Record<string, Filter>> = {
-  abs: (value) => Math.abs(numberOf(defined(value)) ?? 0),
+  abs: absolute,
   attr: (value, [name = null]) => attributeOf(value, toText(name)),
   batch,
   capitalize: capitalized,
@@ -349,7 +357,7 @@ const filters: Readonly<Record<string, Filter>> = {
   sort: (value, args, named) => sort(iterate(value), args, named),
   string: (value) => toText(value),
   sum,
-  title: (value) => title(toText(value)),
+  title: (value) => titleWords(toText(value)),
   tojson: toJson,
   trim: (value, [letters]) =>
     strip(toText(value), letters === undefined ? null : textOf(letters), 'both'),

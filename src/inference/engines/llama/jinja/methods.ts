@@ -1,10 +1,12 @@
 /** The methods of strings, lists and dicts that templates call. */
 
 import { spend, spendChars, spendItems, spendSearch, TemplateError } from './limits.ts'
+import { format, pad, zeroFill } from './text-format.ts'
 import {
   Callable,
   Dict,
   isEqual,
+  isTrue,
   iterate,
   type Named,
   numberOf,
@@ -12,7 +14,6 @@ import {
   textOf,
   toKey,
   toRepr,
-  toText,
   Tuple,
   Undefined,
   type Value,
@@ -127,28 +128,32 @@ const capitalize = (text: string): string => {
   return head.toUpperCase() + rest.join('').toLowerCase()
 }
 
-export const title = (text: string): string =>
-  text.replaceAll(/\p{L}+/gu, (word) => {
-    spend(1)
-    return capitalize(word)
-  })
+/** As `str.title` in Python: a letter after anything but a letter with a case begins a word. */
+const title = (text: string): string => text.replaceAll(/\p{Cased}+/gu, toWord)
 
-/** `'{} and {name}'.format(…)`; members in braces and format specifications are ignored. */
-function format(text: string, args: readonly Value[], named: Named): string {
-  let next = 0
-  return text.replaceAll(
-    /\{\{|\}\}|\{(\w*)((?:\.\w+|\[\w+\])*)(![sr])?(?::([^{}]*))?\}/g,
-    (whole: string, key?: string, _path?: string, how?: string) => {
-      if (whole === '{{' || whole === '}}') return whole.slice(1)
-      const isIndex = key === undefined || key === '' || /^\d+$/.test(key)
-      const at = key === undefined || key === '' ? next++ : Number(key)
-      const value = isIndex ? args[at] : named.get(key)
-      if (value === undefined) throw new TemplateError(`format has no value for {${key ?? ''}}`)
-      const written = how === '!r' ? toRepr(value) : toText(value)
-      spendChars(written.length)
-      return written
-    },
-  )
+function toWord(text: string): string {
+  spend(1)
+  return capitalize(text)
+}
+
+/** As the filter `title` of Jinja: only spaces, hyphens and opening brackets begin a word. */
+export const titleWords = (text: string): string =>
+  // oxlint-disable-next-line no-control-regex -- these are white space in Python
+  text.replaceAll(/[^-\p{White_Space}\u001C-\u001F({[<]+/gu, toWord)
+
+// oxlint-disable-next-line no-control-regex -- these are what ends a line in Python
+const lineEnd = /\r\n|[\n-\r\u001C-\u001E\u0085\u2028\u2029]/g
+
+function splitLines(text: string, isEndKept: boolean): string[] {
+  const lines: string[] = []
+  let from = 0
+  for (const { 0: end, index } of text.matchAll(lineEnd)) {
+    spendItems(1)
+    lines.push(text.slice(from, isEndKept ? index + end.length : index))
+    from = index + end.length
+  }
+  if (from < text.length) lines.push(text.slice(from))
+  return lines
 }
 
 const isAll = (text: string, pattern: RegExp): boolean => text !== '' && pattern.test(text)
@@ -162,12 +167,6 @@ function searched(text: string, given: Value | undefined): string {
   const part = expectText(given, 'what is searched')
   spendSearch(text, part)
   return part
-}
-
-function widthOf(value: Value | undefined): number {
-  const width = intOf(value, 0)
-  spendChars(width)
-  return width
 }
 
 export function joined(texts: readonly string[], by: string): string {
@@ -191,7 +190,8 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
       optionalText(by ?? named.get('sep')),
       intOf(most ?? named.get('maxsplit'), -1),
     ),
-  splitlines: (text) => (text === '' ? [] : text.replace(/(?:\r\n?|\n)$/, '').split(/\r\n?|\n/)),
+  splitlines: (text, [keep], named) =>
+    splitLines(text, isTrue(keep ?? named.get('keepends') ?? false)),
   startswith: (text, [given]) => startsOrEnds(text, given, 'startsWith'),
   endswith: (text, [given]) => startsOrEnds(text, given, 'endsWith'),
   replace: (text, [from, to, count]) =>
@@ -208,7 +208,8 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
     spendItems(length)
     return length - 1
   },
-  format,
+  format: (text, args, named) =>
+    format(text, { args, named, isMethod: (of, name) => methodOf(of, name) !== undefined }),
   isdigit: (text) => isAll(text, /^\d+$/),
   isnumeric: (text) => isAll(text, /^\p{N}+$/u),
   isalpha: (text) => isAll(text, /^\p{L}+$/u),
@@ -233,9 +234,9 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
     const at = text.lastIndexOf(separator)
     return at === -1 ? Tuple.from(['', '', text]) : partition(text, separator, at)
   },
-  zfill: (text, [width]) => text.padStart(widthOf(width), '0'),
-  ljust: (text, [width, by]) => text.padEnd(widthOf(width), optionalText(by) ?? ' '),
-  rjust: (text, [width, by]) => text.padStart(widthOf(width), optionalText(by) ?? ' '),
+  zfill: (text, [width]) => zeroFill(text, intOf(width, 0)),
+  ljust: (text, [width, by]) => pad(text, intOf(width, 0), optionalText(by) ?? ' ', '<'),
+  rjust: (text, [width, by]) => pad(text, intOf(width, 0), optionalText(by) ?? ' ', '>'),
 }
 
 export function replace(text: string, from: string, to: string, count: number): string {

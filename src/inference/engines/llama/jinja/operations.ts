@@ -1,6 +1,7 @@
 /** Operators, members and slices of values. */
 
 import { methodOf } from './methods.ts'
+import { fixedText } from './text-format.ts'
 import { spendChars, spendItems, spendSearch, TemplateError, TooCostly } from './limits.ts'
 import {
   Callable,
@@ -227,15 +228,12 @@ const memberOf = (
   name: string,
 ): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
 
-/** JavaScript writes no more; the rest would be zeros. */
-const maxPlaces = 100
-
 function formatOne(value: Value, kind: string, places: string | undefined): string {
   if (kind === 's') return toText(value)
   if (kind === 'r') return toRepr(value)
   const number = numberOf(value)
   if (number === null) throw new TemplateError(`%${kind} format: a number is required`)
-  if (kind === 'f') return number.toFixed(Math.min(Number(places ?? 6), maxPlaces))
+  if (kind === 'f') return fixedText(number, Number(places ?? 6))
   return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
 }
 

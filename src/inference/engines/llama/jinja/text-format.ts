@@ -1,0 +1,143 @@
+/** Text by a format: `str.format` of Python, and what it shares with other methods. */
+
+import { spend, spendChars, TemplateError } from './limits.ts'
+import {
+  defined,
+  Dict,
+  isFloat,
+  iterate,
+  lengthOf,
+  type Named,
+  Namespace,
+  numberOf,
+  numberText,
+  spendFor,
+  textOf,
+  toRepr,
+  toText,
+  typeName,
+  Undefined,
+  type Value,
+  valueOr,
+} from './values.ts'
+
+interface FormatArguments {
+  readonly args: readonly Value[]
+  readonly named: Named
+  /** Whether a value has a method of that name. */
+  isMethod(of: Value, name: string): boolean
+}
+
+function fail(message: string): never {
+  throw new TemplateError(message)
+}
+
+/** Adds letters until the text has the width, which counts code points. */
+export function pad(text: string, width: number, by: string, side: string): string {
+  const missing = Math.max(0, width - lengthOf(text))
+  const left = side === '>' ? missing : side === '^' ? Math.floor(missing / 2) : 0
+  spendChars(missing * by.length)
+  return by.repeat(left) + text + by.repeat(missing - left)
+}
+
+export function zeroFill(text: string, width: number): string {
+  const sign = /^[-+]?/.exec(text)?.[0] ?? ''
+  return sign + pad(text.slice(sign.length), width - sign.length, '0', '>')
+}
+
+/** `'{} and {name.part[0]:>8.2f}'.format(…)`; throws for what is not supported. */
+export function format(text: string, given: FormatArguments): string {
+  const { args, named } = given
+  let next = 0
+  return text.replaceAll(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (whole: string, field?: string) => {
+    if (whole === '{{' || whole === '}}') return whole.slice(1)
+    const found = field === undefined ? null : fieldPattern.exec(field)
+    if (found === null) fail(`format does not support '${whole}'${fieldHint(whole)}`)
+    const [, key = '', path = '', how, specification = ''] = found
+    const value = /^\d*$/.test(key) ? args[key === '' ? next++ : Number(key)] : named.get(key)
+    if (value === undefined) fail(`format has no value for {${key}}`)
+    spend(2)
+    const steps = Array.from(path.matchAll(/\.([^.[]+)|\[([^\]]+)\]/g))
+    const part = steps.reduce<Value>((of, [, name, index]) => {
+      if (name === undefined) return partOf(of, toIndex(index))
+      if (given.isMethod(of, name)) fail(`format does not support the method '${name}' in braces`)
+      return partOf(of, name)
+    }, value)
+    const shown = how === undefined ? part : how === 'r' ? toRepr(part) : toText(part)
+    const written = specification === '' ? toText(shown) : formatValue(shown, specification)
+    spendChars(written.length)
+    return written
+  })
+}
+
+const fieldHint = (field: string): string =>
+  field.length === 1 ? ' that is single or around other braces' : ''
+
+const fieldPattern = /^(\w*)((?:\.\w+|\[[^\]]+\])*)(?:!([sr]))?(?::(.*))?$/su
+
+const toIndex = (text = ''): string | number => (/^\d+$/.test(text) ? Number(text) : text)
+
+/** The member or item of a value; undefined if it has none. */
+function partOf(of: Value, key: string | number): Value {
+  const whole = defined(of)
+  const none = new Undefined(`'${typeName(whole)} object' has no attribute '${key}'`)
+  if (whole instanceof Dict) return valueOr(whole.get(key), none)
+  if (whole instanceof Namespace) return valueOr(whole.get(String(key)), none)
+  if (typeof key !== 'number' || (!Array.isArray(whole) && textOf(whole) === null)) return none
+  spendFor(textOf(whole))
+  return valueOr(iterate(whole)[key], none)
+}
+
+const specificationPattern = /^(?:(.)?([<>^]))?([-+ ]?)(0?)(\d{0,3})(,?)(?:\.(\d{1,2}))?([sdf]?)$/su
+
+const withCommas = (digits: string): string => digits.replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
+
+const firstLetters = (text: string, count: number): string =>
+  Array.from(text.slice(0, 2 * count))
+    .slice(0, count)
+    .join('')
+
+/** A value by a format specification such as `>8.2f`. */
+function formatValue(value: Value, specification: string): string {
+  const unsupported = `format does not support ':${specification}' for ${typeName(value)}`
+  const found = specificationPattern.exec(specification) ?? fail(unsupported)
+  const [, fill, align, sign = '', zero = '', width = '', comma = '', places, kind = ''] = found
+  const text = textOf(value)
+  const by = fill ?? (zero === '' ? ' ' : '0')
+  if (text !== null) {
+    if (sign + comma !== '' || kind === 'd' || kind === 'f') fail(unsupported)
+    const cut = places === undefined ? text : firstLetters(text, Number(places))
+    return pad(cut, Number(width), by, align ?? '<')
+  }
+  const number = numberOf(value)
+  const isPlain = places === undefined && (kind === '' || (kind === 'd' && !isFloat(value)))
+  const isKnown = (isPlain || kind === 'f') && (zero === '' || comma === '')
+  if (number === null || !isKnown) fail(unsupported)
+  const plain = isPlain
+    ? numberText(number, isFloat(value))
+    : fixedText(number, Number(places ?? 6))
+  const digits = comma === '' ? plain : plain.replace(/\d+/, withCommas)
+  const signed = sign === '' || sign === '-' || digits.startsWith('-') ? digits : sign + digits
+  return zero !== '' && align === undefined
+    ? zeroFill(signed, Number(width))
+    : pad(signed, Number(width), by, align ?? '>')
+}
+
+/** JavaScript writes no more; the rest would be zeros. */
+const maxPlaces = 100
+/** With that many places more, a half is exact. */
+const morePlaces = 25
+
+/** A number with that many decimal places; halves are rounded to the even neighbour. */
+export function fixedText(value: number, wanted: number): string {
+  const places = Math.min(wanted, maxPlaces)
+  const size = Math.abs(value)
+  if (!Number.isFinite(size)) return numberText(value, true)
+  const sign = value < 0 || Object.is(value, -0) ? '-' : ''
+  if (size >= 1e21) return `${sign}${BigInt(size)}${places > 0 ? `.${'0'.repeat(places)}` : ''}`
+  if (places + morePlaces > maxPlaces) return sign + size.toFixed(places)
+  const exact = size.toFixed(places + morePlaces)
+  const cut = exact.slice(0, -morePlaces).replace(/\.$/, '')
+  const isEvenHalf = /[02468]$/.test(cut) && /^50*$/.test(exact.slice(-morePlaces))
+  return sign + (isEvenHalf ? cut : size.toFixed(places))
+}
