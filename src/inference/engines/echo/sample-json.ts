@@ -53,7 +53,7 @@ class Sampler {
         return this.#string(schema)
       case 'integer':
       case 'number':
-        return sampleNumber(schema)
+        return sampleNumber(schema, type === 'integer')
       case 'boolean':
         return true
       case 'null':
@@ -106,17 +106,23 @@ function firstOf(key: string, choices: readonly unknown[]): unknown {
   return choices[0]
 }
 
-/** The integer within the limits that is nearest to zero. */
-function sampleNumber(schema: Schema): number {
-  const low = Math.max(
-    Math.ceil(limit(schema, 'minimum', -Infinity)),
-    Math.floor(limit(schema, 'exclusiveMinimum', -Infinity)) + 1,
-  )
-  const high = Math.min(
-    Math.floor(limit(schema, 'maximum', Infinity)),
-    Math.ceil(limit(schema, 'exclusiveMaximum', Infinity)) - 1,
-  )
-  return Math.min(Math.max(0, low), high)
+/** The integer within the limits that is nearest to zero; for `number`, else what is between. */
+function sampleNumber(schema: Schema, isInteger: boolean): number {
+  const [min, over] = [
+    limit(schema, 'minimum', -Infinity),
+    limit(schema, 'exclusiveMinimum', -Infinity),
+  ]
+  const [max, under] = [
+    limit(schema, 'maximum', Infinity),
+    limit(schema, 'exclusiveMaximum', Infinity),
+  ]
+  const low = Math.max(Math.ceil(min), Math.floor(over) + 1)
+  const high = Math.min(Math.floor(max), Math.ceil(under) - 1)
+  if (low <= high) return Math.min(Math.max(0, low), high)
+  const between = (Math.max(min, over) + Math.min(max, under)) / 2
+  const isWithin = between >= min && between > over && between <= max && between < under
+  if (isInteger || !isWithin) throw unsupported('a schema that no number fits')
+  return between
 }
 
 function typeOf(schema: Schema): unknown {

@@ -1,5 +1,7 @@
 /** GBNF expressions for JSON numbers between bounds. Pure. */
 
+import { impossible } from './schema-keywords.ts'
+
 export interface NumberBounds {
   readonly min: number | null
   readonly max: number | null
@@ -16,7 +18,7 @@ export function integerGrammar(bounds: NumberBounds): string {
   const min = lowest(bounds)
   const max = highest(bounds)
   if (min === null && max === null) return 'integer'
-  if ((min ?? -Infinity) > (max ?? Infinity)) throw new Error('no integer is between the bounds')
+  if ((min ?? -Infinity) > (max ?? Infinity)) throw impossible('no integer is between the bounds')
   const choices: string[] = []
   if (min === null || min < 0) {
     const far = min === null ? null : -min
@@ -79,7 +81,7 @@ function sameLength(low: string, high: string): string {
 export function numberGrammar(bounds: NumberBounds): string {
   const { min, max, isMinExclusive, isMaxExclusive } = bounds
   if (min === null && max === null) return 'number'
-  if ((min ?? -Infinity) > (max ?? Infinity)) throw new Error('no number is between the bounds')
+  if ((min ?? -Infinity) > (max ?? Infinity)) throw impossible('no number is between the bounds')
   const choices: string[] = []
   if (min === null || min < 0) {
     const far = { value: min === null ? null : -min, isExclusive: isMinExclusive }
@@ -99,7 +101,7 @@ export function numberGrammar(bounds: NumberBounds): string {
       choices.push(sizes(near, far))
     }
   }
-  if (choices.length === 0) throw new Error('no number is between the bounds')
+  if (choices.length === 0) throw impossible('no number is between the bounds')
   return alternatives(choices)
 }
 
@@ -165,7 +167,7 @@ function fractionBetween(
   far: { readonly isExclusive: boolean },
 ): string {
   if (low === high && (near.isExclusive || far.isExclusive)) {
-    throw new Error('no number is between the bounds')
+    throw impossible('no number is between the bounds')
   }
   const longest = Math.max(low.length, high.length) + 2
   if (longest > 9) throw new Error('the bounds of a number are too close')

@@ -1,14 +1,14 @@
 /** Expressions for JSON strings with a pattern, a format or a length. Pure. */
 
 import { type Lengths, patternGrammar } from './pattern-grammar.ts'
-import { type Schema, SchemaFault } from './schema-keywords.ts'
+import { impossible, type Schema, SchemaFault } from './schema-keywords.ts'
 import { formatsOfPatterns, freeFormats, stringFormats } from './string-formats.ts'
 
 /** Throws an `Error` that names what cannot be enforced. */
 export function stringGrammar(schema: Schema): string {
   const { minLength: least = 0, maxLength: most = Infinity, pattern, format } = schema
   const lengths = { least: Number(least), most: Number(most) }
-  if (lengths.least > lengths.most) throw new SchemaFault('no text has both lengths')
+  if (lengths.least > lengths.most) throw impossible('no text has both lengths')
   if (typeof pattern === 'string') return ofPattern(pattern, lengths)
   if (typeof format === 'string' && !freeFormats.has(format)) return ofFormat(format, lengths)
   if (lengths.least === 0 && lengths.most === Infinity) return 'string'

@@ -243,6 +243,11 @@ const together: readonly Row[] = [
   [{ enum: ['a', 'b'], const: 'b' }, ['b'], ['a']],
   [{ anyOf: [{ const: 1 }, { const: 'x' }], enum: ['x', 2] }, ['x'], [1, 2]],
   [{ anyOf: [false, int] }, [1], ['x']],
+  [{ anyOf: [{ type: 'string', minLength: 3, maxLength: 2 }, int] }, [1], ['', 'abc']],
+  [{ oneOf: [{ ...int, minimum: 0.2, maximum: 0.8 }, { type: 'null' }] }, [null], [0, 1]],
+  [{ anyOf: [{ type: 'number', minimum: 2, maximum: 1 }, { const: 'x' }] }, ['x'], [1, 2]],
+  [{ anyOf: [{ type: 'number', minimum: 1, exclusiveMaximum: 1 }, { const: 'x' }] }, ['x'], [1]],
+  [{ type: ['integer', 'null'], minimum: 2, maximum: 1 }, [null], [1, 2]],
   [
     { allOf: [{ properties: { a: int }, additionalProperties: false }, { required: ['a'] }] },
     [{ a: 1 }],
