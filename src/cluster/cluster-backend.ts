@@ -322,8 +322,8 @@ export class ClusterBackend implements Backend {
       if (error instanceof NoResponderError || !isThere()) return null
       const { heardMs, announcement } = agent
       const isHeard = this.#options.clock.monotonicMs() - heardMs < heardWithinMs
-      const isAudible = this.#directory.audibleSinceMs < askedMs
-      if (isHeard && isAudible && announcement.state === 'ready') throw error
+      const isReceiving = this.#directory.receivingSinceMs < askedMs
+      if (isHeard && isReceiving && announcement.state === 'ready') throw error
       return null
     }
   }

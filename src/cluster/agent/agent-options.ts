@@ -65,7 +65,7 @@ const knownKeys = [...brokerKeys, ...ownKeys, 'isolation', 'only', 'allow']
 const mostWorkers = 1024
 
 /** How an agent and the process that started it learn of each other's end. */
-export interface AgentTies {
+export interface AgentLifetimeOptions {
   /**
    * Whether a watcher process tells drivers at once that the agent was killed. Not needed if the
    * parent process tells them. Default `false`.
@@ -80,7 +80,7 @@ export interface AgentTies {
 /** Connects an agent to its broker. The agent runs until it is drained or closed. */
 export async function startAgent(
   options: StartAgentOptions,
-  { hasWatcher = false, serverSeconds, onFolder }: AgentTies = {},
+  { hasWatcher = false, serverSeconds, onFolder }: AgentLifetimeOptions = {},
 ): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)

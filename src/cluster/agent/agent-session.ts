@@ -126,7 +126,7 @@ export class AgentSession implements BackendListener {
       ahead: () => options.offer(this).ahead,
       isDriverHeard: () => this.driver.isHeard,
       onFlush: () => this.#reports.sendEvents(),
-      untoldEvents: () => this.driver.untoldEvents,
+      unconfirmedMark: () => this.driver.unconfirmedMark,
       restorePaths: (text) => options.bundles.restorePaths(text),
       onProblem: (error) => this.#throttle(error),
     })
@@ -176,9 +176,9 @@ export class AgentSession implements BackendListener {
     }
     // A later start sends the jobs that it needs again, perhaps with changes.
     if (isLater) this.#giveBackAll()
-    const untold = this.driver.attach(attach)
+    const unconfirmed = this.driver.attach(attach)
     // A driver that had lost this agent has given up the tasks of these events.
-    this.#reports.restart(isLater ? untold : [], (uid) => this.held.latest(uid) > 0)
+    this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latest(uid) > 0)
   }
 
   /** Called every half second. Returns `true` when the session's driver is gone for good. */
@@ -256,7 +256,7 @@ export class AgentSession implements BackendListener {
     await this.#connection.release(reason)
     if (isAbandoned) {
       await this.driver.settle()
-      this.outbox.addEvents(this.driver.untold)
+      this.outbox.addEvents(this.driver.unconfirmedEvents)
       await this.#store.settle(this.outbox, this.driver.epoch, this.endsEpoch)
     }
     this.outbox.close()

@@ -287,7 +287,7 @@ export class Agent {
       epoch: this.#epoch,
       offer: this.#offer(session),
       // An end that was not sent yet is listed as a held job, so that the driver waits for it.
-      held: [...session.held.jobs, ...session.outbox.untold],
+      held: [...session.held.jobs, ...session.outbox.unsent],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.state.endMessages,
       unrecorded: session.outbox.unrecorded,

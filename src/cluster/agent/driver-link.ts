@@ -12,7 +12,7 @@ import {
   type DriverMessage,
   type EventsMark,
   silenceMs,
-  type ToldEvents,
+  type ReportedEvents,
   type PriorityRange,
 } from '../wire/messages.ts'
 import type { PlacingDriver } from './held-attempt.ts'
@@ -50,7 +50,7 @@ export class DriverLink implements PlacingDriver {
   /** When the connection was last restored. */
   #connectedMs = -Infinity
   /** The server over which the driver's last beat came; `null` if the stream is not there. */
-  #heardOver: string | null
+  #beatServerId: string | null
   #hasWaiting = false
   #waitingPriorities: PriorityRange | null = null
   #hasIdle = true
@@ -61,7 +61,7 @@ export class DriverLink implements PlacingDriver {
     this.#upSubject = subjects.upFrom(agent)
     this.#epoch = attach.epoch
     this.#run = attach.run
-    this.#heardOver = broker.serverId
+    this.#beatServerId = broker.serverId
     this.#link = this.#connect(attach)
     this.#linkId = attach.link
     const down = subjects.downTo(agent)
@@ -82,7 +82,7 @@ export class DriverLink implements PlacingDriver {
    */
   hasClosedBefore({ epoch, run }: Attach): boolean {
     const isAnother = run !== this.#run && epoch > this.#epoch
-    return isAnother && this.#heardOver === this.#options.broker.serverId
+    return isAnother && this.#beatServerId === this.#options.broker.serverId
   }
 
   /** When the driver was last heard. */
@@ -123,16 +123,16 @@ export class DriverLink implements PlacingDriver {
    * Attaches a driver: a later start, or the same one, whose messages are counted anew. Returns the
    * events that the previous link has not confirmed.
    */
-  attach(attach: Attach): readonly ToldEvents[] {
-    const told = this.untold
+  attach(attach: Attach): readonly ReportedEvents[] {
+    const unconfirmed = this.unconfirmedEvents
     if (this.#epoch !== attach.epoch) this.#beats = 0
     this.#epoch = attach.epoch
     this.#run = attach.run
-    this.#heardOver = this.#options.broker.serverId
+    this.#beatServerId = this.#options.broker.serverId
     this.#link = this.#connect(attach)
     this.#linkId = attach.link
     this.#eventsNumber = 0
-    return told
+    return unconfirmed
   }
 
   send(payload: Buffer, hasEvents: boolean): void {
@@ -141,31 +141,31 @@ export class DriverLink implements PlacingDriver {
   }
 
   /** The last message with events, if the driver has not confirmed it. */
-  get untoldEvents(): EventsMark | undefined {
+  get unconfirmedMark(): EventsMark | undefined {
     if (this.#link.isAcknowledged(this.#eventsNumber)) return undefined
     return { link: this.#linkId, number: this.#eventsNumber }
   }
 
   /** How many bytes the driver has not confirmed. */
-  get untoldBytes(): number {
+  get unconfirmedBytes(): number {
     return this.#link.unacknowledgedBytes
   }
 
   /** The events that the driver has not confirmed. */
-  get untold(): readonly ToldEvents[] {
-    if (this.untoldEvents === undefined) return []
-    const told = this.#link.unacknowledged.map(({ number, payload }) => {
+  get unconfirmedEvents(): readonly ReportedEvents[] {
+    if (this.unconfirmedMark === undefined) return []
+    const reports = this.#link.unacknowledged.map(({ number, payload }) => {
       const { starts, events } = decode(payload) as AgentReport
       return { link: this.#linkId, number, starts, events }
     })
-    return told.filter(({ starts, events }) => starts.length + events.length > 0)
+    return reports.filter(({ starts, events }) => starts.length + events.length > 0)
   }
 
   /** Resolves when the driver has confirmed all events, is silent, or this takes too long. */
   async settle(): Promise<void> {
     const { clock } = this.#options
     const untilMs = clock.monotonicMs() + longestSettleMs
-    while (this.untoldEvents !== undefined) {
+    while (this.unconfirmedMark !== undefined) {
       const nowMs = clock.monotonicMs()
       if (nowMs > untilMs || nowMs - this.heardMs > silenceMs) return
       this.tick()
@@ -212,7 +212,7 @@ export class DriverLink implements PlacingDriver {
       this.#heardMs = clock.monotonicMs()
       const beat = payload as Beat
       // If the driver dies before it has recreated its stream, the session was not closed.
-      this.#heardOver = beat.hasStream ? broker.serverId : null
+      this.#beatServerId = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
       this.#waitingPriorities = beat.waitingPriorities ?? null
       this.#hasIdle = beat.hasIdle

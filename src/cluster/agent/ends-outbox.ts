@@ -10,7 +10,7 @@ import {
   type End,
   type EndedAttempt,
   type EndReport,
-  halvesOfTold,
+  halvesOfEvents,
   packEnds,
   toEnd,
   toWireEnd,
@@ -24,7 +24,7 @@ import type {
   EndsMessage,
   EventsMark,
   HeldJob,
-  ToldEvents,
+  ReportedEvents,
   WireEnd,
 } from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
@@ -57,7 +57,7 @@ export interface EndsOutboxOptions {
   /** Called before ends are sent, to send events first. */
   readonly onFlush: () => void
   /** The last message with events, if the driver has not confirmed it. */
-  readonly untoldEvents: () => EventsMark | undefined
+  readonly unconfirmedMark: () => EventsMark | undefined
   /** Replaces paths of this node in errors by those of the driver's machine. */
   readonly restorePaths: (text: string) => string
   /** Called for every failure to store a message. */
@@ -139,7 +139,7 @@ export class EndsOutbox {
   }
 
   /** Ends that were not sent in a message yet. */
-  get untold(): readonly HeldJob[] {
+  get unsent(): readonly HeldJob[] {
     return [...this.#waiting, ...this.#large.pending].map((end) => {
       const { uid, attempt, beganMs, workerId } = end
       return { uid, attempt, beganMs, workerId }
@@ -169,12 +169,12 @@ export class EndsOutbox {
   }
 
   /** For an agent that leaves: stores events that the driver has not confirmed. */
-  addEvents(told: readonly ToldEvents[]): void {
-    if (told.length === 0) return
+  addEvents(reports: readonly ReportedEvents[]): void {
+    if (reports.length === 0) return
     this.#flush()
-    const payload = encode({ ...this.#toMessage([]), told })
+    const payload = encode({ ...this.#toMessage([]), told: reports })
     if (this.#isSmall(payload)) return this.#publish([], payload)
-    for (const half of halvesOfTold(told)) this.addEvents(half)
+    for (const half of halvesOfEvents(reports)) this.addEvents(half)
   }
 
   /**
@@ -392,8 +392,8 @@ export class EndsOutbox {
   }
 
   #toMessage(all: readonly End[]): EndsMessage {
-    const { agent, ahead, untoldEvents } = this.#options
-    const events = untoldEvents()
+    const { agent, ahead, unconfirmedMark } = this.#options
+    const events = unconfirmedMark()
     const message = { kind: 'ends', agent, ahead: ahead(), ...packEnds(all) } as const
     return events === undefined ? message : { ...message, events }
   }

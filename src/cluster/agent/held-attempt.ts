@@ -20,8 +20,8 @@ const largestFactor = 64
  * Short attempts that end slowly, because the machine is busy with other work, count as if they
  * ended faster: smaller batches would cost more messages, and slow the machine down further.
  */
-const mostLift = 64
-const liftedPerSecond = 2000
+const largestRaise = 64
+const mostRaisedPerSecond = 2000
 /** Shorter attempts count as short. */
 const shortMs = 50
 /** Fewer short attempts say nothing about the next ones. */
@@ -45,7 +45,7 @@ export class HeldAttempt extends TaggedJob implements Job {
   beganMs: number | null = null
   workerId: string | null = null
   /** The time of the last event from the attempt's code. */
-  toldMs = -Infinity
+  lastEventMs = -Infinity
 
   constructor(
     sessionId: string,
@@ -102,9 +102,9 @@ export class HeldAttempts {
   /** When the last attempt ended. */
   #endedMs = -Infinity
   #rate: number | null = null
-  #liftedRate = 0
+  #raisedRate = 0
   /** Whether no attempt was held at some time since the last measurement. */
-  #hasRunDry = false
+  #hasBeenIdle = false
   #aheadFactor = 1
 
   /** `hasDriverMore`: whether the driver has jobs that wait for an agent. */
@@ -127,7 +127,7 @@ export class HeldAttempts {
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()
     if (nowMs - this.#measuredMs >= rateMs) this.#measure(nowMs)
-    return this.#rate === null ? null : Math.max(this.#rate, this.#liftedRate)
+    return this.#rate === null ? null : Math.max(this.#rate, this.#raisedRate)
   }
 
   /** Whether no attempt has ended for a while: the next ones may take as long. */
@@ -285,7 +285,7 @@ export class HeldAttempts {
 
   #leave(): void {
     if (--this.#size > 0 || this.#busySinceMs === null) return
-    this.#hasRunDry = true
+    this.#hasBeenIdle = true
     this.#busyMs += this.#clock.monotonicMs() - this.#busySinceMs
     this.#busySinceMs = null
   }
@@ -299,12 +299,12 @@ export class HeldAttempts {
     if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
     this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
     const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)
-    const lift = this.#shortEnds < fewestShort ? 1 : mostLift
-    this.#liftedRate = Math.min(possible, this.#rate * lift, liftedPerSecond)
-    const isStarved = this.#hasRunDry && this.#hasDriverMore()
-    const factor = isStarved ? this.#aheadFactor * 2 : this.#aheadFactor / 2
+    const raise = this.#shortEnds < fewestShort ? 1 : largestRaise
+    this.#raisedRate = Math.min(possible, this.#rate * raise, mostRaisedPerSecond)
+    const hasLackedJobs = this.#hasBeenIdle && this.#hasDriverMore()
+    const factor = hasLackedJobs ? this.#aheadFactor * 2 : this.#aheadFactor / 2
     this.#aheadFactor = Math.max(1, Math.min(largestFactor, factor))
-    this.#hasRunDry = false
+    this.#hasBeenIdle = false
     this.#ends = 0
     this.#begunEnds = 0
     this.#ranMs = 0

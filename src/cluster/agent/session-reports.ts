@@ -8,7 +8,7 @@ import type {
   NotAllowed,
   ReturnedJob,
   SentJob,
-  ToldEvents,
+  ReportedEvents,
   WireEvent,
   WireStart,
 } from '../wire/messages.ts'
@@ -28,11 +28,11 @@ export interface SessionReportsOptions {
 export interface ReportLink {
   send(payload: Buffer, hasEvents: boolean): void
   /** How many bytes the driver has not confirmed. */
-  readonly untoldBytes: number
+  readonly unconfirmedBytes: number
 }
 
 /** While so many bytes wait for an unreachable driver, further events are dropped. */
-const mostUntoldBytes = 64 * 1024 * 1024
+const mostUnconfirmedBytes = 64 * 1024 * 1024
 
 /** A start is reported after this time, unless the attempt has ended by then. */
 const startNoticeMs = 50
@@ -83,15 +83,15 @@ export class SessionReports {
    */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
-    if (link().untoldBytes > mostUntoldBytes) {
+    if (link().unconfirmedBytes > mostUnconfirmedBytes) {
       return this.#drop(`${type.eventType}: the driver has not taken those before it`)
     }
     const { event_time: at, ...own } = fields as { readonly event_time?: unknown }
     const nowMs = clock.monotonicMs()
     const ageMs = typeof at === 'number' ? Math.max(0, clock.now() - at) * 1000 : 0
     const { eventType, schema } = type
-    const atMs = Math.max(nowMs - ageMs, held?.beganMs ?? -Infinity, held?.toldMs ?? -Infinity)
-    if (held !== undefined) held.toldMs = atMs
+    const atMs = Math.max(nowMs - ageMs, held?.beganMs ?? -Infinity, held?.lastEventMs ?? -Infinity)
+    if (held !== undefined) held.lastEventMs = atMs
     this.#events.push({ eventType, schema, fields: own, taskId, atMs })
     this.sendSoon()
   }
@@ -100,9 +100,9 @@ export class SessionReports {
    * For a driver that attaches: it learns of running attempts from the answer. Sends it the events
    * that an earlier start has not confirmed, of tasks that continue or whose ends it will get.
    */
-  restart(untold: readonly ToldEvents[], isLeft: (uid: string) => boolean): void {
+  restart(unconfirmed: readonly ReportedEvents[], isLeft: (uid: string) => boolean): void {
     this.#reset()
-    const earlier = untold.flatMap(({ events }) => events)
+    const earlier = unconfirmed.flatMap(({ events }) => events)
     const left = earlier.filter(({ taskId }) => taskId !== null && isLeft(taskId))
     if (left.length > 0) this.#events = [...left, ...this.#events]
     this.sendEvents()
@@ -132,11 +132,11 @@ export class SessionReports {
     const { head } = this.#options
     const starts: WireStart[] = []
     // Ends include starts, but follow the events: a start must precede the events of its task.
-    const tellers = new Set(this.#events.map(({ taskId }) => taskId))
+    const withEvents = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, isHeld } = held
       if (beganMs === null || workerId === null) continue
-      if (!isHeld && !tellers.has(uid)) continue
+      if (!isHeld && !withEvents.has(uid)) continue
       starts.push({ index, uid, attempt, atMs: beganMs, workerId })
     }
     const report: AgentReport = {

@@ -8,7 +8,7 @@ import { StoredObjects } from '../broker/stored-objects.ts'
 import { type Header, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
 import { decodeSpec } from '../wire/job-batches.ts'
 import type { AgentNote, AgentStart, WireJob } from '../wire/messages.ts'
-import { askOwner } from '../wire/owner-question.ts'
+import { askOwner } from '../wire/owner-request.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { EndsOutbox } from './ends-outbox.ts'
 

@@ -38,11 +38,11 @@ export class BrokerWatch {
     this.#cancel()
     const { clock } = this.#options
     const lostAt = clock.now()
-    if (isConnected) return this.#tellBack()
-    this.#cancel = clock.after(awayAfterMs, () => this.#tellAway(lostAt), { background: true })
+    if (isConnected) return this.#reportBack()
+    this.#cancel = clock.after(awayAfterMs, () => this.#reportAway(lostAt), { background: true })
   }
 
-  #tellAway(lostAt: number): void {
+  #reportAway(lostAt: number): void {
     this.#awaySince = lostAt
     const { broker, log, owner, onAway } = this.#options
     const reason = `the broker at ${broker.url} cannot be reached since ${toTime(lostAt)}`
@@ -50,7 +50,7 @@ export class BrokerWatch {
     onAway?.(reason)
   }
 
-  #tellBack(): void {
+  #reportBack(): void {
     if (this.#awaySince === null) return
     const { broker, log, owner, clock } = this.#options
     const seconds = Math.round(clock.now() - this.#awaySince)

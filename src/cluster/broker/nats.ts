@@ -350,7 +350,7 @@ class NatsBroker implements Broker {
   }
 
   /** Warns once per kind of subject: a client is not told otherwise that it was refused. */
-  #tellRefusal(error: Error): void {
+  #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error
     const [first = ''] = subject.split('.')
@@ -368,7 +368,7 @@ class NatsBroker implements Broker {
   async #followStatus(): Promise<void> {
     for await (const status of this.#connection.status()) {
       const { type } = status
-      if (type === 'error') this.#tellRefusal(status.error)
+      if (type === 'error') this.#warnOfRefusal(status.error)
       const isConnected =
         type === 'reconnect' ? true : type === 'disconnect' ? false : this.#isConnected
       if (isConnected === this.#isConnected) continue

@@ -115,12 +115,12 @@ export class StoredObjects {
       }
     }
     const repair = async (): Promise<void> => void (await openStream())
-    const tell = (error: unknown): void => {
+    const report = (error: unknown): void => {
       const text = `${owner} cannot store ${what} at ${broker.url} now: ${messageOf(error)}`
       onProblem(new Error(text, { cause: error }))
     }
     try {
-      await this.#untilDone(putOnce, repair, tell, canceled)
+      await this.#untilDone(putOnce, repair, report, canceled)
       return name
     } catch (error) {
       if (canceled.aborted && this.#unfinished.delete(object.subject)) {
@@ -207,7 +207,7 @@ export class StoredObjects {
     const { clock, broker } = this.#options
     const signal = AbortSignal.any([this.#closed.signal, canceled])
     const backOff = new BackOff({ firstDelayMs, maxDelayMs })
-    let isTold = false
+    let isReported = false
     for (;;) {
       signal.throwIfAborted()
       try {
@@ -216,8 +216,8 @@ export class StoredObjects {
         signal.throwIfAborted()
         if (isTooSmall(error)) throw error
         // The first failure may be due to a connection or a stream that was just lost.
-        if (broker.isConnected && backOff.failures > 0 && !isTold) {
-          isTold = true
+        if (broker.isConnected && backOff.failures > 0 && !isReported) {
+          isReported = true
           onProblem(error)
         }
         // A random delay, so that several processes whose objects do not fit do not retry in step.

@@ -46,7 +46,7 @@ const mostLater = 1000
  * The most bytes of messages for which the agent still waits to hear that they were taken. An agent
  * that keeps many messages begins nothing, and its map of attempts grows by thousands of tasks.
  */
-const mostUntoldBytes = 64 * 1024
+const mostUnreportedBytes = 64 * 1024
 /** The session has the complete reason; an agent passes it to the task's program, if at all. */
 const mostReasonLength = 1000
 
@@ -63,7 +63,7 @@ export class AgentLink {
   endsEpoch = 0
   isAttached = false
   /** Everything that the agent had for an earlier start has arrived. */
-  hasToldEarlier = false
+  hasReportedEarlier = false
   isLost = false
   /** The uids of tasks that ran on the agent, and that it ended because it closed. */
   readonly abandoned: string[] = []
@@ -77,9 +77,9 @@ export class AgentLink {
   readonly #taken = new NumberSet()
   /** Messages for an earlier start with objects that were not read, which the agent keeps. */
   readonly #unread = new Set<number>()
-  #toldRecorded = 0
-  #toldTaken = 0
-  #untoldBytes = 0
+  #reportedRecorded = 0
+  #reportedTaken = 0
+  #unreportedBytes = 0
   #earlierThrough = 0
   #expectedEnds = 0
   #missingThrough = 0
@@ -126,7 +126,7 @@ export class AgentLink {
     const { endMessages, endsEpoch, unrecorded } = answer
     this.#received = received
     this.isAttached = true
-    this.hasToldEarlier = !isFirst
+    this.hasReportedEarlier = !isFirst
     this.#attachedMs = this.#options.clock.monotonicMs()
     this.endMessages = endMessages
     this.endsEpoch = endsEpoch
@@ -142,8 +142,8 @@ export class AgentLink {
       else this.settled(number)
     }
     const first = unrecorded.reduce((least, number) => Math.min(least, number), endMessages + 1)
-    this.#toldRecorded = first - 1
-    this.#toldTaken = first - 1
+    this.#reportedRecorded = first - 1
+    this.#reportedTaken = first - 1
     this.#missingThrough = endMessages
     this.#expectedEnds = endMessages
   }
@@ -257,8 +257,8 @@ export class AgentLink {
   /** All ends of this message were given to the session; after many bytes this is sent at once. */
   taken(number: number, bytes: number): void {
     this.#taken.add(number)
-    this.#untoldBytes += bytes
-    if (this.#untoldBytes > mostUntoldBytes) this.#tellRecorded()
+    this.#unreportedBytes += bytes
+    if (this.#unreportedBytes > mostUnreportedBytes) this.#reportRecorded()
   }
 
   /** No end of this message will be recorded by this use of the agent. */
@@ -284,7 +284,7 @@ export class AgentLink {
       this.#unread.delete(number)
       this.settled(number)
     }
-    this.#tellRecorded()
+    this.#reportRecorded()
     if (this.#waitingEnds.length > 0) this.#link.askForMissing()
     this.#link.tick()
   }
@@ -293,13 +293,13 @@ export class AgentLink {
     this.#link.resend()
   }
 
-  #tellRecorded(): void {
+  #reportRecorded(): void {
     const { through } = this.#recorded
     const { through: taken } = this.#taken
-    this.#untoldBytes = 0
-    if (through <= this.#toldRecorded && taken <= this.#toldTaken) return
-    this.#toldRecorded = through
-    this.#toldTaken = taken
+    this.#unreportedBytes = 0
+    if (through <= this.#reportedRecorded && taken <= this.#reportedTaken) return
+    this.#reportedRecorded = through
+    this.#reportedTaken = taken
     this.#post({ kind: 'recorded', through, taken })
   }
 

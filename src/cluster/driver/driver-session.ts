@@ -19,12 +19,12 @@ import { DriverJobs, type JobPlaces } from './jobs/driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
-import { Pump } from './placement/pump.ts'
+import { PlacementTrigger } from './placement/placement-trigger.ts'
 import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { claimSession, untilSilent } from './session-owner.ts'
-import { NoAgentWatch } from './unhappy-ends.ts'
+import { NoAgentWatch } from './no-agent-watch.ts'
 
 export interface DriverSessionOptions
   extends Omit<JobPlaces, 'links'>, Pick<ClusterSettings, 'modules' | 'whyNone'> {
@@ -65,7 +65,7 @@ export class DriverSession implements ClusterConnection {
   readonly #modules: SentModules | null
   readonly #sender: JobSender
   readonly #noAgents: NoAgentWatch
-  readonly #pump: Pump
+  readonly #trigger: PlacementTrigger
   readonly #unsubscribe: (() => void)[] = []
   #isReady = false
   #failure: Error | null = null
@@ -80,7 +80,7 @@ export class DriverSession implements ClusterConnection {
   constructor(options: DriverSessionOptions) {
     const { token, use, listener, clock, broker } = options
     this.#options = options
-    this.#pump = new Pump(clock, () => this.#place())
+    this.#trigger = new PlacementTrigger(clock, () => this.#place())
     this.#keys = deriveKeys(token, { ...use, run: this.#run })
     this.#subjects = sessionSubjects(use)
     this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
@@ -101,12 +101,12 @@ export class DriverSession implements ClusterConnection {
       subjects: this.#subjects,
       store,
       ...common,
-      onTold: (agent, told) => this.#continued.takeTold(agent, told, this.#jobs.readTime()),
+      onEvents: (agent, report) => this.#continued.takeReport(agent, report, this.#jobs.readTime()),
       onEarlier: () => this.#continueWaiting(),
       // An earlier start has read and deleted the value.
       onValueLost: (one, { attempt }) => {
         this.#continued.runAgain(one, attempt)
-        this.#pump.soon()
+        this.#trigger.soon()
       },
       onRefused: (reason) => this.#refuseMessage(reason),
     })
@@ -152,14 +152,14 @@ export class DriverSession implements ClusterConnection {
   submit(jobs: readonly Job[]): void {
     const nowMs = this.#options.clock.monotonicMs()
     for (const job of jobs) this.#accept(this.#jobs.add(job, nowMs))
-    this.#continued.tellMoved()
-    this.#pump.submitted(jobs.length, this.#jobs.placement.waiting)
+    this.#continued.reportMoved()
+    this.#trigger.submitted(jobs.length, this.#jobs.placement.waiting)
   }
 
   submitTogether(jobs: readonly Job[], options: GroupOptions): void {
     const nowMs = this.#options.clock.monotonicMs()
     for (const one of this.#jobs.addTogether(jobs, options, nowMs)) this.#accept(one)
-    this.#pump.soon()
+    this.#trigger.soon()
   }
 
   cancel(job: Job, reason: string): void {
@@ -234,7 +234,7 @@ export class DriverSession implements ClusterConnection {
       claimed.stop,
       broker.subscribe(allEnds, ({ subject, data }) => {
         this.#ends.take(subject, data)
-        this.#pump.soon()
+        this.#trigger.soon()
       }),
       broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
       broker.onConnection((isConnected) => {
@@ -257,11 +257,11 @@ export class DriverSession implements ClusterConnection {
     // Sends beats to the agents while it waits for their answers.
     this.#tick()
     await attached
-    await this.#agents.earlier.missOthers(noted)
+    await this.#agents.earlier.noteOthersMissing(noted)
     if (!this.#isOpen) return
     this.#isReady = true
     this.#continued.continueFirst()
-    this.#pump.soon()
+    this.#trigger.soon()
   }
 
   /** The session cannot be used, or a later start has taken over and owns what is stored. */
@@ -285,13 +285,13 @@ export class DriverSession implements ClusterConnection {
   #continueWaiting(): void {
     if (!this.#isReady) return
     this.#continued.continueWaiting()
-    this.#pump.soon()
+    this.#trigger.soon()
   }
 
   #place(): void {
     if (!this.#isOpen || !this.#isReady) return
     if (this.#continued.isBusy) return
-    this.#continued.tellMoved()
+    this.#continued.reportMoved()
     if (this.#agents.used.isNoting) return
     const placed = this.#jobs.placement.assign()
     if (placed.size === 0) return
@@ -310,11 +310,11 @@ export class DriverSession implements ClusterConnection {
     agent.endMessages = report.endMessages
     this.#needsRoom ||= report.needsRoom
     const now = jobs.readTime()
-    this.#continued.takeTold(agent, report, now)
+    this.#continued.takeReport(agent, report, now)
     this.#modules?.forget(report.lostBundles)
     const hasRefused = jobs.takeBack(agent, report.returned)
     if (hasRefused) this.#noAgents.failUnplaceable(now.monotonicMs)
-    this.#pump.soon()
+    this.#trigger.soon()
   }
 
   #tick(): void {
@@ -326,7 +326,7 @@ export class DriverSession implements ClusterConnection {
     if (!this.#isReady) return
     this.#jobs.recallWaiting()
     this.#noAgents.failUnplaceable(nowMs)
-    this.#pump.soon()
+    this.#trigger.soon()
   }
 
   #beat(): void {

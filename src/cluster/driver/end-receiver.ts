@@ -11,7 +11,12 @@ import { splitUids } from '../wire/columns.ts'
 import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
-import { agentClosed, type EndsMessage, type ToldEvents, type WireEnd } from '../wire/messages.ts'
+import {
+  agentClosed,
+  type EndsMessage,
+  type ReportedEvents,
+  type WireEnd,
+} from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
@@ -19,7 +24,7 @@ import type { EarlierRun } from './earlier/earlier-run.ts'
 import { toEnd } from './jobs/job-times.ts'
 import { NumberSet } from './number-set.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
-import { lostReport } from './unhappy-ends.ts'
+import { lostReport } from './lost-attempts.ts'
 
 interface ReadValue {
   readonly value: unknown
@@ -46,7 +51,7 @@ export interface EndReceiverOptions {
   /** The agents in use, by name. */
   readonly agents: ReadonlyMap<string, AgentLink>
   /** Called with the events that an agent sent when it left. */
-  readonly onTold: (agent: AgentLink, told: ToldEvents) => void
+  readonly onEvents: (agent: AgentLink, report: ReportedEvents) => void
   /** Called when ends for an earlier start have arrived. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
@@ -100,7 +105,7 @@ export class EndReceiver {
   }
 
   take(subject: string, data: Uint8Array): void {
-    const { key, jobs, earlier, agents, onTold, onEarlier, onRefused } = this.#options
+    const { key, jobs, earlier, agents, onEvents, onEarlier, onRefused } = this.#options
     let opened
     try {
       opened = open(key(), subject, data)
@@ -131,7 +136,7 @@ export class EndReceiver {
       return onEarlier()
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
-    for (const told of payload.told ?? []) if (!agent.hasHeard(told)) onTold(agent, told)
+    for (const report of payload.told ?? []) if (!agent.hasHeard(report)) onEvents(agent, report)
     const take = (): void => this.#takeOwn(agent, number, payload, data.length)
     agent.takeAfter(payload.events, take)
   }

@@ -25,7 +25,7 @@ import {
   type Challenged,
   silenceMs,
 } from '../wire/messages.ts'
-import { lostReport, toLostAttempts } from './unhappy-ends.ts'
+import { lostReport, toLostAttempts } from './lost-attempts.ts'
 import { UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
@@ -90,7 +90,7 @@ export class SessionAgents implements DirectoryListener {
       used: this.used,
       hasAttached: (agent) => this.#hasAttached(agent),
       isClosed: () => this.#isClosed,
-      tellLeft: (name, reason) => this.#tellLeft(name, reason, []),
+      reportLeft: (name, reason) => this.#reportLeft(name, reason, []),
       patienceMs: options.lossSeconds * 1000 + 2 * requestMs,
     })
   }
@@ -109,7 +109,7 @@ export class SessionAgents implements DirectoryListener {
     if (link?.epoch === epoch) void this.#lose(link, reason)
     else if (link === undefined) {
       // The session was told of the agent, but has not used it.
-      this.#tellLeft(name, state === 'gone' ? null : reason, [])
+      this.#reportLeft(name, state === 'gone' ? null : reason, [])
       void this.used.lose({ name, epoch }, [])
     }
   }
@@ -189,7 +189,7 @@ export class SessionAgents implements DirectoryListener {
     link.tick()
     const lossMs = this.#options.lossSeconds * 1000
     // The agent answers pings, but sends nothing about the session.
-    const silentMs = heardMs - Math.max(link.heardMs, directory.audibleSinceMs)
+    const silentMs = heardMs - Math.max(link.heardMs, directory.receivingSinceMs)
     if (link.isAttached && silentMs > lossMs) {
       return void this.#lose(link, 'it has given up the session')
     }
@@ -242,7 +242,7 @@ export class SessionAgents implements DirectoryListener {
       // What a lost agent comes back with has been moved to other agents.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
-      link.hasToldEarlier = true
+      link.hasReportedEarlier = true
       this.#options.onChange()
     } catch (error) {
       this.#removeLink(link)
@@ -350,7 +350,7 @@ export class SessionAgents implements DirectoryListener {
     const hasLeft = link.agent.announcement.state === 'gone' && all.length === 0
     const leaving = link.abandoned.length > 0 ? agentClosed : null
     const tasks = [...link.abandoned, ...begun.map(({ uid }) => uid)]
-    this.#tellLeft(name, hasLeft ? leaving : reason, tasks)
+    this.#reportLeft(name, hasLeft ? leaving : reason, tasks)
     if (moved.length > 0) {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
@@ -371,7 +371,7 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /** Reports that a node has left; without a reason, it has left by itself. */
-  #tellLeft(nodeId: string, reason: string | null, tasks: readonly string[]): void {
+  #reportLeft(nodeId: string, reason: string | null, tasks: readonly string[]): void {
     const { listener, directory, toNode } = this.#options
     const lost = reason === null ? {} : { lost: { reason, tasks } }
     listener.notice({ kind: 'node-left', nodeId, ...lost })

@@ -16,7 +16,7 @@ import {
 import type { SessionStream } from '../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
 import { type Challenged, silenceMs } from '../wire/messages.ts'
-import { answerAsOwner, askOwner, type OwnerReply, processId } from '../wire/owner-question.ts'
+import { answerAsOwner, askOwner, type OwnerReply, processId } from '../wire/owner-request.ts'
 import {
   ownerOfStream,
   type SessionSubjects,
@@ -29,18 +29,18 @@ import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.t
 const retryMs = 500
 
 /** The most requests to a driver that does not answer, because it is busy or suspended. */
-const mostQuestions = 3
+const mostRequests = 3
 
 /** Repeats the request while a subscriber exists, but no driver answers: it may only be busy. */
 async function askOften(
   broker: Broker,
   subject: string,
   cluster: Keys,
-  questions = mostQuestions,
+  requests = mostRequests,
 ): Promise<OwnerReply> {
   for (let asked = 1; ; asked++) {
     const reply = await askOwner(broker, subject, cluster, silenceMs)
-    if (reply.owner !== null || reply.answer === 'nobody' || asked === questions) return reply
+    if (reply.owner !== null || reply.answer === 'nobody' || asked === requests) return reply
   }
 }
 
@@ -49,10 +49,10 @@ async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Prom
   const { broker, subjects, cluster, use } = options
   // A suspended driver does not answer, and is replaced. If the session was never claimed, a client
   // that subscribes to everything must not delay the start.
-  const questions = lastClaim === 0 ? 1 : mostQuestions
+  const requests = lastClaim === 0 ? 1 : mostRequests
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
-      askOften(broker, subject, cluster, questions),
+      askOften(broker, subject, cluster, requests),
     ),
   )
   const isOwn = ofSession?.owner?.process === processId
@@ -94,13 +94,13 @@ export interface ClaimedSession extends Ownership {
 /** Makes this process the driver of the session, and reads what earlier starts have noted. */
 export async function claimSession(options: ClaimOptions): Promise<ClaimedSession> {
   const { broker, subjects, directory, use, clock, token, listener, hasWaiting } = options
-  let isTold = false
+  let isReported = false
   const ownership = await becomeOwner({
     ...options,
     cluster: deriveKeys(token, null),
     onFull({ message }) {
-      if (isTold || !hasWaiting()) return
-      isTold = true
+      if (isReported || !hasWaiting()) return
+      isReported = true
       const reason = `the store of the broker is full: ${message}`
       listener.notice(toEventNotice(BackendThrottled, { reason, limit: 0 }))
     },

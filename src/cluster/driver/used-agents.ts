@@ -15,7 +15,7 @@ import {
   type LostAttempt,
   silenceMs,
 } from '../wire/messages.ts'
-import { askOwner, type Owner, processId } from '../wire/owner-question.ts'
+import { askOwner, type Owner, processId } from '../wire/owner-request.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 
 export interface NotedAgents {
@@ -218,7 +218,7 @@ export class UsedAgents {
   }
 
   /** Notes that the agent is gone: it is not waited for, but may have begun tasks. */
-  async miss(agent: AgentStart): Promise<void> {
+  async addMissing(agent: AgentStart): Promise<void> {
     await this.#note(agent, 'missing').catch(() => {
       // A later start will notice again that it is missing.
     })

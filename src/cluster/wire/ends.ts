@@ -6,7 +6,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
 import { packCompletions, type WireCompletion } from './completions.ts'
-import type { EndsMessage, ToldEvents, WireEnd } from './messages.ts'
+import type { EndsMessage, ReportedEvents, WireEnd } from './messages.ts'
 import { toPortable } from './portable.ts'
 
 /** The short form is used for completions that have no facts except the worker's id. */
@@ -138,11 +138,13 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
 }
 
 /** Splits events into two halves for two messages; returns none if there is only one event. */
-export function halvesOfTold(told: readonly ToldEvents[]): readonly (readonly ToldEvents[])[] {
-  const [first, second] = told
+export function halvesOfEvents(
+  reports: readonly ReportedEvents[],
+): readonly (readonly ReportedEvents[])[] {
+  const [first, second] = reports
   if (first === undefined) return []
-  const middle = (second === undefined ? first.events.length : told.length) >> 1
-  if (second !== undefined) return [told.slice(0, middle), told.slice(middle)]
+  const middle = (second === undefined ? first.events.length : reports.length) >> 1
+  if (second !== undefined) return [reports.slice(0, middle), reports.slice(middle)]
   const { events } = first
   if (middle === 0) return []
   return [events.slice(0, middle), events.slice(middle)].map((half) => [{ ...first, events: half }])

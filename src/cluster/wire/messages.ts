@@ -347,7 +347,7 @@ export interface EventsMark {
 }
 
 /** The events of a message from an agent to a driver, and the starts reported before them. */
-export interface ToldEvents extends EventsMark {
+export interface ReportedEvents extends EventsMark {
   readonly starts: readonly WireStart[]
   readonly events: readonly WireEvent[]
 }
@@ -363,5 +363,5 @@ export interface EndsMessage {
   /** The last events of these tasks, if not confirmed: the ends apply after these events. */
   readonly events?: EventsMark
   /** Sent by an agent that is closing: events whose arrival is not confirmed. */
-  readonly told?: readonly ToldEvents[]
+  readonly told?: readonly ReportedEvents[]
 }

@@ -49,11 +49,11 @@ export class ReliableLink {
   #sent = 0
   #received = 0
   /** The last message number that was acknowledged to the other side. */
-  #told = 0
+  #acknowledgedThrough = 0
   #progressMs: number
   #heardMs: number
   /** Bytes received since the last acknowledgement was sent. */
-  #untoldBytes = 0
+  #receivedBytes = 0
   /** The messages still to be resent; none if `#resendLast` is less than `#resendNext`. */
   #resendNext = 1
   #resendLast = 0
@@ -117,11 +117,12 @@ export class ReliableLink {
     if (message.number === 0) return message.payload === true ? this.#sendMissing() : undefined
     // A gap needs a resend; a duplicate shows that the acknowledgement was lost.
     if (message.number > this.#received + 1) this.askForMissing()
-    else if (message.number <= this.#received) this.#told = Math.min(this.#told, message.number - 1)
+    else if (message.number <= this.#received)
+      this.#acknowledgedThrough = Math.min(this.#acknowledgedThrough, message.number - 1)
     if (message.number !== this.#received + 1) return
     this.#received++
-    this.#untoldBytes += data.length
-    if (this.#untoldBytes > acknowledgeBytes) this.#publish(idleSubject, 0, nothing)
+    this.#receivedBytes += data.length
+    if (this.#receivedBytes > acknowledgeBytes) this.#publish(idleSubject, 0, nothing)
     onMessage(message.payload)
   }
 
@@ -129,7 +130,8 @@ export class ReliableLink {
   tick(): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (this.#unacknowledged.length > 0 && nowMs - this.#progressMs >= resendAfterMs) this.resend()
-    else if (this.#told < this.#received) this.#publish(this.#options.idleSubject, 0, nothing)
+    else if (this.#acknowledgedThrough < this.#received)
+      this.#publish(this.#options.idleSubject, 0, nothing)
   }
 
   /**
@@ -190,8 +192,8 @@ export class ReliableLink {
   #publish(subject: string, number: number, payload: Buffer): void {
     const { sendKey, epoch } = this.#options
     const header = { epoch, number, acknowledged: this.#received }
-    this.#told = this.#received
-    this.#untoldBytes = 0
+    this.#acknowledgedThrough = this.#received
+    this.#receivedBytes = 0
     this.#options.publish(subject, sealBytes(sendKey, subject, header, payload))
   }
 }

@@ -34,7 +34,7 @@ function outboxOf(clock: ManualClock) {
     ahead: () => 1,
     isDriverHeard: () => stream.isHeard,
     onFlush: () => {},
-    untoldEvents: () => undefined,
+    unconfirmedMark: () => undefined,
     restorePaths: (text) => text,
     onProblem: () => {},
   })

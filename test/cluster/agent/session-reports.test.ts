@@ -20,7 +20,7 @@ it.each(['handed back', 'started'])(
         needsRoom: false,
       }),
       limitBytes: () => 2000,
-      link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
+      link: () => ({ send: (payload) => void sent.push(payload), unconfirmedBytes: 0 }),
       onDropped: (type) => expect.unreachable(type),
     })
     const uids = Array.from({ length: 500 }, (_, at) => `a task with a long name ${at}`)
@@ -52,7 +52,7 @@ it('the start of a task that has ended since is told with its events', () => {
       needsRoom: false,
     }),
     limitBytes: () => 2000,
-    link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
+    link: () => ({ send: (payload) => void sent.push(payload), unconfirmedBytes: 0 }),
     onDropped: (type) => expect.unreachable(type),
   })
   const startOf = (uid: string, index: number): HeldAttempt => {
@@ -90,7 +90,7 @@ it('events of a task come after its start and in their order, however late a clo
       needsRoom: false,
     }),
     limitBytes: () => 2000,
-    link: () => ({ send: (payload) => void sent.push(payload), untoldBytes: 0 }),
+    link: () => ({ send: (payload) => void sent.push(payload), unconfirmedBytes: 0 }),
     onDropped: (type) => expect.unreachable(type),
   })
   const job = { index: 0, uid: 'teller', attempt: 1 }

@@ -53,7 +53,7 @@ const openReceiver = (
     jobs,
     earlier: new EarlierRun(),
     agents: new Map([['first', link]]),
-    onTold: () => expect.unreachable(),
+    onEvents: () => expect.unreachable(),
     onEarlier: () => expect.unreachable(),
     onRefused: (reason) => expect.unreachable(reason),
     onValueLost: () => expect.unreachable(),

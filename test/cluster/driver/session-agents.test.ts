@@ -74,7 +74,7 @@ class OneAgent {
         return known()
       },
       find: (name) => known().find(({ announcement }) => announcement.name === name),
-      audibleSinceMs: 0,
+      receivingSinceMs: 0,
       request: async (_, { kind }) => {
         if (this.refusal !== null) throw new Error(this.refusal)
         if (kind === 'challenge') return { kind: 'challenged', nonce: 1 }
@@ -274,7 +274,7 @@ describe('the agent of a session', () => {
     await one.agents.attachAll()
     let isOver = false
     const over = one.agents.earlier
-      .missOthers({ ...nothingNoted, used })
+      .noteOthersMissing({ ...nothingNoted, used })
       .then(() => (isOver = true))
     await one.clock.advance(1000)
     expect(isOver).toBe(false)
@@ -295,7 +295,7 @@ describe('the agent of a session', () => {
       const used = [{ name: 'only', epoch: 1 }]
       one.agents.earlier.expect(used)
       await one.agents.attachAll()
-      const over = one.agents.earlier.missOthers({ ...nothingNoted, used })
+      const over = one.agents.earlier.noteOthersMissing({ ...nothingNoted, used })
       await one.clock.advance(60_000)
       await over
       expect(one.earlier.takeUnknown('task', true)).toEqual({

@@ -23,12 +23,12 @@ export interface AnnouncerOptions {
 }
 
 /** The minimum time between answers to senders with another token or version, which learn why. */
-const refusedSenderMs = 1000
+const minRefusedAnswerMs = 1000
 
 export class Announcer {
   readonly #options: AnnouncerOptions
   #announcements = 0
-  #strangerAtMs = -Infinity
+  #refusedAnswerMs = -Infinity
 
   constructor(options: AnnouncerOptions) {
     this.#options = options
@@ -54,8 +54,8 @@ export class Announcer {
   /** Answers a request for agents. `isKnown`: the sender has the same token and version. */
   answer(isKnown: boolean): void {
     const nowMs = this.#options.clock.monotonicMs()
-    if (!isKnown && nowMs - this.#strangerAtMs < refusedSenderMs) return
-    if (!isKnown) this.#strangerAtMs = nowMs
+    if (!isKnown && nowMs - this.#refusedAnswerMs < minRefusedAnswerMs) return
+    if (!isKnown) this.#refusedAnswerMs = nowMs
     this.announce()
   }
 }

@@ -35,12 +35,12 @@ export async function claimName(
   name: string,
   hasWatcher: boolean,
 ): Promise<void> {
-  const isAnswered = async (subject: string, questions: number): Promise<boolean> => {
+  const isAnswered = async (subject: string, requests: number): Promise<boolean> => {
     const epoch = newNonce()
     const ping = { kind: 'ping' } satisfies Ping
-    const question = seal(keys.toAgent, subject, { ...noHeader, epoch }, ping)
+    const request = seal(keys.toAgent, subject, { ...noHeader, epoch }, ping)
     try {
-      await broker.requestAccepted(subject, question, claimMs, (answer) =>
+      await broker.requestAccepted(subject, request, claimMs, (answer) =>
         isAnswerTo(epoch, keys.toDriver, subject, answer),
       )
       return true
@@ -48,8 +48,8 @@ export async function claimName(
       if (error instanceof NoResponderError) return false
       if (!broker.isConnected) throw error
       // A connection that is just closing may get the first request, but not the second.
-      if (hasWatcher || questions === 1) return !hasWatcher
-      return isAnswered(subject, questions - 1)
+      if (hasWatcher || requests === 1) return !hasWatcher
+      return isAnswered(subject, requests - 1)
     }
   }
   const subjects = [agentSubject(name), ...(hasWatcher ? [watcherOf(name)] : [])]

@@ -13,8 +13,8 @@ import type { FromWatcher, ToWatcher } from './agent-watcher.ts'
 /** An agent that is not suspended is heard within this time after a discovery request. */
 const answerMs = 250
 /** The agent's end is reported several times, because a driver may be reconnecting. */
-const tellings = 10
-const tellMs = 500
+const exitReports = 10
+const exitReportMs = 500
 /** By then drivers have noticed the agent's silence, unless their `lossSeconds` is longer. */
 const giveUpMs = 10_000
 
@@ -34,7 +34,7 @@ class Watcher {
     broker.subscribe(discoverySubject, (message) => void this.#takeDiscovery(message))
   }
 
-  hear(agent: Announcement): void {
+  update(agent: Announcement): void {
     if (this.#agent === null) {
       const onPing = (message: BrokerMessage): void => this.#takePing(message)
       this.#freeName = this.#broker.subscribe(watcherOf(agent.name), onPing)
@@ -43,17 +43,17 @@ class Watcher {
     this.#heardMs = clock.monotonicMs()
   }
 
-  async tellDeath(): Promise<void> {
+  async reportExit(): Promise<void> {
     this.#isAgentGone = true
     // Freed first, so that the next start of the agent need not wait for an answer.
     this.#freeName()
     const untilMs = clock.monotonicMs() + giveUpMs
-    for (let told = 0; told < tellings && clock.monotonicMs() < untilMs;) {
+    for (let sent = 0; sent < exitReports && clock.monotonicMs() < untilMs;) {
       if (this.#broker.isConnected) {
-        this.#tell('dead', 0)
-        told++
+        this.#report('dead', 0)
+        sent++
       }
-      await sleep(clock, tellMs)
+      await sleep(clock, exitReportMs)
     }
   }
 
@@ -63,7 +63,7 @@ class Watcher {
     const askedMs = clock.monotonicMs()
     if (nonce === null || this.#heardMs >= askedMs) return
     await sleep(clock, answerMs)
-    if (!this.#isAgentGone && this.#heardMs < askedMs) this.#tell('silent', nonce)
+    if (!this.#isAgentGone && this.#heardMs < askedMs) this.#report('silent', nonce)
   }
 
   /** Answers for a suspended agent when another process wants to use its name. */
@@ -83,7 +83,7 @@ class Watcher {
     }
   }
 
-  #tell(state: WatcherReport['state'], nonce: number): void {
+  #report(state: WatcherReport['state'], nonce: number): void {
     if (this.#agent === null) return
     const silentSeconds = (clock.monotonicMs() - this.#heardMs) / 1000
     const report: WatcherReport = {
@@ -102,7 +102,7 @@ let starting: Promise<Watcher> | null = null
 const parent = connectToParent<ToWatcher, FromWatcher>({
   onMessage: (message) => {
     if (message.kind === 'start') starting = start(message)
-    else void starting?.then((watcher) => watcher.hear(message.agent))
+    else void starting?.then((watcher) => watcher.update(message.agent))
   },
   onEnd: (isParentGone) => void end(isParentGone),
 })
@@ -121,6 +121,6 @@ async function start({ connection, token }: ToWatcher & { kind: 'start' }): Prom
 }
 
 async function end(isAgentGone: boolean): Promise<void> {
-  if (isAgentGone) await (await starting)?.tellDeath()
+  if (isAgentGone) await (await starting)?.reportExit()
   process.exit(0)
 }

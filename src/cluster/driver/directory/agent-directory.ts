@@ -74,7 +74,7 @@ interface Tracked extends KnownAgent {
   /** The number of the last announcement. */
   number: number
   /** How long this process was suspended or busy, and heard nothing, since the agent was heard. */
-  deafMs: number
+  stalledForMs: number
   isPinged: boolean
 }
 
@@ -97,7 +97,7 @@ export class AgentDirectory {
   /** When the connection was last lost or restored. */
   #connectedSinceMs: number
   /** When a tick was last late. */
-  #stalledMs = -Infinity
+  #lastStallMs = -Infinity
   #tickedMs: number
   readonly #unusable: UnusableAgents
   #cancelTick: () => void = () => {}
@@ -150,8 +150,8 @@ export class AgentDirectory {
   }
 
   /** Since when the broker can be reached and this process was neither suspended nor busy. */
-  get audibleSinceMs(): number {
-    return Math.max(this.#connectedSinceMs, this.#stalledMs)
+  get receivingSinceMs(): number {
+    return Math.max(this.#connectedSinceMs, this.#lastStallMs)
   }
 
   find(name: string): KnownAgent | undefined {
@@ -229,7 +229,7 @@ export class AgentDirectory {
     const named = this.#agents.get(name)
     const agent = named?.announcement.epoch === epoch ? named : this.#candidates.get(epoch)
     if (agent === undefined) {
-      if (state !== 'gone') void this.#welcome(announcement, opened.number)
+      if (state !== 'gone') void this.#joinOnAnswer(announcement, opened.number)
       return
     }
     if (opened.number <= agent.number)
@@ -242,9 +242,9 @@ export class AgentDirectory {
       return
     }
     agent.heardMs = this.#options.clock.monotonicMs()
-    agent.deafMs = 0
+    agent.stalledForMs = 0
     if (state === 'gone') this.#lose(agent, 'it left')
-    else if (state === 'draining' && before === 'ready') this.#tellDraining(agent)
+    else if (state === 'draining' && before === 'ready') this.#reportDraining(agent)
   }
 
   #takeReport(subject: string, data: Uint8Array): void {
@@ -277,13 +277,13 @@ export class AgentDirectory {
    * and clocks do not tell which start is the later one. The answer also measures the agent's
    * clock, before its first task.
    */
-  async #welcome(announcement: Announcement, number: number): Promise<void> {
+  async #joinOnAnswer(announcement: Announcement, number: number): Promise<void> {
     const agent: Tracked = {
       announcement,
       number,
       offset: new ClockOffset(),
       heardMs: 0,
-      deafMs: 0,
+      stalledForMs: 0,
       isPinged: false,
     }
     const { name, epoch } = announcement
@@ -298,10 +298,10 @@ export class AgentDirectory {
     this.#gone.delete(name)
     for (const listener of this.#listeners) listener.agentJoined(agent)
     // The agent may have begun to drain before it answered.
-    if (agent.announcement.state === 'draining') this.#tellDraining(agent)
+    if (agent.announcement.state === 'draining') this.#reportDraining(agent)
   }
 
-  #tellDraining(agent: Tracked): void {
+  #reportDraining(agent: Tracked): void {
     for (const listener of this.#listeners) listener.agentDraining(agent)
   }
 
@@ -331,11 +331,11 @@ export class AgentDirectory {
     const lateMs = Math.max(0, nowMs - this.#tickedMs - this.#pingMs)
     this.#tickedMs = nowMs
     // This process was suspended or busy, or its machine slept: agents were not silent meanwhile.
-    if (lateMs >= this.#pingMs) this.#stalledMs = nowMs
+    if (lateMs >= this.#pingMs) this.#lastStallMs = nowMs
     for (const agent of this.#agents.values()) {
-      agent.deafMs = Math.min(agent.deafMs + lateMs, nowMs - agent.heardMs)
+      agent.stalledForMs = Math.min(agent.stalledForMs + lateMs, nowMs - agent.heardMs)
       if (!broker.isConnected) continue
-      const sinceMs = Math.max(agent.heardMs + agent.deafMs, this.#connectedSinceMs)
+      const sinceMs = Math.max(agent.heardMs + agent.stalledForMs, this.#connectedSinceMs)
       if (nowMs - sinceMs > lossSeconds * 1000) {
         this.#lose(agent, `it was silent for ${lossSeconds} s`)
       } else void this.#ping(agent)
@@ -355,7 +355,7 @@ export class AgentDirectory {
       if (pong.epoch !== agent.announcement.epoch) return false
       const nowMs = clock.monotonicMs()
       agent.heardMs = nowMs
-      agent.deafMs = 0
+      agent.stalledForMs = 0
       agent.offset.add(sentMs, pong.receivedMs, pong.sentMs, nowMs)
       return true
     } catch {

@@ -51,7 +51,7 @@ export class ContinuedJobs {
    */
   continueWaiting(): void {
     this.#compareAll()
-    this.tellMoved()
+    this.reportMoved()
   }
 
   #compareAll(): void {
@@ -79,39 +79,39 @@ export class ContinuedJobs {
     for (const one of before) {
       if (one.agent === null && !one.isEnding && jobs.has(one)) this.#skipUnknown(one)
     }
-    this.tellMoved()
+    this.reportMoved()
   }
 
   /** Reports starts and events; keeps events of tasks that an earlier start left. */
-  takeTold(agent: AgentLink, told: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
+  takeReport(agent: AgentLink, report: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
     const { earlier, jobs } = this.#options
-    for (const { index, uid, attempt, atMs, workerId } of told.starts) {
+    for (const { index, uid, attempt, atMs, workerId } of report.starts) {
       const one = jobs.find(index, uid, attempt)
       if (one?.agent === agent) jobs.reportStart(one, agent, { beganMs: atMs, workerId }, now)
     }
-    for (const event of told.events) {
+    for (const event of report.events) {
       const { taskId } = event
-      const isLeft = taskId !== null && (!agent.hasToldEarlier || earlier.has(taskId))
+      const isLeft = taskId !== null && (!agent.hasReportedEarlier || earlier.has(taskId))
       if (isLeft) earlier.addEvent(taskId, { source: agent, event })
       else jobs.reportEvent(agent, event, now)
     }
   }
 
   /** Reports events that the task's code sent before, after the start that precedes them. */
-  #tellUntold(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
+  #reportPending(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
     const { jobs, earlier } = this.#options
-    const untold = earlier.takeEvents(one.uid)
-    if (untold.length === 0) return
+    const pending = earlier.takeEvents(one.uid)
+    if (pending.length === 0) return
     const { beganMs, workerId, atMs = beganMs } = left
     const now = jobs.readTime()
     if (beganMs !== null && workerId !== null && atMs !== null) {
       jobs.reportStart(one, agent, { beganMs, workerId, atMs }, now)
     }
-    for (const { source, event } of untold) jobs.reportEvent(source, event, now)
+    for (const { source, event } of pending) jobs.reportEvent(source, event, now)
   }
 
   /** Reports jobs that may have begun at nodes that are gone, and begin again elsewhere. */
-  tellMoved(): void {
+  reportMoved(): void {
     // Reported together when the comparison is done.
     if (this.#isBusy) return
     for (const [nodeId, tasks] of this.#moved) {
@@ -150,7 +150,7 @@ export class ContinuedJobs {
     return jobs.recorded.expect(link, number, 1)
   }
 
-  /** Repeats an attempt that had ended for an earlier start. `tellMoved` must be called after. */
+  /** Repeats an attempt that had ended for an earlier start. `reportMoved` must be called after. */
   runAgain(one: DriverJob, attempt: number): void {
     const { jobs } = this.#options
     jobs.continueFrom(one, attempt + 1, 1)
@@ -208,7 +208,7 @@ export class ContinuedJobs {
     if (end !== undefined) {
       // A cancel by the session from now on has no effect.
       one.isEnding = true
-      this.#tellUntold(one, null, end)
+      this.#reportPending(one, null, end)
       takeEnd(one, end, source === undefined ? null : this.#messageOf(source))
       return true
     }
@@ -220,7 +220,7 @@ export class ContinuedJobs {
     if (beganMs !== null && workerId !== null) {
       jobs.reportStart(one, agent, { beganMs, workerId }, jobs.readTime())
     }
-    this.#tellUntold(one, agent, held)
+    this.#reportPending(one, agent, held)
     return true
   }
 }

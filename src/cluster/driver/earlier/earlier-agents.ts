@@ -18,7 +18,7 @@ export interface EarlierAgentsOptions {
   readonly hasAttached: (agent: AgentStart) => boolean
   readonly isClosed: () => boolean
   /** Called for an agent that was restarted since. */
-  readonly tellLeft: (name: string, reason: string) => void
+  readonly reportLeft: (name: string, reason: string) => void
   /** How long to wait for an agent that is present, but not attached yet. */
   readonly patienceMs: number
 }
@@ -52,26 +52,26 @@ export class EarlierAgents {
    * Called when all agents that were found are attached. It is unknown which attempts the others
    * have begun for earlier starts, so that no task counts as new.
    */
-  async missOthers({ used, missing }: NotedAgents): Promise<void> {
+  async noteOthersMissing({ used, missing }: NotedAgents): Promise<void> {
     const { earlier, clock, patienceMs, hasAttached, isClosed } = this.#options
-    for (const one of missing) if (!hasAttached(one)) earlier.miss(one)
+    for (const one of missing) if (!hasAttached(one)) earlier.addMissing(one)
     const untilMs = clock.monotonicMs() + patienceMs
     for (const one of used) {
       while (this.#isComing(one) && clock.monotonicMs() < untilMs) await sleep(clock, lookAgainMs)
-      if (!hasAttached(one) && !isClosed()) await this.#miss(one)
+      if (!hasAttached(one) && !isClosed()) await this.#reportMissing(one)
     }
     this.#hasFound = true
   }
 
-  async #miss(agent: AgentStart): Promise<void> {
-    const { earlier, directory, listener, tellLeft, used } = this.#options
+  async #reportMissing(agent: AgentStart): Promise<void> {
+    const { earlier, directory, listener, reportLeft, used } = this.#options
     const { name, epoch } = agent
-    earlier.miss(agent)
+    earlier.addMissing(agent)
     const isAgain = (directory.find(name)?.announcement.epoch ?? epoch) !== epoch
     const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
-    if (isAgain) tellLeft(name, reason)
+    if (isAgain) reportLeft(name, reason)
     else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
-    await used.miss(agent)
+    await used.addMissing(agent)
   }
 
   /** Whether the agent is present, but attaching has failed, which is retried every half second. */

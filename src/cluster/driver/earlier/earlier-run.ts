@@ -32,7 +32,7 @@ export interface Adoption {
 }
 
 /** An event that a task's code sent while its driver was away. */
-export interface UntoldEvent {
+export interface PendingEvent {
   readonly source: EventSource
   readonly event: WireEvent
 }
@@ -55,7 +55,7 @@ export class EarlierRun {
   readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
   /** Events by task. */
-  readonly #events = new Map<string, UntoldEvent[]>()
+  readonly #events = new Map<string, PendingEvent[]>()
   /** The messages of ends that name objects. */
   readonly #sources = new Map<WireEnd, EndSource>()
   /** By epoch: the names of agents of earlier starts that are gone. */
@@ -71,8 +71,8 @@ export class EarlierRun {
 
   /** `epoch` and `number` identify the message: the use of its agent, and its number there. */
   addEnds(message: EndsMessage, epoch: number, number: number): void {
-    const { agent, completions, ends, told = [] } = message
-    for (const event of told.flatMap(({ events }) => events)) {
+    const { agent, completions, ends, told: reports = [] } = message
+    for (const event of reports.flatMap(({ events }) => events)) {
       const source = { name: agent, agent: null }
       if (event.taskId !== null) this.addEvent(event.taskId, { source, event })
     }
@@ -94,20 +94,20 @@ export class EarlierRun {
     if (this.#canceled.has(uid)) return true
     const known = this.#held.get(uid)
     const isHeld = known?.agent === agent && known.held.attempt === attempt
-    if (!isHeld && agent.hasToldEarlier) return false
+    if (!isHeld && agent.hasReportedEarlier) return false
     if (isHeld) this.#held.delete(uid)
     if (this.#addEnd(end) && namesObject(end)) this.#sources.set(end, source)
     return true
   }
 
   /** Adds an event, which is reported before the task's end, or when the task is adopted. */
-  addEvent(uid: string, untold: UntoldEvent): void {
+  addEvent(uid: string, pending: PendingEvent): void {
     const known = this.#events.get(uid)
-    if (known === undefined) this.#events.set(uid, [untold])
-    else known.push(untold)
+    if (known === undefined) this.#events.set(uid, [pending])
+    else known.push(pending)
   }
 
-  takeEvents(uid: string): readonly UntoldEvent[] {
+  takeEvents(uid: string): readonly PendingEvent[] {
     const events = this.#events.get(uid) ?? []
     this.#events.delete(uid)
     return events
@@ -124,14 +124,14 @@ export class EarlierRun {
     for (const { uid, attempt, message } of lost) {
       const error = toErrorRecord(new WorkerLostError(message, { code: 'NodeLostError' }))
       const outcome = { kind: 'fail', error, isThrown: false } as const
-      this.#addEnd({ ...untold, uid, attempt, outcome })
+      this.#addEnd({ ...unreported, uid, attempt, outcome })
     }
   }
 
   /** Adds attempts that are not failures, but whose numbers must not be used again. */
   addMoved(moved: readonly JobReference[]): void {
     const outcome = { kind: 'cancel', reason: 'it has moved' } as const
-    for (const [uid, attempt] of moved) this.#addEnd({ ...untold, uid, attempt, outcome })
+    for (const [uid, attempt] of moved) this.#addEnd({ ...unreported, uid, attempt, outcome })
   }
 
   /** Attempts that an agent holds, without a reported start. */
@@ -187,7 +187,7 @@ export class EarlierRun {
   }
 
   /** An agent of an earlier start is gone: it may have begun attempts that are not known. */
-  miss({ name, epoch }: AgentStart): void {
+  addMissing({ name, epoch }: AgentStart): void {
     this.#missing.set(epoch, name)
   }
 
@@ -282,7 +282,7 @@ export class EarlierRun {
 }
 
 /** The fields of an end that no agent has reported. */
-const untold = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null } as const
+const unreported = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null } as const
 
 const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
   kind === 'complete' || kind === 'complete-large'

@@ -29,7 +29,7 @@ import { type ReceivedMessage, RecordedMessages } from '../recorded-messages.ts'
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
 /** A start by the agent's clock; `atMs` is the time of the end, if that is reported with it. */
-interface ToldStart {
+interface ReportedStart {
   readonly beganMs: number
   readonly workerId: string
   readonly atMs?: number
@@ -218,7 +218,7 @@ export class DriverJobs {
       const reason = one.cancelReason
       if (reason !== null) this.end(one, { kind: 'cancel', reason }, null)
       else if (one.group === null) back.push(one)
-      else this.end(one, { kind: 'fail', error: cameBack(one) }, null)
+      else this.end(one, { kind: 'fail', error: lostBeforeStart(one) }, null)
     }
     this.placement.putBack(back)
   }
@@ -305,7 +305,7 @@ export class DriverJobs {
   reportStart(
     one: DriverJob,
     agent: AgentLink | null,
-    { beganMs, workerId, atMs = beganMs }: ToldStart,
+    { beganMs, workerId, atMs = beganMs }: ReportedStart,
     now: Moment,
   ): void {
     if (one.isStarted) return
@@ -360,5 +360,5 @@ export class DriverJobs {
 }
 
 /** The error of a group member whose node was lost, or returned it, before it began. */
-const cameBack = ({ uid }: DriverJob): WorkerLostError =>
+const lostBeforeStart = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })

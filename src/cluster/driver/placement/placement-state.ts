@@ -50,8 +50,8 @@ export function toWaitingWork({
   // Jobs that are never sent ahead also need room at agents.
   const highest = shapes.flatMap(({ queue }) => queue.peek()?.spec.priority ?? [])
   const range = { lowest: Math.min(...lowest), highest: Math.max(...highest) }
-  const told = highest.length === 0 ? {} : { waitingPriorities: range }
-  return { hasWaiting: waiting > 0, hasIdle: freeCores > 0, ...told }
+  const priorities = highest.length === 0 ? {} : { waitingPriorities: range }
+  return { hasWaiting: waiting > 0, hasIdle: freeCores > 0, ...priorities }
 }
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({

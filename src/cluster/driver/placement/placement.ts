@@ -169,11 +169,11 @@ export class Placement<T extends PlacedJob> {
     for (;;) {
       const first = this.#shapes.first(done)
       if (first === null) break
-      const { shape, rival } = first
+      const { shape, nextOther } = first
       if (this.#putOffLate(shape)) continue
       const isPlaced =
         shape.group === null
-          ? this.#placeNext(shape, rival, placed)
+          ? this.#placeNext(shape, nextOther, placed)
           : this.#placeGroup(shape, shape.group, placed)
       if (isPlaced) continue
       done.add(shape)
@@ -243,10 +243,10 @@ export class Placement<T extends PlacedJob> {
     return true
   }
 
-  #placeNext(shape: Shape<T>, rival: T | undefined, placed: Map<string, T[]>): boolean {
+  #placeNext(shape: Shape<T>, nextOther: T | undefined, placed: Map<string, T[]>): boolean {
     const node = this.#findNode(shape)
     if (node === null) return false
-    this.#place(shape, node, rival, jobsAt(placed, node))
+    this.#place(shape, node, nextOther, jobsAt(placed, node))
     return true
   }
 
@@ -313,7 +313,7 @@ export class Placement<T extends PlacedJob> {
     return node
   }
 
-  #place(shape: Shape<T>, node: Node, rival: T | undefined, jobs: T[]): void {
+  #place(shape: Shape<T>, node: Node, nextOther: T | undefined, jobs: T[]): void {
     this.#last = node
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
@@ -322,7 +322,7 @@ export class Placement<T extends PlacedJob> {
     const least = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
     for (let count = 0; count < most; count++) {
       const job = shape.queue.peek()
-      if (job === undefined || (rival !== undefined && !isBefore(job, rival))) break
+      if (job === undefined || (nextOther !== undefined && !isBefore(job, nextOther))) break
       if (job.spec.priority < least) break
       shape.queue.take()
       this.#waiting--

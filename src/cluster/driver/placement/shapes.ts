@@ -97,21 +97,21 @@ export class Shapes<T extends PlacedJob> {
   }
 
   /** The shape whose first job is before those of all others, and the next job among the others. */
-  first(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; rival: T | undefined } | null {
+  first(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; nextOther: T | undefined } | null {
     let first: Shape<T> | null = null
     let head: T | undefined
-    let rival: T | undefined
+    let nextOther: T | undefined
     for (const shape of this.#byKey.values()) {
       if (done.has(shape)) continue
       const candidate = shape.queue.peek()
       if (candidate === undefined) continue
       if (head === undefined || isBefore(candidate, head)) {
-        rival = head
+        nextOther = head
         first = shape
         head = candidate
-      } else if (rival === undefined || isBefore(candidate, rival)) rival = candidate
+      } else if (nextOther === undefined || isBefore(candidate, nextOther)) nextOther = candidate
     }
-    return first === null ? null : { shape: first, rival }
+    return first === null ? null : { shape: first, nextOther }
   }
 }
 

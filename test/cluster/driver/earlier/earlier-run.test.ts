@@ -119,8 +119,8 @@ describe('what an earlier start left', () => {
     const earlier = new EarlierRun()
     earlier.addEnds(message(failure('failed', 1), end('done', 1)), 1, 1)
     expect(earlier.takeUnknown('new', true)).toBe(null)
-    earlier.miss({ name: 'a', epoch: 1 })
-    earlier.miss({ name: 'b', epoch: 2 })
+    earlier.addMissing({ name: 'a', epoch: 1 })
+    earlier.addMissing({ name: 'b', epoch: 2 })
     expect(earlier.takeUnknown('new', true)).toEqual({
       agent: { name: 'b', epoch: 2 },
       attempts: 2,

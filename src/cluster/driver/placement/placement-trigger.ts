@@ -15,7 +15,7 @@ const mostGathered = 2000
 /** After so many turns without a further part, no more is expected. */
 const quietTurns = 2
 
-export class Pump {
+export class PlacementTrigger {
   readonly #clock: Clock
   readonly #place: () => void
   #placedMs = -Infinity

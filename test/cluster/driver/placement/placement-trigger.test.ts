@@ -1,27 +1,27 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { Pump } from '../../../../src/cluster/driver/placement/pump.ts'
+import { PlacementTrigger } from '../../../../src/cluster/driver/placement/placement-trigger.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 
-/** A pump whose placements take all that waits. */
-function createPump() {
+/** A trigger whose placements take all that waits. */
+function createTrigger() {
   const clock = new ManualClock()
   const placed: number[] = []
   let waiting = 0
-  const pump = new Pump(clock, () => {
+  const trigger = new PlacementTrigger(clock, () => {
     if (waiting > 0) placed.push(waiting)
     waiting = 0
   })
   const submit = (count: number): void => {
     waiting += count
-    pump.submitted(count, waiting)
+    trigger.submitted(count, waiting)
   }
-  return { clock, pump, placed, submit }
+  return { clock, trigger, placed, submit }
 }
 
 describe('jobs that are submitted', () => {
   it('are placed at once if they are few, however soon after the last ones', () => {
-    const { placed, submit } = createPump()
+    const { placed, submit } = createTrigger()
     submit(1)
     submit(3)
     submit(1)
@@ -29,7 +29,7 @@ describe('jobs that are submitted', () => {
   })
 
   it('are placed together if they are parts of a large bag, the first part at once', async () => {
-    const { placed, submit } = createPump()
+    const { placed, submit } = createTrigger()
     for (let part = 0; part < 8; part++) {
       submit(250)
       await setImmediate()
@@ -40,7 +40,7 @@ describe('jobs that are submitted', () => {
   })
 
   it('are not gathered beyond a number, nor for long', async () => {
-    const { clock, placed, submit } = createPump()
+    const { clock, placed, submit } = createTrigger()
     for (let part = 0; part < 9; part++) {
       submit(250)
       await setImmediate()
@@ -53,17 +53,17 @@ describe('jobs that are submitted', () => {
   })
 
   it('wait for the parts of their bag also if a node has room meanwhile', async () => {
-    const { pump, placed, submit } = createPump()
+    const { trigger, placed, submit } = createTrigger()
     submit(250)
     for (let part = 0; part < 4; part++) {
       submit(250)
-      pump.soon()
+      trigger.soon()
       await setImmediate()
     }
     expect(placed).toEqual([250])
     for (let turn = 0; turn < 3; turn++) await setImmediate()
     expect(placed).toEqual([250, 1000])
-    pump.soon()
+    trigger.soon()
     submit(1)
     expect(placed).toEqual([250, 1000, 1])
   })

@@ -39,8 +39,8 @@ export async function askOwner(
   counts: (owner: Owner) => boolean = () => true,
 ): Promise<OwnerReply> {
   const nonce = newNonce()
-  const question = Buffer.alloc(8)
-  question.writeDoubleLE(nonce)
+  const request = Buffer.alloc(8)
+  request.writeDoubleLE(nonce)
   let isForged = false
   const isOwner = (answer: Uint8Array): boolean => {
     const isSigned = isAnswerTo(nonce, toDriver, owner, answer)
@@ -48,7 +48,7 @@ export async function askOwner(
     return isSigned && counts(open(toDriver, owner, answer).payload as Owner)
   }
   try {
-    const answer = await broker.requestAccepted(owner, question, timeoutMs, isOwner)
+    const answer = await broker.requestAccepted(owner, request, timeoutMs, isOwner)
     return { answer: 'signed', owner: open(toDriver, owner, answer).payload as Owner }
   } catch (error) {
     if (error instanceof NoResponderError) return { answer: 'nobody', owner: null }
@@ -62,7 +62,7 @@ export const answerAsOwner =
   ({ toDriver }: Keys, owner: Owner) =>
   (message: BrokerMessage): void => {
     const { subject } = message
-    const question = Buffer.from(message.data)
-    const epoch = question.length === 8 ? question.readDoubleLE() : 0
+    const request = Buffer.from(message.data)
+    const epoch = request.length === 8 ? request.readDoubleLE() : 0
     message.respond(seal(toDriver, subject, { ...noHeader, epoch }, owner))
   }

@@ -6,7 +6,7 @@ import type {
 } from '../../../src/cluster/driver/directory/agent-directory.ts'
 import { DriverJobs } from '../../../src/cluster/driver/jobs/driver-jobs.ts'
 import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
-import { NoAgentWatch } from '../../../src/cluster/driver/unhappy-ends.ts'
+import { NoAgentWatch } from '../../../src/cluster/driver/no-agent-watch.ts'
 import { BackendError, messageOf } from '../../../src/foundation/errors.ts'
 import { resolveResources } from '../../../src/tasks/resources.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'

@@ -1,48 +1,17 @@
-/** Ends that no agent reports: the node was lost, or no suitable agent joined. */
+/** Fails jobs that no agent can run: none has joined, or none allows them. */
 
 import type { DriverJob } from './agent-link.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { BackendError, messageOf, WorkerLostError } from '../../foundation/errors.ts'
+import { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import {
-  type LostAttempt,
-  type NodeFacts,
-  noRules,
-  type NotAllowed,
-  silenceMs,
-} from '../wire/messages.ts'
+import { type NodeFacts, noRules, type NotAllowed, silenceMs } from '../wire/messages.ts'
 import { refuseByKind, rulesHint } from '../wire/rules.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
-import type { DriverJobs, EndReport } from './jobs/driver-jobs.ts'
+import type { DriverJobs } from './jobs/driver-jobs.ts'
 import { couldRun } from './placement/placement-node.ts'
 import { findUnplaceable, toRequest } from './placement/placement-state.ts'
 import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
-
-/** The end of an attempt that was running on a lost node. */
-export function lostReport(one: DriverJob, agent: string, reason: string): EndReport {
-  if (one.cancelReason !== null) return { kind: 'cancel', reason: one.cancelReason }
-  const text = one.isStarted
-    ? `node ${agent} was lost while it ran task ${one.uid}: ${reason}`
-    : `node ${agent} was lost, as others before it, and task ${one.uid} may have begun: ${reason}`
-  return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
-}
-
-/** The failed attempts among jobs that had begun on a lost node. */
-export function toLostAttempts(
-  begun: readonly DriverJob[],
-  agent: string,
-  reason: string,
-): readonly LostAttempt[] {
-  const lost: LostAttempt[] = []
-  for (const one of begun) {
-    const report = lostReport(one, agent, reason)
-    // The session counts attempts of the whole group, not of its members.
-    if (report.kind !== 'fail' || one.group !== null) continue
-    lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
-  }
-  return lost
-}
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
   readonly secondsLeft?: ClusterSettings['secondsLeft']
