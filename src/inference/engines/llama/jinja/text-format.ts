@@ -40,8 +40,8 @@ export function pad(text: string, width: number, by: string, side: string): stri
   return by.repeat(left) + text + by.repeat(missing - left)
 }
 
-export function zeroFill(text: string, width: number): string {
-  const sign = /^[-+]?/.exec(text)?.[0] ?? ''
+export function zeroFill(text: string, width: number, signs = '-+'): string {
+  const sign = text !== '' && signs.includes(text.charAt(0)) ? text.charAt(0) : ''
   return sign + pad(text.slice(sign.length), width - sign.length, '0', '>')
 }
 
@@ -119,7 +119,7 @@ function formatValue(value: Value, specification: string): string {
   const digits = comma === '' ? plain : plain.replace(/\d+/, withCommas)
   const signed = sign === '' || sign === '-' || digits.startsWith('-') ? digits : sign + digits
   return zero !== '' && align === undefined
-    ? zeroFill(signed, Number(width))
+    ? zeroFill(signed, Number(width), '-+ ')
     : pad(signed, Number(width), by, align ?? '>')
 }
 
