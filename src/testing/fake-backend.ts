@@ -102,7 +102,7 @@ export class FakeBackend implements Backend {
 
   /** Reports anything about a job, as a backend does. */
   report(job: Job, report: TaskReport): void {
-    if (report.kind !== 'start') this.#ended.add(job)
+    if (isEnd(report)) this.#ended.add(job)
     this.#listeners.get(job)?.report(job, report)
   }
 
@@ -150,3 +150,7 @@ export class FakeBackend implements Backend {
     }
   }
 }
+
+/** Tests also report what is no report. */
+const isEnd = (report: unknown): boolean =>
+  typeof report === 'object' && report !== null && 'kind' in report && report.kind !== 'start'

@@ -64,7 +64,10 @@ describe('a launched script that somebody ends', () => {
       launch.child.kill('SIGTERM')
       const end = await launch.ended
       expect([end.code, end.stdout]).toEqual([143, ''])
-      expect(end.stderr).toContain('sbatch had not answered when it was interrupted')
+      // On a busy machine the signal may come so late that sbatch itself gives up first.
+      expect(end.stderr).toMatch(
+        /sbatch had not answered when it was interrupted|sbatch failed: .*timed out/,
+      )
       expect(end.stderr).toContain('Slurm may have taken the job nevertheless')
       rmSync(join(folder, 'asked'))
     }

@@ -48,6 +48,8 @@ describe('a node whose agent dies', () => {
     const restarts = (): string[] => warnings.filter((text) => text.startsWith('AgentRestarted'))
     await expect
       .poll(restarts)
-      .toEqual([expect.stringMatching(/node n2 is started again \(1\).*its process is gone/)])
+      .toEqual([
+        expect.stringMatching(/node n2 is started again \(restart 1 of.*its process is gone/),
+      ])
   })
 })

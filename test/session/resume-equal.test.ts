@@ -201,7 +201,7 @@ it('resume: a later function of equal source fails, and the next resume runs all
   expect(second.tasks[1]?.error?.cause).toMatchObject({
     name: 'StateError',
     code: 'AmbiguousFunctionError',
-    message: expect.stringContaining('the value of task-') as string,
+    message: expect.stringContaining('got the recorded value of task-') as string,
   })
   const third = await oneByOne([2, 3], second.record)
   expect(third.tasks.map(({ returnValue }) => returnValue)).toEqual([20, 30])
