@@ -125,7 +125,7 @@ export class ChoiceSampler {
    * If `among` is given, only its tokens are possible. Then there is no repetition penalty: tokens
    * that a grammar requires may be repeated, and the penalty would also divide the lifting bias.
    */
-  #toConfig(among: readonly Token[] = [], banned: readonly Token[] = []): SamplerConfig {
+  #toConfig(among: Tokens = [], banned: Tokens = []): SamplerConfig {
     const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
     return {
       temperature,
@@ -134,22 +134,15 @@ export class ChoiceSampler {
       minP,
       ...(topK === 0 ? {} : { topK }),
       ...(repetition === null || among.length > 0 ? {} : repetitionOf(repetition)),
-      ...this.#biasOf(withBan(bias?.biases ?? none, banned), among),
+      ...biasOf(bias?.biases ?? none, among, banned),
     }
-  }
-
-  #biasOf(biases: ReadonlyMap<Token, number>, among: readonly Token[]): Partial<SamplerConfig> {
-    if (among.length === 0) return biases.size === 0 ? {} : biasOf(biases)
-    return liftOf(among, biases)
   }
 }
 
-const withBan = (biases: ReadonlyMap<Token, number>, banned: readonly Token[]): typeof biases =>
-  banned.length === 0
-    ? biases
-    : new Map([...biases, ...banned.map((token) => [token, -Infinity] as const)])
+type Tokens = readonly Token[] | Uint32Array
+type Biases = ReadonlyMap<Token, number>
 
-const none: ReadonlyMap<Token, number> = new Map()
+const none: Biases = new Map()
 
 function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Partial<SamplerConfig> {
   return {
@@ -159,16 +152,20 @@ function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Parti
   }
 }
 
-const biasOf = (biases: ReadonlyMap<Token, number>): Partial<SamplerConfig> => ({
-  tokenBiasKeys: Uint32Array.from(biases.keys()),
-  tokenBiasValues: Float32Array.from(biases.values()),
-})
+function biasOf(biases: Biases, among: Tokens, banned: Tokens): Partial<SamplerConfig> {
+  if (among.length > 0) return liftOf(Uint32Array.from(among), biases)
+  const count = biases.size + banned.length
+  if (count === 0) return {}
+  const [keys, values] = [new Uint32Array(count), new Float32Array(count).fill(-Infinity)]
+  keys.set([...biases.keys()])
+  values.set([...biases.values()])
+  // A ban comes after the client's bias of the same token.
+  keys.set(banned, biases.size)
+  return { tokenBiasKeys: keys, tokenBiasValues: values }
+}
 
-const liftOf = (
-  among: readonly Token[],
-  biases: ReadonlyMap<Token, number>,
-): Partial<SamplerConfig> => ({
-  tokenBiasKeys: Uint32Array.from(among),
+const liftOf = (among: Uint32Array, biases: Biases): Partial<SamplerConfig> => ({
+  tokenBiasKeys: among,
   tokenBiasValues:
     biases.size === 0
       ? new Float32Array(among.length).fill(lift)

@@ -52,13 +52,28 @@ export class TokenGroups {
   }
 
   /** The tokens that may be next, and all other tokens. */
-  allowed(answer: GrammarAnswer): { readonly tokens: Token[]; readonly banned: Token[] } {
-    const isAllowed = new Uint8Array(this.#texts.size)
-    const tried = this.candidates(answer)?.flat() ?? [...isAllowed.keys()]
-    for (const token of tried) if (answer.isNext(token)) isAllowed[token] = 1
-    const [tokens, banned]: [Token[], Token[]] = [[], []]
-    for (const [token, is] of isAllowed.entries()) (is === 1 ? tokens : banned).push(token)
+  allowed(answer: GrammarAnswer): { readonly tokens: Uint32Array; readonly banned: Uint32Array } {
+    const { size } = this.#texts
+    const isAllowed = new Uint8Array(size)
+    let count = 0
+    for (const group of this.candidates(answer) ?? [this.#everyToken()]) {
+      for (const token of group) {
+        if (isAllowed[token] === 1 || !answer.isNext(token)) continue
+        isAllowed[token] = 1
+        count++
+      }
+    }
+    // Not as lists, which for a whole vocabulary would be a megabyte of garbage at each token.
+    const [tokens, banned] = [new Uint32Array(count), new Uint32Array(size - count)]
+    for (let token = 0, at = 0; token < size; token++) {
+      if (isAllowed[token] === 1) tokens[at++] = token
+      else banned[token - at] = token
+    }
     return { tokens, banned }
+  }
+
+  *#everyToken(): Iterable<Token> {
+    for (let token = 0; token < this.#texts.size; token++) yield token
   }
 
   #add(token: Token, [first, second]: readonly number[]): void {
