@@ -1,11 +1,12 @@
 /** `tutti config check`: whether an inference configuration is valid, without loading a model. */
 
-import { open, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { basename, isAbsolute } from 'node:path'
 import { errnoOf } from '../foundation/errors.ts'
 import { ConfigProblems, WrittenFile } from '../inference/config/config-tree.ts'
 import { parseYamlTree } from '../inference/config/yaml-tree.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
+import { isGguf } from '../inference/models/gguf-file.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
@@ -48,9 +49,7 @@ interface FoundProblem {
 /** Why a file cannot be a model; `null` if it may be one. */
 async function modelProblem(path: string): Promise<string | null> {
   try {
-    await using file = await open(path)
-    const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
-    return buffer.toString('latin1') === 'GGUF' ? null : `${path} is not a GGUF file`
+    return (await isGguf(path)) ? null : `${path} is not a GGUF file`
   } catch (error) {
     const errno = errnoOf(error)
     return errno === 'ENOENT' ? `there is no file ${path}` : `${path} cannot be read (${errno})`

@@ -1,7 +1,6 @@
 /** Loads a model with node-llama-cpp, in the model's process. */
 
 import { existsSync } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { registerHooks } from 'node:module'
 import { availableParallelism, cpus, homedir, loadavg } from 'node:os'
 import { join } from 'node:path'
@@ -10,6 +9,7 @@ import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } fr
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
+import { isGguf } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
@@ -317,9 +317,7 @@ async function expectGguf(path: string): Promise<void> {
     'https://huggingface.co/models?library=gguf has real ones), or a name on the hub such as ' +
     'hf:user/model:Q4_K_M'
   try {
-    await using file = await open(path)
-    const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
-    if (buffer.toString('latin1') === 'GGUF') return
+    if (await isGguf(path)) return
   } catch (error) {
     throw new LoadError(`${path} cannot be read: ${messageOf(error)}`, hint, error)
   }
