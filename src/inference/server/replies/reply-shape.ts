@@ -56,7 +56,9 @@ export class ChunkWriter {
   /** Passes the fingerprint of the server behind the engine on in all following chunks. */
   learn(body: WireFields | undefined): void {
     const fingerprint = body?.['system_fingerprint']
-    if (typeof fingerprint !== 'string') return
+    // Most servers send the same one with every chunk.
+    const known = this.#head['system_fingerprint']
+    if (typeof fingerprint !== 'string' || fingerprint === known) return
     this.#head = { ...this.#head, system_fingerprint: fingerprint }
     this.#prefix = prefixOf(this.#head)
   }
