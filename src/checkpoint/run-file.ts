@@ -85,7 +85,7 @@ export class SentRequest implements Disposable {
 
   /** The record of the session that took the request; `null` if it wrote none. */
   get record(): string | null {
-    return readToldRecord(this.path)
+    return readRecordOf(this.path)
   }
 
   [Symbol.dispose](): void {
@@ -126,9 +126,9 @@ export function readRequest(path: string): RunRequest | null {
 }
 
 /** The record of the session that took this request; `null` if none did. */
-export function readToldRecord(path: string): string | null {
-  const told = readJson(`${path}.record`)
-  return typeof told?.['record'] === 'string' ? told['record'] : null
+export function readRecordOf(path: string): string | null {
+  const found = readJson(`${path}.record`)
+  return typeof found?.['record'] === 'string' ? found['record'] : null
 }
 
 /** Has `null` for an argument that is a secret or the value of an option with a secret's name. */

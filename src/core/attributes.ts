@@ -2,12 +2,12 @@
 
 import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf, TuttiError } from '../foundation/errors.ts'
-import { type JsonObject, type JsonValue, toJsonValue } from '../foundation/json-value.ts'
-import { toWholeJson } from '../foundation/json-value.ts'
+import { type JsonObject, type JsonValue, toWholeJson } from '../foundation/json-value.ts'
 import { findSecretArguments, maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
+import { toAttributeText } from './error-causes.ts'
 
 const longestResult = 65_536
 const longestTail = 2048
@@ -125,18 +125,20 @@ export function describeAttempt(entry: Entry): JsonObject {
 }
 
 export function describeFailure(error: unknown): { error_type: string; error_message: string } {
-  return { error_type: errorTypeOf(error), error_message: toText(messageOf(error)) }
+  return { error_type: errorTypeOf(error), error_message: toAttributeText(messageOf(error)) }
 }
 
 export const describeReason = ({ reason }: TaskCanceledError): { reason: string } => ({
-  reason: toText(reason),
+  reason: toAttributeText(reason),
 })
 
 /** Never throws, although reading a property of a thrown value may. */
 export function describeStack(error: unknown): { error_stack?: string } {
   try {
     const { stack } = error as { stack?: unknown }
-    return error instanceof Error && typeof stack === 'string' ? { error_stack: toText(stack) } : {}
+    return error instanceof Error && typeof stack === 'string'
+      ? { error_stack: toAttributeText(stack) }
+      : {}
   } catch {
     return {}
   }
@@ -147,7 +149,7 @@ export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
   try {
     const isDependent = TaskFailedError.isInstance(error) && 'rootUid' in error
     const root = isDependent ? error.rootUid : undefined
-    return typeof root === 'string' ? { 'tutti.root_task': toText(root) } : {}
+    return typeof root === 'string' ? { 'tutti.root_task': toAttributeText(root) } : {}
   } catch {
     return {}
   }
@@ -157,7 +159,7 @@ export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
 export function describeHint(error: unknown): { error_hint?: string } {
   try {
     const hint = TuttiError.isInstance(error) ? error.hint : undefined
-    return hint === undefined ? {} : { error_hint: toText(hint) }
+    return hint === undefined ? {} : { error_hint: toAttributeText(hint) }
   } catch {
     return {}
   }
@@ -178,9 +180,6 @@ export function describeArguments({ work }: Entry): { 'tutti.arguments'?: readon
   }
   return { 'tutti.arguments': Object.freeze(shown) }
 }
-
-/** Masks secrets and cuts the text to the length of an attribute. */
-const toText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
 /** `null` if only the worker is known. */
 export function describeFacts(facts: AttemptFacts | undefined): Record<string, JsonValue> | null {

@@ -50,18 +50,19 @@ function innerOf(record: ErrorRecord, before: string): InnerRecord[] {
 
 function toCause(path: string, record: ErrorRecord): JsonObject {
   if (!record.isError) {
-    return { path, error_type: 'unknown', error_message: toText(messageOf(record.value)) }
+    return { path, error_type: 'unknown', error_message: toAttributeText(messageOf(record.value)) }
   }
   const { type, message, stack } = record
   return {
     path,
-    error_type: toText(type),
-    error_message: toText(message),
-    ...(stack === '' ? {} : { error_stack: toText(stack).slice(0, longestStack) }),
+    error_type: toAttributeText(type),
+    error_message: toAttributeText(message),
+    ...(stack === '' ? {} : { error_stack: toAttributeText(stack).slice(0, longestStack) }),
   }
 }
 
-const toText = (text: string): string => String(toJsonValue(maskSecrets(text)))
+/** Masks secrets and cuts the text to the length of an attribute. */
+export const toAttributeText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
 /** Adds the causes that `describeCauses` described to the record of an error. */
 export function withCauses(
@@ -90,10 +91,10 @@ export function withCauses(
   return within(outer, '')
 }
 
-function toInner(told: unknown): InnerRecord[] {
-  if (typeof told !== 'object' || told === null) return []
+function toInner(given: unknown): InnerRecord[] {
+  if (typeof given !== 'object' || given === null) return []
   const text = (key: string): string => {
-    const value = (told as Record<string, unknown>)[key]
+    const value = (given as Record<string, unknown>)[key]
     return typeof value === 'string' ? value : ''
   }
   const [type, message, stack] = [text('error_type'), text('error_message'), text('error_stack')]

@@ -118,13 +118,9 @@ export function expectInteger(
 }
 
 function rangeText(range: { min?: number; max?: number; above?: number }): string {
-  const from = range.above === undefined ? range.min : undefined
-  const parts = [
-    range.above === undefined ? '' : ` above ${range.above}`,
-    from === undefined ? '' : ` from ${from}`,
-    range.max === undefined ? '' : ` to ${range.max}`,
-  ]
-  return parts.join('')
+  const { min, max, above } = range
+  if (above !== undefined) return ` above ${above}${max === undefined ? '' : ` and at most ${max}`}`
+  return `${min === undefined ? '' : ` from ${min}`}${max === undefined ? '' : ` to ${max}`}`
 }
 
 export function expectBoolean(field: string, value: unknown): boolean {

@@ -307,8 +307,8 @@ export class HpcBackend implements Backend, NodeServers {
     const allocation = this.#pilots?.allocationOf(node) ?? this.#given.allocation
     if (allocation !== null) return allocation.startRanks(command)
     // The allocation was lost after the ranks were placed: this process fails like a refused step.
-    const told = ['sh', '-c', 'echo "node $0 is not there any more" >&2; exit 1', node]
-    return new RemoteProcess({ command: told, env: process.env, input: '', clock: this.#clock })
+    const failing = ['sh', '-c', 'echo "node $0 is not there any more" >&2; exit 1', node]
+    return new RemoteProcess({ command: failing, env: process.env, input: '', clock: this.#clock })
   }
 
   /** Records that a task ended because no task may run any more. */

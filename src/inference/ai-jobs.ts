@@ -99,7 +99,7 @@ export class AiJobs implements Connection {
     this.#hasWarnedOfCut = true
     const text =
       `the answer of task ${uid} was cut at its limit of tokens, so its JSON is not complete: ` +
-      'raise `maxTokens`; `finishReason` of a task tells it, and this is said once per session'
+      'raise `maxTokens`; `finishReason` of such a task is `length` (one warning per session)'
     this.#parts.log.warn('AnswerCut', text)
   }
 

@@ -81,10 +81,10 @@ function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   readonly sessionId: string
   readonly state: RecordState
 } {
-  const { sessionId: told, endTime } = run.show(pass.states.run)
+  const { sessionId: ownId, endTime } = run.show(pass.states.run)
   const last = files.at(-1) ?? '.'
   // A file that was just created has the session id only in its name.
-  const sessionId = told || (parseRecordPath(last)?.sessionId ?? '')
+  const sessionId = ownId || (parseRecordPath(last)?.sessionId ?? '')
   if (endTime !== null) return { sessionId, state: 'ended' }
   const isRunning = isBeingWritten(dirname(last), sessionId)
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }

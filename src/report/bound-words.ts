@@ -42,7 +42,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
   const improvements = findImprovements(bounds, facts)
   const bound = findBound(bounds, improvements, facts)
   const partial = bounds.isPartial
-    ? ['The oldest attempts are known coarsely only: this is about the rest of the run.']
+    ? ['Of the oldest attempts only sums are known: this is about the rest of the run.']
     : []
   return {
     bound,

@@ -35,7 +35,7 @@ const waits: Cause = (before, after, sign) => {
   const [a, b] = [meanWait(before), meanWait(after)]
   if (!isMoved(a, b, sign, before.durationSeconds)) return []
   return [
-    `From being ready to their start its tasks waited ${secondsText(b)} on average, ` +
+    `Its tasks waited ${secondsText(b)} on average from being ready to their start, ` +
       `${secondsText(a)} in the first run.`,
   ]
 }

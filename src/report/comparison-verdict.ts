@@ -141,11 +141,11 @@ function taskWords(before: ReportData, after: ReportData): string {
 }
 
 function doneWords({ counts: { tasks, completed }, reused }: ReportData): string {
-  const told = [
+  const details = [
     ...(completed === tasks ? [] : [`${numberText(completed)} done`]),
     ...(reused === 0 ? [] : [`${numberText(reused)} reused`]),
   ]
-  return countText(tasks, 'task') + (told.length === 0 ? '' : ` (${told.join(', ')})`)
+  return countText(tasks, 'task') + (details.length === 0 ? '' : ` (${details.join(', ')})`)
 }
 
 function endWords({ counts, reused }: ReportData): string {

@@ -22,7 +22,7 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
   const named = new Set(medians.map(({ name }) => name))
   // If the median of a name changed, its slowest tasks changed as well.
   const slowest = movesOf(before, after, 'p95').filter(({ name }) => !named.has(name))
-  const told = [
+  const changes = [
     ...tell('slower', medians, 'median'),
     ...tell('slower', slowest, 'p95'),
     ...tell('faster', medians, 'median'),
@@ -32,8 +32,8 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
     mood: openEnds.length > 0 ? 'warning' : whole.mood,
     verdict: [...openEnds, ...(openEnds.length > 0 ? whole.counts : [whole.verdict])].join(' '),
     sentences: [
-      ...told,
-      ...(told.length === 0 ? unmoved(before, after) : []),
+      ...changes,
+      ...(changes.length === 0 ? unmoved(before, after) : []),
       ...causesOf(before, after),
       ...onlyIn('first', before, after),
       ...onlyIn('second', after, before),

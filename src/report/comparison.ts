@@ -105,8 +105,8 @@ const totals: readonly Total[] = [
 function totalsTable(before: ReportData, after: ReportData): string {
   const isSame = likenessOf(before, after) === 'work'
   const hasReused = before.reused + after.reused > 0
-  const told = totals.filter(({ what }) => what !== 'reused' || hasReused)
-  const rows = told.map(({ what, of, show, isJudged = false }) => {
+  const shown = totals.filter(({ what }) => what !== 'reused' || hasReused)
+  const rows = shown.map(({ what, of, show, isJudged = false }) => {
     const [a, b] = [of(before), of(after)]
     const judged = isJudged && isSame ? changeCell(a, b) : plainChange(a, b)
     const change = of === used ? number(signed(b - a, 'points')) : judged

@@ -72,8 +72,8 @@ async function factsOf(
   if (isPipe(last)) return { path, state, now, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)
-  const told = command === null ? null : commandLine(command)
-  return { path, state, now, attributes: start?.attributes ?? {}, command: told }
+  const line = command === null ? null : commandLine(command)
+  return { path, state, now, attributes: start?.attributes ?? {}, command: line }
 }
 
 /** The command as it was typed, without secrets. */

@@ -116,14 +116,14 @@ export interface Panel<State, Query, Shown> {
  * How many seconds before its reported start the only attempt of a task began. Positive when it
  * started while no session was running: agents of a cluster continue without a session.
  */
-export function untoldSeconds(event: ViewEvent, started: number): number {
+export function missedSeconds(event: ViewEvent, started: number): number {
   if (event.attributes['attempt'] !== 1) return 0
-  const untold = (numberOf(event.duration_seconds) ?? 0) - (event.event_time - started)
-  return untold > leastUntold ? untold : 0
+  const missed = (numberOf(event.duration_seconds) ?? 0) - (event.event_time - started)
+  return missed > leastMissed ? missed : 0
 }
 
 /** Smaller differences may come from the clocks of two machines. */
-export const leastUntold = 0.01
+export const leastMissed = 0.01
 
 /** The display name of the task: the name of a workflow's prompt, otherwise the executable. */
 export const nameIn = (attributes: ViewEvent['attributes']): string =>

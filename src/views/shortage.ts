@@ -26,7 +26,7 @@ type Amounts = Readonly<Record<HeldResource, number>>
 
 const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
 /** A node that does not report these resources counts as having enough. */
-const maybeUntold: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
+const maybeUnlimited: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
 
 const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
   cores: amount('cores'),
@@ -37,8 +37,10 @@ const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
 })
 
 const sizeOf = ({ cores, gpus, memoryMb, workers, processes }: SlotNode): Amounts => {
-  const told = { cores, gpus, memory: memoryMb, workers, processes }
-  return mapAmounts((kind) => (maybeUntold.has(kind) && told[kind] === 0 ? Infinity : told[kind]))
+  const sizes = { cores, gpus, memory: memoryMb, workers, processes }
+  return mapAmounts((kind) =>
+    maybeUnlimited.has(kind) && sizes[kind] === 0 ? Infinity : sizes[kind],
+  )
 }
 
 type Asking = Pick<SlotRequest, 'cores' | 'gpus' | 'memoryMb' | 'limit'>

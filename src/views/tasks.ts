@@ -10,7 +10,7 @@ import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { outcomeNumbers, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
-import { leastUntold } from './panel.ts'
+import { leastMissed } from './panel.ts'
 import { shortName } from './readable.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
@@ -170,7 +170,7 @@ export function explainTask(
   const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
   const view = viewOf(pass, task, now)
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
-  const attempts = withToldSeconds(attemptsOf(pass, task, notes, now), view)
+  const attempts = withRecordedSeconds(attemptsOf(pass, task, notes, now), view)
   const { created, ended } = view.story
   const { pauses } = states.bounds
   const until = ended ?? now
@@ -248,10 +248,10 @@ function timesOf(
   const waited = ready === null || until === null ? null : between(ready, until)
   if (started === null || ended === null) return { seconds: null, ran: null, waited }
   const hasOwn = hasDuration(stagesOf(counts, task))
-  const told = valueAt(hasOwn ? names.durations : names.canceledAfter, task)
+  const recorded = valueAt(hasOwn ? names.durations : names.canceledAfter, task)
   const betweenAttempts = valueAt(names.waits, task)
-  const isTold = hasOwn ? !Number.isNaN(told) : told > 0
-  const ran = isTold ? told : Math.max(0, between(started, ended) - betweenAttempts)
+  const isRecorded = hasOwn ? !Number.isNaN(recorded) : recorded > 0
+  const ran = isRecorded ? recorded : Math.max(0, between(started, ended) - betweenAttempts)
   return { seconds: ran + betweenAttempts, ran, waited }
 }
 
@@ -314,7 +314,7 @@ function attemptsOf(
 }
 
 /** The last attempt gets the rest of the recorded duration, if that is longer. */
-function withToldSeconds(
+function withRecordedSeconds(
   attempts: readonly AttemptView[],
   { ran, story }: TaskView,
 ): AttemptView[] {
@@ -323,5 +323,5 @@ function withToldSeconds(
   const others = attempts.slice(0, -1)
   const before = others.filter(({ start }) => start >= story.created)
   const rest = ran - before.reduce((sum, { seconds }) => sum + seconds, 0)
-  return [...others, rest > last.seconds + leastUntold ? { ...last, seconds: rest } : last]
+  return [...others, rest > last.seconds + leastMissed ? { ...last, seconds: rest } : last]
 }

@@ -30,7 +30,7 @@ describe('validators', () => {
     [() => expectInteger('size', '1'), 'Expected `size` to be an integer, got `1` (string)'],
     [
       () => expectNumber('wait', 0, { above: 0, max: 5 }),
-      'Expected `wait` to be a number above 0 to 5, got `0` (number)',
+      'Expected `wait` to be a number above 0 and at most 5, got `0` (number)',
     ],
     [
       () => expectNumber('wait', Number.NaN, { min: 0 }),

@@ -28,7 +28,7 @@ describe('why the same tasks took longer', () => {
     expect(sentences).toEqual([
       unmoved,
       'The second run had 2 slots, the first 4 slots.',
-      'From being ready to their start its tasks waited 9.50 s on average, 4.50 s in the ' +
+      'Its tasks waited 9.50 s on average from being ready to their start, 4.50 s in the ' +
         'first run.',
     ])
     const faster = compareWords(on(2), on(4))

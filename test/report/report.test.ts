@@ -217,7 +217,7 @@ describe('two runs', () => {
     expect(sentences).toEqual([
       'One name became faster: simulate (median 1.00 s before, 500 ms now; ' +
         '0 failed before, 30 now).',
-      'From being ready to their start its tasks waited 9.75 s on average, 19.5 s in the ' +
+      'Its tasks waited 9.75 s on average from being ready to their start, 19.5 s in the ' +
         'first run.',
     ])
   })

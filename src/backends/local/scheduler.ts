@@ -24,7 +24,7 @@ export class Scheduler implements ExecutorListener {
   readonly #onNotice: (notice: Notice) => void
   #executors: Readonly<Record<ExecutorKind, Executor>> | null = null
   #sequence = 0
-  #isPumping = false
+  #isBeginning = false
   #closeReason: string | null = null
 
   constructor(capacity: Capacity, onNotice: (notice: Notice) => void) {
@@ -55,24 +55,24 @@ export class Scheduler implements ExecutorListener {
       const text = `this is no job, and cannot run: ${messageOf(cause)}`
       listener.report(job, { kind: 'fail', error: new BackendError(text, { cause }) })
     }
-    this.#pump()
+    this.#beginJobs()
   }
 
   cancel(job: Job, reason: string): void {
     const scheduled = this.#jobs.find(job)
     if (scheduled !== null) this.#cancel(scheduled, reason)
     // The canceled job may have blocked jobs behind it.
-    this.#pump()
+    this.#beginJobs()
   }
 
   /** Cancels all jobs of a client. No other job begins before all of them are canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
-    this.#withoutPumping(() => {
+    this.#withoutBeginning(() => {
       for (const job of this.#jobs.toArray()) {
         if (job.client.listener === listener) this.#cancel(job, reason)
       }
     })
-    this.#pump()
+    this.#beginJobs()
   }
 
   /** Takes back the jobs of a client that no executor has yet. They get no report. */
@@ -86,14 +86,14 @@ export class Scheduler implements ExecutorListener {
       this.#leave(listener)
     }
     // A withdrawn job may have blocked jobs behind it.
-    if (taken.length > 0) this.#pump()
+    if (taken.length > 0) this.#beginJobs()
     return taken.map(({ original }) => original)
   }
 
   /** Cancels waiting jobs, and later those that are given back. Executors end the jobs they run. */
   close(reason: string): void {
     this.#closeReason = reason
-    this.#withoutPumping(() => {
+    this.#withoutBeginning(() => {
       for (const job of this.#jobs.toArray()) {
         if (job.isWaiting) this.#cancel(job, reason)
       }
@@ -147,7 +147,7 @@ export class Scheduler implements ExecutorListener {
       back[scheduled.executor].push(scheduled)
     }
     for (const kind of kinds) if (back[kind].length > 0) this.#queues[kind].putBack(back[kind])
-    this.#pump()
+    this.#beginJobs()
   }
 
   finish(batch: Batch): void {
@@ -155,7 +155,7 @@ export class Scheduler implements ExecutorListener {
     if (grant === undefined) return
     this.#grants.delete(batch)
     this.#slots.giveBack(grant)
-    this.#pump()
+    this.#beginJobs()
   }
 
   #cancel(job: ScheduledJob, reason: string): void {
@@ -184,20 +184,20 @@ export class Scheduler implements ExecutorListener {
     for (const resolve of waiters) resolve()
   }
 
-  #withoutPumping(act: () => void): void {
-    const wasPumping = this.#isPumping
-    this.#isPumping = true
+  #withoutBeginning(act: () => void): void {
+    const wasBeginning = this.#isBeginning
+    this.#isBeginning = true
     try {
       act()
     } finally {
-      this.#isPumping = wasPumping
+      this.#isBeginning = wasBeginning
     }
   }
 
   /** Not re-entrant: the running loop handles the reports and ends that happen meanwhile. */
-  #pump(): void {
-    if (this.#isPumping || this.#closeReason !== null) return
-    this.#withoutPumping(() => {
+  #beginJobs(): void {
+    if (this.#isBeginning || this.#closeReason !== null) return
+    this.#withoutBeginning(() => {
       while (this.#beginOne());
     })
   }

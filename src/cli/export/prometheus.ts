@@ -21,8 +21,8 @@ import { eachTask } from '../../views/tasks.ts'
 /** Counters and gauges of the whole run, histograms by executable. */
 export function prometheusText(pass: RunPass): string {
   const { sessionId } = run.show(pass.states.run)
-  const told = pass.counts.totals
-  const totals = { ...told, submitted: submittedIn(told) }
+  const recorded = pass.counts.totals
+  const totals = { ...recorded, submitted: submittedIn(recorded) }
   let text = ''
   for (const instrument of taskInstruments) {
     const head = headOf(instrument)

@@ -8,7 +8,7 @@ import { dirname } from 'node:path'
 import { findLastFile, readSessionStart } from '../../checkpoint/chain.ts'
 import { expectUnlocked, lockPathOf, remoteJobOf } from '../../checkpoint/lock.ts'
 import { parseRecordPath, recordsIn } from '../../checkpoint/record-names.ts'
-import { readRequest, readToldRecord, writeRequest } from '../../checkpoint/run-file.ts'
+import { readRequest, readRecordOf, writeRequest } from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
 import { type ChainLink, goesOn, linksOf } from '../../hpc/launch/launch-chain.ts'
@@ -70,10 +70,10 @@ async function findRecord(
   sessionId: string,
   ownJob: string,
 ): Promise<{ readonly record: string; readonly session_id: string } | null> {
-  const told = folders.map((one) => readToldRecord(one.file('request'))).findLast((one) => one)
+  const named = folders.map((one) => readRecordOf(one.file('request'))).findLast((one) => one)
   // Records are beside the launch folders, unless the script chose another folder.
-  const place = dirname(told ?? folders[0]?.path ?? '')
-  const id = (told && parseRecordPath(told)?.sessionId) || sessionId
+  const place = dirname(named ?? folders[0]?.path ?? '')
+  const id = (named && parseRecordPath(named)?.sessionId) || sessionId
   const lock = lockPathOf(place, id)
   const holder = remoteJobOf(lock)
   const jobs = folders.map((one) => one.facts()?.jobId)

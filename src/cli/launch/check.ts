@@ -103,8 +103,8 @@ class Trial {
 
   /** Shows the latest check on the node, once the node has started. */
   #showProgress(): void {
-    const told = this.#folder.hasStarted ? readChecks(this.#folder, 0, 'the node') : []
-    const last = told.at(-1)
+    const checks = this.#folder.hasStarted ? readChecks(this.#folder, 0, 'the node') : []
+    const last = checks.at(-1)
     if (last !== undefined) this.#status(`${last.where}: ${last.name} ${last.state}, going on`)
     this.#cancelTimers[1] = systemClock.after(pollMs, () => this.#showProgress())
   }

@@ -4,7 +4,7 @@
  * folder of the launch, and the exit code.
  */
 
-import { readCommandOf, readToldRecord } from '../../checkpoint/run-file.ts'
+import { readCommandOf, readRecordOf } from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { cancelLinks, linksOf } from '../../hpc/launch/launch-chain.ts'
 import { LaunchFolder } from '../../hpc/launch/launch-folder.ts'
@@ -42,7 +42,7 @@ async function isFollowed(): Promise<boolean> {
 }
 
 function tellResume(): void {
-  const record = readToldRecord(folder.file('request'))
+  const record = readRecordOf(folder.file('request'))
   const command = record === null ? null : readCommandOf([record])
   if (record === null || command === null) return
   process.stdout.write(`resume  ${resumeCommand(record, command)}\n`)

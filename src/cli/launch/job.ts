@@ -4,7 +4,7 @@ import { basename, extname, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import {
   readCommandOf,
-  readToldRecord,
+  readRecordOf,
   type RunRequest,
   runVariable,
   writeRequest,
@@ -255,7 +255,7 @@ async function isCanceled(
 
 /** Prints how to resume the record of a canceled job. */
 function tellResume(links: readonly ChainLink[], output: Output): void {
-  const records = links.map(({ folder }) => readToldRecord(folder.file('request')))
+  const records = links.map(({ folder }) => readRecordOf(folder.file('request')))
   const record = records.findLast((one) => one !== null) ?? null
   const command = record === null ? null : readCommandOf([record])
   if (record !== null && command !== null) {

@@ -3,7 +3,7 @@
 import { existsSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import {
-  readToldRecord,
+  readRecordOf,
   type RunCommand,
   type RunRequest,
   runVariable,
@@ -223,7 +223,7 @@ async function runHere(
       ...(moduleCache === undefined ? {} : { [cacheVariable]: moduleCache }),
     },
   })
-  const record = readToldRecord(folder.file('request'))
+  const record = readRecordOf(folder.file('request'))
   if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {
     output.problem(`resume  ${resumeCommand(record, launched)}`)
   }

@@ -32,7 +32,7 @@ interface ResumeFlags {
 
 interface CommandLine extends Cli {
   /** Pieces of help or version text, which are printed as one JSON value. */
-  readonly told: readonly string[]
+  readonly helpTexts: readonly string[]
 }
 
 /** What a command line needs from its process. */
@@ -50,7 +50,7 @@ function createCli(
   finish: (code: number) => void,
 ): CommandLine {
   const isJson = (): boolean => program.opts<GlobalOptions>().json === true
-  const told: string[] = []
+  const helpTexts: string[] = []
   const program = new Command('tutti')
     .description('Run simulations, data work and LLM inference, all together.')
     .version(version, '-V, --version', 'Show the version')
@@ -64,7 +64,7 @@ function createCli(
       writeOut(text) {
         // Commander prints the version before it parses the options that follow.
         const isVersion = text.trim() === version && argv.includes('--json')
-        if (isJson() || isVersion) told.push(text)
+        if (isJson() || isVersion) helpTexts.push(text)
         else streams.stdout.write(wrapped(text, output().width))
       },
       writeErr(text) {
@@ -81,7 +81,7 @@ function createCli(
     outputs.set(form, made)
     return made
   }
-  const cli = { program, output, finish, told }
+  const cli = { program, output, finish, helpTexts }
   program.commandsGroup('Run:')
   addDemo(cli)
   addRun(cli)
@@ -302,12 +302,12 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
   const finish = (code: number): void => {
     own.exitCode ||= code
   }
-  const { program, output, told } = createCli(streams, own.argv, finish)
+  const { program, output, helpTexts } = createCli(streams, own.argv, finish)
   if (hasWarnings(own)) showWarnings(own, output)
   try {
     await program.parseAsync(withScriptApart(own.argv, program))
   } catch (error) {
-    const text = told.join('')
+    const text = helpTexts.join('')
     const value = text.trim() === version ? { version } : { help: text }
     if (text !== '') streams.stdout.write(`${JSON.stringify(value)}\n`)
     finish(explain(error, program, output()))

@@ -58,10 +58,10 @@ function headLine(failed: number, groups: readonly FailureGroup[]): string {
   const never = groups
     .filter(({ isConsequence }) => isConsequence)
     .reduce((sum, { count }) => sum + count, 0)
-  const told = `${countText(failed, 'task')} failed, ${countText(causes.length, 'cause')}`
-  if (never === 0) return told
+  const summary = `${countText(failed, 'task')} failed, ${countText(causes.length, 'cause')}`
+  if (never === 0) return summary
   const needs = never === 1 ? 'it needs' : 'they need'
-  return `${told}; ${numberText(never)} of them never ran, because what ${needs} has failed`
+  return `${summary}; ${numberText(never)} of them never ran, because what ${needs} has failed`
 }
 
 const groupFields = (group: FailureGroup): object => ({
@@ -114,11 +114,11 @@ function groupLines(group: FailureGroup, record: string): string[] {
 
 /**
  * What helps to find the cause: the output of a program, or the stack of a function. Includes the
- * message unless `told`, whose first line is in the title, already contains it.
+ * message unless `title`, whose first line is shown, already contains it.
  */
-export function exampleLines(example: FailureExample, told = example.message): string[] {
+export function exampleLines(example: FailureExample, title = example.message): string[] {
   const { stack, stdoutTail, stderrTail, hint, isNoticed, message } = example
-  const isTold = message.endsWith(told) && firstLine(message, longestTitle) === message
+  const isInTitle = message.endsWith(title) && firstLine(message, longestTitle) === message
   const output = (stream: string, text: string): string[] =>
     text.trim() === ''
       ? []
@@ -127,7 +127,7 @@ export function exampleLines(example: FailureExample, told = example.message): s
   return [
     ...(args.length === 0 ? [] : [`  command: ${commandText(program, args)}`]),
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
-    ...(isTold ? [] : indented(message, mostMessageLines)),
+    ...(isInTitle ? [] : indented(message, mostMessageLines)),
     ...(isNoticed ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
     ...example.causes.flatMap(causeLines),
     ...output('stderr', stderrTail),

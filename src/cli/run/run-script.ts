@@ -48,10 +48,10 @@ interface ScriptEnd {
 /** Prints to stderr, because stdout belongs to the script. */
 function report(sent: SentRequest, end: ScriptEnd, output: Output): void {
   const { request, exitCode, isUnused } = end
-  const told = sent.record
+  const named = sent.record
   // The session itself may have removed the record.
-  const isGone = told !== null && (isUnused || !existsSync(told))
-  const record = isGone ? null : told
+  const isGone = named !== null && (isUnused || !existsSync(named))
+  const record = isGone ? null : named
   if (output.form === 'json') output.result({ record, exit_code: exitCode }, [])
   if (output.form !== 'text' || isGone) return
   if (record === null) {

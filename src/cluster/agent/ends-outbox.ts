@@ -172,7 +172,7 @@ export class EndsOutbox {
   addEvents(reports: readonly ReportedEvents[]): void {
     if (reports.length === 0) return
     this.#flush()
-    const payload = encode({ ...this.#toMessage([]), told: reports })
+    const payload = encode({ ...this.#toMessage([]), reports })
     if (this.#isSmall(payload)) return this.#publish([], payload)
     for (const half of halvesOfEvents(reports)) this.addEvents(half)
   }

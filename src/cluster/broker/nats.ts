@@ -307,7 +307,7 @@ class NatsBroker implements Broker {
           // An exception here would end the connection. The message is not delivered again: it
           // would fail again, and block the messages after it.
           const cause = thrown instanceof Error ? (thrown.stack ?? thrown.message) : thrown
-          const text = 'a message could not be handled, and what it told is lost'
+          const text = 'a message could not be handled, and its content is lost'
           this.#log.warn('BrokerMessageFailed', `${text}: ${maskSecrets(String(cause))}`)
         }
       },

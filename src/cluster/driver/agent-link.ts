@@ -352,7 +352,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   /** When the attempt began, by the clock of its agent. */
   beganMs: number | null = null
   /** The time of the latest event of the attempt. */
-  toldSeconds = 0
+  latestSeconds = 0
   cancelReason: string | null = null
   /** How many nodes were lost while the job may have begun there unreported. */
   moves = 0

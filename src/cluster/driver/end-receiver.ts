@@ -136,7 +136,7 @@ export class EndReceiver {
       return onEarlier()
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
-    for (const report of payload.told ?? []) if (!agent.hasHeard(report)) onEvents(agent, report)
+    for (const report of payload.reports ?? []) if (!agent.hasHeard(report)) onEvents(agent, report)
     const take = (): void => this.#takeOwn(agent, number, payload, data.length)
     agent.takeAfter(payload.events, take)
   }

@@ -363,5 +363,5 @@ export interface EndsMessage {
   /** The last events of these tasks, if not confirmed: the ends apply after these events. */
   readonly events?: EventsMark
   /** Sent by an agent that is closing: events whose arrival is not confirmed. */
-  readonly told?: readonly ReportedEvents[]
+  readonly reports?: readonly ReportedEvents[]
 }

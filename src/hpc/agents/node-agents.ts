@@ -48,7 +48,7 @@ class Restarts {
   /** Since when the agent has been missing. */
   missingMs: number | null = null
   /** The warning that was logged since the agent was last connected. */
-  told: 'nothing' | 'silent' | 'refused' | 'given up' = 'nothing'
+  warned: 'nothing' | 'silent' | 'refused' | 'given up' = 'nothing'
 
   get hasStarted(): boolean {
     return this.state === 'started'
@@ -58,7 +58,7 @@ class Restarts {
   reset(): void {
     this.backOff.reset()
     this.missingMs = null
-    this.told = 'nothing'
+    this.warned = 'nothing'
   }
 }
 
@@ -161,10 +161,10 @@ export class NodeAgents {
     const isOver = ended.length > 0 || reasons.size > 0
     // When the processes have ended, their output is complete.
     if (this.#ended.size > 0) await this.close()
-    const told = [...processes].flatMap((one) => {
+    const outputs = [...processes].flatMap((one) => {
       return one === null ? [] : withoutOwnLines(one.output) || (reasons.get(one) ?? [])
     })
-    const why = isOver ? told.join('\n') : `none has connected within ${startMs / 1000} s`
+    const why = isOver ? outputs.join('\n') : `none has connected within ${startMs / 1000} s`
     const names = named.map(({ name }) => name).join(', ')
     return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
@@ -271,8 +271,8 @@ export class NodeAgents {
    * not count as a restart.
    */
   #tellSilent({ name }: AllocatedNode, restarts: Restarts, why: string): void {
-    if (restarts.told !== 'nothing') return
-    restarts.told = 'silent'
+    if (restarts.warned !== 'nothing') return
+    restarts.warned = 'silent'
     const text = `the agent of node ${name} does not answer (${why}), and has not ended`
     this.#options.log.warn('AgentSilent', `${text}: the node is used again when it goes on or ends`)
   }
@@ -290,22 +290,22 @@ export class NodeAgents {
 
   /** Retried until Slurm accepts the step; does not count as a restart. */
   #tellRefused(name: string, restarts: Restarts, why: string): void {
-    if (restarts.told === 'refused') return
-    restarts.told = 'refused'
+    if (restarts.warned === 'refused') return
+    restarts.warned = 'refused'
     const text = `the agent of node ${name} cannot be started again yet: ${why}`
     this.#options.log.warn('AgentNotRestarted', text)
   }
 
   #giveUp({ name }: AllocatedNode, restarts: Restarts, why: string): void {
-    if (restarts.told === 'given up') return
-    restarts.told = 'given up'
+    if (restarts.warned === 'given up') return
+    restarts.warned = 'given up'
     const count = `its agent was started again ${mostRestarts} times and has ended again`
     const text = `node ${name} is not used any more: ${count}: ${why}`
     const { log, allocation, onGivenUp } = this.#options
     log.warn('AgentGivenUp', text)
     onGivenUp(name, text)
     const isUseless = allocation.nodes.every(
-      (one) => this.#restarts.get(one.name)?.told === 'given up',
+      (one) => this.#restarts.get(one.name)?.warned === 'given up',
     )
     if (isUseless) this.#givenUp.resolve(text)
   }

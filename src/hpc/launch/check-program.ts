@@ -39,8 +39,8 @@ async function tryAll(): Promise<void> {
   if (method === 'slurm') await tell('commands of Slurm', findCommands)
   const hasServer = await tell('nats-server', () => {
     const program = findNatsServer()
-    const told = askVersion(program)
-    return `${told.trim()}, ${program}`
+    const natsVersion = askVersion(program)
+    return `${natsVersion.trim()}, ${program}`
   })
   if (hasServer) await tell('agent', () => startAgent(method))
 }
@@ -90,9 +90,9 @@ async function startAgent(method: 'slurm' | 'hosts'): Promise<string> {
 
 /** Writes the result of a check. Resolves with whether it succeeded. */
 async function tell(name: string, attempt: () => string | Promise<string>): Promise<boolean> {
-  const write = (told: Pick<LaunchCheck, 'state' | 'detail' | 'hint'>): boolean => {
-    process.stdout.write(`${JSON.stringify({ name, ...told })}\n`)
-    return told.state === 'ok'
+  const write = (check: Pick<LaunchCheck, 'state' | 'detail' | 'hint'>): boolean => {
+    process.stdout.write(`${JSON.stringify({ name, ...check })}\n`)
+    return check.state === 'ok'
   }
   try {
     return write({ state: 'ok', detail: await attempt(), hint: null })

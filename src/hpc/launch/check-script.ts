@@ -75,10 +75,10 @@ export function readChecks(
   if (code === unwritableCode) {
     return [{ ...common, state: 'problem', detail: `the node cannot write to ${folder.path}` }]
   }
-  const [first, ...told] = readText(folder, 'stdout').trim().split('\n').map(parseLine)
+  const [first, ...others] = readText(folder, 'stdout').trim().split('\n').map(parseLine)
   const where = first?.where ?? place
   const seen = { ...common, where, state: 'ok', detail: folder.path, hint: null } as const
-  const checks = [seen, ...told].filter((one) => one !== null).map((one) => ({ ...one, where }))
+  const checks = [seen, ...others].filter((one) => one !== null).map((one) => ({ ...one, where }))
   if (code === 0) return checks
   const how = code === null ? 'it has not ended in time' : `exit code ${code}`
   const why = readText(folder, 'stderr').trim() || how

@@ -213,14 +213,14 @@ async function startKeeper(
   const server = await listen(address)
   const { port } = server.address() as { readonly port: number }
   const { promise: ready, resolve: onReady } = Promise.withResolvers<null>()
-  let told = ''
+  let output = ''
   const reach = [process.execPath, reachScript, String(port), address]
   const [keeper] = allocation.start([first], {
     command: ['sh', '-c', keeperScript, mark, ...reach],
     input: '',
     onOutput(text) {
-      told += text
-      if (told.includes('ready')) onReady(null)
+      output += text
+      if (output.includes('ready')) onReady(null)
     },
   }) as [RemoteProcess]
   const end = await boundedWait(clock, keeperMs, Promise.race([ready, keeper.ended])).catch(

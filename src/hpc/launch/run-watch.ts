@@ -36,7 +36,7 @@ export class RunWatch {
   /** How many runs had ended when Slurm requeued the job. */
   #oldRuns = 0
   /** The number of runs whose start was reported. */
-  #toldRuns = 0
+  #shownRuns = 0
   /** The latest report, and the number of runs when it was requested. */
   #latest: { readonly report: JobReport | null; readonly runs: number } | null = null
 
@@ -54,8 +54,8 @@ export class RunWatch {
   /** Reports the start of each run once. */
   async tellBegin(): Promise<void> {
     const { begun } = this.#view
-    if (begun === undefined || !this.isRunning || this.#toldRuns === this.#folder.runs) return
-    this.#toldRuns = this.#folder.runs
+    if (begun === undefined || !this.isRunning || this.#shownRuns === this.#folder.runs) return
+    this.#shownRuns = this.#folder.runs
     const report = await this.#job.report({ isChanged: true }).catch(() => null)
     if (report !== null && phaseOf(report) === 'running') begun(this.#job.id, report.nodes)
   }

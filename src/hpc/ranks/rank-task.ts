@@ -149,9 +149,9 @@ export class RankTask implements RankOwner {
   /** Only a failure matters: otherwise the step ends because its ranks have ended. */
   #stepEnded(how: string): void {
     if (how === 'exit code 0' || this.#stop !== null) return
-    const told = this.#step?.output ?? ''
-    const text = `the step of ${this.spec.executable} ended with ${how}: ${told}`
-    const refusal = passingRefusal(told)
+    const output = this.#step?.output ?? ''
+    const text = `the step of ${this.spec.executable} ended with ${how}: ${output}`
+    const refusal = passingRefusal(output)
     const hint = refusal === null ? {} : { hint: `${refusal}: give the task \`retries\`.` }
     const error = new BackendError(text.trim(), { code: 'RankStepError', ...hint })
     this.#stepCode = Number(/^exit code (\d+)$/.exec(how)?.[1] ?? NaN)

@@ -33,7 +33,7 @@ export interface SlurmCommandsOptions {
 }
 
 const longestOutput = 16 * 2 ** 20
-const longestTold = 2000
+const longestShown = 2000
 
 /** The `SLURM_*` variables that commands need; all others are options of the caller's own calls. */
 const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
@@ -114,11 +114,11 @@ export class SlurmCommands {
   #toError(words: readonly string[], error: ExecFileException, stderrText: string): SchedulerError {
     const [program = ''] = words
     const command = maskSecrets(words.join(' '))
-    const stderr = maskSecrets(stderrText.trim()).slice(-longestTold)
+    const stderr = maskSecrets(stderrText.trim()).slice(-longestShown)
     const facts = { command, stderr, cause: error }
-    const told = `${stderr === '' ? '' : `: ${stderr}`} (${command})`
+    const details = `${stderr === '' ? '' : `: ${stderr}`} (${command})`
     if (errnoOf(error) === 'ENOENT') {
-      return new SchedulerError(`${program} was not found${told}`, {
+      return new SchedulerError(`${program} was not found${details}`, {
         ...facts,
         code: 'SchedulerMissingError',
         hint: 'Run it where the commands of Slurm are on PATH, such as a login node.',
@@ -126,13 +126,13 @@ export class SlurmCommands {
     }
     if (error.name === 'AbortError') {
       const why = `${program} had not answered when it was interrupted`
-      return new SchedulerError(`${why}${told}`, { ...facts, code: 'SchedulerTimeoutError' })
+      return new SchedulerError(`${why}${details}`, { ...facts, code: 'SchedulerTimeoutError' })
     }
     if (error.killed === true) {
       const why = `${program} did not answer within ${this.#timeoutSeconds} s`
-      return new SchedulerError(`${why}${told}`, { ...facts, code: 'SchedulerTimeoutError' })
+      return new SchedulerError(`${why}${details}`, { ...facts, code: 'SchedulerTimeoutError' })
     }
-    return new SchedulerError(`${program} failed${told}`, facts)
+    return new SchedulerError(`${program} failed${details}`, facts)
   }
 }
 
@@ -148,7 +148,7 @@ function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 
 /** The error for output that does not match Slurm's documentation. */
 export const unexpectedOutput = (command: string, output: string): SchedulerError =>
-  new SchedulerError(`${command} printed something unexpected: ${output.slice(0, longestTold)}`, {
+  new SchedulerError(`${command} printed something unexpected: ${output.slice(0, longestShown)}`, {
     code: 'SchedulerOutputError',
     command,
     stderr: '',

@@ -114,7 +114,7 @@ function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefi
   const owner = engineKinds.find((kind) => keys[kind].includes(String(key)))
   if (owner === undefined) return undefined
   const kind = valueAt(value, ['engine', 'kind']) ?? 'llama'
-  return `a key of the ${owner} engine, the kind is ${String(kind)}`
+  return `belongs to the ${owner} engine, but the kind is ${String(kind)}`
 }
 
 /** The text for a top-level key that resembles a key of a section; `undefined` for other keys. */

@@ -173,10 +173,10 @@ function scalarOf(value: unknown): string | number | boolean | null {
 const syntaxProblems: Readonly<Record<string, string>> = {
   BAD_ALIAS: 'the alias has no name or an impossible one',
   BAD_DQ_ESCAPE: 'no such escape in double quotes; single quotes take everything literally',
-  BAD_INDENT: 'indented in a way that fits nothing above',
+  BAD_INDENT: 'the indentation fits no line above',
   BAD_SCALAR_START: 'a value beginning with this sign must stand in quotes',
   BLOCK_AS_IMPLICIT_KEY: 'a second key on one line; a value with ": " in it must stand in quotes',
-  BLOCK_IN_FLOW: 'a list or keys in lines inside of brackets',
+  BLOCK_IN_FLOW: 'inside brackets, a list or keys cannot have lines of their own',
   KEY_OVER_1024_CHARS: 'a key of more than 1024 characters',
   MISSING_CHAR: 'a quote, bracket, comma or colon is missing',
   MULTILINE_IMPLICIT_KEY:

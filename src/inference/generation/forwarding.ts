@@ -56,7 +56,7 @@ export class Forwarder {
         yield value
       }
     } finally {
-      over.abort(inferenceError('canceled', 'the answer is not read any more'))
+      over.abort(inferenceError('canceled', 'the client stopped reading the answer'))
     }
   }
 

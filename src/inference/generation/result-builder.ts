@@ -37,7 +37,7 @@ export class ResultBuilder {
   #promptTokens: number | null = null
   #prompt: PromptReport | null = null
   #ignored: readonly string[] | null = null
-  #hasToldIgnored = false
+  #hasNamedIgnored = false
 
   constructor(guard: Guard) {
     this.#guard = guard
@@ -118,23 +118,23 @@ export class ResultBuilder {
       for (const call of this.#pieces?.take() ?? []) toolCalls.push(call)
       if (last !== undefined) this.#addFields(last)
     }
-    const told = {
+    const optional = {
       ...(this.#prompt === null ? {} : { prompt: this.#prompt }),
       ...(this.#ignored === null ? {} : { ignored: this.#ignored }),
     }
-    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...told }
+    const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...optional }
     const fields = this.#fields?.fields
     if (fields === undefined) return result
-    const isTold = last === undefined || this.#output !== null
-    return { ...result, fields, ...(isTold ? {} : { lastFields: last }) }
+    const isPassedOn = last === undefined || this.#output !== null
+    return { ...result, fields, ...(isPassedOn ? {} : { lastFields: last }) }
   }
 
   /**
    * The first released delta names the ignored fields. Needs no check: the client wrote the names.
    */
   #tell(delta: GenerationDelta | null): GenerationDelta | null {
-    if (delta === null || this.#ignored === null || this.#hasToldIgnored) return delta
-    this.#hasToldIgnored = true
+    if (delta === null || this.#ignored === null || this.#hasNamedIgnored) return delta
+    this.#hasNamedIgnored = true
     return { ...delta, ignored: this.#ignored }
   }
 

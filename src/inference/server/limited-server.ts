@@ -56,7 +56,7 @@ const refusals: Readonly<Record<string, HttpError>> = {
   HPE_HEADER_OVERFLOW: new HttpError(431, 'The headers are too large.', {
     code: 'headers_too_large',
   }),
-  ERR_HTTP_REQUEST_TIMEOUT: new HttpError(408, 'The request did not come in time.', {
+  ERR_HTTP_REQUEST_TIMEOUT: new HttpError(408, 'The request did not arrive in time.', {
     code: 'request_timeout',
   }),
 }

@@ -113,10 +113,12 @@ const usage = z.object({
   completion_tokens: count,
   total_tokens: count,
   prompt_tokens_details: z
-    .looseObject({ cached_tokens: count.optional().describe('Not computed again.') })
+    .looseObject({
+      cached_tokens: count.optional().describe('Tokens of the prompt that came from the cache.'),
+    })
     .optional(),
   completion_tokens_details: z
-    .looseObject({ reasoning_tokens: count.optional().describe('Those of the reasoning.') })
+    .looseObject({ reasoning_tokens: count.optional().describe('Tokens of the reasoning.') })
     .optional(),
 })
 const finishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter'])

@@ -168,9 +168,9 @@ export class InferenceServer extends Service {
       await this.#answer(exchange)
     } catch (error) {
       if (exchange.isGone) return
-      const told = exchange.explain(error)
-      if (exchange.path === generatePath) refuseGenerate(exchange, told)
-      else exchange.refuse(told)
+      const problem = exchange.explain(error)
+      if (exchange.path === generatePath) refuseGenerate(exchange, problem)
+      else exchange.refuse(problem)
     }
   }
 

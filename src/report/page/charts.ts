@@ -123,11 +123,11 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
   })
   const boxes = nodes.map(({ name, tasks, failed }, node) => {
     const { x, y } = placed[node] ?? { x: 0, y: 0 }
-    const told = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
+    const counts = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
     return (
       `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +
       `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(cut(shortName(name)))}</text>` +
-      `<text x="${x + 10}" y="${y + 36}">${escape(told)}</text>`
+      `<text x="${x + 10}" y="${y + 36}">${escape(counts)}</text>`
     )
   })
   return (

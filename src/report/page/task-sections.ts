@@ -68,13 +68,15 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   const groups = failures.groups.map(
     ({ count, name, errorType, message, firstTime, lastTime, example }) => {
       const where = example.workerId || example.nodeId
-      const told = [where === '' ? '' : `on ${where}`, endText(example)].filter((one) => one !== '')
+      const details = [where === '' ? '' : `on ${where}`, endText(example)].filter(
+        (one) => one !== '',
+      )
       const when = spanText(firstTime, lastTime, run.startTime ?? firstTime)
       return (
         `<h3>${count.toLocaleString('en')} x ${escape(nameAndProgram(name, example.program))}: ` +
         `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
-        `${told.length === 0 ? '' : ` ${escape(told.join(', '))}`}</p>` +
+        `${details.length === 0 ? '' : ` ${escape(details.join(', '))}`}</p>` +
         (example.arguments.length === 0
           ? ''
           : `<p><code>${escape(commandText(example.program, example.arguments))}</code></p>`) +

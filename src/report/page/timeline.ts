@@ -145,11 +145,11 @@ function segmentRect(
   if (row === -1) return ''
   const name = nameOf(task)
   const colour = outcomeColours[outcome] ?? colours.get(name) ?? 'c7'
-  const told = `${uidOf(task)} ${shortName(name)}: ${outcome}, ${secondsText(end - start)}`
+  const title = `${uidOf(task)} ${shortName(name)}: ${outcome}, ${secondsText(end - start)}`
   return (
     `<rect class="${colour}" x="${rounded(toX(start))}" y="${row * laneHeight + 2}" ` +
     `width="${rounded(Math.max(0.4, toX(end) - toX(start)))}" height="12">` +
-    `<title>${escape(told)}</title></rect>`
+    `<title>${escape(title)}</title></rect>`
   )
 }
 
@@ -165,12 +165,12 @@ function cellRect(
   const height = Math.max(1, 13 * share)
   const foot = failed === 0 ? 0 : Math.max(1.5, (height * failed) / segments)
   const busy = Math.round(100 * share)
-  const told = `${countText(segments, 'attempt')}, ${failed} failed, busy ${busy} %`
+  const title = `${countText(segments, 'attempt')}, ${failed} failed, busy ${busy} %`
   const bar = (colour: string, size: number): string =>
     `<rect class="${colour}" x="${rounded(toX(start))}" ` +
     `y="${rounded(row * laneHeight + 14.5 - size)}" ` +
     `width="${rounded(Math.max(0.4, toX(end) - toX(start)))}" height="${rounded(size)}">` +
-    `<title>${escape(told)}</title></rect>`
+    `<title>${escape(title)}</title></rect>`
   return bar('c0', height) + (foot > 0 ? bar('red', foot) : '')
 }
 
@@ -204,6 +204,6 @@ function notesOf({ lanes, bounds }: ReportData, { shownLanes, ofSegment }: Rows)
   if (lacking.length > 0) notes.push(`Not shown: ${lacking.join(' and ')}, the least busy ones.`)
   if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)
   if (lanes.onlyCoarse > 0)
-    notes.push(`Known coarsely only: ${countText(lanes.onlyCoarse, 'older attempt')}.`)
+    notes.push(`Shown only as blocks: ${countText(lanes.onlyCoarse, 'older attempt')}.`)
   return notes.length === 0 ? '' : `<p class="muted">${escape(notes.join(' '))}</p>`
 }

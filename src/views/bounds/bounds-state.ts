@@ -2,7 +2,7 @@
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
-import { numberOf, resumption, type TaskStep, textOf, untoldSeconds } from '../panel.ts'
+import { numberOf, resumption, type TaskStep, textOf, missedSeconds } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
 import type { CountsState } from '../panels/counts.ts'
 import type { GraphState } from '../panels/graph.ts'
@@ -135,7 +135,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   recordStage(state.times, event, step)
   if (isBegunAgain) state.begunAgain.set(task, event.event_time)
   if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
-    followUntold(state, event, task)
+    correctStart(state, event, task)
   }
   if (stage === stages.canceled && event.attributes['reason'] === 'session closed') state.stopped++
   if (stage === stages.submitted) {
@@ -168,15 +168,15 @@ function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: T
 }
 
 /** Corrects the start of an ended task that may have started while no session was running. */
-function followUntold(state: BoundsState, event: ViewEvent, task: number): void {
+function correctStart(state: BoundsState, event: ViewEvent, task: number): void {
   const again = state.begunAgain.get(task)
   state.begunAgain.delete(task)
   const started = again ?? storyOf(state.times, task, stages.started).started ?? Infinity
-  const untold = untoldSeconds(event, started)
-  if (untold === 0) return
-  if (again === undefined) moveStart(state.times, task, untold)
+  const missed = missedSeconds(event, started)
+  if (missed === 0) return
+  if (again === undefined) moveStart(state.times, task, missed)
   else setRun(state.times, task, numberOf(event.duration_seconds) ?? 0)
-  const begun = started - untold
+  const begun = started - missed
   for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
 }
 
@@ -323,9 +323,9 @@ function resize(node: SlotNode, size: NodeSize, time: number): void {
 
 function isSameSize(a: NodeSize | undefined, b: NodeSize): boolean {
   if (a === undefined) return false
-  const told = ({ cores, gpus, memoryMb, workers, processes, labels }: NodeSize): string =>
+  const sizeText = ({ cores, gpus, memoryMb, workers, processes, labels }: NodeSize): string =>
     JSON.stringify([cores, gpus, memoryMb, workers, processes, labels])
-  return told(a) === told(b)
+  return sizeText(a) === sizeText(b)
 }
 
 function leave(node: SlotNode | undefined, time: number): void {

@@ -176,13 +176,13 @@ function inOrderOfEnds(
   count: number,
   hasEnded: (task: number) => boolean,
 ): Uint32Array {
-  const isTold = new Uint8Array(count)
-  for (let at = 0; at < endedCount; at++) isTold[valueAt(ended, at) - 1] = 1
+  const hasBlock = new Uint8Array(count)
+  for (let at = 0; at < endedCount; at++) hasBlock[valueAt(ended, at) - 1] = 1
   const order = new Uint32Array(count + endedCount)
   let size = 0
   const addOthers = (isMeant: (task: number) => boolean): void => {
     for (let task = 0; task < count; task++) {
-      if (isTold[task] === 0 && isMeant(task)) order[size++] = task
+      if (hasBlock[task] === 0 && isMeant(task)) order[size++] = task
     }
   }
   addOthers(hasEnded)

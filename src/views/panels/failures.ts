@@ -14,7 +14,7 @@ interface GroupState {
   readonly pattern: string
   readonly name: string
   /** The cause in the message of the example, see `causeIn`. */
-  told: string
+  cause: string
   /** Whether its tasks never ran because a dependency had failed. */
   readonly isConsequence: boolean
   example: FailureExample
@@ -211,19 +211,19 @@ function addFailure(
   const message = cut(event.attributes['error_message'])
   const example = toExample(event, message)
   const isConsequence = isDependent(event)
-  const told = causeIn(message, textOf(event.attributes['tutti.root_task']))
+  const cause = causeIn(message, textOf(event.attributes['tutti.root_task']))
   const { exitCode, signal } = example
-  const pattern = withCode(toPattern(told), exitCode)
+  const pattern = withCode(toPattern(cause), exitCode)
   // An id may consist of digits only and then looks like a number.
   const plain = pattern.replaceAll('<id>', '<n>')
   const key = JSON.stringify([name, errorType, plain, exitCode, signal, rootGroup])
   const known = state.byCause.get(key)
   const group = known === undefined ? undefined : state.groups[known - 1]
   if (known !== undefined && group !== undefined) {
-    if (group.isExampleOver) Object.assign(group, { example, told })
+    if (group.isExampleOver) Object.assign(group, { example, cause })
     group.isExampleOver = false
     group.count++
-    group.isUniform &&= group.told === told
+    group.isUniform &&= group.cause === cause
     group.firstTime = Math.min(group.firstTime, event.event_time)
     group.lastTime = Math.max(group.lastTime, event.event_time)
     return known
@@ -234,7 +234,7 @@ function addFailure(
   }
   const times = { firstTime: event.event_time, lastTime: event.event_time }
   const flags = { isConsequence, isUniform: true, isExampleOver: false, isStale: false }
-  state.groups.push({ errorType, pattern, name, told, example, count: 1, ...flags, ...times })
+  state.groups.push({ errorType, pattern, name, cause, example, count: 1, ...flags, ...times })
   state.byCause.set(key, state.groups.length)
   return state.groups.length
 }
@@ -286,10 +286,10 @@ function causesOf({ attributes }: ViewEvent): FailureCause[] {
   if (!Array.isArray(given)) return []
   return given.slice(0, mostCauses).flatMap((one: unknown) => {
     if (typeof one !== 'object' || one === null) return []
-    const told = one as Record<string, unknown>
-    const [path, errorType] = [cut(told['path']), cut(told['error_type'])]
-    const message = cut(told['error_message'])
-    return [{ path, errorType, message, stack: cut(told['error_stack']) }]
+    const inner = one as Record<string, unknown>
+    const [path, errorType] = [cut(inner['path']), cut(inner['error_type'])]
+    const message = cut(inner['error_message'])
+    return [{ path, errorType, message, stack: cut(inner['error_stack']) }]
   })
 }
 
@@ -300,9 +300,9 @@ function argumentsOf({ attributes }: ViewEvent): string[] {
 
 function toView(group: GroupState, number: number): FailureGroup {
   const { errorType, name, example, isConsequence, count, firstTime, lastTime } = group
-  const message = group.isUniform ? group.told : group.pattern
-  const told = { errorType, message, name, firstTask: example.task, isConsequence, example }
-  return { ...told, count, firstTime, lastTime, number }
+  const message = group.isUniform ? group.cause : group.pattern
+  const fields = { errorType, message, name, firstTask: example.task, isConsequence, example }
+  return { ...fields, count, firstTime, lastTime, number }
 }
 
 /** Keeps the end of an output, where the error message is. */

@@ -172,10 +172,10 @@ function recordPoll(silence: SilenceState, nodeId: string | null, time: number):
   silence.lastPoll = time
 }
 
-type Told = readonly [subject: unknown, text: unknown]
+type WarningText = readonly [subject: unknown, text: unknown]
 
 /** By event type: updates the counters and returns the subject and text of the warning. */
-const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => Told>> = {
+const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => WarningText>> = {
   'tutti.SubscriberError'(state, { subscriber, message, count }) {
     state.subscriberErrors += numberOf(count) ?? 1
     return [subscriber, message]
@@ -228,7 +228,7 @@ const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) =
   },
 }
 
-function addWarning(state: HealthState, event: ViewEvent, [subject, text]: Told): void {
+function addWarning(state: HealthState, event: ViewEvent, [subject, text]: WarningText): void {
   const { event_type: type, event_time: time } = event
   state.warningCounts.set(type, (state.warningCounts.get(type) ?? 0) + 1)
   if (state.warnings.length >= mostWarnings) state.warnings.shift()

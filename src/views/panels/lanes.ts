@@ -15,7 +15,7 @@ import {
 import { findText, indexOf, setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
-import { untoldSeconds, type ViewEvent } from '../panel.ts'
+import { missedSeconds, type ViewEvent } from '../panel.ts'
 import { addToLevels, type LaneCell, type LaneLevel, cellsIn, createLevels } from './lane-levels.ts'
 
 /**
@@ -196,8 +196,8 @@ function moveStart(state: LanesState, event: ViewEvent, task: number): void {
   const segment = runningSegment(state, task)
   if (segment === -1) return
   const start = valueAt(state.start, segment)
-  const untold = untoldSeconds(event, start)
-  if (untold > 0) setValue(state.start, segment, start - untold)
+  const missed = missedSeconds(event, start)
+  if (missed > 0) setValue(state.start, segment, start - missed)
   else state.lostOfTask.delete(task)
 }
 

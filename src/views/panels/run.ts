@@ -97,8 +97,8 @@ function beginSession(state: RunState, event: ViewEvent): void {
 
 /** Ends the previous session, which may lack a SessionEnded. */
 function endEarlier(state: RunState): void {
-  const untold = state.earlierSeconds + Math.max(0, state.lastTime - state.sessionStart)
-  state.earlierSeconds = state.endTime === null ? untold : (state.durationSeconds ?? untold)
+  const seconds = state.earlierSeconds + Math.max(0, state.lastTime - state.sessionStart)
+  state.earlierSeconds = state.endTime === null ? seconds : (state.durationSeconds ?? seconds)
   state.endTime = null
   state.durationSeconds = null
 }

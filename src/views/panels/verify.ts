@@ -156,8 +156,8 @@ function checkEnd(state: VerifyState, event: ViewEvent): void {
     state.longestSeconds = seconds
     state.longestUid = uid
   }
-  const isTold = uid !== null && state.reused.delete(uid)
-  if (attributes['reused'] === true && !isTold) {
+  const isReported = uid !== null && state.reused.delete(uid)
+  if (attributes['reused'] === true && !isReported) {
     report(state, `${uid}: ${type} is reused without tutti.ResultReused`)
   }
 }

@@ -269,7 +269,9 @@ describe('ResourcePoller', () => {
   })
 
   it.each([0, -1, 86_401, NaN, Infinity])('refuses an interval of %s s', (seconds) => {
-    expect(() => setUp(seconds)).toThrow(/`intervalSeconds` to be a number above 0 to 86400/)
+    expect(() => setUp(seconds)).toThrow(
+      /`intervalSeconds` to be a number above 0 and at most 86400/,
+    )
   })
 })
 

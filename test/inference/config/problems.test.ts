@@ -86,9 +86,9 @@ describe('row 87: a value of another type or form is refused', () => {
     ['input_batching: { toggle_on: off }', 'true or false, got "off" (string)'],
     ['input_batching: { toggle_on: 1 }', 'true or false, got 1'],
     ['input_batching: { toggle_on: "true" }', 'true or false without quotes, got "true" (string)'],
-    ['llm: { top_p: .nan }', 'a number above 0 to 1, got .nan'],
-    ['llm: { top_p: 0 }', 'a number above 0 to 1, got 0'],
-    ['llm: { top_p: 0x1 }', 'a number above 0 to 1, got 0x1'],
+    ['llm: { top_p: .nan }', 'a number above 0 and at most 1, got .nan'],
+    ['llm: { top_p: 0 }', 'a number above 0 and at most 1, got 0'],
+    ['llm: { top_p: 0x1 }', 'a number above 0 and at most 1, got 0x1'],
     ['llm: { seed: -1 }', 'an integer from 0 to 4294967295, got -1'],
     ['engine: { kind: lama }', 'one of llama, openai, process, echo, got "lama" (string)'],
     ['engine: { gpu: true }', 'one of auto, false, got true'],
@@ -111,7 +111,10 @@ describe('values that do not fit together', () => {
       'dynamic_workers: { min_workers: 4, max_workers: 2 }',
       '2:49 dynamic_workers.max_workers: expected at least min_workers (4), got 2',
     ],
-    ['engine: { base_url: x }', '2:11 base_url: a key of the openai engine, the kind is llama'],
+    [
+      'engine: { base_url: x }',
+      '2:11 base_url: belongs to the openai engine, but the kind is llama',
+    ],
     ['engine: { kind: openai }', '2:1 engine.base_url: missing'],
     ['engine: { kind: process, command: " " }', '2:35 engine.command: expected a program and its'],
     ['engine: { kind: process, command: [] }', '2:35 engine.command: expected a program and its'],
@@ -121,7 +124,7 @@ describe('values that do not fit together', () => {
     ],
     [
       'engine: { kind: process, command: [sleep, "100"] }',
-      '2:35 engine.command: expected {port}, by which the server is told where to listen',
+      '2:35 engine.command: expected {port}, the port where the server must listen',
     ],
     [
       'engine: { kind: process, command: "{port}", env: { "a-b": c } }',
@@ -145,7 +148,7 @@ describe('values that do not fit together', () => {
     ['guardrails: { rules: [{ id: secrets, pattern: b }] }', 'secrets is a built-in rule'],
     [
       'guardrails: { rules: [{ id: injection, stage: both }] }',
-      '2:47 guardrails.rules[0].stage: injection judges input alone',
+      '2:47 guardrails.rules[0].stage: injection checks prompts only',
     ],
     [
       String.raw`guardrails: { rules: [{ id: a, pattern: (x+)\1 }] }`,

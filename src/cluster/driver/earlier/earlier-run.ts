@@ -71,7 +71,7 @@ export class EarlierRun {
 
   /** `epoch` and `number` identify the message: the use of its agent, and its number there. */
   addEnds(message: EndsMessage, epoch: number, number: number): void {
-    const { agent, completions, ends, told: reports = [] } = message
+    const { agent, completions, ends, reports = [] } = message
     for (const event of reports.flatMap(({ events }) => events)) {
       const source = { name: agent, agent: null }
       if (event.taskId !== null) this.addEvent(event.taskId, { source, event })

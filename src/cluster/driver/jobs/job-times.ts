@@ -14,7 +14,7 @@ export function toStart(
   const at = toMoment(toHere(one, agent, beganMs, now.monotonicMs - atMs + beganMs), now)
   one.startedMs = at.monotonicMs
   one.beganMs = beganMs
-  one.toldSeconds = Math.max(one.toldSeconds, at.wallSeconds)
+  one.latestSeconds = Math.max(one.latestSeconds, at.wallSeconds)
   return at
 }
 
@@ -32,15 +32,15 @@ export function toEventSeconds(
   if (one === undefined) return toMoment(hereMs, now).wallSeconds
   // A continued task may have begun before this start of the driver has submitted it.
   const { wallSeconds } = toMoment(Math.max(hereMs, one.addedMs), now)
-  one.toldSeconds = Math.max(one.toldSeconds, wallSeconds)
-  return one.toldSeconds
+  one.latestSeconds = Math.max(one.latestSeconds, wallSeconds)
+  return one.latestSeconds
 }
 
 /** The end of an attempt, from the agent's clock: not before anything that was reported of it. */
 export function toEnd(one: DriverJob, agent: AgentLink | null, atMs: number, now: Moment): Moment {
   const at = sinceStart(one, atMs) ?? toHere(one, agent, atMs, now.monotonicMs)
   const { monotonicMs, wallSeconds } = toMoment(at, now)
-  return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.toldSeconds) }
+  return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.latestSeconds) }
 }
 
 /**

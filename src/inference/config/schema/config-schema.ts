@@ -96,7 +96,9 @@ function llmSection(env: Environment) {
       .default(8192)
       .describe('Tokens of prompt and answer together.'),
     temperature: numberFrom(0, 2).default(0.5).describe('0 always takes the likeliest token.'),
-    top_p: numberAbove(0, 1).default(0.95).describe('Considers tokens up to this probability.'),
+    top_p: numberAbove(0, 1)
+      .default(0.95)
+      .describe('Considers the likeliest tokens up to this total probability.'),
     top_k: integer(0, 1_000_000)
       .default(50)
       .describe('Considers this many tokens; 0 considers all.'),
@@ -116,7 +118,7 @@ function llmSection(env: Environment) {
     gpu_memory_utilization: numberAbove(0, 1)
       .default(0.95)
       .describe('Share of the GPU memory for the model and its caches.'),
-  }).describe('The model’s limits, and how tokens are chosen where a request does not say it.')
+  }).describe('The model’s limits, and how tokens are chosen if a request does not set it.')
 }
 
 function batchingSection() {
@@ -154,7 +156,7 @@ function serverSection() {
   return section({
     strict: toggle()
       .default(false)
-      .describe('Whether fields of a request that nobody reads are refused instead of ignored.'),
+      .describe('Whether request fields that have no effect are refused instead of ignored.'),
   }).describe('The HTTP server.')
 }
 
@@ -168,14 +170,16 @@ function guardrailSection(env: Environment) {
   const rules = z.union([builtIn, own, list]).transform((value) => [value].flat())
   return section({
     toggle_on: toggle().default(false).describe('Whether prompts and answers are checked.'),
-    sensitivity: numberFrom(0, 1).default(0.5).describe('For rules that judge by a score.'),
+    sensitivity: numberFrom(0, 1)
+      .default(0.5)
+      .describe('For `injection`: with a higher value weaker signs are enough.'),
     rules: annotate(rules, about)
       .optional()
       .describe('Names of built-in rules, and own rules. Default: `injection`.'),
     max_prompt_chars: integer(1, 100_000_000)
       .optional()
       .describe('Longest prompt; a rule of its own, checked first.'),
-    action: action().default('reject').describe('What rules do that do not say it.'),
+    action: action().default('reject').describe('The action of rules that set none.'),
     on_block: oneOf('error', 'refusal')
       .default('error')
       .describe('Whether a rejected request fails, or is answered with a sentence.'),
@@ -225,7 +229,7 @@ function checkRule(rule: object, context: z.core.$RefinementCtx): void {
   } else if (hasMatcher && name !== undefined) {
     addRule(context, `expected another id, ${name} is a built-in rule`)
   } else if ((name === 'injection' || name === 'limits') && stage !== 'input') {
-    const message = `${name} judges input alone`
+    const message = `${name} checks prompts only`
     context.issues.push({ code: 'custom', message, path: ['stage'], input: stage })
   }
 }

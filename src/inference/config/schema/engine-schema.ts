@@ -165,7 +165,7 @@ function checkPlaceholders(words: readonly string[], context: z.core.$Refinement
   const unknown = words.map(findUnknownPlaceholder).find((problem) => problem !== undefined)
   if (unknown !== undefined) addRule(context, unknown.message)
   else if (!words.some((word) => word.includes('{port}'))) {
-    addRule(context, 'expected {port}, by which the server is told where to listen')
+    addRule(context, 'expected {port}, the port where the server must listen')
   }
 }
 

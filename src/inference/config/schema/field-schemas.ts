@@ -22,7 +22,9 @@ export const numberFrom = (min: number, max: number) =>
   annotate(z.number().min(min).max(max), { expected: `a number from ${min} to ${max}` })
 
 export const numberAbove = (above: number, max: number) =>
-  annotate(z.number().gt(above).max(max), { expected: `a number above ${above} to ${max}` })
+  annotate(z.number().gt(above).max(max), {
+    expected: `a number above ${above} and at most ${max}`,
+  })
 
 export const toggle = () => annotate(z.boolean(), { expected: 'true or false' })
 

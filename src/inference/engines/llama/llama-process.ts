@@ -189,8 +189,8 @@ export class Recipient {
 
 function toEnd(end: PlainEnd): GenerationEnd {
   if (end.kind !== 'failed') return end
-  const { code, message, hint, param, told = 'unsupported_value' } = end.failure
-  const shown = code === 'unsupported' ? told : code
+  const { code, message, hint, param, clientCode = 'unsupported_value' } = end.failure
+  const shown = code === 'unsupported' ? clientCode : code
   const refusal = { status: inferenceStatus[code], message, param: param ?? null, code: shown }
   const error = inferenceError(code, message, {
     ...(hint === undefined ? {} : { hint }),

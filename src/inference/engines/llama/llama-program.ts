@@ -56,19 +56,19 @@ async function load(order: LoadOrder): Promise<void> {
 const aliveMs = 500
 
 function createLoop(runtime: LlamaRuntime): StepLoop {
-  let told = systemClock.monotonicMs()
+  let sentMs = systemClock.monotonicMs()
   return new StepLoop({
     runtime,
     clock: systemClock,
     report(update) {
-      told = systemClock.monotonicMs()
+      sentMs = systemClock.monotonicMs()
       parent.hold({ kind: 'update', update })
     },
     stepped(isLast) {
       const now = systemClock.monotonicMs()
       // Steps that only evaluate prompts send no updates.
-      if (now - told >= aliveMs) {
-        told = now
+      if (now - sentMs >= aliveMs) {
+        sentMs = now
         parent.hold({ kind: 'alive' })
       }
       return parent.flush(isLast)

@@ -109,7 +109,7 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
   if (error instanceof UnknownArgument) {
-    return { code: 'unsupported', message, param: error.param, told: 'unsupported_parameter' }
+    return { code: 'unsupported', message, param: error.param, clientCode: 'unsupported_parameter' }
   }
   if (error instanceof UnknownEffort) return { code: 'unsupported', message, param: error.param }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
@@ -136,8 +136,8 @@ function createGrammar(
     const param = paramOfTool(error, request) ?? paramOfGrammar(request)
     const message = `Invalid '${param}': ${messageOf(error)}`
     const isFault = error instanceof SchemaFault || error instanceof PatternFault
-    const told = isFault && error.isInvalid ? 'invalid_value' : 'unsupported_value'
-    return { code: 'unsupported', message, param, told }
+    const clientCode = isFault && error.isInvalid ? 'invalid_value' : 'unsupported_value'
+    return { code: 'unsupported', message, param, clientCode }
   }
 }
 

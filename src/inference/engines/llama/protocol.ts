@@ -80,7 +80,7 @@ export interface Failure {
    * `unsupported_parameter` for a field that the model does not know at all; `invalid_value` for a
    * value that no model could accept.
    */
-  readonly told?: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value'
+  readonly clientCode?: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value'
 }
 
 /** More output of a request, its end, or both. */

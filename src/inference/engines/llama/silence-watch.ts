@@ -18,7 +18,7 @@ const longestSilenceMs = 10_000
 /** The timer runs only while the process is busy. Nothing is watched after `stop`. */
 export class SilenceWatch {
   readonly #options: SilenceWatchOptions
-  readonly #toldMs: number
+  readonly #reportedMs: number
   readonly #intervalMs: number
   #signMs = 0
   #checkMs = 0
@@ -27,7 +27,7 @@ export class SilenceWatch {
 
   constructor(options: SilenceWatchOptions) {
     this.#options = options
-    this.#toldMs = Math.min(longestSilenceMs, options.hungMs / 2)
+    this.#reportedMs = Math.min(longestSilenceMs, options.hungMs / 2)
     this.#intervalMs = Math.min(1000, options.hungMs / 4)
   }
 
@@ -40,7 +40,7 @@ export class SilenceWatch {
   /** A text for people about the silence; `null` if there is no problem. */
   get problem(): string | null {
     const silentMs = this.#silentMs()
-    if (this.#cancel === null || silentMs < this.#toldMs) return null
+    if (this.#cancel === null || silentMs < this.#reportedMs) return null
     return `has given no sign of life for ${Math.floor(silentMs / 1000)} s`
   }
 

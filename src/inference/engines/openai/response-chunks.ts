@@ -56,7 +56,7 @@ export class ResponseChunks {
   /** Fields that no delta has contained yet. */
   #kept: { [L in Level]?: Record<string, unknown> } = {}
   /** Scalars of the body that were passed on; most servers repeat them in each chunk. */
-  readonly #told = new Map<string, unknown>()
+  readonly #passedOn = new Map<string, unknown>()
   #finishReason: FinishReason | null = null
   /** The finish reason as the server named it, if it is not a known one. */
   #passedReason: string | null = null
@@ -129,8 +129,8 @@ export class ResponseChunks {
     for (const [name, value] of Object.entries(fields)) {
       if (ownFields[level].has(name) || value === null || value === '') continue
       if (level === 'body' && typeof value !== 'object') {
-        if (this.#told.get(name) === value) continue
-        this.#told.set(name, value)
+        if (this.#passedOn.get(name) === value) continue
+        this.#passedOn.set(name, value)
       }
       ;(this.#kept[level] ??= {})[name] = value
       hasAny = true
@@ -167,8 +167,8 @@ export class ResponseChunks {
   #takeCall(part: unknown): ToolCallPiece {
     const index = countOr(pick(part, 'index'), this.#calls.size)
     const isFirst = !this.#calls.has(index)
-    const told = textOr(pick(part, 'id'), '')
-    const id = told === '' && isFirst ? `call_${newUuid()}` : told
+    const ownId = textOr(pick(part, 'id'), '')
+    const id = ownId === '' && isFirst ? `call_${newUuid()}` : ownId
     const name = textOr(pick(part, 'function', 'name') ?? pick(part, 'custom', 'name'), '')
     const given = pick(part, 'function', 'arguments') ?? pick(part, 'custom', 'input')
     const piece = textOr(given, '')

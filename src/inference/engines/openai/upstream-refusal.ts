@@ -76,10 +76,10 @@ export function toRefusal(
 
 /** The error that a chunk of a stream reports. */
 export function refusalIn(chunk: unknown): InferenceError {
-  const told = pick(chunk, 'error', 'code')
+  const ownCode = pick(chunk, 'error', 'code')
   const isClients = pick(chunk, 'error', 'type') === 'invalid_request_error'
-  const isStatus = typeof told === 'number' && told >= 400 && told < 600
-  const status = isStatus ? told : isClients ? 400 : 500
+  const isStatus = typeof ownCode === 'number' && ownCode >= 400 && ownCode < 600
+  const status = isStatus ? ownCode : isClients ? 400 : 500
   const body = JSON.stringify(chunk)
   const failure = isStatus ? answeredText(status) : 'the server behind this one reported an error'
   return createError(codeFor(status, body), status, body, { failure })
@@ -98,8 +98,8 @@ const contextWords =
   /maximum context length|exceeds? the (?:available |model's )?context|exceed_context_size/i
 
 function codeFor(status: number, body: string): InferenceErrorCode {
-  const told = pick(parseJson(body), 'error', 'code')
-  if (told === 'context_length_exceeded' || told === 'content_filter') return told
+  const ownCode = pick(parseJson(body), 'error', 'code')
+  if (ownCode === 'context_length_exceeded' || ownCode === 'content_filter') return ownCode
   const isRefused = status === 400 || status === 413 || status === 422
   if (isRefused && contextWords.test(body)) return 'context_length_exceeded'
   if (isRefused || status === 501) return 'unsupported'
@@ -138,10 +138,10 @@ function createError(
   const details = { cause: new Error(words), ...(hint === undefined ? {} : { hint }) }
   if (!clientStatus.has(status)) return inferenceError(code, sentence, details)
   const message = words === '' ? sentence : words
-  const [param, told] = [pick(error, 'param'), pick(error, 'code')]
+  const [param, ownCode] = [pick(error, 'param'), pick(error, 'code')]
   const named = code === 'unsupported' ? null : code
   const wait = status === 429 ? { retryAfterSeconds: Math.ceil(askedMs / 1000) } : {}
-  const refusal = { status, message, param: nameOr(param, null), code: nameOr(told, named) }
+  const refusal = { status, message, param: nameOr(param, null), code: nameOr(ownCode, named) }
   return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...wait } })
 }
 

@@ -162,7 +162,7 @@ export class FieldCheck {
     for (const name of ['schema', 'json_schema'] as const) {
       if (read.has(name) || format[name] === undefined || format[name] === null) continue
       const path = `response_format.${name}`
-      throw wrongValue(path, `Invalid value for '${path}': the type '${type}' has none.`)
+      throw wrongValue(path, `Invalid value for '${path}': it is not read with the type '${type}'.`)
     }
     this.#checkNames(format, read, 'response_format.', ignored)
     if (type !== 'json_schema' || !isFields(wrapper)) return

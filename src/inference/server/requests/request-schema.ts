@@ -239,7 +239,7 @@ const stopText = z.string().min(1).max(1024)
 
 const penalty = z.number().min(-2).max(2).nullish()
 const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
-  expected: 'the id of a token (POST /tokenize tells it)',
+  expected: 'the id of a token (POST /tokenize returns it)',
 })
 
 /**
@@ -252,7 +252,12 @@ function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
     max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
     max_completion_tokens: tokens.describe('The same as `max_tokens`, which it replaces.'),
     temperature: z.number().min(0).max(2).nullish().describe('0 always takes the likeliest token.'),
-    top_p: z.number().min(0).max(1).nullish().describe('Considers tokens up to this probability.'),
+    top_p: z
+      .number()
+      .min(0)
+      .max(1)
+      .nullish()
+      .describe('Considers the likeliest tokens up to this total probability.'),
     top_k: z
       .int()
       .min(-1)
@@ -278,7 +283,9 @@ function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
       .nullish()
       .describe('The same as `repetition_penalty`.'),
     presence_penalty: penalty.describe('Above 0, tokens of the answer so far become less likely.'),
-    frequency_penalty: penalty.describe('The same, for each time that the answer has a token.'),
+    frequency_penalty: penalty.describe(
+      'The same, multiplied by how often the answer has the token.',
+    ),
     logit_bias: z
       .record(tokenId, z.number().min(-100).max(100))
       .nullish()
@@ -299,7 +306,7 @@ const streamFields = {
   stream: z.boolean().nullish().describe('Whether the answer comes as server-sent events.'),
   stream_options: z
     .object({
-      include_usage: z.boolean().nullish().describe('Whether a last chunk tells the usage.'),
+      include_usage: z.boolean().nullish().describe('Whether a last chunk has the usage.'),
     })
     .nullish()
     .describe('Needs `stream`.'),

@@ -30,9 +30,9 @@ export const sizeChangesOf = (nodes: readonly SlotNode[]): SizeChange[] =>
   )
 
 /** An unknown size: larger than any node, but finite, so that sums can be subtracted again. */
-const untold = 2 ** 45
+const unlimited = 2 ** 45
 
-const orUntold = (size: number): number => (size === 0 ? untold : size)
+const orUnlimited = (size: number): number => (size === 0 ? unlimited : size)
 
 /** A node before it joins, with all its resources free. */
 export function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): FreeNode {
@@ -44,9 +44,9 @@ export function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): Fr
     isHere: false,
     cores: size.cores,
     gpus: size.gpus,
-    memoryMb: orUntold(size.memoryMb),
-    workers: orUntold(size.workers),
-    processes: orUntold(size.processes),
+    memoryMb: orUnlimited(size.memoryMb),
+    workers: orUnlimited(size.workers),
+    processes: orUnlimited(size.processes),
   }
 }
 
@@ -56,9 +56,9 @@ export function resizeNode(free: FreeNode, size: NodeSize, requests: readonly Sl
   free.size = size
   free.cores += size.cores - before.cores
   free.gpus += size.gpus - before.gpus
-  free.memoryMb += orUntold(size.memoryMb) - orUntold(before.memoryMb)
-  free.workers += orUntold(size.workers) - orUntold(before.workers)
-  free.processes += orUntold(size.processes) - orUntold(before.processes)
+  free.memoryMb += orUnlimited(size.memoryMb) - orUnlimited(before.memoryMb)
+  free.workers += orUnlimited(size.workers) - orUnlimited(before.workers)
+  free.processes += orUnlimited(size.processes) - orUnlimited(before.processes)
   Object.assign(free, requestsFor(free.backend, size, requests))
 }
 
@@ -85,22 +85,22 @@ export const createHeld = (): Record<HeldResource, number> => ({
 export class TotalSize {
   readonly #sums = createHeld()
   /** How many nodes have an unknown size: then the total of that resource has no limit. */
-  readonly #untold = createHeld()
+  readonly #unlimited = createHeld()
 
   add(size: NodeSize, sign = 1): void {
     const { cores, gpus, memoryMb: memory, workers, processes } = size
-    const told = { cores, gpus, memory, workers, processes }
+    const sizes = { cores, gpus, memory, workers, processes }
     this.#sums.cores += sign * cores
     this.#sums.gpus += sign * gpus
     for (const kind of limits) {
-      this.#sums[kind] += sign * told[kind]
-      if (told[kind] === 0 && cores > 0) this.#untold[kind] += sign
+      this.#sums[kind] += sign * sizes[kind]
+      if (sizes[kind] === 0 && cores > 0) this.#unlimited[kind] += sign
     }
   }
 
   toCapacity(): Record<HeldResource, number> {
     const capacity = { ...this.#sums }
-    for (const kind of limits) if (this.#untold[kind] > 0) capacity[kind] = 0
+    for (const kind of limits) if (this.#unlimited[kind] > 0) capacity[kind] = 0
     return capacity
   }
 }

@@ -68,8 +68,8 @@ export class TokenScorer {
       return Math.log((among.get(one) ?? 0) / (among.get(first) ?? 1))
     }
     const base = Math.log(confidence) - ratioOf(drawn)
-    const told = new Set([...[...ranked.keys()].slice(0, this.#count), token])
-    return new Map(Array.from(told, (one) => [one, Math.min(0, base + ratioOf(one))]))
+    const listed = new Set([...[...ranked.keys()].slice(0, this.#count), token])
+    return new Map(Array.from(listed, (one) => [one, Math.min(0, base + ratioOf(one))]))
   }
 
   dispose(): void {

@@ -7,7 +7,7 @@ import { newNineLetterId, type OutputParserOptions, type ToolCallFormat } from '
 import { opensReasoning, type ReasoningMarks, reasoningMarksOf } from './reasoning.ts'
 import type { OutputReading } from './result-text.ts'
 import { callableTools } from '../templates/template-messages.ts'
-import { forcedFormat, plainFormat, toldFormat, toolFormatOf } from './tool-formats.ts'
+import { forcedFormat, plainFormat, instructedFormat, toolFormatOf } from './tool-formats.ts'
 
 export interface ReadingOptions {
   readonly input: GenerationInput
@@ -77,7 +77,7 @@ function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCall
   const format = toolFormatOf(source)
   if (format.parseAll !== undefined) return format
   if (!hasTools) return null
-  return traits.knowsTools ? format : toldFormat(source)
+  return traits.knowsTools ? format : instructedFormat(source)
 }
 
 /**

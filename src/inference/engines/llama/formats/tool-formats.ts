@@ -100,7 +100,7 @@ export const plainFormat: ToolCallFormat = {
  * For models that are told in words how to call tools, because the template does not render tools:
  * they may still use the format of their family.
  */
-export function toldFormat(template: string): ToolCallFormat {
+export function instructedFormat(template: string): ToolCallFormat {
   const own = toolFormatOf(template)
   return {
     name: own.name,

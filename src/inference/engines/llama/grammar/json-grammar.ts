@@ -176,7 +176,7 @@ class GrammarWriter implements SchemaReader {
     const found = this.find(reference)
     this.#names.set(reference, name)
     const text = this.#part(reference, found, depth)
-    if (text === name) throw invalidSchema(`\`${reference}\` is defined by nothing but itself`)
+    if (text === name) throw invalidSchema(`\`${reference}\` is defined by itself alone`)
     this.define(name, text)
     return name
   }

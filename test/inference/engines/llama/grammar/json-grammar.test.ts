@@ -226,10 +226,10 @@ describe('toJsonGrammar', () => {
     [{ type: 'date' }, 'there is no type `date`, at `#`'],
     [{ $ref: '#/$defs/gone' }, '`#/$defs/gone` is not defined in the schema'],
     [{ $ref: 'https://example.org/a' }, 'is not defined in the schema'],
-    [{ $ref: '#' }, '`#` is defined by nothing but itself, at `#`'],
+    [{ $ref: '#' }, '`#` is defined by itself alone, at `#`'],
     [
       { properties: { a: { $ref: '#/properties/a' } } },
-      '`#/properties/a` is defined by nothing but itself, at `#/properties/a`',
+      '`#/properties/a` is defined by itself alone, at `#/properties/a`',
     ],
     [{ enum: [] }, 'an empty choice allows nothing'],
     [{ properties: { a: false }, required: ['a'] }, 'false allows nothing, at `#/properties/a`'],
