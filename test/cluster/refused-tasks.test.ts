@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/cluster/agent/agent.ts'
+import type { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
@@ -11,6 +12,7 @@ import { echo } from './fixtures/value-tasks.ts'
 const sharedServer = sharedTestCluster()
 
 interface Opened {
+  readonly backend: ClusterBackend
   readonly session: Session
   /** The nodes of tasks, or null for those that have not begun. */
   readonly nodesOf: (tasks: readonly ComputeTask<unknown>[]) => Promise<(string | null)[]>
@@ -27,6 +29,7 @@ async function openSession(cluster: TestCluster, agents: number, more = {}): Pro
     if (event.event_type === 'TaskStarted') nodes.set(event.task_id ?? '', event.node_id)
   })
   return {
+    backend,
     session,
     nodesOf: async (tasks) => {
       await telemetry.flush()
@@ -128,7 +131,7 @@ describe('a task that some agents do not allow', () => {
   it('runs on an agent that was started again with other rules', async () => {
     const cluster = await sharedServer()
     const narrow = await startAgentHere(cluster, { name: 'first', allow: ['/nowhere/*'] })
-    const { session } = await openSession(cluster, 1)
+    const { backend, session } = await openSession(cluster, 1)
     const [refused, allowed] = programs(2, '/bin/true')
     if (refused === undefined || allowed === undefined) throw new Error('no tasks')
     await session.submitTasks([refused])
@@ -136,6 +139,7 @@ describe('a task that some agents do not allow', () => {
     expect(refused.error?.cause).toMatchObject({ code: 'NotAllowedError' })
     narrow.drain()
     await narrow.left
+    await eventually(() => expect(backend.nodes).toEqual([]))
     await session.submitTasks([allowed])
     await startAgentHere(cluster, { name: 'first', allow: ['/**/true'] })
     await session.waitTasks([allowed])
