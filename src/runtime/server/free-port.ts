@@ -1,18 +1,38 @@
 /** Ports for servers that cannot choose one themselves. */
 
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
+
+/**
+ * Below the ports that systems give to outgoing connections and to servers without a port of their
+ * own: a server may load a model for minutes before it listens.
+ */
+const range = { min: 10_000, max: 32_000 }
+const mostTries = 100
 
 /**
  * A free port. If another process takes it before the server does, the server cannot start, and its
  * worker is restarted with another port.
  */
 export async function findFreePort(host: string): Promise<number> {
+  for (let tries = 0; tries < mostTries; tries++) {
+    try {
+      return await probePort(randomInt(range.min, range.max), host)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
+    }
+  }
+  return await probePort(0, host)
+}
+
+/** Rejects if the port cannot be used; the system chooses it if it is 0. */
+async function probePort(port: number, host: string): Promise<number> {
   const probe = createServer()
-  probe.listen(0, host)
+  probe.listen(port, host)
   await once(probe, 'listening')
   const address = probe.address()
   probe.close()
   await once(probe, 'close')
-  return typeof address === 'object' && address !== null ? address.port : 0
+  return typeof address === 'object' && address !== null ? address.port : port
 }
