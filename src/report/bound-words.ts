@@ -42,7 +42,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
   const improvements = findImprovements(bounds, facts)
   const bound = findBound(bounds, improvements, facts)
   const partial = bounds.isPartial
-    ? ['Of the oldest attempts only sums are known: this is about the rest of the run.']
+    ? ['The oldest attempts are kept only as blocks: this is about the rest of the run.']
     : []
   return {
     bound,
