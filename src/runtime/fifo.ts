@@ -1,7 +1,8 @@
-/** A first-in, first-out queue with O(1) `shift`, unlike `Array.prototype.shift`. */
+/** A first-in, first-out queue, and a semaphore whose callers wait in one. */
 
 const minLengthToCompact = 1024
 
+/** `shift` is O(1), unlike `Array.prototype.shift`. */
 export class Fifo<T> {
   #items: (T | undefined)[] = []
   /** The index of the first item; all entries before it are empty. */
@@ -47,5 +48,29 @@ export class Fifo<T> {
   clear(): void {
     this.#items = []
     this.#from = 0
+  }
+}
+
+/** Runs at most `limit` functions at a time, in the order of the calls. */
+export class Semaphore {
+  /** Unbounded: callers already hold the memory. */
+  readonly #waiting = new Fifo<() => void>()
+  #free: number
+
+  constructor(limit: number) {
+    this.#free = limit
+  }
+
+  /** Settles like `work`, which may start later. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#free > 0) this.#free--
+    else await new Promise<void>((start) => this.#waiting.push(start))
+    try {
+      return await work()
+    } finally {
+      const next = this.#waiting.shift()
+      if (next === undefined) this.#free++
+      else next()
+    }
   }
 }

@@ -9,7 +9,7 @@ import { makeFolders } from '../checkpoint/files.ts'
 import { fromBytes } from '../checkpoint/kept-value.ts'
 import { CheckpointError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
-import { Fifo } from '../runtime/fifo.ts'
+import { Semaphore } from '../runtime/fifo.ts'
 
 const digestBytes = 32
 /** Limits open file descriptors. */
@@ -85,28 +85,4 @@ async function readRegularFile(path: string): Promise<Buffer | null> {
 function nullIfMissing(error: NodeJS.ErrnoException): null {
   if (error.code === 'ENOENT') return null
   throw error
-}
-
-/** Runs at most `limit` functions at a time, in the order of the calls. */
-export class Semaphore {
-  /** Unbounded: callers already hold the memory. */
-  readonly #waiting = new Fifo<() => void>()
-  #free: number
-
-  constructor(limit: number) {
-    this.#free = limit
-  }
-
-  /** Settles like `work`, which may start later. */
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#free > 0) this.#free--
-    else await new Promise<void>((start) => this.#waiting.push(start))
-    try {
-      return await work()
-    } finally {
-      const next = this.#waiting.shift()
-      if (next === undefined) this.#free++
-      else next()
-    }
-  }
 }

@@ -131,6 +131,32 @@ await run(one.later)`,
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
+  it('row 120: a module whose import never ends holds up nothing but its own tasks', async () => {
+    const cluster = await sharedServer()
+    await startAgentHere(cluster, { name: 'first', cores: 3 })
+    const project = createProject({
+      'src/endless.ts': 'await new Promise(() => {})',
+      'src/other.ts': `
+import { defineTask } from 'tutti'
+export const other = ${task('other', '(): string { return "other" }')}`,
+    })
+    const ends = await runDriver(
+      cluster,
+      project,
+      `import { defineTask } from 'tutti'
+const { other } = await import('./src/other.ts')
+const module = new URL('./src/endless.ts', import.meta.url).href
+const endless = defineTask(module, function endless() {})
+const [canceled, left] = [1, 2].map(() => new ComputeTask({ function: endless }))
+await session.submitTasks([canceled, left])
+await run(other)
+session.cancel(canceled)
+await session.waitTasks([canceled])
+ends.push(canceled.state, left.state)`,
+    )
+    expect(ends).toEqual(['other', 'CANCELED', 'QUEUED'])
+  })
+
   it("shows the user's own files and lines in stacks", async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { Fifo } from '../../src/runtime/fifo.ts'
+import { Fifo, Semaphore } from '../../src/runtime/fifo.ts'
 import { assertProperty } from '../property.ts'
 
 it('gives what was pushed, in that order, however much comes and goes', () => {
@@ -32,4 +32,25 @@ it('gives what was pushed, in that order, however much comes and goes', () => {
     }),
     { numRuns: 100 },
   )
+})
+
+it('semaphore: runs up to its limit at a time, in order, also after a failure', async () => {
+  const semaphore = new Semaphore(2)
+  const work = Array.from({ length: 5 }, () => Promise.withResolvers<number>())
+  const started: number[] = []
+  const runs = work.map(({ promise }, at) =>
+    semaphore.run(() => {
+      started.push(at)
+      return promise
+    }),
+  )
+  const results = Promise.allSettled(runs)
+  expect(started).toEqual([0, 1])
+  work[1]?.reject(new Error('no'))
+  await Promise.allSettled([runs[1]])
+  expect(started).toEqual([0, 1, 2])
+  for (const [at, { resolve }] of work.entries()) resolve(at)
+  const states = (await results).map(({ status }) => status === 'fulfilled')
+  expect(states).toEqual([true, false, true, true, true])
+  expect(started).toEqual([0, 1, 2, 3, 4])
 })

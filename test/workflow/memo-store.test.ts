@@ -5,8 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { MemoStore, Semaphore } from '../../src/workflow/memo-store.ts'
-import { settled } from './open-engine.ts'
+import { MemoStore } from '../../src/workflow/memo-store.ts'
 import { hangMs } from '../long-run.ts'
 
 function createFolder(): string {
@@ -51,25 +50,4 @@ describe('memo store', () => {
       await expect(filled).rejects.toMatchObject({ stderr: expect.stringContaining('ENOENT') })
     },
   )
-})
-
-it('semaphore: runs up to its limit at a time, in order, also after a failure', async () => {
-  const semaphore = new Semaphore(2)
-  const work = Array.from({ length: 5 }, () => Promise.withResolvers<number>())
-  const started: number[] = []
-  const runs = work.map(({ promise }, at) =>
-    semaphore.run(() => {
-      started.push(at)
-      return promise
-    }),
-  )
-  const results = Promise.allSettled(runs)
-  expect(started).toEqual([0, 1])
-  work[1]?.reject(new Error('no'))
-  await settled()
-  expect(started).toEqual([0, 1, 2])
-  for (const [at, { resolve }] of work.entries()) resolve(at)
-  const states = (await results).map(({ status }) => status === 'fulfilled')
-  expect(states).toEqual([true, false, true, true, true])
-  expect(started).toEqual([0, 1, 2, 3, 4])
 })

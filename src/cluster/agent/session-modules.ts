@@ -69,7 +69,7 @@ export class SessionModules {
       try {
         return (await bundles.use(digest, sessionId, load)) ? 'ready' : 'lost'
       } catch (cause) {
-        if (objects.isClosed) return 'lost'
+        if (objects.closed.aborted) return 'lost'
         const text = `node ${self.name} cannot unpack the module: ${messageOf(cause)}`
         if (loads === mostLoads) return new TaskImportError(text, { cause })
         await sleep(clock, reloadMs)

@@ -189,8 +189,9 @@ export class StoredObjects {
     return found !== null && name.endsWith(`/${digestOf(found.data)}`) ? found : null
   }
 
-  get isClosed(): boolean {
-    return this.#closed.signal.aborted
+  /** Aborted by `close`. */
+  get closed(): AbortSignal {
+    return this.#closed.signal
   }
 
   /** Aborts all pending calls. */

@@ -1,7 +1,7 @@
 /** Packs a module and its imports, in a child process. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { boundedWait } from '../../foundation/promises.ts'
+import { unlessAborted } from '../../foundation/promises.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../../runtime/supervised-child.ts'
 import type { FromBundleProgram, ToBundleProgram } from './bundle-program.ts'
 import { UnbundleableError } from './module-graph.ts'
@@ -10,11 +10,15 @@ import { UnbundleableError } from './module-graph.ts'
 export type PackedModule = Extract<FromBundleProgram, { kind: 'packed' }>
 
 /** The same time that a worker may take to import a module. */
-const packMs = 60_000
+const importTimeoutSeconds = 60
 const importHint = 'The module is imported once on this machine, to see what it needs.'
 
-/** Rejects with `UnbundleableError`. */
-export async function packModule(module: string, clock: Clock): Promise<PackedModule> {
+/** Rejects with `UnbundleableError`, or as soon as the signal is aborted. */
+export async function packModule(
+  module: string,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<PackedModule> {
   if (!module.startsWith('file:')) {
     throw new UnbundleableError('it is no file', 'Define the function in a file.')
   }
@@ -39,10 +43,16 @@ export async function packModule(module: string, clock: Clock): Promise<PackedMo
   })
   child.ref()
   child.send({ kind: 'pack', module })
+  const expire = (): void =>
+    fail(`its import did not end within ${importTimeoutSeconds} s`, 'Do less at import.')
+  const cancel = clock.after(importTimeoutSeconds * 1000, () => clock.nextTurn(expire))
   try {
-    return await boundedWait(clock, packMs, promise)
+    return await unlessAborted(signal, promise)
   } finally {
+    cancel()
     // Code of the module may keep the process alive.
     child.kill()
+    // Otherwise a child that was to start in this turn would still start.
+    void child.close()
   }
 }

@@ -3,6 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { TaskImportError } from '../../foundation/task-errors.ts'
+import { Semaphore } from '../../runtime/fifo.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { bundlePrefix, toBundleUrl } from './bundle.ts'
 import { packModule } from './bundler.ts'
@@ -13,13 +14,15 @@ interface SentModule {
   readonly digest: string
 }
 
+/** Each takes a process, and memory for the files of its module. */
+const mostPackers = 4
+
 export class SentModules {
   readonly #objects: StoredObjects
   readonly #clock: Clock
   readonly #ready = new Map<string, SentModule>()
   readonly #packing = new Map<string, Promise<void>>()
-  /** Modules are packed one at a time: each takes a process and memory for its files. */
-  #last: Promise<unknown> = Promise.resolve()
+  readonly #packers = new Semaphore(mostPackers)
 
   constructor(objects: StoredObjects, clock: Clock) {
     this.#objects = objects
@@ -35,8 +38,7 @@ export class SentModules {
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known
-    const added = this.#last.then(() => this.#send(module))
-    this.#last = added.catch(() => {})
+    const added = this.#packers.run(() => this.#send(module))
     this.#packing.set(module, added)
     added.catch((error: unknown) => {
       // Only an `UnbundleableError` is permanent; other failures are retried by the next call.
@@ -55,7 +57,7 @@ export class SentModules {
   }
 
   async #send(module: string): Promise<void> {
-    const { data, digest, path } = await packModule(module, this.#clock)
+    const { data, digest, path } = await packModule(module, this.#clock, this.#objects.closed)
     await this.#objects.put({ prefix: bundlePrefix, title: `module ${module}`, data })
     this.#ready.set(module, { url: toBundleUrl(digest, path), digest })
   }

@@ -326,7 +326,7 @@ export class EndReceiver {
       if (data !== null) return { value: decode(data), bytes: data.length }
       const agent = message?.agent ?? null
       const isThere = agent !== null && !agent.isLost && agents.get(agent.name) === agent
-      if (message === null || !isThere || objects.isClosed) return null
+      if (message === null || !isThere || objects.closed.aborted) return null
       if (isEarlier && asks === mostEarlierAsks) return null
       agent.askForValue(message.number)
       await sleep(clock, askAgainMs)

@@ -106,7 +106,10 @@ it('a large value that the server has lost is asked for until its agent stores i
   }
   const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
   let stored: Buffer | null = null
-  const objects: Partial<StoredObjects> = { take: () => Promise.resolve(stored), isClosed: false }
+  const objects: Partial<StoredObjects> = {
+    take: () => Promise.resolve(stored),
+    closed: new AbortController().signal,
+  }
   const receiver = openReceiver(jobs, link, clock, {}, objects)
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
