@@ -86,7 +86,7 @@ const roots = new Map([
   ['hpc/index.js', 'hpc'],
 ])
 /** Modules that report an old Node; they must not need anything that an old Node lacks. */
-const nodeChecks = /(?:^|\/)(?:node-version|require-node|exit)\.js$/
+const nodeChecks = /(?:^|\/)(?:version|require-node|exit)\.js$/
 
 /** The file of a module that several entries need; `null` if the bundler decides. */
 function sharedFileOf(id, graph) {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { nodeProblem, oldestNode } from '../src/foundation/node-version.ts'
+import { nodeProblem, oldestNode } from '../src/foundation/version.ts'
 import { needs, requirement } from './require.ts'
 
 const root = fileURLToPath(new URL('..', import.meta.url))

@@ -1,13 +1,14 @@
 /** A run may be a chain of files: each resumed one names the earlier file, which is beside it. */
 
-import { closeSync, openSync, readSync, realpathSync, statSync } from 'node:fs'
+import { closeSync, readSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
+import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { compressedSuffix, isCompressed } from './compressed.ts'
 import { readFailure } from './files.ts'
 import { type EventLine, parseLine } from './format.ts'
 import { acquireLock, isBeingWritten, lockPathOf } from './lock.ts'
-import { readBatches } from './reader.ts'
+import { readBatches, standardInput } from './reader.ts'
 import {
   parseRecordPath,
   type RecordFile,
@@ -34,7 +35,7 @@ export interface RecordChain {
  * cycle.
  */
 export async function findChain(path: string): Promise<RecordChain> {
-  // A file that is not regular, such as a pipe, can be read only once.
+  // A pipe can be read only once.
   if (isPipe(path)) return { files: [path], missing: null }
   let file = absolutePath(path)
   const files = [file]
@@ -77,7 +78,6 @@ const noHead: RecordHead = { isEmpty: false, before: null }
 /** Reads as little as possible, because a folder may have thousands of records. Never rejects. */
 async function readHead(path: string): Promise<RecordHead> {
   try {
-    if (!isFile(path)) return noHead
     const line = isCompressed(path) ? '' : readFirstLine(path)
     if (line === null) return { isEmpty: true, before: null }
     const parsed = parseLine(line)
@@ -93,7 +93,7 @@ async function readHead(path: string): Promise<RecordHead> {
 
 /** `null` if no line is complete; empty if the first line is longer than the head. */
 function readFirstLine(path: string): string | null {
-  const fd = openSync(path, 'r')
+  const fd = openRegularFileSync(path)
   try {
     const bytes = Buffer.allocUnsafe(headBytes)
     const length = readSync(fd, bytes, 0, headBytes, 0)
@@ -268,11 +268,8 @@ function absolutePath(path: string): string {
   }
 }
 
-/** Whether it exists and is neither a regular file nor a folder. */
-export function isPipe(path: string): boolean {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat !== undefined && !stat.isFile() && !stat.isDirectory()
-}
+/** Whether it is the standard input, unless that is a regular file. */
+export const isPipe = (path: string): boolean => path === standardInput && !isFile(path)
 
 function isFile(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false

@@ -1,8 +1,9 @@
 /** Writes a compressed copy of a record, in frames of whole lines followed by a seek table. */
 
-import { type FileHandle, open, rename, rm } from 'node:fs/promises'
+import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises'
 import { constants, crc32, zstdCompressSync } from 'node:zlib'
 import { CheckpointError } from '../foundation/errors.ts'
+import { openRegularFile } from '../foundation/regular-file.ts'
 import {
   compressedSuffix,
   decompressFrames,
@@ -45,7 +46,7 @@ export async function compressRecord(
   const target = `${path}${compressedSuffix}`
   const draft = `${target}.${process.pid}.tmp`
   try {
-    const source = await open(path)
+    const source = await openRegularFile(path)
     try {
       await expectFree(target)
       const packed = await open(draft, 'wx+')
@@ -69,9 +70,8 @@ export async function compressRecord(
 }
 
 async function expectFree(path: string): Promise<void> {
-  const file = await open(path).catch(() => null)
-  if (file === null) return
-  await file.close()
+  const isFree = (await lstat(path).catch(() => null)) === null
+  if (isFree) return
   throw new CheckpointError(`${path} exists already`, {
     path,
     errno: 'EEXIST',

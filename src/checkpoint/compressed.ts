@@ -11,6 +11,7 @@ import { pipeline } from 'node:stream'
 // Not a named import: a Node without zstd must get as far as reporting that it is too old.
 import * as zlib from 'node:zlib'
 import { messageOf } from '../foundation/errors.ts'
+import { openRegularFile } from '../foundation/regular-file.ts'
 
 export const compressedSuffix = '.zst'
 
@@ -105,7 +106,7 @@ async function openUnnamed(): Promise<FileHandle> {
 
 /** Whether the file ends with a seek table; a truncated file does not. */
 export async function hasSeekTable(path: string): Promise<boolean> {
-  const file = await open(path)
+  const file = await openRegularFile(path)
   try {
     const { size } = await file.stat()
     return (await readSeekTable(file, size)) !== null

@@ -216,6 +216,7 @@ const readHints: Readonly<Record<string, string>> = {
   EACCES: readAccessHint,
   EPERM: readAccessHint,
   ENAMETOOLONG: 'Check the path: a name in it is longer than the system allows.',
+  ENOTSUP: 'Name a regular file. Commands that read a record also take - for the standard input.',
 }
 
 /**

@@ -1,12 +1,13 @@
 /** One process per session's checkpoint: an advisory lock file, not a lock of the system. */
 
-import { constants, closeSync, fstatSync, linkSync, openSync, readSync } from 'node:fs'
+import { constants, closeSync, linkSync, readSync } from 'node:fs'
 import { readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { expectObject } from '../foundation/options.ts'
+import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { checkpointFailure } from './files.ts'
 
 /** The process that holds a lock. A pid may be reused; the start time distinguishes them. */
@@ -182,17 +183,15 @@ const tokenOf = (found: Found): string => (found === 'unreadable' ? found : foun
 function readLock(path: string): Found | 'missing' {
   let fd: number
   try {
-    // Neither blocks on a FIFO nor follows a link.
-    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+    fd = openRegularFileSync(path, constants.O_NOFOLLOW)
   } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return 'missing'
-    throw error
+    const errno = errnoOf(error)
+    if (errno === 'ENOENT') return 'missing'
+    if (errno !== 'EISDIR' && errno !== 'ENOTSUP') throw error
+    const hint = 'Remove or rename it: the lock file needs this name.'
+    throw new CheckpointError(`Cannot lock ${path}: not a regular file`, { path, hint })
   }
   try {
-    if (!fstatSync(fd).isFile()) {
-      const hint = 'Remove or rename it: the lock file needs this name.'
-      throw new CheckpointError(`Cannot lock ${path}: not a regular file`, { path, hint })
-    }
     const bytes = Buffer.alloc(mostLockBytes)
     return parseHolder(bytes.toString('utf8', 0, readSync(fd, bytes)))
   } finally {

@@ -1,8 +1,9 @@
 /** Reads a checkpoint of a live or crashed run as a stream. Does not throw for any file content. */
 
 import { constants } from 'node:buffer'
-import { open, type FileHandle } from 'node:fs/promises'
+import type { FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
+import { openRegularFile } from '../foundation/regular-file.ts'
 import { decompressFrames, readPiped, isCompressed, type RecordPart } from './compressed.ts'
 import { readFailure } from './files.ts'
 import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
@@ -189,7 +190,7 @@ const tooLong = { kind: 'broken', reason: 'longer than `maxLineBytes`' } as cons
 
 async function openFile(path: string): Promise<FileHandle> {
   try {
-    return await open(path, 'r')
+    return await openRegularFile(path)
   } catch (error) {
     throw readFailure('the record', path, error)
   }
@@ -204,7 +205,6 @@ async function* partsOf(
   try {
     if (file === null) yield* readPiped(process.stdin as AsyncIterable<Buffer>)
     else if (isCompressed(path)) yield* decompressFrames(file, offset)
-    else if (!(await file.stat()).isFile()) yield* readPiped(plainBytes(file, offset))
     else yield* plainParts(file, offset)
   } catch (error) {
     throw readFailure('the record', path, error)

@@ -1,6 +1,6 @@
 /** The names of records: their session, their order, and which are copies. */
 
-import { readdirSync, rmSync, statSync } from 'node:fs'
+import { type Dirent, readdirSync, rmSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
 export const recordSuffix = '.telemetry.jsonl'
@@ -28,15 +28,23 @@ export function parseRecordPath(path: string): RecordFile | null {
 
 /** Empty if the folder does not exist. */
 export function recordsIn(folder: string): RecordFile[] {
-  return namesIn(folder).flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
+  return filesIn(folder).flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
 }
 
-function namesIn(folder: string): string[] {
+/** A folder, pipe or device with the name of a record is not one. */
+function filesIn(folder: string): string[] {
   try {
-    return readdirSync(folder)
+    const entries = readdirSync(folder, { withFileTypes: true })
+    return entries.filter((entry) => isRegular(folder, entry)).map(({ name }) => name)
   } catch {
     return []
   }
+}
+
+function isRegular(folder: string, entry: Dirent): boolean {
+  if (!entry.isSymbolicLink()) return entry.isFile()
+  const path = join(folder, entry.name)
+  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
 }
 
 /** The name that a record and its repaired and compressed copies have in common. */

@@ -1,7 +1,7 @@
 /** Copies the readable lines of a damaged record into a new file; the record is not changed. */
 
 import { existsSync } from 'node:fs'
-import { type FileHandle, open, rename, rm } from 'node:fs/promises'
+import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
 import { checkpointFailure } from './files.ts'
@@ -63,8 +63,7 @@ function repairedPathOf(path: string): string {
 }
 
 async function nameIt(draft: string, target: string): Promise<void> {
-  const existing = await open(target).catch(() => null)
-  await existing?.close()
+  const existing = await lstat(target).catch(() => null)
   if (existing !== null) {
     const hint = 'Remove it first, if it is no longer needed.'
     throw new CheckpointError(`${target} exists already`, { path: target, errno: 'EEXIST', hint })

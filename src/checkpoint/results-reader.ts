@@ -1,8 +1,9 @@
 /** Reads the stored values of a run: one pass locates them, then each is read when needed. */
 
-import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { errnoOf } from '../foundation/errors.ts'
+import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { readFailure } from './files.ts'
 import { fromBytes, type KeptValue } from './kept-value.ts'
 import {
@@ -42,7 +43,7 @@ export class ResultsReader implements Disposable {
   static open(record: string, id: string): ResultsReader | null {
     const path = resultsPathOf(record)
     try {
-      return new ResultsReader(path, id, openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
+      return new ResultsReader(path, id, openRegularFileSync(path))
     } catch (error) {
       if (errnoOf(error) === 'ENOENT') return null
       throw readFailure('the results', path, error)

@@ -3,12 +3,13 @@
  * of the program's first session, and, beside a record, the command that started it.
  */
 
-import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
+import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync } from 'node:fs'
 import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { CheckpointError, errnoOf } from '../foundation/errors.ts'
 import { expectObject } from '../foundation/options.ts'
+import { readTextFileSync } from '../foundation/regular-file.ts'
 import { findSecretArguments } from '../foundation/secrets.ts'
 import { checkpointFailure, readFailure } from './files.ts'
 import { holderOf, isHeld } from './lock.ts'
@@ -200,7 +201,7 @@ export function commandProblemOf(files: readonly string[]): CheckpointError | nu
   const path = files.map(commandPathOf).findLast((one) => existsSync(one))
   if (path === undefined) return null
   try {
-    readFileSync(path)
+    readTextFileSync(path)
   } catch (error) {
     return readFailure('the command of the run', path, error)
   }
@@ -237,7 +238,9 @@ function isLaunch(given: unknown): boolean {
 function writePrivate(path: string, value: object): void {
   const draft = join(dirname(path), `.${process.pid}.run.tmp`)
   try {
-    writeFileSync(draft, `${JSON.stringify(value)}\n`, { mode: 0o600 })
+    // A draft of a process that was killed and had the same id.
+    rmSync(draft, { force: true })
+    writeFileSync(draft, `${JSON.stringify(value)}\n`, { flag: 'wx', mode: 0o600 })
     chmodSync(draft, 0o600)
     renameSync(draft, path)
   } catch (error) {
@@ -248,7 +251,7 @@ function writePrivate(path: string, value: object): void {
 
 function readJson(path: string): Record<string, unknown> | null {
   try {
-    return expectObject('file', JSON.parse(readFileSync(path, 'utf8')))
+    return expectObject('file', JSON.parse(readTextFileSync(path)))
   } catch {
     return null
   }

@@ -1,8 +1,8 @@
 /** `tutti config check`: whether an inference configuration is valid, without loading a model. */
 
-import { readFile } from 'node:fs/promises'
 import { basename, isAbsolute } from 'node:path'
-import { errnoOf } from '../foundation/errors.ts'
+import { errnoOf, messageOf } from '../foundation/errors.ts'
+import { readTextFileSync } from '../foundation/regular-file.ts'
 import { ConfigProblems, WrittenFile } from '../inference/config/config-tree.ts'
 import { parseYamlTree } from '../inference/config/yaml-tree.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
@@ -25,7 +25,7 @@ export async function checkConfig(file: string, output: Output): Promise<number>
     const problem = `expected 1: the ${engine.kind} engine runs workers on this node only`
     problems.push({ keys: ['hardware', 'num_nodes'], problem })
   }
-  if (problems.length > 0) await refuse(file, problems)
+  if (problems.length > 0) refuse(file, problems)
   const value = {
     path: file,
     model_name: modelName,
@@ -51,15 +51,15 @@ async function modelProblem(path: string): Promise<string | null> {
   try {
     return (await isGguf(path)) ? null : `${path} is not a GGUF file`
   } catch (error) {
-    const errno = errnoOf(error)
-    return errno === 'ENOENT' ? `there is no file ${path}` : `${path} cannot be read (${errno})`
+    if (errnoOf(error) === 'ENOENT') return `there is no file ${path}`
+    return `${path} cannot be read: ${messageOf(error)}`
   }
 }
 
 /** Reports the problems in the same form as other problems of the file. */
-async function refuse(file: string, found: readonly FoundProblem[]): Promise<void> {
+function refuse(file: string, found: readonly FoundProblem[]): void {
   const problems = new ConfigProblems({ kind: 'file', name: basename(file) })
-  const written = new WrittenFile(parseYamlTree(await readFile(file, 'utf8'), problems), problems)
+  const written = new WrittenFile(parseYamlTree(readTextFileSync(file), problems), problems)
   for (const { keys, problem } of found) written.refuse(keys, problem)
   problems.throwIfAny()
 }

@@ -7,7 +7,7 @@ import { usableCores, usableMemoryMb } from '../backends/local/node-capacity.ts'
 import type { KernelRoots } from '../backends/sampling/cgroup.ts'
 import { findNatsServer } from '../cluster/broker/nats-program.ts'
 import { messageOf } from '../foundation/errors.ts'
-import { nodeProblem } from '../foundation/node-version.ts'
+import { nodeProblem } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 

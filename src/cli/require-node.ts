@@ -1,6 +1,6 @@
 /** Exits with a single sentence if Node is too old, before a dependency fails. */
 
-import { nodeProblem } from '../foundation/node-version.ts'
+import { nodeProblem } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 
 const problem = nodeProblem(process.versions.node)

@@ -1,9 +1,9 @@
 /** `tutti serve`: an inference backend as an HTTP server, until a signal stops it. */
 
-import { readFile } from 'node:fs/promises'
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { isLoopbackHost } from '../foundation/options.ts'
+import { readTextFileSync } from '../foundation/regular-file.ts'
 import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
 import { exitCodes, firstSignal } from './exit.ts'
 import type { Output } from './output.ts'
@@ -25,7 +25,7 @@ const drainSeconds = 30
 /** Resolves with the exit code once stopped: 0, because servers are stopped by signals. */
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
   const config = await loadInferenceConfig(options.config)
-  const key = await chooseKey(options)
+  const key = chooseKey(options)
   const signal = firstSignal(output.closed)
   const stop = new AbortController()
   void signal.received.then(() => stop.abort())
@@ -58,20 +58,22 @@ interface Key {
 }
 
 /** Without a configured key, only loopback is served, or a key is generated and printed once. */
-async function chooseKey({ apiKeyFile, host }: ServeOptions): Promise<Key | null> {
-  if (apiKeyFile !== undefined) return { value: await readKey(apiKeyFile), isGenerated: false }
+function chooseKey({ apiKeyFile, host }: ServeOptions): Key | null {
+  if (apiKeyFile !== undefined) return { value: readKey(apiKeyFile), isGenerated: false }
   const own = process.env['TUTTI_API_KEY'] ?? ''
   if (own !== '') return { value: own, isGenerated: false }
   if (host === undefined || isLoopbackHost(host)) return null
   return { value: `tutti-${newUuid()}`, isGenerated: true }
 }
 
-async function readKey(file: string): Promise<string> {
+function readKey(file: string): string {
   const field = '--api-key-file'
-  const content = await readFile(file, 'utf8').catch((error: unknown) => {
+  let key: string
+  try {
+    key = readTextFileSync(file).trim()
+  } catch (error) {
     throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(error)}`, { field })
-  })
-  const key = content.trim()
+  }
   if (key === '') throw new ValueError(`${field}: ${file} is empty`, { field })
   return key
 }

@@ -1,8 +1,8 @@
 /** Reads secrets from files that only their owner may access, never from the command line. */
 
 import { X509Certificate } from 'node:crypto'
-import { readFileSync, statSync } from 'node:fs'
 import { messageOf, ValueError } from '../foundation/errors.ts'
+import { readRegularFileSync, readTextFileSync } from '../foundation/regular-file.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
 /** Returns the trimmed content of a secret file. It is masked in all output of the process. */
@@ -10,8 +10,9 @@ export function readSecretFile(field: string, file: string): string {
   let content: string
   let mode: number
   try {
-    mode = statSync(file).mode
-    content = readFileSync(file, 'utf8')
+    const found = readRegularFileSync(file)
+    mode = found.mode
+    content = found.bytes.toString('utf8')
   } catch (cause) {
     throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(cause)}`, { field, cause })
   }
@@ -72,7 +73,7 @@ export function expectPrivateKeyFile(field: string, file: string): void {
 
 function readPem(field: string, file: string): string {
   try {
-    return readFileSync(file, 'utf8')
+    return readTextFileSync(file)
   } catch (cause) {
     throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(cause)}`, { field, cause })
   }

@@ -1,9 +1,10 @@
 /** A file in the folder of the launch, by which nodes check whether they can read that folder. */
 
 import { randomBytes } from 'node:crypto'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type Clock, sleep } from '../foundation/clock.ts'
+import { readTextFileSync } from '../foundation/regular-file.ts'
 import { launchVariable } from './start-method.ts'
 
 /** The file's path and content. */
@@ -56,7 +57,7 @@ export const withoutOwnLines = (text: string): string =>
 
 function isSeen({ path, content }: SharedFile): boolean {
   try {
-    return readFileSync(path, 'utf8') === content
+    return readTextFileSync(path) === content
   } catch {
     return false
   }

@@ -1,9 +1,10 @@
 /** How the HPC backends of this process get nodes. Chosen once, before the first one is created. */
 
-import { readFileSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { messageOf, StateError } from '../foundation/errors.ts'
 import { expectOneOf } from '../foundation/options.ts'
+import { readTextFileSync } from '../foundation/regular-file.ts'
 import { hideModuleCache } from './launch/module-cache.ts'
 
 /** `slurm`: the nodes of a Slurm job. `hosts`: a list of hosts, reached by a remote shell. */
@@ -84,7 +85,7 @@ export function readFacts(): LaunchFacts {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') throw notLaunched('')
   try {
-    return JSON.parse(readFileSync(file, 'utf8')) as LaunchFacts
+    return JSON.parse(readTextFileSync(file)) as LaunchFacts
   } catch (error) {
     throw notLaunched(`: ${messageOf(error)}`)
   }

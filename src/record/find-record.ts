@@ -14,7 +14,7 @@ import { didYouMean } from '../foundation/options.ts'
 const usualFolders: readonly string[] = ['.', './telemetry']
 
 /**
- * The path of the record. `what` is the path of a file or pipe, `-` for standard input, a folder
+ * The path of the record. `what` is the path of a file, `-` for standard input, a folder
  * (its latest record), `latest`, or a session id, which may be shortened as long as it is unique in
  * `folders`. For a folder or session, the result is the last file of the latest run; empty files
  * left by killed processes do not count. If there is no such record, rejects with a `ValueError`
@@ -27,8 +27,8 @@ export async function findRecord(
   if (what === '-') return standardInput
   const kind = kindOf(what)
   if (kind === 'folder') return latestOf(recordsIn(what), [what])
-  // The reader reports why a path that does not exist cannot be read.
-  if (kind === 'file' || /[/\\]|\.jsonl(?:\.zst)?$/.test(what)) return what
+  // The reader reports why something else cannot be read.
+  if (kind !== null || /[/\\]|\.jsonl(?:\.zst)?$/.test(what)) return what
   const records = folders.flatMap(recordsIn)
   if (what === 'latest') return latestOf(records, folders)
   return ofSession(what, records, folders)
@@ -41,9 +41,10 @@ export function nearestPath(path: string): string {
 }
 
 /** Never throws, for example if a name is longer than the system allows. */
-function kindOf(path: string): 'file' | 'folder' | null {
+function kindOf(path: string): 'file' | 'folder' | 'other' | null {
   try {
-    return statSync(path).isDirectory() ? 'folder' : 'file'
+    const stats = statSync(path)
+    return stats.isFile() ? 'file' : stats.isDirectory() ? 'folder' : 'other'
   } catch {
     return null
   }

@@ -3,10 +3,11 @@
  * every array of a text index is a separate part, and the rest of a state is another one.
  */
 
-import { closeSync, openSync, readSync } from 'node:fs'
+import { closeSync, readSync } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
 import { deserialize, serialize } from 'node:v8'
 import { crc32 } from 'node:zlib'
+import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { type Block, blockOf, blockRows, type Column } from '../views/columns.ts'
 
 const arrays = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array }
@@ -186,7 +187,7 @@ function readPart(path: string, part: LocatedPart): ArrayBuffer {
 }
 
 function readBytes(path: string, into: Uint8Array, offset: number): void {
-  const file = openSync(path, 'r')
+  const file = openRegularFileSync(path)
   try {
     for (let done = 0; done < into.length;) {
       const count = readSync(file, into, done, into.length - done, offset + done)

@@ -3,6 +3,7 @@
  * snapshot that does not match its record in every respect is ignored.
  */
 
+import { openRegularFile } from '../foundation/regular-file.ts'
 import { createHash } from 'node:crypto'
 import { open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -111,7 +112,9 @@ async function writeStates(path: string, head: SnapshotHead, states: RunStates):
   const named = Object.entries({ counts: states.counts, ...states.panels })
   const count = named.reduce((sum, [name, state]) => sum + countParts(name, state), 0)
   const room = Buffer.byteLength(JSON.stringify(head)) + count * mostPartBytes
-  const file = await open(path, 'w', 0o600)
+  // A draft of a process that was killed and had the same id.
+  await rm(path, { force: true })
+  const file = await open(path, 'wx', 0o600)
   try {
     const parts: SnapshotPart[] = []
     let at = crcBytes + room + 1
@@ -172,7 +175,7 @@ const firstHeadBytes = 65_536
 
 /** `bytes` is the offset of the states. `null` if the file is not a snapshot. */
 async function readHead(path: string): Promise<{ head: SnapshotHead; bytes: number } | null> {
-  const file = await open(path)
+  const file = await openRegularFile(path)
   try {
     for (let most = firstHeadBytes; ; most *= 4) {
       const { buffer, bytesRead } = await file.read(Buffer.alloc(most), 0, most, 0)
@@ -211,7 +214,7 @@ async function fits(covered: readonly CoveredFile[], files: readonly string[]): 
 
 /** Rejects if the file is shorter than `end`. */
 async function cover(path: string, end: LinePosition): Promise<CoveredFile> {
-  const file = await open(path)
+  const file = await openRegularFile(path)
   try {
     const hash = createHash('sha256')
     // A compressed record does not grow, and `end` is a position in its uncompressed content.

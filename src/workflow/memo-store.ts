@@ -1,14 +1,13 @@
 /** Results in a folder, one file each: replaced atomically, and verified by a digest when read. */
 
 import { createHash } from 'node:crypto'
-import { constants } from 'node:fs'
-import { open, rename, rm, writeFile } from 'node:fs/promises'
+import { rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { serialize } from 'node:v8'
 import { makeFolders } from '../checkpoint/files.ts'
 import { fromBytes } from '../checkpoint/kept-value.ts'
-import { CheckpointError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
+import { openRegularFile } from '../foundation/regular-file.ts'
 import { Semaphore } from '../runtime/fifo.ts'
 
 const digestBytes = 32
@@ -33,7 +32,7 @@ export class MemoStore {
    * is not a regular file.
    */
   async read(key: string): Promise<Found | null> {
-    const bytes = await this.#files.run(() => readRegularFile(this.#pathOf(key)))
+    const bytes = await this.#files.run(() => readResult(this.#pathOf(key)))
     if (bytes === null) return null
     try {
       const content = bytes.subarray(digestBytes)
@@ -70,13 +69,12 @@ export class MemoStore {
 
 const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
 
-/** Does not block on a FIFO; `null` if the file does not exist. */
-async function readRegularFile(path: string): Promise<Buffer | null> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(nullIfMissing)
+/** `null` if the file does not exist. */
+async function readResult(path: string): Promise<Buffer | null> {
+  const file = await openRegularFile(path).catch(nullIfMissing)
   if (file === null) return null
   try {
-    if ((await file.stat()).isFile()) return await file.readFile()
-    throw new CheckpointError(`${path} is not a file`, { path })
+    return await file.readFile()
   } finally {
     await file.close()
   }

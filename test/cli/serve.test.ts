@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { open } from 'node:fs/promises'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { get } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../eventually.ts'
+import { serverCommand } from '../inference/engines/process/engine-options.ts'
 import { builtMain, type RunningCommand, runCommand, runHere, startProgram } from './run-command.ts'
 
 let folder = ''
@@ -203,18 +203,16 @@ describe('tutti serve', () => {
   })
 
   it('reads its configuration once: what changes later counts for the next start', async () => {
-    const config = write('changing.yaml', echo())
-    const keyFile = join(folder, 'key-pipe')
-    execFileSync('mkfifo', [keyFile])
-    const args = ['--config', config, '--port', '0', '--api-key-file', keyFile]
-    const command = startProgram(builtMain, ['serve', ...args])
+    const config = join(folder, 'changing.yaml')
+    // The server of the engine changes the file before it listens.
+    const change = 'echo "no: configuration" > "$0" && exec "$@"'
+    const words = JSON.stringify(['sh', '-c', change, config, ...serverCommand()])
+    const engine = `engine: { kind: process, command: ${words} }`
+    write('changing.yaml', `required: { model_name: tiny }\n${engine}\n`)
+    const command = startProgram(builtMain, ['serve', '--config', config, '--port', '0'])
     onTestFinished(() => void command.child.kill('SIGKILL'))
-    // Can be opened once the key is read, and so after the configuration.
-    const pipe = await open(keyFile, 'w')
-    write('changing.yaml', 'no: configuration\n')
-    await pipe.writeFile('a-very-secret-key')
-    await pipe.close()
     await Promise.race([command.seen('stop      Ctrl-C'), command.ended])
+    expect(readFileSync(config, 'utf8')).toBe('no: configuration\n')
     command.child.kill('SIGTERM')
     const end = await command.ended
     expect([end.code, end.stdout]).toEqual([0, expect.stringContaining('serving   tiny')])

@@ -1,13 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import {
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/foundation/clock.ts'
@@ -107,13 +99,13 @@ describe('the ends of a resumed run', () => {
     })
   })
 
-  it('resume: a pipe is refused at once', async () => {
+  it('row 121: resume refuses a pipe at once', async () => {
     const folder = tempFolder()
     const pipe = join(folder, 'pipe.telemetry.jsonl')
     execFileSync('mkfifo', [pipe])
     expect(await rejection(run({ folder, resume: pipe }, []))).toMatchObject({
       name: 'CheckpointError',
-      message: `${realpathSync(pipe)} is not a plain file`,
+      message: expect.stringMatching(/pipe\.telemetry\.jsonl: ENOTSUP: expected a regular file/),
     })
   })
 

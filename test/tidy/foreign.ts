@@ -5,6 +5,7 @@ import {
   dottedName,
   importsOf,
   isAt,
+  parse,
   type SourceFile,
   type SyntaxNode,
   violation,
@@ -94,6 +95,62 @@ const globalPermits: readonly Permit[] = [
     ],
   },
 ]
+
+const regularFile = 'src/foundation/regular-file.ts'
+
+/** Functions of `node:fs` that wait for ever at a FIFO, and files that may import them. */
+const fileReaderPermits: readonly Permit[] = [
+  {
+    names: ['readFile', 'readFileSync', 'createReadStream'],
+    files: [
+      regularFile,
+      // Files of the system.
+      'src/backends/local/programs/running-program.ts',
+      'src/backends/sampling/cgroup.ts',
+      'src/checkpoint/lock.ts',
+      'src/cli/doctor.ts',
+      'src/inference/engines/llama/evaluation/cpu-attention.ts',
+      'src/runtime/process-group.ts',
+      // Files that Node has loaded before, and of a folder that was just made.
+      'src/cluster/bundles/',
+      'src/inference/models/npm-file.ts',
+    ],
+  },
+  {
+    names: ['open', 'openSync'],
+    files: [
+      regularFile,
+      // Files of the system.
+      'src/backends/local/programs/koffi-spawner.ts',
+      'src/backends/sampling/open-file.ts',
+      'src/runtime/supervised-child.ts',
+      // Files that are written.
+      'src/backends/local/programs/output-capture.ts',
+      'src/checkpoint/compress.ts',
+      'src/checkpoint/compressed.ts',
+      'src/checkpoint/files.ts',
+      'src/checkpoint/repair.ts',
+      'src/cli/reading/output-file.ts',
+      'src/inference/models/gguf-writer.ts',
+      'src/record/snapshot.ts',
+      'src/telemetry/otel/otlp.ts',
+    ],
+  },
+]
+
+/** Imports of functions that read files by path, outside the file that refuses pipes. */
+export function directReads(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) =>
+    parse(file).module.staticImports.flatMap(({ moduleRequest, entries, start }) => {
+      if (!/^node:fs(?:\/promises)?$/.test(moduleRequest.value)) return []
+      return entries.flatMap(({ importName: { name } }) => {
+        const permit = fileReaderPermits.find(({ names }) => names.includes(name ?? ''))
+        if (permit?.files.every((pattern) => !isAt(file.path, pattern)) !== true) return []
+        return [violation(file, start, `${name} of node:fs: use ${regularFile}`)]
+      })
+    }),
+  )
+}
 
 /** Packages outside the file that may name them; without a permit, everywhere. */
 export function foreignModules(files: readonly SourceFile[]): string[] {

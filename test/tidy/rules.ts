@@ -1,7 +1,7 @@
 /** The rules of the tidy test, each with examples that break it and examples that do not. */
 
 import { hiddenFailures, missingFiles, missingScripts } from './documents.ts'
-import { bannedGlobals, foreignModules } from './foreign.ts'
+import { bannedGlobals, directReads, foreignModules } from './foreign.ts'
 import {
   examplesOfPrivateFiles,
   importCycles,
@@ -121,6 +121,19 @@ export const rules: Readonly<Record<string, Rule>> = {
     good: [
       { 'src/telemetry/otel/otel-metrics.ts': `import '@opentelemetry/api'` },
       { 'src/views/fold.ts': `import 'node:fs'` },
+    ],
+  },
+  'files are read by path in one file, which refuses pipes': {
+    judge: directReads,
+    bad: [
+      { 'src/view/a.ts': `import { readFileSync, statSync } from 'node:fs'` },
+      { 'src/view/a.ts': `import { open as openFile } from 'node:fs/promises'` },
+      { 'src/backends/sampling/cgroup.ts': `import { openSync } from 'node:fs'` },
+    ],
+    good: [
+      { 'src/foundation/regular-file.ts': `import { openSync, readFileSync } from 'node:fs'` },
+      { 'src/view/a.ts': `import { open } from '../wire/envelope.ts'` },
+      { 'src/view/a.ts': `import { statSync, writeFileSync } from 'node:fs'` },
     ],
   },
   'time, chance and the console are used in their one file': {

@@ -75,6 +75,7 @@ export async function launch(
   const found = statSync(script, { throwIfNoEntry: false })
   if (found === undefined) throw usage('script', `${script} was not found`)
   if (found.isDirectory()) throw usage('script', `${script} is a folder`)
+  if (!found.isFile()) throw usage('script', `${script} is not a regular file`)
   if (resolve(script).includes('\\')) {
     throw usage('script', `Node cannot load a file whose path has a backslash: ${resolve(script)}`)
   }

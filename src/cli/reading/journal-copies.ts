@@ -3,7 +3,7 @@
 import { statSync } from 'node:fs'
 import { countText } from '../../views/readable.ts'
 import { compressRecord } from '../../checkpoint/compress.ts'
-import { findChain, isPipe } from '../../checkpoint/chain.ts'
+import { findChain } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import { standardInput } from '../../checkpoint/reader.ts'
 import { repairRecord } from '../../checkpoint/repair.ts'
@@ -62,7 +62,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
 
 /** Refuses a record that is still being written, because the copy would lack its end. */
 async function expectCopyable(path: string): Promise<string> {
-  if (path === standardInput || isPipe(path)) {
+  if (path === standardInput) {
     throw new ValueError(`${path} is not a file: the copy is written beside it`, { got: path })
   }
   await expectRecord(path)

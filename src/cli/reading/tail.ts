@@ -2,13 +2,14 @@
 
 import { nameIn } from '../../views/panel.ts'
 import { cutText, timeText } from '../../views/readable.ts'
-import { closeSync, openSync, readSync, statSync } from 'node:fs'
+import { closeSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { EventLine } from '../../checkpoint/format.ts'
 import { type LinePosition, readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
+import { openRegularFileSync } from '../../foundation/regular-file.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
@@ -187,9 +188,8 @@ class FileIdentity {
   /** Empty if it cannot be read, for example because it was removed. */
   #readHead(): Buffer {
     const bytes = Buffer.alloc(headBytes)
-    if (isPipe(this.#path)) return bytes.subarray(0, 0)
     try {
-      const fd = openSync(this.#path, 'r')
+      const fd = openRegularFileSync(this.#path)
       try {
         return bytes.subarray(0, readSync(fd, bytes, 0, headBytes, 0))
       } finally {

@@ -41,14 +41,16 @@ export async function run(
   output: Output,
 ): Promise<number> {
   const path = resolve(file)
-  if (isFolder(path)) {
-    throw new ValueError(`${file} is a folder`, {
+  const found = statSync(path, { throwIfNoEntry: false })
+  if (found === undefined) throw noSuchFile(file)
+  if (!found.isFile()) {
+    const what = found.isDirectory() ? 'a folder' : 'not a regular file'
+    throw new ValueError(`${file} is ${what}`, {
       code: 'FileNotFoundError',
       got: file,
       hint: whatToGive,
     })
   }
-  if (!isFile(path)) throw noSuchFile(file)
   const kind = kindOf(file)
   if (kind === 'script' && folder !== undefined) {
     throw new ValueError(`--folder: ${file} is a script, whose own program names the folder`, {

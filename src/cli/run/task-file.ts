@@ -1,9 +1,9 @@
 /** Reads a task file: JSON Lines with one task per line, or YAML with a list of tasks. */
 
-import { readFile } from 'node:fs/promises'
 import { readAccessHint } from '../../checkpoint/files.ts'
 import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
+import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { ComputeTask, type ConcurrentBackend, type ExecutableOptions } from '../../index.ts'
 import {
   type ConfigNode,
@@ -57,7 +57,7 @@ interface Item {
  * would refuse.
  */
 export async function readTasks(file: string, backend: TaskBackend): Promise<ComputeTask[]> {
-  const text = await readText(file)
+  const text = readText(file)
   const problems = new ConfigProblems({ kind: 'file', name: file })
   const items = isYamlFile(file) ? itemsOfYaml(text, problems) : itemsOfLines(text, problems)
   const tasks: ComputeTask[] = []
@@ -90,9 +90,9 @@ function refusalOf({ backend: wanted, spec }: ComputeTask, backend: TaskBackend)
   return `${refusal.field}: ${refusal.message}${where}`
 }
 
-async function readText(file: string): Promise<string> {
+function readText(file: string): string {
   try {
-    return await readFile(file, 'utf8')
+    return readTextFileSync(file)
   } catch (error) {
     const hint = errnoOf(error) === 'EACCES' ? { hint: readAccessHint } : {}
     throw new ValueError(`Cannot read ${file}: ${messageOf(error)}`, {

@@ -1,11 +1,12 @@
 /** A private nats-server for this process, with a store and a token of its own. */
 
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
+import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
 import { createOwnedFolder } from '../owned-folder.ts'
@@ -200,7 +201,7 @@ async function findUrl(folder: string, server: GuardedServer, clock: Clock): Pro
   while (clock.monotonicMs() < untilMs) {
     if (exit !== null) throw new Error(`it ended with ${exit as string}: ${server.output}`)
     const file = readdirSync(folder).find((name) => name.endsWith('.ports'))
-    const text = file === undefined ? '' : readFileSync(join(folder, file), 'utf8')
+    const text = file === undefined ? '' : readTextFileSync(join(folder, file))
     const url = /"((?:nats|tls):\/\/[^"]+)"/.exec(text)?.[1]
     if (url !== undefined) return url
     await sleep(clock, pollMs)

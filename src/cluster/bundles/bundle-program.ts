@@ -3,11 +3,12 @@
  * and packs these files. The module's code runs here as it would in a worker.
  */
 
-import { readFileSync } from 'node:fs'
+import { closeSync, readFileSync } from 'node:fs'
 import { registerHooks } from 'node:module'
 import { relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { messageOf } from '../../foundation/errors.ts'
+import { openRegularFileSync } from '../../foundation/regular-file.ts'
 import { connectToParent } from '../../runtime/child-program.ts'
 import { digestOf } from '../broker/stored-objects.ts'
 import { encodeBundle } from './bundle.ts'
@@ -99,7 +100,7 @@ async function importFrom(specifier: string, from: string): Promise<void> {
 function noteFile(url: URL): void {
   try {
     const file = fileURLToPath(url)
-    readFileSync(file)
+    closeSync(openRegularFileSync(file))
     named.add(file)
   } catch {
     // The URL is a folder, or the file does not exist.

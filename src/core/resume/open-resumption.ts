@@ -2,16 +2,11 @@
 
 import { realpathSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import {
-  expectNotContinued,
-  isPipe,
-  noFirstLine,
-  readSessionStart,
-} from '../../checkpoint/chain.ts'
+import { expectNotContinued, noFirstLine, readSessionStart } from '../../checkpoint/chain.ts'
 import { readFailure } from '../../checkpoint/files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { CheckpointError, StateError } from '../../foundation/errors.ts'
+import { StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { readRecord } from './read-record.ts'
 import { Resumption } from './resumption.ts'
@@ -45,10 +40,6 @@ export async function openResumption(
   { ownId, clock, log }: OpenRecordParts,
 ): Promise<OpenedRecord> {
   const path = realPath(file)
-  if (isPipe(path)) {
-    const hint = 'Give the file of the record: it is read more than once.'
-    throw new CheckpointError(`${path} is not a plain file`, { path, hint })
-  }
   const start = await readSessionStart(path)
   if (start === null) throw await noFirstLine(path)
   const { session_id: sessionId } = start

@@ -1,7 +1,7 @@
 /** The check of a launch (`tutti launch --check`): its script, and the parser of its results. */
 
-import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { siblingProgram } from '../../runtime/supervised-child.ts'
 import { quoteForShell } from '../quote.ts'
 import { launchVariable } from '../start-method.ts'
@@ -87,7 +87,7 @@ export function readChecks(
 
 function readText(folder: LaunchFolder, name: 'stdout' | 'stderr'): string {
   try {
-    return readFileSync(folder.file(name), 'utf8')
+    return readTextFileSync(folder.file(name))
   } catch {
     return ''
   }

@@ -1,14 +1,14 @@
 /** Reads the file of `tutti launch --hosts`, which has one host per line. */
 
-import { readFileSync } from 'node:fs'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { isHostName } from '../host-list-allocation.ts'
 
 /** Ignores empty lines and comments (`#`). Throws a `ValueError` that names the line. */
 export function readHostFile(file: string): readonly string[] {
   let text: string
   try {
-    text = readFileSync(file, 'utf8')
+    text = readTextFileSync(file)
   } catch (cause) {
     throw badFile(`cannot be read: ${messageOf(cause)}`, file)
   }

@@ -1,10 +1,11 @@
 /** The folder of one launch, whose files the batch script and the launcher use to communicate. */
 
-import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs'
+import { closeSync, existsSync, readdirSync } from 'node:fs'
 import { readSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { openRegularFileSync, readTextFileSync } from '../../foundation/regular-file.ts'
 import {
   elasticFile,
   endedFile,
@@ -117,7 +118,7 @@ export class LaunchFolder {
 
   facts(): LaunchFacts | null {
     try {
-      return JSON.parse(readFileSync(this.file('facts'), 'utf8')) as LaunchFacts
+      return JSON.parse(readTextFileSync(this.file('facts'))) as LaunchFacts
     } catch {
       return null
     }
@@ -173,7 +174,7 @@ export class LaunchFolder {
   /** Slurm's messages since the last start of the script. */
   #log(): string {
     try {
-      const text = readFileSync(this.file('log'), 'utf8')
+      const text = readTextFileSync(this.file('log'))
       return text.slice(text.lastIndexOf(`${beginLine}\n`) + 1)
     } catch {
       return ''
@@ -183,7 +184,7 @@ export class LaunchFolder {
   /** The script's exit code; `null` while it runs. */
   exitCode(): number | null {
     try {
-      const text = readFileSync(this.file('exit'), 'utf8').trim()
+      const text = readTextFileSync(this.file('exit')).trim()
       return /^\d+$/.test(text) ? Number(text) : null
     } catch {
       return null
@@ -238,7 +239,7 @@ export class FollowedFile {
   /** What was appended since the last call. */
   read(): Buffer {
     if (!existsSync(this.#path)) return Buffer.alloc(0)
-    const descriptor = openSync(this.#path, 'r')
+    const descriptor = openRegularFileSync(this.#path)
     try {
       const parts: Buffer[] = []
       for (;;) {

@@ -1,7 +1,7 @@
 /** Loads a configuration: reads the file, checks it by its schema and completes it. */
 
 import { basename, dirname } from 'node:path'
-import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
+import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { expectObject } from '../../foundation/options.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
@@ -46,7 +46,7 @@ export async function loadInferenceConfig(
   log: Log = processLog,
 ): Promise<InferenceConfig> {
   const checked = resolveOverrides(overrides)
-  const { text, mode } = await readConfigFile(path)
+  const { text, mode } = readConfigFile(path)
   const files = filesBeside(dirname(path), log)
   const config = parseInferenceConfig(text, {
     file: basename(path),
@@ -184,8 +184,7 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
     const token = files.readToken(path)
     return /^\S+$/.test(token) ? { token } : { reason: 'it does not hold one token' }
   } catch (error) {
-    const errno = errnoOf(error)
-    return { reason: /^E[A-Z]+$/.test(errno) ? errno : messageOf(error) }
+    return { reason: messageOf(error) }
   }
 }
 

@@ -1,11 +1,11 @@
 /** Reads the configuration file and token files, and warns if other users can read them. */
 
-import { existsSync, readFileSync, statSync } from 'node:fs'
-import { readFile, stat } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { errnoOf, type ErrorDetails, ValueError } from '../../foundation/errors.ts'
+import { errnoOf, type ErrorDetails, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { readRegularFileSync } from '../../foundation/regular-file.ts'
 
 /** The file operations that loading a configuration needs. */
 export interface ConfigFiles {
@@ -21,9 +21,7 @@ export const maxConfigBytes = 2 ** 20
 const maxTokenBytes = 65_536
 
 /** The text and the permissions of a configuration file; throws `ValueError` with the reason. */
-export async function readConfigFile(
-  path: string,
-): Promise<{ readonly text: string; readonly mode: number }> {
+export function readConfigFile(path: string): { readonly text: string; readonly mode: number } {
   const refuse = (reason: string, details: ErrorDetails = {}): ValueError =>
     new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
       ...details,
@@ -33,15 +31,12 @@ export async function readConfigFile(
       got: path,
     })
   try {
-    const stats = await stat(path)
-    if (!stats.isFile()) throw refuse('is not a file')
-    if (stats.size > maxConfigBytes)
-      throw refuse(`has ${stats.size} bytes, at most ${maxConfigBytes}`)
-    return { text: await readFile(path, 'utf8'), mode: stats.mode }
+    const { bytes, mode } = readRegularFileSync(path, maxConfigBytes)
+    return { text: bytes.toString('utf8'), mode }
   } catch (error) {
-    if (ValueError.isInstance(error)) throw error
-    const errno = errnoOf(error)
-    if (errno !== 'ENOENT') throw refuse(`cannot be read (${errno})`, { cause: error })
+    if (errnoOf(error) !== 'ENOENT') {
+      throw refuse(`cannot be read: ${messageOf(error)}`, { cause: error })
+    }
     const hint = `It was looked for at ${resolve(path)}. Write it there, or give its path.`
     throw refuse('does not exist', { cause: error, hint })
   }
@@ -56,11 +51,9 @@ export function filesBeside(folder: string, log: Log): ConfigFiles {
     resolve: resolvePath,
     readToken(path) {
       const file = resolvePath(path)
-      const stats = statSync(file)
-      if (!stats.isFile()) throw new ValueError('not a file')
-      if (stats.size > maxTokenBytes) throw new ValueError(`larger than ${maxTokenBytes} bytes`)
-      warnOfReaders(log, file, stats.mode & 0o044)
-      return readFileSync(file, 'utf8').trim()
+      const { bytes, mode } = readRegularFileSync(file, maxTokenBytes)
+      warnOfReaders(log, file, mode & 0o044)
+      return bytes.toString('utf8').trim()
     },
   }
 }

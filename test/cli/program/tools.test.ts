@@ -271,7 +271,7 @@ describe('doctor and config check', () => {
     expect(bad.stderr).toContain(`llama.yaml:2:15 required.model_name: there is no file ${path}`)
     mkdirSync(path, { recursive: true })
     const isFolder = await run('config', 'check', 'llama.yaml')
-    expect(isFolder.stderr).toContain(`2:15 required.model_name: ${path} cannot be read (EISDIR)`)
+    expect(isFolder.stderr).toContain(`2:15 required.model_name: ${path} cannot be read: EISDIR`)
     rmSync(path, { recursive: true })
     writeFileSync(path, 'a text')
     const isText = await run('config', 'check', 'llama.yaml')

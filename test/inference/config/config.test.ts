@@ -332,8 +332,9 @@ describe('loading a file', () => {
     const folder = await folderWith({ 'big.yaml': ['#'.repeat(2 ** 20 + 1), 0o600] })
     const cases = {
       [join(folder, 'none.yaml')]: 'does not exist',
-      [folder]: 'is not a file',
-      [join(folder, 'big.yaml')]: 'has 1048577 bytes, at most 1048576',
+      [folder]: 'cannot be read: EISDIR: expected a regular file, got a folder',
+      [join(folder, 'big.yaml')]:
+        'cannot be read: EFBIG: expected at most 1048576 bytes, got 1048577',
     }
     for (const [path, reason] of Object.entries(cases)) {
       await expect(loadInferenceConfig(path)).rejects.toThrow(

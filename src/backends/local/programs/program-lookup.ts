@@ -1,17 +1,10 @@
 /** Finds a program as the system would, and explains why one cannot be started. */
 
-import {
-  accessSync,
-  closeSync,
-  constants,
-  openSync,
-  readdirSync,
-  readSync,
-  statSync,
-} from 'node:fs'
+import { accessSync, closeSync, constants, readdirSync, readSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { nearest } from '../../../foundation/options.ts'
 import { errnoOf, type TuttiError, withoutStack } from '../../../foundation/errors.ts'
+import { openRegularFileSync } from '../../../foundation/regular-file.ts'
 import {
   CwdNotFoundError,
   ExecutableNotFoundError,
@@ -230,7 +223,7 @@ function namesIn(folder: string): string[] {
 function firstLine(path: string): string {
   const bytes = Buffer.alloc(128)
   try {
-    const file = openSync(path, 'r')
+    const file = openRegularFileSync(path)
     const length = readSync(file, bytes)
     closeSync(file)
     return bytes.toString('utf8', 0, length).split('\n')[0] ?? ''

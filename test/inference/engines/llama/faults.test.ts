@@ -1,6 +1,8 @@
 import { execFileSync, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { copyFileSync, cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { truncateSync, writeFileSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -43,10 +45,13 @@ describe('the llama engine', () => {
 
   it('a process that stands still while it loads the model is given up', async () => {
     const clock = new ManualClock()
-    // Nobody writes to it: the model is never loaded.
-    const path = `${tiny.path}.fifo`
-    execFileSync('mkfifo', [path])
-    const engine = createEngine(path, { clock, hungSeconds: 20 })
+    // Never answers: the model is never loaded.
+    const server = createServer().listen(0, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    const url = `http://127.0.0.1:${port}/tiny.gguf`
+    const engine = createEngine(url, { clock, hungSeconds: 20 })
     const started = engine.start()
     // The process has begun: its beginning is watched no more.
     await eventually(() => expect(clock.pendingTimers).toBe(1))
@@ -104,11 +109,14 @@ describe('the llama engine', () => {
   it.each([
     ['a file that does not exist', 'absent.gguf', /absent\.gguf cannot be read: ENOENT/],
     ['a folder', 'folder.gguf', /folder\.gguf cannot be read: EISDIR/],
+    ['row 121: a pipe', 'pipe.gguf', /pipe\.gguf cannot be read: ENOTSUP/],
     ['a file that is not a model', 'text.gguf', /text\.gguf is not a GGUF file/],
     ['a truncated model', 'cut.gguf', /cut\.gguf cannot be loaded: /],
   ])('%s fails the start with the reason', async (_, name, message) => {
     writeFileSync(join(tiny.folder, 'text.gguf'), 'this is not a model')
     mkdirSync(join(tiny.folder, 'folder.gguf'), { recursive: true })
+    execFileSync('mkfifo', [join(tiny.folder, 'pipe.gguf')])
+    onTestFinished(() => rmSync(join(tiny.folder, 'pipe.gguf')))
     copyFileSync(tiny.path, join(tiny.folder, 'cut.gguf'))
     truncateSync(join(tiny.folder, 'cut.gguf'), 60_000)
     const engine = createEngine(join(tiny.folder, name))

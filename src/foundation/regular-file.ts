@@ -1,0 +1,63 @@
+/** Opens files for reading by a path that others may have chosen. Only regular files: no waits. */
+
+import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+
+/**
+ * Without O_NONBLOCK, opening a FIFO waits for a writer. What was opened is checked afterwards,
+ * because the path may be replaced between a check and the opening.
+ */
+const readFlags = constants.O_RDONLY | constants.O_NONBLOCK
+
+/** Rejects with the system's error, `EISDIR` for a folder, or `ENOTSUP` for a pipe or device. */
+export async function openRegularFile(path: string): Promise<FileHandle> {
+  const file = await open(path, readFlags)
+  try {
+    expectRegular(await file.stat())
+    return file
+  } catch (error) {
+    await file.close()
+    throw error
+  }
+}
+
+/** Like `openRegularFile`; returns the descriptor. `flags` are added to those for reading. */
+export function openRegularFileSync(path: string, flags = 0): number {
+  const fd = openSync(path, readFlags | flags)
+  try {
+    expectRegular(fstatSync(fd))
+    return fd
+  } catch (error) {
+    closeSync(fd)
+    throw error
+  }
+}
+
+/** The content and the permissions. Throws like `openRegularFile`, or `EFBIG` if it is larger. */
+export function readRegularFileSync(
+  path: string,
+  mostBytes = Infinity,
+): { readonly bytes: Buffer; readonly mode: number } {
+  const fd = openRegularFileSync(path)
+  try {
+    const { size, mode } = fstatSync(fd)
+    if (size > mostBytes) throw failure('EFBIG', `at most ${mostBytes} bytes`, `${size}`)
+    return { bytes: readFileSync(fd), mode }
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** The content as text. Throws like `openRegularFile`. */
+export const readTextFileSync = (path: string): string =>
+  readRegularFileSync(path).bytes.toString('utf8')
+
+function expectRegular(stats: Stats): void {
+  if (stats.isFile()) return
+  if (stats.isDirectory()) throw failure('EISDIR', 'a regular file', 'a folder')
+  throw failure('ENOTSUP', 'a regular file', stats.isFIFO() ? 'a pipe' : 'a device')
+}
+
+/** In the form of the system's errors, because callers explain those. */
+const failure = (code: string, expected: string, got: string): Error =>
+  Object.assign(new Error(`${code}: expected ${expected}, got ${got}`), { code })
