@@ -127,11 +127,15 @@ await session.close()
 
   it('run: a file of another kind is refused with the kinds that it takes', async () => {
     const folder = workFolder()
-    for (const name of ['tasks.json', 'simulate.py']) {
+    for (const [name, which] of [
+      ['tasks.json', 'that end in .json'],
+      ['simulate.py', 'that end in .py'],
+      ['simulate', 'without an extension'],
+    ] as const) {
       writeFileSync(join(folder, name), '[]')
       const refused = await tuttiHere(folder, 'run', name)
       expect(refused.code).toBe(2)
-      expect(refused.stderr).toMatch(/^ValueError .* does not know files that end in \.(json|py)\n/)
+      expect(refused.stderr).toContain(`${name}: tutti run does not know files ${which}\n`)
       expect(refused.stderr).toContain('.jsonl')
       expect(refused.stderr).toContain('.mjs')
     }

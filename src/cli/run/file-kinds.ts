@@ -11,13 +11,14 @@ export const isTaskFile = (file: string): boolean => [...lines, ...yaml].include
 
 export const isYamlFile = (file: string): boolean => yaml.includes(extname(file))
 
-/** Throws a `ValueError` for other files. Node runs a file without an extension as JavaScript. */
+/** Throws a `ValueError` for other files; one without an extension is often a program. */
 export function kindOf(file: string): 'script' | 'tasks' {
   const ending = extname(file)
   if (isTaskFile(file)) return 'tasks'
-  if (ending === '' || scripts.includes(ending)) return 'script'
+  if (scripts.includes(ending)) return 'script'
   const tasks = [...lines, ...yaml].join(', ')
-  throw new ValueError(`${file}: tutti run does not know files that end in ${ending}`, {
+  const which = ending === '' ? 'without an extension' : `that end in ${ending}`
+  throw new ValueError(`${file}: tutti run does not know files ${which}`, {
     field: 'file',
     expected: `a script for Node (${scripts.join(', ')}) or a file of tasks (${tasks})`,
     got: file,
