@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, readdirSync, readlinkSync } from 'node:fs'
+import { symlinkSync, writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { acquireLock, expectUnlocked, remoteJobOf } from '../../src/checkpoint/lock.ts'
+import { acquireLock, expectUnlocked, isHeld, remoteJobOf } from '../../src/checkpoint/lock.ts'
 import { CheckpointError } from '../../src/foundation/errors.ts'
 import { startChild } from './child.ts'
 import { openWriter, tempFolder, thrownBy } from './open-writer.ts'
@@ -21,6 +22,15 @@ async function deadLock(): Promise<string> {
   child.process.kill('SIGKILL')
   await child.ended
   return readFileSync(path, 'utf8')
+}
+
+function isOpenAt(fd: string, path: string): boolean {
+  try {
+    return readlinkSync(`/proc/self/fd/${fd}`) === path
+  } catch {
+    // That of the folder itself, closed meanwhile.
+    return false
+  }
 }
 
 describe('row 51: one process per session', () => {
@@ -94,6 +104,44 @@ describe('row 51: one process per session', () => {
     writeFileSync(path, JSON.stringify(holder))
     acquireLock(path).release()
     expect(readdirSync(join(path, '..'))).toEqual([])
+  })
+
+  it('row 51: a lock names the start time of its process, as the system counts it', () => {
+    const path = lockPath()
+    const lock = acquireLock(path)
+    const stat = readFileSync('/proc/self/stat', 'latin1')
+    expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({
+      start_time: stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19],
+    })
+    lock.release()
+  })
+
+  it('row 51: a live process without a known start time holds its lock', () => {
+    const path = lockPath()
+    const token = '0123456789ab'
+    const holder = { pid: process.pid, start_time: null, host: hostname(), token }
+    writeFileSync(path, JSON.stringify(holder))
+    expect(thrownBy(() => acquireLock(path))).toMatchObject({ pid: process.pid })
+  })
+
+  it('row 51: a file is held only if it names a live process', async () => {
+    const [missing, held, dead, unreadable] = [lockPath(), lockPath(), lockPath(), lockPath()]
+    const lock = acquireLock(held)
+    writeFileSync(dead, await deadLock())
+    writeFileSync(unreadable, 'garbage')
+    const folder = tempFolder()
+    const answers = [missing, held, dead, unreadable, folder].map((path) => isHeld(path))
+    expect(answers).toEqual([false, true, false, false, false])
+    lock.release()
+    expect(isHeld(held)).toBe(false)
+  })
+
+  it('row 51: to ask for the holder leaves no open descriptor', () => {
+    const path = lockPath()
+    writeFileSync(path, 'garbage')
+    const open = (): string[] => readdirSync('/proc/self/fd').filter((fd) => isOpenAt(fd, path))
+    expect(isHeld(path)).toBe(false)
+    expect(open()).toEqual([])
   })
 
   it('row 51: the lock of a process on another host holds', () => {

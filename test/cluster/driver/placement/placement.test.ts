@@ -133,6 +133,16 @@ describe('placement', () => {
     expect(assigned(placement)).toMatchObject({ one: { length: 4 } })
   })
 
+  it('gives a silent node nothing, even a job that avoids it and has no other node', () => {
+    const placement = placementOf({ only: facts() })
+    placement.setUsable('only', false)
+    const retry = job({ avoid: 'only' })
+    placement.push(retry)
+    expect(assigned(placement)).toEqual({})
+    placement.setUsable('only', true)
+    expect(assigned(placement)).toEqual({ only: [retry.id] })
+  })
+
   it('lets as many jobs wait at a node as it takes ahead, and no large ones', () => {
     const placement = placementOf({ one: facts() }, 3)
     const jobs = Array.from({ length: 10 }, () => job())

@@ -1,0 +1,284 @@
+/**
+ * Runs tests against mutants, in a copy of the repository: a mutant survives if the tests nearest
+ * to its file pass. A mutant may signal any process, so the tests have process ids of their own:
+ * they cannot reach others, and nothing that they start outlives them.
+ */
+
+import { spawn } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join, posix } from 'node:path'
+import { createRandom } from '../../test/long-run.ts'
+import { importsOf, listPaths, readTree, type SourceFile } from '../../test/tidy/source-file.ts'
+import { type Mutant, mutantsOf } from './mutants.ts'
+
+/** How many test files a mutant gets at first, and how many more if it survives those. */
+const nearTests = 4
+const furtherTests = 4
+/** Mutants of one file share their tests, which are in the caches then. */
+const mostOfFile = 6
+/** Tests that run longer have failed, because of the mutant if half of it is enough without. */
+const limitMs = 240_000
+
+export interface MutationOptions {
+  readonly root: string
+  /** Folders or files, such as `src/core`. */
+  readonly within: readonly string[]
+  readonly count: number
+  readonly seed: number
+  /** No mutant is begun after this time. */
+  readonly minutes: number
+  readonly print: (line: string) => void
+}
+
+export interface MutationResult {
+  readonly killed: readonly Mutant[]
+  readonly survived: readonly Mutant[]
+}
+
+/** Samples mutants by the seed and runs them one after the other. */
+export async function runMutants(options: MutationOptions): Promise<MutationResult> {
+  const { root, within, count, seed, minutes, print } = options
+  const files = readTree(root)
+  const chosen = files.filter(({ path }) => within.some((one) => isBelow(path, one)))
+  const sample = sampleOf(chosen, count, createRandom(seed))
+  if (sample.length === 0) throw new Error(`expected code below ${within.join(', ')}, found none`)
+  const until = performance.now() + minutes * 60_000
+  const killed: Mutant[] = []
+  const survived: Mutant[] = []
+  using copy = new MutationCopy(root, print)
+  for (const [at, mutant] of sample.entries()) {
+    if (performance.now() > until) break
+    const killer = await copy.findKiller(mutant, testsFor(mutant.path, files))
+    const result = killer === null ? 'SURVIVED' : `killed by ${killer}`
+    print(`[${at + 1}/${sample.length}] ${describeMutant(mutant)}\n    ${result}`)
+    if (killer === null) survived.push(mutant)
+    else killed.push(mutant)
+  }
+  return { killed, survived }
+}
+
+export const describeMutant = ({ path, line, within, before, after }: Mutant): string =>
+  `${path}:${line} ${within}\n    - ${before}\n    + ${after}`
+
+const isBelow = (path: string, folder: string): boolean =>
+  path === folder || path.startsWith(`${folder}/`)
+
+/** Mutants of random files, those of one file together. */
+export function sampleOf(
+  files: readonly SourceFile[],
+  count: number,
+  random: () => number,
+): Mutant[] {
+  const sample: Mutant[] = []
+  for (const file of shuffled(files, random)) {
+    const mutants = shuffled(mutantsOf(file), random)
+    sample.push(...mutants.slice(0, Math.min(mostOfFile, count - sample.length)))
+  }
+  return sample
+}
+
+function shuffled<Item>(items: readonly Item[], random: () => number): Item[] {
+  const ranked = items.map((item) => ({ item, rank: random() }))
+  return ranked.toSorted((one, other) => one.rank - other.rank).map(({ item }) => item)
+}
+
+/**
+ * The test files that run a source file: its own first, then those of its folder and of others, by
+ * the number of imports between.
+ */
+export function testsFor(path: string, files: readonly SourceFile[]): string[] {
+  const importers = importersOf(files)
+  const distances = new Map([[path, 0]])
+  for (const [reached, distance] of distances) {
+    for (const importer of importers.get(reached) ?? []) {
+      if (!distances.has(importer)) distances.set(importer, distance + 1)
+    }
+  }
+  const own = path.replace(/^src\//, 'test/').replace(/\.ts$/, '.test.ts')
+  // A session is the public way to what `core` does.
+  const ofSession = own.replace(/^test\/core\//, 'test/session/')
+  const rankOf = (test: string): number => {
+    if (test === own) return -Infinity
+    const shared = Math.max(sharedFolders(test, own), sharedFolders(test, ofSession))
+    return (distances.get(test) ?? 0) - 2 * shared
+  }
+  const tests = [...distances.keys()].filter((one) => one.endsWith('.test.ts'))
+  return tests.toSorted((one, other) => rankOf(one) - rankOf(other) || one.localeCompare(other))
+}
+
+function sharedFolders(one: string, other: string): number {
+  const [parts, others] = [one.split('/'), other.split('/')]
+  const differs = parts.findIndex((part, at) => part !== others[at])
+  return differs === -1 ? parts.length : differs
+}
+
+const importersByFiles = new WeakMap<readonly SourceFile[], Map<string, string[]>>()
+
+function importersOf(files: readonly SourceFile[]): Map<string, string[]> {
+  const known = importersByFiles.get(files)
+  if (known !== undefined) return known
+  const importers = new Map<string, string[]>()
+  for (const file of files.filter(({ path }) => /^(?:src|test)\/.*\.ts$/.test(path))) {
+    for (const target of targetsOf(file)) {
+      importers.set(target, [...(importers.get(target) ?? []), file.path])
+    }
+  }
+  importersByFiles.set(files, importers)
+  return importers
+}
+
+/** What a file imports, and the programs and fixtures that it starts or imports by their URL. */
+function targetsOf(file: SourceFile): string[] {
+  const imports = importsOf(file).filter(({ isType }) => !isType)
+  const programs = file.text.matchAll(/siblingProgram\(import\.meta\.url, '([\w-]+)'/g)
+  const urls = file.text.matchAll(/new URL\(\s*'([^']+\.ts)'/g)
+  const named = [
+    ...Array.from(programs, ([, name = '']) => `${name}.ts`),
+    ...Array.from(urls, ([, name = '']) => name),
+  ]
+  const folder = posix.dirname(file.path)
+  return [
+    ...imports.flatMap(({ target }) => (target === null ? [] : [target])),
+    ...named.map((name) => posix.join(folder, name)),
+  ]
+}
+
+/** The part of vitest's JSON report that is read. */
+interface TestReport {
+  readonly success: boolean
+  readonly testResults: readonly {
+    readonly name: string
+    readonly status: string
+    readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[]
+  }[]
+}
+
+interface Failure {
+  /** The test file; `null` if it is not known. */
+  readonly file: string | null
+  readonly text: string
+}
+
+/** A copy of the repository in which one file at a time is changed. */
+class MutationCopy implements Disposable {
+  readonly #root: string
+  readonly #folder: string
+  readonly #print: (line: string) => void
+  /** Test files, or several that run together, that pass without a mutant. */
+  readonly #passing = new Set<string>()
+  readonly #failing = new Set<string>()
+
+  constructor(root: string, print: (line: string) => void) {
+    this.#root = root
+    this.#print = print
+    mkdirSync(join(root, '.cache'), { recursive: true })
+    this.#folder = mkdtempSync(join(root, '.cache', 'mutants-'))
+    for (const path of listPaths(root)) {
+      mkdirSync(dirname(join(this.#folder, path)), { recursive: true })
+      cpSync(join(root, path), join(this.#folder, path))
+    }
+    for (const ignored of ['node_modules', 'dist', '.models']) {
+      if (existsSync(join(root, ignored))) {
+        symlinkSync(join(root, ignored), join(this.#folder, ignored))
+      }
+    }
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  /** What failed with the mutant, or `null`. */
+  async findKiller(mutant: Mutant, tests: readonly string[]): Promise<string | null> {
+    const near = tests.slice(0, nearTests)
+    const further = tests.slice(nearTests, nearTests + furtherTests)
+    return (await this.#killerAmong(near, mutant)) ?? (await this.#killerAmong(further, mutant))
+  }
+
+  /** A failure counts only if the tests pass without the mutant. */
+  async #killerAmong(tests: readonly string[], mutant: Mutant): Promise<string | null> {
+    const usable = tests.filter((test) => !this.#failing.has(test))
+    if (usable.length === 0) return null
+    const failure = await this.#failureWith(mutant, usable)
+    if (failure === null) return null
+    const suspects = failure.file === null ? usable : [failure.file]
+    const isProof = await this.#passWithoutMutant(suspects)
+    return isProof ? failure.text : await this.#killerAmong(tests, mutant)
+  }
+
+  async #failureWith(mutant: Mutant, tests: readonly string[]): Promise<Failure | null> {
+    const path = join(this.#folder, mutant.path)
+    const original = readFileSync(path)
+    writeFileSync(path, mutant.text)
+    try {
+      return await this.#runTests(tests, limitMs)
+    } finally {
+      writeFileSync(path, original)
+    }
+  }
+
+  /** A file that fails is left out from then on. */
+  async #passWithoutMutant(tests: readonly string[]): Promise<boolean> {
+    const key = tests.join(' ')
+    if (this.#passing.has(key)) return true
+    // Half of the time: otherwise the mutant may not be what took so long.
+    const failure = await this.#runTests(tests, limitMs / 2)
+    if (failure === null) {
+      this.#passing.add(key)
+      return true
+    }
+    if (failure.file === null) throw new Error(`without a mutant, ${key}: ${failure.text}`)
+    this.#failing.add(failure.file)
+    this.#print(`left out, because it fails without a mutant: ${failure.text}`)
+    return false
+  }
+
+  async #runTests(tests: readonly string[], endMs: number): Promise<Failure | null> {
+    const reportPath = join(this.#folder, '.cache', 'report.json')
+    rmSync(reportPath, { force: true })
+    const vitest = join(this.#root, 'node_modules/vitest/vitest.mjs')
+    const options = ['run', '--bail=1', '--reporter=json', `--outputFile=${reportPath}`]
+    const child = spawn('unshare', [...ownPids, process.execPath, vitest, ...options, ...tests], {
+      cwd: this.#folder,
+      env: plainEnvironment(),
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    const timer = setTimeout(() => child.kill('SIGKILL'), endMs)
+    const errors = child.stderr.setEncoding('utf8').toArray()
+    const [code, signal] = await new Promise<[number | null, string | null]>((resolve, reject) => {
+      child.on('error', reject).on('close', (...result) => resolve(result))
+    }).finally(() => clearTimeout(timer))
+    if (signal !== null) return { file: null, text: `the limit of ${endMs / 1000} s` }
+    if (existsSync(reportPath)) {
+      const report = JSON.parse(readFileSync(reportPath, 'utf8')) as TestReport
+      return failureIn(report, tests)
+    }
+    return { file: null, text: `vitest ended with code ${code}: ${(await errors).join('')}` }
+  }
+}
+
+/** Processes that see only each other, and end with the first one of them. */
+const ownPids = [
+  ...(process.getuid?.() === 0 ? [] : ['--user', '--map-current-user']),
+  '--pid',
+  '--fork',
+  '--kill-child',
+  '--mount-proc',
+]
+
+/** Without what a surrounding test run sets: seeds are fixed and counts are small. */
+function plainEnvironment(): NodeJS.ProcessEnv {
+  const isOfRun = /^(?:VITEST|TUTTI_(?:LONG|SEED|LOADED_RESULTS|REQUIRE_ALL)$|NODE_COMPILE_CACHE$)/
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !isOfRun.test(name)))
+}
+
+function failureIn(report: TestReport, tests: readonly string[]): Failure | null {
+  for (const { name, status, assertionResults } of report.testResults) {
+    if (status === 'passed') continue
+    const file = tests.find((test) => name.endsWith(`/${test}`)) ?? null
+    const failed = assertionResults.find((one) => one.status === 'failed')
+    return { file, text: `${file}: ${failed?.fullName ?? 'an error outside of its tests'}` }
+  }
+  return report.success ? null : { file: null, text: 'an error outside of the tests' }
+}

@@ -1,0 +1,94 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createRandom } from './long-run.ts'
+import { needs, requireCommand } from './require.ts'
+import { runMutants, sampleOf, testsFor } from '../scripts/mutation/mutation-run.ts'
+
+/** A repository of these files, with the installed packages of this one. */
+function projectOf(files: Readonly<Record<string, string>>): string {
+  const root = mkdtempSync(join(tmpdir(), 'tutti-mutants-'))
+  onTestFinished(() => rmSync(root, { recursive: true, force: true }))
+  const all = { ...files, '.gitignore': '.cache\nnode_modules\n' }
+  for (const [path, text] of Object.entries(all)) {
+    mkdirSync(dirname(join(root, path)), { recursive: true })
+    writeFileSync(join(root, path), text)
+  }
+  execFileSync('git', ['init', '--quiet'], { cwd: root })
+  symlinkSync(join(process.cwd(), 'node_modules'), join(root, 'node_modules'))
+  return root
+}
+
+const testOf = (assertions: string): string => `
+  import { expect, it } from 'vitest'
+  import { isPositive } from '../src/positive.ts'
+  it('knows positive numbers', () => { ${assertions} })
+`
+const options = { within: ['src'], count: 9, seed: 1, minutes: 60 }
+
+describe('a mutation run', () => {
+  needs(requireCommand('unshare'))('finds the change that no test notices', async () => {
+    const root = projectOf({
+      'package.json': '{ "type": "module" }',
+      'src/positive.ts': 'export const isPositive = (n: number): boolean => n > 0\n',
+      'test/positive.test.ts': testOf(
+        'expect(isPositive(1)).toBe(true); expect(isPositive(-1)).toBe(false)',
+      ),
+      'test/broken.test.ts': testOf('expect(isPositive(1)).toBe(false)'),
+    })
+    const lines: string[] = []
+    const print = (line: string): unknown => lines.push(line)
+    const { killed, survived } = await runMutants({ ...options, root, print })
+    expect(survived.map(({ after }) => after)).toEqual(['n >= 0'])
+    expect(killed.map(({ after }) => after).toSorted()).toEqual(['false', 'true'])
+    const output = lines.join('\n')
+    expect(output).toContain('killed by test/positive.test.ts: knows positive numbers')
+    expect(output).toContain('left out, because it fails without a mutant: test/broken.test.ts')
+    expect(readdirSync(join(root, '.cache'))).toEqual([])
+  })
+
+  it('without a mutant fails', async () => {
+    const root = projectOf({ 'src/empty.ts': 'export const none = 0\n' })
+    const run = runMutants({ ...options, root, print: () => {} })
+    await expect(run).rejects.toThrow('found none')
+  })
+})
+
+describe('the sample of a mutation run', () => {
+  it('follows from the seed, and has at most six mutants of a file', () => {
+    const text = 'export const f = () => a && b && c && d && e\n'
+    const files = ['src/a.ts', 'src/b.ts', 'src/c.ts'].map((path) => ({ path, text }))
+    const draw = (seed: number): string[] =>
+      sampleOf(files, 10, createRandom(seed)).map(({ path, after }) => `${path} ${after}`)
+    expect(draw(1)).toHaveLength(10)
+    expect(draw(1)).toEqual(draw(1))
+    expect(draw(1)).not.toEqual(draw(2))
+    const [first = ''] = draw(1)
+    expect(draw(1).filter((one) => one.startsWith(first.slice(0, 8)))).toHaveLength(6)
+  })
+})
+
+describe('the tests of a mutant', () => {
+  it('are its own, then those of its folder, then others by the imports between', () => {
+    const texts = {
+      'src/a/one.ts': '',
+      'src/a/program.ts': "import './one.ts'",
+      'src/b/user.ts': "siblingProgram(import.meta.url, 'starter')",
+      'src/b/starter.ts': "import '../a/program.ts'",
+      'test/a/one.test.ts': "new URL('../../src/a/one.ts', import.meta.url)",
+      'test/a/program.test.ts': "import '../../src/a/program.ts'",
+      'test/b/starter.test.ts': "import '../../src/b/starter.ts'",
+      'test/b/user.test.ts': "import '../../src/b/user.ts'",
+      'test/c/types.test.ts': "import type { One } from '../../src/a/one.ts'",
+    }
+    const files = Object.entries(texts).map(([path, text]) => ({ path, text }))
+    expect(testsFor('src/a/one.ts', files)).toEqual([
+      'test/a/one.test.ts',
+      'test/a/program.test.ts',
+      'test/b/starter.test.ts',
+      'test/b/user.test.ts',
+    ])
+  })
+})
