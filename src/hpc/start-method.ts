@@ -20,6 +20,8 @@ export interface LaunchFacts {
   readonly driver?: 'here'
   /** The folder of Node's compile cache for the script, if the launcher has chosen one. */
   readonly moduleCache?: string
+  /** The work folder of the agents on their nodes, if the launcher was given one. */
+  readonly workDir?: string
   /** For a launch with several jobs: their folders in order, and the index of this one. */
   readonly chain?: { readonly at: number; readonly folders: readonly string[] }
 }
@@ -35,6 +37,7 @@ export const signaledFile = 'signaled'
 let chosen: StartMethod | null = null
 let isUsed = false
 let usedCache: string | undefined
+let usedWorkDir: string | undefined
 
 /**
  * Chooses the start method. Call it at the top of the script, before any backend is created.
@@ -69,6 +72,7 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
   isUsed = true
   const facts = readFacts()
   const { moduleCache } = facts
+  usedWorkDir = facts.workDir
   if (hideModuleCache(moduleCache)) usedCache = moduleCache
   if (facts.method === chosen) return { method: chosen, facts }
   const text = `the script was launched with the start method "${facts.method}"`
@@ -79,6 +83,9 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
 
 /** The folder of the compile cache that the launcher gave to this process; `null` if none. */
 export const launchedCache = (): string | null => usedCache ?? null
+
+/** The work folder for agents that the launcher gave to this process, if any. */
+export const launchedWorkDir = (): string | undefined => usedWorkDir
 
 /** The facts of the launch that started this process. Throws a `StateError` if there are none. */
 export function readFacts(): LaunchFacts {

@@ -6,6 +6,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -14,7 +15,7 @@ import { join } from 'node:path'
 import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { leadingVariables } from '../../src/cluster/agent/allowed.ts'
-import { agentSubject } from '../../src/cluster/wire/subjects.ts'
+import { agentSubject, toToken } from '../../src/cluster/wire/subjects.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { defineTask } from '../../src/tasks/define-task.ts'
@@ -313,22 +314,49 @@ describe('tutti agent with bad input', () => {
     expect(code).toBe(3)
   })
 
-  it('removes its default work folder, and refuses one that others can write to', async () => {
+  it('has a default work folder that nobody can occupy, and removes dead ones', async () => {
     const cluster = await sharedServer()
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
-    const start = (): RunningCommand =>
-      startCommand(['agent', ...connection, '--name', 'first'], { TMPDIR: cluster.folder })
-    const first = start()
-    await first.seen('is connected')
-    const isOfAgent = (one: string): boolean => one.startsWith('tutti-agent-')
-    const name = readdirSync(cluster.folder).find(isOfAgent) ?? ''
-    first.child.kill('SIGTERM')
-    await first.ended
-    expect(readdirSync(cluster.folder)).not.toContain(name)
-    mkdirSync(join(cluster.folder, name))
-    chmodSync(join(cluster.folder, name), 0o777)
-    const { code, stderr } = await start().ended
-    expect(stderr).toContain(`--work-dir: others can write to ${join(cluster.folder, name)}`)
+    const start = async (name: string): Promise<RunningCommand> => {
+      const words = ['agent', ...connection, '--name', name]
+      const agent = startCommand(words, { TMPDIR: cluster.folder })
+      onTestFinished(() => void agent.child.kill('SIGKILL'))
+      await agent.seen('is connected')
+      return agent
+    }
+    // What somebody else may put there; the first is how the folder was named once.
+    const earlier = `tutti-agent-${process.getuid?.()}-${toToken('first')}`
+    const foreign = [earlier, 'tutti-agent-first', 'tutti-agent']
+    for (const name of foreign) {
+      mkdirSync(join(cluster.folder, name))
+      chmodSync(join(cluster.folder, name), 0o777)
+    }
+    const folders = (): string[] => {
+      const all = readdirSync(cluster.folder).filter((name) => name.startsWith('tutti-agent'))
+      return all.filter((name) => !foreign.includes(name))
+    }
+    const killed = await start('first')
+    const [left = ''] = folders()
+    expect(statSync(join(cluster.folder, left)).mode & 0o777).toBe(0o700)
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    expect(folders()).toEqual([left])
+    const second = await start('second')
+    expect(folders()).toHaveLength(1)
+    expect(folders()).not.toContain(left)
+    second.child.kill('SIGTERM')
+    await second.ended
+    expect(folders()).toEqual([])
+  })
+
+  it('names the owner of a work folder that it cannot use', async () => {
+    const cluster = await sharedServer()
+    const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
+    const words = ['agent', ...connection, '--work-dir', '/proc/none']
+    const { code, stderr } = await startCommand(words).ended
+    expect(stderr).toContain('--work-dir: /proc/none cannot be used: ENOENT')
+    expect(stderr).toContain('(/proc belongs to user 0, with mode 555)')
+    expect(stderr).toContain('hint: Name another one: --work-dir of tutti agent and tutti launch.')
     expect(code).toBe(2)
   })
 

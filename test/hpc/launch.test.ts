@@ -42,6 +42,31 @@ describe('tutti launch', () => {
     await expect.poll(queue).toBe('')
   })
 
+  needs(...slurmNeeds)(
+    '--work-dir: agents have their folders there, however launched',
+    async () => {
+      const { env } = await slurm()
+      const { folder, start, startBy } = createLauncher({ env })
+      const job = ['--nodes', '1', '--time', '10']
+      const salloc = ['salloc', '--quiet', '-N1', '--exclusive', '--mem=0', '-t', '10']
+      const launched = {
+        'a job': start(...job, '--work-dir', 'a job', script),
+        'from here': start(...job, '--driver', 'here', '--work-dir', 'from here', script),
+        'an allocation': startBy(salloc, '--work-dir', 'an allocation', script),
+      }
+      for (const [name, { ended }] of Object.entries(launched)) {
+        expect(await ended, name).toMatchObject({ code: 0 })
+        // The agent has created the folder, and removed its own in it.
+        expect(readdirSync(join(folder, name))).toEqual([])
+      }
+      const refused = await start(...job, '--work-dir', '/proc/none', script).ended
+      expect(refused.code).toBe(1)
+      expect(refused.stderr).toMatch(/workDir: \/proc\/none cannot be used: .*belongs to user 0/)
+      expect(refused.stderr).toContain('Name another one: --work-dir')
+      await expect.poll(queue).toBe('')
+    },
+  )
+
   needs(...slurmNeeds)('row 101: what Slurm refuses ends with its own words, exit 3', async () => {
     const { folder, start } = createLauncher(await slurm())
     const refused = {

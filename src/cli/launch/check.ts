@@ -25,6 +25,8 @@ import { createStatusLine, Interruption } from './following.ts'
 export interface CheckOptions extends Omit<BatchRequest, 'more'> {
   /** A file with host names, used instead of Slurm. */
   readonly hosts?: string
+  /** The work folder of the agents on their nodes. */
+  readonly workDir?: string
 }
 
 /** Time limit of the job, in minutes. */
@@ -46,7 +48,7 @@ export async function checkLaunch(
   const hosts = options.hosts === undefined ? null : readHostFile(options.hosts)
   const jobId = process.env['SLURM_JOB_ID']
   const method = hosts === null ? 'slurm' : 'hosts'
-  const facts = { method, jobId, hosts: hosts?.slice(0, 1) }
+  const facts = { method, jobId, hosts: hosts?.slice(0, 1), workDir: options.workDir }
   const checks = [
     attempt('record folder', () => {
       folder.write('facts', JSON.stringify(facts))

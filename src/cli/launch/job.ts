@@ -35,6 +35,8 @@ import {
 
 export interface JobCommandOptions extends Omit<BatchRequest, 'more'>, InterruptionOptions {
   readonly detach?: boolean
+  /** The work folder of the agents on their nodes. */
+  readonly workDir?: string
 }
 
 /** What is requested of Slurm and of the script. */
@@ -58,6 +60,7 @@ export async function submitJobs(
   output: Output,
 ): Promise<number> {
   const { command } = request
+  const { workDir } = options
   const optionsOf = (folder: LaunchFolder, after?: string): string[] => {
     const asked = { ...options, more, mayRequeue: true, ...(after === undefined ? {} : { after }) }
     return toBatchOptions(asked, basename(command.file), folder)
@@ -73,7 +76,7 @@ export async function submitJobs(
     // Validates the options before anything is written.
     optionsOf(folder)
     const chain = folders.length === 1 ? {} : { chain: { at, folders: names } }
-    folder.write('facts', JSON.stringify({ method: 'slurm', ...chain }))
+    folder.write('facts', JSON.stringify({ method: 'slurm', workDir, ...chain }))
     writeRequest(folder.file('request'), request)
     const script = { words, cwd: command.folder, variables, ...programs }
     folder.write('script', toBatchScript(script, folder))
@@ -103,6 +106,7 @@ export async function holdAndRun(
   output: Output,
 ): Promise<number> {
   const { more, request, run } = launched
+  const { workDir } = launched.options
   const batch = toBatchOptions(
     { ...launched.options, more },
     basename(request.command.file),
@@ -121,7 +125,7 @@ export async function holdAndRun(
     if (typeof held === 'number') return held
     try {
       const { jobId } = held
-      folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here' }))
+      folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here', workDir }))
       createBeginLine(output)?.(
         jobId,
         held.allocation.nodes.map(({ name }) => name),
@@ -163,11 +167,12 @@ function tellSilence(error: unknown, output: Output): void {
 /** Runs the script on this machine; it requests nodes itself, and all of them are released. */
 export async function runAlone(
   request: RunRequest,
+  { workDir }: JobCommandOptions,
   run: RunScript,
   folder: LaunchFolder,
   output: Output,
 ): Promise<number> {
-  folder.write('facts', JSON.stringify({ method: 'slurm', driver: 'here' }))
+  folder.write('facts', JSON.stringify({ method: 'slurm', driver: 'here', workDir }))
   writeRequest(folder.file('request'), request)
   return withGuard(folder, output, (guard) => run((pid) => guard.scriptStarted(pid)))
 }

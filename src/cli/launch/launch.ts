@@ -50,9 +50,11 @@ interface LaunchPlan {
 /** `words` are additional options of sbatch, the script, and its arguments. */
 export async function launch(
   words: readonly string[],
-  options: LaunchCommandOptions,
+  given: LaunchCommandOptions,
   output: Output,
 ): Promise<number> {
+  const { workDir } = given
+  const options = workDir === undefined ? given : { ...given, workDir: resolve(workDir) }
   const { attach, driver } = options
   if (driver !== undefined && driver !== 'here') throw usage('--driver', 'expected here')
   if (driver !== undefined && options.detach === true) {
@@ -152,6 +154,7 @@ export async function launchAgain(
 
 async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const { command, args, options, resume: record } = plan
+  const { workDir } = options
   const words = [process.execPath, ...(await resumeOptions(record, output)), command.file, ...args]
   // Checked before nodes are requested, because it would be missing there as well.
   findNatsServer()
@@ -167,7 +170,7 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const folder = LaunchFolder.of(parent, id)
   if (options.hosts !== undefined) {
     const hosts = readHostFile(resolve(command.folder, options.hosts))
-    folder.write('facts', JSON.stringify({ method: 'hosts', hosts, ...cacheFact() }))
+    folder.write('facts', JSON.stringify({ method: 'hosts', hosts, workDir, ...cacheFact() }))
     writeRequest(folder.file('request'), request)
     return runHere({ words, stop: null }, command, folder, output)
   }
@@ -175,7 +178,8 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
     const isHere = options.driver === 'here'
     const driver = isHere ? { driver: 'here' } : {}
     const cache = cacheFact()
-    folder.write('facts', JSON.stringify({ method: 'slurm', jobId, ...driver, ...cache }))
+    const facts = { method: 'slurm', jobId, workDir, ...driver, ...cache }
+    folder.write('facts', JSON.stringify(facts))
     writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
     const pidFile = folder.file('pid')
@@ -188,7 +192,7 @@ async function start(plan: LaunchPlan, output: Output): Promise<number> {
   const run = (onStart: (pid: number) => void): Promise<number> =>
     runHere({ words, stop: null }, command, folder, output, onStart)
   const isAlone = givenJobOptions(options, plan.more).length === 0
-  if (isAlone) return runAlone(request, run, folder, output)
+  if (isAlone) return runAlone(request, options, run, folder, output)
   return holdAndRun({ more: plan.more, options, request, run }, folder, output)
 }
 

@@ -239,6 +239,7 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--attach <job>', 'Follow a job that was launched from this folder')
     .option('--driver <where>', 'Where the script runs; here: on this machine, not the first node')
     .option('--hosts <file>', 'File of hosts, one a line, instead of Slurm')
+    .option('--work-dir <folder>', 'Folder for files of tasks on the nodes (default: TMPDIR there)')
     .option('--check', 'Try one node without a script, and tell what is missing')
     .option('--cancel-on-signal', 'Cancel the job on a stop signal instead of leaving it')
     .action(async (words: string[], options: LaunchCommandOptions) => {

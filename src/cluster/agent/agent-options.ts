@@ -1,5 +1,6 @@
 /** Validates the options of an agent, and starts it with them. */
 
+import { rmSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
@@ -33,7 +34,7 @@ import { refuseByRules } from './allowed.ts'
 import type { AgentRules } from '../wire/messages.ts'
 import { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 import { AgentWatcher } from './presence/agent-watcher.ts'
-import { openWorkFolder, removeWorkFolder } from './work-folder.ts'
+import { openWorkFolder } from './work-folder.ts'
 
 export interface StartAgentOptions extends BrokerOptions {
   /** The agent's name, which is the `node_id` of its tasks. Default: the host's name. */
@@ -43,7 +44,7 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly memoryMb?: number
   /** A task runs here only if all labels that it requests are among these, with the same values. */
   readonly labels?: Readonly<Record<string, string>>
-  /** The parent of sessions' folders. Default: a folder in the system's temporary folder. */
+  /** The parent of the agent's own folder. Default: the system's folder for temporary files. */
   readonly workDir?: string
   /** What functions run in. Native libraries are limited to a function's GPUs only in processes. */
   readonly isolation?: 'thread' | 'process'
@@ -92,8 +93,8 @@ export async function startAgent(
   const rules = resolveRules(options)
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
   removeFromEnvironment([token, connection.password, connection.credentials])
-  const folder = openWorkFolder(options.workDir, name, log)
-  const removeFolder = (): void => removeWorkFolder(folder, options.workDir)
+  const folder = openWorkFolder(options.workDir, log)
+  const removeFolder = (): void => rmSync(folder, { recursive: true, force: true })
   onFolder?.(removeFolder)
   const opened: { close(): Promise<void> }[] = []
   try {

@@ -1,74 +1,47 @@
 /** The folder of one start of an agent, and the folders of sessions in it. */
 
-import { existsSync, mkdirSync, rmdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join, resolve } from 'node:path'
+import { dirname, resolve } from 'node:path'
 import { BackendError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
 import { createOwnedFolder } from '../owned-folder.ts'
-import { toToken } from '../wire/subjects.ts'
 
 /**
  * Creates the folder, returns its real path, and removes folders of dead processes. Several agents
  * may share a work folder, even from other hosts and containers. Their processes are not visible
- * here, so that their folders stay. Without `workDir` the folder belongs to this user alone. Throws
- * `ValueError` if the work folder cannot be used.
+ * here, so that their folders stay. Throws `ValueError` if the work folder cannot be used.
  */
-export function openWorkFolder(workDir: string | undefined, agent: string, log: Log): string {
-  const folder = resolve(workDir ?? defaultWorkDir(agent))
-  const open = (): string => {
-    createFolder(folder)
-    if (workDir === undefined) expectOwn(folder)
-    return createOwnedFolder(folder, 'agent', (left, error) => {
+export function openWorkFolder(workDir: string | undefined, log: Log): string {
+  const parent = resolve(workDir ?? tmpdir())
+  try {
+    createFolder(parent)
+    // All users share the folder for temporary files, so the kind names this package there.
+    const kind = workDir === undefined ? 'tutti-agent' : 'agent'
+    return createOwnedFolder(parent, kind, (left, error) => {
       log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
     })
-  }
-  try {
-    try {
-      return open()
-    } catch (error) {
-      // Another agent that ended may have removed the empty folder meanwhile.
-      if (errnoOf(error) !== 'ENOENT') throw error
-      return open()
-    }
   } catch (cause) {
-    if (cause instanceof ValueError) throw cause
-    const expected = 'a folder that this user can write to'
-    throw new ValueError(`workDir: ${folder} cannot be used: ${messageOf(cause)}`, {
+    const text = `workDir: ${parent} cannot be used: ${messageOf(cause)} (${ownerOf(parent)})`
+    throw new ValueError(text, {
       field: 'workDir',
-      expected,
-      got: folder,
+      expected: 'a folder that this user can write to',
+      got: parent,
+      hint: 'Name another one: --work-dir of tutti agent and tutti launch.',
       cause,
     })
   }
 }
 
-const userId = (): number => process.getuid?.() ?? 0
-
-/** The work folder of an agent without `workDir`: the same for all starts by this user. */
-export const defaultWorkDir = (agent: string): string =>
-  join(tmpdir(), `tutti-agent-${userId()}-${toToken(agent)}`)
-
-/** Removes the folder of one start, and the default work folder with its last agent. */
-export function removeWorkFolder(folder: string, workDir: string | undefined): void {
-  rmSync(folder, { recursive: true, force: true })
-  if (workDir !== undefined) return
+/** The owner of a path that may not exist: that of the nearest folder above it. */
+function ownerOf(path: string): string {
   try {
-    rmdirSync(dirname(folder))
+    const { uid, mode } = statSync(path)
+    return `${path} belongs to user ${uid}, with mode ${(mode & 0o7777).toString(8)}`
   } catch {
-    // The folder is not empty: another agent of this name runs, or has left files.
+    return ownerOf(dirname(path))
   }
-}
-
-/** In a shared parent folder, another user may own it, and could replace modules of tasks. */
-function expectOwn(folder: string): void {
-  const { uid, mode } = statSync(folder)
-  if (process.getuid === undefined || (uid === userId() && (mode & 0o022) === 0)) return
-  throw new ValueError(`workDir: others can write to ${folder}`, {
-    field: 'workDir',
-    hint: 'Remove it, or name another folder.',
-  })
 }
 
 /** Creates parents one by one: Node's `recursive` never returns below folders such as /proc. */

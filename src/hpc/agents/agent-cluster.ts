@@ -17,7 +17,7 @@ import type { AgentStart } from './node-agent.ts'
 import { NodeAgents } from './node-agents.ts'
 import { addressSharedWith } from '../shared-address.ts'
 import { removeSharedFile, writeSharedFile } from '../shared-file.ts'
-import { launchedCache } from '../start-method.ts'
+import { launchedCache, launchedWorkDir } from '../start-method.ts'
 
 export interface AgentClusterOptions {
   readonly name: string
@@ -69,7 +69,8 @@ export class AgentCluster {
     const moduleCache = allocation.nodes.length > mostWriters ? null : launchedCache()
     const command = toAgentCommand([process.execPath, nodeAgent()], moduleCache)
     const sharedFile = writeSharedFile()
-    const start = { ...toLimits(allocation), sharedFile, labels, moduleCache }
+    const workDir = launchedWorkDir()
+    const start = { ...toLimits(allocation), sharedFile, labels, moduleCache, workDir }
     const agents = new NodeAgents({
       allocation,
       command: { command, input: toInput(this.#starting, start) },
@@ -172,7 +173,7 @@ const mostWriters = 64
 /** The line that agents read from their input. */
 async function toInput(
   starting: Promise<StartedServer>,
-  start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels' | 'moduleCache'>,
+  start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels' | 'moduleCache' | 'workDir'>,
 ): Promise<string> {
   const { servers, token, tls } = (await starting).connection
   const line: AgentStart = { servers, token, certificate: tls.ca, serverSeconds, ...start }

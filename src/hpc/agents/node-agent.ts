@@ -5,15 +5,13 @@
  * ends; the agent then exits because the server is gone.
  */
 
-import { rmdirSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { toGpuIds, usableMemoryMb } from '../../backends/local/node-capacity.ts'
 import type { Agent } from '../../cluster/agent/agent.ts'
 import { startAgent } from '../../cluster/agent/agent-options.ts'
-import { defaultWorkDir } from '../../cluster/agent/work-folder.ts'
 import { preloadClient } from '../../cluster/broker/nats.ts'
 import { systemClock } from '../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../foundation/errors.ts'
+import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { cleanEnvironment } from './agent-environment.ts'
 import { drainLine, nameTakenCode, startedLine } from './agent-lines.ts'
 import { hideModuleCache } from '../launch/module-cache.ts'
@@ -37,11 +35,11 @@ export interface AgentStart {
   readonly labels: Readonly<Record<string, string>>
   /** The folder of Node's compile cache, for this process only; `null` if there is none. */
   readonly moduleCache: string | null
+  /** The work folder of `tutti launch --work-dir`. */
+  readonly workDir?: string | undefined
 }
 
 const [, , name = ''] = process.argv
-/** Shared by all runs of this user: an agent removes what dead agents have left there. */
-const workDir = defaultWorkDir(name)
 let starting: Promise<Agent> | null = null
 // Loaded before the first line arrives, which happens when the driver's server has started.
 preloadClient()
@@ -56,7 +54,8 @@ lines.on('line', (line) => {
   starting.then(
     () => process.stdout.write(`${startedLine}\n`),
     (error: unknown) => {
-      process.stderr.write(`agent ${name}: ${messageOf(error)}\n`)
+      const hint = TuttiError.isInstance(error) ? (error.hint ?? '') : ''
+      process.stderr.write(`agent ${name}: ${messageOf(error)} ${hint}`.trimEnd() + '\n')
       const isTaken = BackendError.isInstance(error) && error.code === 'AgentNameTakenError'
       process.exit(isTaken ? nameTakenCode : 1)
     },
@@ -68,7 +67,7 @@ lines.once('close', () => void end({ needsEnds: false }))
 process.on('SIGTERM', () => void end({ needsEnds: true }))
 
 async function start(given: AgentStart): Promise<Agent> {
-  const { servers, token, certificate, sharedFile, labels } = given
+  const { servers, token, certificate, sharedFile, labels, workDir } = given
   hideModuleCache(given.moduleCache ?? undefined)
   void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
@@ -83,6 +82,7 @@ async function start(given: AgentStart): Promise<Agent> {
     labels,
     memoryMb: Math.min(usableMemoryMb(), limitMb),
     ...(cores > 0 ? { cores } : {}),
+    ...(workDir === undefined ? {} : { workDir }),
   }
   // Not reported here: the shell around this process reports its end.
   const agent = await startAgent(options, { serverSeconds: given.serverSeconds })
@@ -99,10 +99,5 @@ async function drain(): Promise<void> {
 async function end(options: { readonly needsEnds: boolean }): Promise<void> {
   const agent = await starting?.catch(() => null)
   await agent?.close(options)
-  try {
-    rmdirSync(workDir)
-  } catch {
-    // Another agent uses the folder, or was killed and left files in it.
-  }
   process.exit(0)
 }
