@@ -126,6 +126,8 @@ export type {
   ResumeOptions,
   SessionOptions,
   SessionTelemetryOptions,
+  CompletedTasks,
+  MapOptions,
   WaitOptions,
 } from './session/session.ts'
 export { AITask } from './tasks/ai-task.ts'

@@ -250,6 +250,7 @@ export class Admission {
     const { ledger } = this.#parts
     const entry = ledger.defer(task, {
       executable: task.spec.executable,
+      name: task.name,
       definitionHash: () => definitionHash(task, ledger),
       plan: (opened) => this.earlier?.setPlan(opened, planned),
       expected: { work: task, target },

@@ -45,7 +45,7 @@ function forgetShared(): void {
 
 /** Computed again when routing has chosen the model, which changes `executable`. */
 export function describeTask(entry: Entry): JsonObject {
-  const { executable, task, workflowId, name } = entry
+  const { executable, task, workflowId } = entry
   if (entry.attributes?.['executable'] === executable) return entry.attributes
   entry.attributes = hasSharedAttributes(entry)
     ? findShared(task.kind, executable).attributes
@@ -54,23 +54,24 @@ export function describeTask(entry: Entry): JsonObject {
         executable,
         task_type: task.kind,
         ...(workflowId === null ? {} : { workflow_id: workflowId }),
-        ...(name === null ? {} : { 'tutti.name': name }),
       })
   return entry.attributes
 }
 
-const hasSharedAttributes = ({ task, workflowId, name }: Entry): boolean =>
-  task.attributes === null && workflowId === null && name === null
+const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
+  task.attributes === null && workflowId === null
 
-/** The attributes of TaskCreated: also the definition hash, dependencies, origin and block. */
+/** The attributes of TaskCreated: also name, definition hash, dependencies, origin and block. */
 export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies, definitionHash, origin } = entry
   const task = describeTask(entry)
   const block = entry.owner?.blockUid ?? null
+  const name = entry.name === entry.executable ? '' : entry.name
   const isPlain = dependencies.length === 0 && definitionHash === null && origin === null
-  if (isPlain && block === null) return task
+  if (isPlain && block === null && name === '') return task
   return Object.freeze({
     ...task,
+    ...(name === '' ? {} : { task_name: maskSecrets(name) }),
     ...(definitionHash === null ? {} : { definition_hash: definitionHash }),
     ...(dependencies.length === 0 ? {} : { dependencies }),
     ...(block === null ? {} : { 'tutti.block': block }),

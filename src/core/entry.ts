@@ -59,8 +59,8 @@ export interface Opening {
   readonly dependencies?: readonly string[]
   /** An attribute of all its events. */
   readonly workflowId?: string | null
-  /** A name for users if `executable` does not identify the task; an attribute of its events. */
-  readonly name?: string | null
+  /** The name for people; empty if it is `executable`. */
+  readonly name?: string
   /** Computes the hash if it is known before the work. Called only if the hash is recorded. */
   readonly definitionHash?: () => string | null
   /** Called only in a resumed run. */
@@ -145,7 +145,7 @@ export class Entry implements Indexed, TaskHolder {
   executable: string
   dependencies: readonly string[] = noDependencies
   workflowId: string | null = null
-  name: string | null = null
+  name = ''
   expected: ExpectedRoute | null = null
   /** What was planned for it from the resumed record: 0 for nothing. */
   planned = 0
@@ -171,6 +171,11 @@ export class Entry implements Indexed, TaskHolder {
     this.record = record
     this.life = life
     this.executable = ''
+  }
+
+  /** The name for people. */
+  get label(): string {
+    return this.name || this.executable
   }
 
   get retryAt(): number | null {
@@ -216,7 +221,7 @@ export class Entry implements Indexed, TaskHolder {
     this.executable = executable
     this.dependencies = dependencies ?? noDependencies
     this.workflowId = workflowId ?? null
-    this.name = name ?? null
+    this.name = name ?? ''
     this.owner = owner ?? null
     opening.plan?.(this)
   }

@@ -113,7 +113,8 @@ export class Ledger implements TaskHolder {
 
   /** Opens a claimed task: CREATED, SUBMITTED and QUEUED. `submit` hands it to its backend. */
   open(task: AnyTask, target: Target): Entry {
-    const entry = this.#create(task, { executable: task.spec.executable }, task)
+    const { name, spec } = task
+    const entry = this.#create(task, { executable: spec.executable, name }, task)
     this.#assign(entry, target)
     return entry
   }

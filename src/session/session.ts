@@ -16,7 +16,8 @@ import { expectKnownKeys, expectObject, expectString } from '../foundation/optio
 import { invalid, notAnArray } from '../foundation/options.ts'
 import { Task } from '../tasks/task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
-import { waitForAll, type WaitOptions } from './wait.ts'
+import { type MapOptions, mapTasks, toSettled, toValues } from './map.ts'
+import { type CompletedTasks, EndedTasks, waitForAll, type WaitOptions } from './wait.ts'
 
 export type {
   CloseOptions,
@@ -24,7 +25,8 @@ export type {
   SessionTelemetryOptions,
 } from '../core/session-options.ts'
 export type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
-export type { WaitOptions } from './wait.ts'
+export type { MapOptions } from './map.ts'
+export type { CompletedTasks, WaitOptions } from './wait.ts'
 
 /**
  * Holds backends, accepts tasks, and closes everything in order, also by `await using`.
@@ -102,6 +104,47 @@ export class Session implements AsyncDisposable {
   ): Promise<T> {
     await waitForAll(this.#core, tasks, options)
     return tasks
+  }
+
+  /**
+   * The tasks themselves, failed and canceled ones too, in the order in which they end; those that
+   * have ended come first, and a task that is listed twice comes once.
+   *
+   * @example
+   * for await (const task of session.asCompleted(tasks)) console.log(task.uid, task.state)
+   */
+  asCompleted<T extends AnyTask>(
+    tasks: readonly T[],
+    options: WaitOptions = {},
+  ): CompletedTasks<T> {
+    return new EndedTasks(this.#core, tasks, options)
+  }
+
+  /**
+   * Runs a function task for each item, and resolves with their values in the order of the list
+   * when all tasks have ended. If some failed, it rejects with the error of the first of them in
+   * the list; with `settle: true` it resolves with all outcomes, as `Promise.allSettled` does.
+   *
+   * @example
+   * const squares = await session.map((x: number) => x * x, [1, 2, 3])
+   */
+  map<I, T>(
+    fn: (item: I) => T | PromiseLike<T>,
+    list: readonly I[],
+    options: MapOptions<I> & { readonly settle: true },
+  ): Promise<PromiseSettledResult<T>[]>
+  map<I, T>(
+    fn: (item: I) => T | PromiseLike<T>,
+    list: readonly I[],
+    options?: MapOptions<I> & { readonly settle?: false },
+  ): Promise<T[]>
+  async map<I, T>(
+    fn: (item: I) => T | PromiseLike<T>,
+    list: readonly I[],
+    options: MapOptions<I> = {},
+  ): Promise<T[] | PromiseSettledResult<T>[]> {
+    const tasks = await mapTasks(this.#core, fn, list, options)
+    return options.settle === true ? tasks.map(toSettled) : toValues(tasks)
   }
 
   /** Cancels a task; `false` if it has ended or its cancellation was requested before. */

@@ -1,7 +1,7 @@
 /** Waits for tasks to end. Giving up a wait changes no task. */
 
 import type { AnyTask } from '../backends/backend.ts'
-import type { Entry } from '../core/entry.ts'
+import type { EndListener, Entry } from '../core/entry.ts'
 import type { SessionCore } from '../core/session-core.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, TimeoutError } from '../foundation/errors.ts'
@@ -28,7 +28,7 @@ export async function waitForAll(
   tasks: readonly AnyTask[],
   options: WaitOptions,
 ): Promise<void> {
-  const limits = resolveWaitOptions(options)
+  const limits = resolveWaitOptions('waitTasks', options)
   expectTasks(tasks)
   let open = findOpen(core, tasks)
   const { checks } = core
@@ -36,17 +36,143 @@ export async function waitForAll(
   if (open.missing === null && open.entries.size === 0) return
   limits.signal?.throwIfAborted()
   announceWait()
-  const limit = startLimit(core.clock, limits)
+  const { promise: limit, reject } = Promise.withResolvers<never>()
+  const release = startLimit(core.clock, limits, reject)
   try {
     if (open.missing !== null) {
       // The task may be in a long list that is still being checked.
-      await Promise.race([checks, limit.reached])
+      await Promise.race([checks, limit])
       open = findOpen(core, tasks)
       if (open.missing !== null) throw open.missing
     }
-    await waitForEnds(open.entries, limit.reached)
+    await waitForEnds(open.entries, limit)
   } finally {
-    limit.release()
+    release()
+  }
+}
+
+/**
+ * An async iterator of tasks. Not declared as `AsyncIterator`, because TypeScript then takes the
+ * variable of a `for await` loop for the value of an awaitable task instead of the task.
+ */
+export interface CompletedTasks<T extends AnyTask> {
+  /** Itself. */
+  [Symbol.asyncIterator](): CompletedTasks<T>
+  /** The next task that has ended. Rejects when the wait's time is over or its signal aborts. */
+  next(): Promise<IteratorResult<T, undefined>>
+  /** Called when a loop is left early. No task is harmed. */
+  return(): Promise<IteratorResult<T, undefined>>
+}
+
+/**
+ * Yields tasks in the order in which they end, those that have ended first. Not an async generator:
+ * its `yield` would await the task, and a failed one would end the iteration.
+ */
+export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
+  readonly #core: WaitCore
+  readonly #ended: T[] = []
+  /** How many of `#ended` were yielded. */
+  #yielded = 0
+  /** The tasks that have not ended, each with its listener. */
+  readonly #open = new Map<Entry, EndListener>()
+  #isChecking = false
+  #failure: { readonly error: unknown } | null = null
+  #change = Promise.withResolvers<void>()
+  readonly #releaseLimit: () => void
+
+  constructor(core: WaitCore, tasks: readonly T[], options: WaitOptions) {
+    const limits = resolveWaitOptions('asCompleted', options)
+    expectTasks(tasks)
+    limits.signal?.throwIfAborted()
+    this.#core = core
+    this.#watch([...new Set(tasks)])
+    this.#releaseLimit = startLimit(core.clock, limits, (error) => this.#fail(error))
+    this.#releaseIfEnded()
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this
+  }
+
+  async next(): Promise<IteratorResult<T, undefined>> {
+    for (;;) {
+      const task = this.#ended[this.#yielded]
+      if (task !== undefined) {
+        this.#yielded++
+        return { done: false, value: task }
+      }
+      if (this.#failure !== null) throw this.#failure.error
+      if (this.#hasAllEnds) return { done: true, value: undefined }
+      announceWait()
+      await this.#change.promise
+    }
+  }
+
+  async return(): Promise<IteratorResult<T, undefined>> {
+    this.#stop()
+    this.#yielded = this.#ended.length
+    return { done: true, value: undefined }
+  }
+
+  get #hasAllEnds(): boolean {
+    return this.#open.size === 0 && !this.#isChecking
+  }
+
+  #watch(tasks: readonly T[]): void {
+    const { entries, missing } = findOpen(this.#core, tasks)
+    const { checks } = this.#core
+    if (missing !== null && (checks === null || this.#isChecking)) throw missing
+    if (missing !== null && checks !== null) {
+      // The task may be in a long list that is still being checked.
+      this.#isChecking = true
+      void checks.then(() => this.#watchChecked(tasks))
+      return
+    }
+    for (const task of tasks) if (hasEnded(task.state)) this.#ended.push(task)
+    for (const entry of entries) this.#listen(entry)
+  }
+
+  #watchChecked(tasks: readonly T[]): void {
+    try {
+      this.#watch(tasks)
+      this.#isChecking = false
+      this.#changed()
+    } catch (error) {
+      this.#fail(error)
+    }
+  }
+
+  #listen(entry: Entry): void {
+    const ended = (): void => {
+      this.#open.delete(entry)
+      this.#ended.push(entry.task as T)
+      this.#changed()
+    }
+    const listener = { ended, withdrawn: (error: unknown) => this.#fail(error) }
+    this.#open.set(entry, listener)
+    ;(entry.endListeners ??= new Set()).add(listener)
+  }
+
+  #fail(error: unknown): void {
+    this.#failure = { error }
+    this.#stop()
+  }
+
+  #stop(): void {
+    for (const [entry, listener] of this.#open) entry.endListeners?.delete(listener)
+    this.#open.clear()
+    this.#isChecking = false
+    this.#changed()
+  }
+
+  #changed(): void {
+    this.#releaseIfEnded()
+    this.#change.resolve()
+    this.#change = Promise.withResolvers()
+  }
+
+  #releaseIfEnded(): void {
+    if (this.#hasAllEnds) this.#releaseLimit()
   }
 }
 
@@ -55,8 +181,8 @@ interface Limits {
   readonly signal: AbortSignal | null
 }
 
-function resolveWaitOptions(options: WaitOptions): Limits {
-  expectKnownKeys('waitTasks', expectObject('options', options), ['timeoutSeconds', 'signal'])
+function resolveWaitOptions(method: string, options: WaitOptions): Limits {
+  expectKnownKeys(method, expectObject('options', options), ['timeoutSeconds', 'signal'])
   const { timeoutSeconds = Infinity, signal } = options
   expectNumber('timeoutSeconds', timeoutSeconds, { min: 0, mayBeInfinite: true })
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
@@ -65,23 +191,22 @@ function resolveWaitOptions(options: WaitOptions): Limits {
   return { timeoutSeconds, signal: signal ?? null }
 }
 
-/** `reached` rejects when the time is over or the signal is aborted. */
+/** Calls `onReached` when the time is over or the signal is aborted, unless it is released. */
 function startLimit(
   clock: Clock,
   { timeoutSeconds, signal }: Limits,
-): { reached: Promise<never>; release: () => void } {
-  const { promise: reached, reject } = Promise.withResolvers<never>()
-  const abort = (): void => reject(signal?.reason)
+  onReached: (error: unknown) => void,
+): () => void {
+  const abort = (): void => onReached(signal?.reason)
   signal?.addEventListener('abort', abort, { once: true })
   const timeOut = (): void =>
-    reject(new TimeoutError(`not all tasks ended within ${timeoutSeconds} s`))
+    onReached(new TimeoutError(`not all tasks ended within ${timeoutSeconds} s`))
   const cancelTimer =
     timeoutSeconds === Infinity ? () => {} : clock.after(timeoutSeconds * 1000, timeOut)
-  const release = (): void => {
+  return () => {
     cancelTimer()
     signal?.removeEventListener('abort', abort)
   }
-  return { reached, release }
 }
 
 function expectTasks(tasks: unknown): void {

@@ -75,6 +75,11 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     return this.spec.priority
   }
 
+  /** The option `name`, otherwise the model's name; `""` if the backend chooses the model. */
+  get name(): string {
+    return this.givenName ?? this.spec.executable
+  }
+
   /** The prompt as it was given; a list is a frozen copy. */
   get prompt(): P {
     return this.spec.prompt as P

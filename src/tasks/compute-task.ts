@@ -8,6 +8,7 @@ import {
   type FunctionOptions,
 } from './compute-options.ts'
 import type { TaskDefinition } from './define-task.ts'
+import { programName } from './program-options.ts'
 import type { ResourceRequest } from './resources.ts'
 import type { ProgramSpec } from './spec.ts'
 import type { ProgramOutput } from './task-record.ts'
@@ -77,6 +78,13 @@ export class ComputeTask<
   /** Tasks with a higher priority run earlier. */
   get priority(): number {
     return this.spec.priority
+  }
+
+  /** The option `name`; otherwise the function's name, or the program's with its script. */
+  get name(): string {
+    const program = this.#program
+    if (program === null) return this.givenName ?? this.spec.executable
+    return this.givenName ?? programName(program)
   }
 
   /** The binary's path, or the function's name. */

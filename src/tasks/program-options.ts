@@ -1,7 +1,9 @@
-/** Validates the options with which a program is started. Starts nothing. */
+/** Validates the options with which a program is started, and names it. Starts nothing. */
 
+import { basename } from 'node:path'
 import { ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
+import type { ProgramSpec } from './spec.ts'
 
 /** Linux rejects more with E2BIG: per argument, and for all arguments with the environment. */
 const longestArgument = 131_071
@@ -86,4 +88,45 @@ export function expectCaptureStdio(given: unknown): {
     if (files[name] !== undefined) checked[name] = expectPath(`captureStdio.${name}`, files[name])
   }
   return Object.freeze(checked)
+}
+
+/** Programs whose work is decided by a script or by code among their arguments. */
+const interpreters = new Set(
+  'python pypy node deno bun tsx ruby perl php lua luajit Rscript julia octave java'
+    .concat(' sh bash dash zsh ksh fish')
+    .split(' '),
+)
+/** Options that are followed by code or by a module's name. */
+const codeOptions = new Set(['-c', '-e', '-m', '-jar', '--eval'])
+/** A script has an extension, unless it is the first argument. */
+const scriptName = /\.\w{1,8}$/
+const longestCode = 40
+
+/**
+ * The default name of a program: `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py 10`; a
+ * shell is named with the first words of its command.
+ */
+export function programName({ executable, arguments: args, shell }: ProgramSpec): string {
+  if (shell) return firstWords(executable)
+  const base = basename(executable) || executable
+  const script = interpreters.has(base.replace(/[\d.]+$/, '')) ? scriptOf(args) : ''
+  return script === '' ? base : `${base} ${script}`
+}
+
+function scriptOf(args: readonly string[]): string {
+  for (const [at, argument] of args.entries()) {
+    const next = args[at + 1]
+    if (codeOptions.has(argument) && next !== undefined) return `${argument} ${firstWords(next)}`
+    if (argument.startsWith('-')) continue
+    if (at === 0 || scriptName.test(argument)) return basename(argument)
+  }
+  return ''
+}
+
+/** As many words as fit, on one line. */
+function firstWords(text: string): string {
+  const line = text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
+  if (line.length <= longestCode) return line
+  const end = line.lastIndexOf(' ', longestCode)
+  return `${line.slice(0, end > 0 ? end : longestCode)}…`
 }

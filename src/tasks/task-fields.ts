@@ -9,6 +9,11 @@ import { expectOwnUid } from './uid.ts'
 export interface TaskOptions {
   /** Unique in the session. Default: generated. */
   readonly uid?: string
+  /**
+   * A label for people, by which views, commands and reports group tasks; at most 200 characters.
+   * Default: the function's name, the model's, or the program's base name with its script.
+   */
+  readonly name?: string
   /** The name of the backend that shall run the task. Default: the first that accepts it. */
   readonly backend?: string
   /** The longest time that an attempt may run, in seconds from its start. Default: no limit. */
@@ -25,6 +30,7 @@ export interface TaskOptions {
 
 export const taskOptionNames = [
   'uid',
+  'name',
   'backend',
   'timeoutSeconds',
   'signal',
@@ -37,6 +43,8 @@ export const taskOptionNames = [
 export interface TaskFields {
   /** `null` if it is to be generated. */
   readonly uid: string | null
+  /** `null` for the default. */
+  readonly name: string | null
   readonly backend: string | null
   readonly timeoutSeconds: number | null
   readonly signal: AbortSignal | null
@@ -46,9 +54,11 @@ export interface TaskFields {
 }
 
 export function checkTaskOptions(options: TaskOptions): TaskFields {
-  const { uid, backend, timeoutSeconds, signal, retries = 0, priority = 0, attributes } = options
+  const { uid, name, backend, timeoutSeconds, signal, attributes } = options
+  const { retries = 0, priority = 0 } = options
   return {
     uid: uid === undefined ? null : expectOwnUid(uid),
+    name: name === undefined ? null : expectTaskName(name),
     backend: backend === undefined ? null : expectBackendName(backend),
     timeoutSeconds:
       timeoutSeconds === undefined
@@ -61,15 +71,26 @@ export function checkTaskOptions(options: TaskOptions): TaskFields {
   }
 }
 
+/** Names label rows and columns, so that they are short and on one line. */
+export function expectTaskName(name: unknown): string {
+  const isName =
+    typeof name === 'string' && name.length <= longestName && /^[^\p{Cc}]+$/u.test(name)
+  if (isName && name.trim() !== '') return name
+  throw invalid('name', `a string of 1 to ${longestName} characters on one line`, name)
+}
+
 function expectSignal(signal: unknown): AbortSignal {
   if (signal instanceof AbortSignal) return signal
   throw invalid('signal', 'an AbortSignal', signal)
 }
 
+const longestName = 200
+
 /** The names of the library's own attributes in events. */
 const reservedAttributes = new Set([
   'executable',
   'task_type',
+  'task_name',
   'error_type',
   'incomplete_lifecycle',
   'definition_hash',

@@ -14,18 +14,21 @@ import { generateUid } from './uid.ts'
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
 
-/** Most tasks have neither and share one object, because a program may hold a million tasks. */
+/** Most tasks have none and share one object, because a program may hold a million tasks. */
 interface RareOptions {
+  readonly name: string | null
   readonly signal: AbortSignal | null
   readonly attributes: JsonObject | null
 }
 
-const none: RareOptions = Object.freeze({ signal: null, attributes: null })
+const none: RareOptions = Object.freeze({ name: null, signal: null, attributes: null })
 
 export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
   abstract readonly timeoutSeconds: number | null
   abstract readonly priority: number
+  /** The label for people, by which views, commands and reports group tasks. */
+  abstract readonly name: string
   readonly uid: string
   /** When a failed attempt is followed by another one, with defaults filled in. */
   readonly retryPolicy: RetryPolicy
@@ -38,8 +41,14 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     this.uid = fields.uid ?? generateUid()
     this.#requestedBackend = fields.backend
     this.retryPolicy = fields.retries
-    const { signal, attributes } = fields
-    this.#rareOptions = signal === null && attributes === null ? none : { signal, attributes }
+    const { name, signal, attributes } = fields
+    const hasNone = name === null && signal === null && attributes === null
+    this.#rareOptions = hasNone ? none : { name, signal, attributes }
+  }
+
+  /** The option `name`, or `null`. */
+  protected get givenName(): string | null {
+    return this.#rareOptions.name
   }
 
   /** Cancels the task when it is aborted; `null` if there is none. */

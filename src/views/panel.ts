@@ -125,9 +125,30 @@ export function missedSeconds(event: ViewEvent, started: number): number {
 /** Smaller differences may come from the clocks of two machines. */
 export const leastMissed = 0.01
 
-/** The display name of the task: the name of a workflow's prompt, otherwise the executable. */
+/**
+ * The name that an event gives to its task. TaskCreated has `task_name` where it differs from the
+ * executable; records of earlier versions have `tutti.name`.
+ */
 export const nameIn = (attributes: ViewEvent['attributes']): string =>
-  textOf(attributes['tutti.name']) || textOf(attributes['executable'])
+  textOf(attributes['task_name']) ||
+  textOf(attributes['tutti.name']) ||
+  textOf(attributes['executable'])
+
+const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
+
+/** The names of open tasks, for readers of single events: only TaskCreated has `task_name`. */
+export class TaskNames {
+  readonly #names = new Map<string, string>()
+
+  /** The first name that an event of the task had. Call in the order of the record. */
+  nameOf({ event_type, task_id, attributes }: ViewEvent): string {
+    if (task_id === null) return nameIn(attributes)
+    const name = this.#names.get(task_id) ?? nameIn(attributes)
+    if (ends.has(event_type)) this.#names.delete(task_id)
+    else if (name !== '') this.#names.set(task_id, name)
+    return name
+  }
+}
 
 /** The text in a field that may hold anything; `""` if it holds none. */
 export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')

@@ -57,7 +57,8 @@ export function firstLine(text: string, most = 100): string {
 }
 
 /** The last part of a path. */
-export const shortName = (name: string): string => name.split('/').at(-1) || name || '(no name)'
+export const shortName = (name: string): string =>
+  (name.includes(' ') ? name : name.split('/').at(-1)) || name || '(no name)'
 
 /** Shortens paths to their last part, except those whose last parts are equal. */
 export function shortNames(names: Iterable<string>): (name: string) => string {
@@ -68,7 +69,8 @@ export function shortNames(names: Iterable<string>): (name: string) => string {
 /** A task's name, with the program in parentheses if it is different. */
 export function nameAndProgram(name: string, program: string): string {
   const [own, other] = [shortName(name), shortName(program)]
-  return own === other || program === '' ? own : `${own} (${other})`
+  const isNamed = own === other || own.startsWith(`${other} `) || program === ''
+  return isNamed ? own : `${own} (${other})`
 }
 
 /** From the first to the last time; a single time if both have the same text. */

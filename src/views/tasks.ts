@@ -209,9 +209,9 @@ function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
   return name === undefined || isNamed(nameOf(pass, task), name)
 }
 
-/** Matches the full name or the short form shown in tables. */
+/** Matches the full name, the short form shown in tables, and the path of a program. */
 const isNamed = (name: string, asked: string): boolean =>
-  name === asked || (name.endsWith(asked) && shortName(name) === asked)
+  name === asked || name === shortName(asked) || (name.endsWith(asked) && shortName(name) === asked)
 
 function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime): TaskView {
   const { counts, states } = pass

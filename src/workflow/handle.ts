@@ -30,7 +30,7 @@ export interface Handle<T> extends Promise<T> {
   /** Exists for the compiler only: distinguishes a handle from values with the same members. */
   readonly [mark]: true
   readonly uid: string
-  /** The `executable` of its events when it is created; for a prompt, their `tutti.name`. */
+  /** The label for people: the option `name`, or the function's name. */
   readonly name: string
   readonly state: TaskState
   /** Why it failed or was canceled; `null` otherwise. */

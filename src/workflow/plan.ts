@@ -34,8 +34,8 @@ export interface Plan {
   readonly body: AnyFunction
   /** The `executable` of its events until it is known what runs. */
   readonly executable: string
-  /** The name of a prompt, because `executable` of its events is the model; `null` otherwise. */
-  readonly label: string | null
+  /** The name of its calls for people; empty for a prompt without one, which its model names. */
+  readonly label: string
   /** The work for routing of a call that ends before it is known what runs. */
   readonly expected: Work
   /** Whether its body runs outside of all backends, and tasks created by it end with it. */
@@ -88,7 +88,7 @@ export function planPrompt(body: AnyFunction, given: unknown): Plan {
   const prepare: Plan['prepare'] = (call) =>
     decide(body, call, (prompt) => toWork(toPrompt(prompt)))
   const executable = options.work.model ?? ''
-  const label = options.isNamed ? options.name : null
+  const label = options.isNamed ? options.name : ''
   return { ...describe('ai', options, body), executable, label, expected, prepare }
 }
 
@@ -109,8 +109,8 @@ const describe = (
   kind,
   options,
   body,
-  executable: options.name,
-  label: null,
+  executable: options.functionName,
+  label: options.name,
   isBlock: false,
 })
 

@@ -1,14 +1,19 @@
 /** The options of a workflow's tasks, checked when a function is wrapped. */
 
-import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
+import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
 import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
 import type { ExecutableOptions } from '../tasks/compute-task.ts'
 import type { ResourceRequest } from '../tasks/resources.ts'
-import { checkTaskOptions, type TaskFields, type TaskOptions } from '../tasks/task-fields.ts'
+import {
+  checkTaskOptions,
+  expectTaskName,
+  type TaskFields,
+  type TaskOptions,
+} from '../tasks/task-fields.ts'
 
 /** Options of `block`, for every call of the wrapped function. */
-export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'backend'> {
-  /** The name in events. Default: the function's name. */
+export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'name' | 'backend'> {
+  /** The label for people. Default: the function's name. */
   readonly name?: string
 }
 
@@ -63,6 +68,7 @@ export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<ne
 /** The options, grouped by their reader. */
 export interface ResolvedTaskOptions {
   readonly name: string
+  readonly functionName: string
   /** Whether the name was chosen, as an option or as the function's name. */
   readonly isNamed: boolean
   /** Options of each call's task. */
@@ -82,17 +88,17 @@ export function resolveTaskOptions(
   const { name, cache = false, signal, attributes, retries, ...work } = given as AnyTaskOptions
   const { backend, timeoutSeconds, priority } = work
   const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
+  const functionName = body.name === '' ? 'anonymous' : body.name
   const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
   return {
-    name: name === undefined ? nameOf(body) : expectString('name', name),
+    name: name === undefined ? functionName : expectTaskName(name),
+    functionName,
     isNamed: name !== undefined || body.name !== '',
     task: checkTaskOptions(Object.fromEntries(chosen)),
     work,
     cache: expectCache(cache),
   }
 }
-
-const nameOf = ({ name }: { readonly name: string }): string => (name === '' ? 'anonymous' : name)
 
 function expectCache(cache: unknown): CacheOptions<never[]> | boolean {
   if (typeof cache === 'boolean') return cache

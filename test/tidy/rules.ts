@@ -157,8 +157,8 @@ export const rules: Readonly<Record<string, Rule>> = {
   },
   'files are short': {
     judge: longFiles,
-    bad: [{ 'src/view/a.ts': lines(401) }, { 'test/view/a.test.ts': lines(401) }],
-    good: [{ 'src/view/a.ts': lines(400) }, { 'test/view/a.test.ts': lines(400) }],
+    bad: [{ 'src/view/a.ts': lines(501) }, { 'test/view/a.test.ts': lines(501) }],
+    good: [{ 'src/view/a.ts': lines(500) }, { 'test/view/a.test.ts': lines(500) }],
   },
   'folders have few files': {
     judge: fullFolders,

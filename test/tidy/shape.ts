@@ -12,8 +12,8 @@ import {
 
 const longestLine = 100
 const longestFunction = 60
-const longestFile = 400
-const longestTest = 400
+const longestFile = 500
+const longestTest = 500
 const mostFiles = 15
 
 const code = (files: readonly SourceFile[]): SourceFile[] =>

@@ -175,7 +175,8 @@ describe('what a task may choose', () => {
     expect(backends[1]?.jobOf(handle).spec).toMatchObject({ priority: 7, resources: { cores: 2 } })
     const [created, submitted] = await eventsOf(handle)
     expect(created?.attributes).toMatchObject({
-      executable: 'sweep',
+      executable: 'one',
+      task_name: 'sweep',
       task_type: 'function',
       seed: 4,
     })

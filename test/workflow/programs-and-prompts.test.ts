@@ -115,7 +115,7 @@ describe('a prompt task', () => {
     expect([created, ...new Set(later)]).toEqual(['', 'tiny'])
   })
 
-  it('prompt task: its name is in all of its events, and where tasks are listed', async () => {
+  it('prompt task: its name is in TaskCreated, and where tasks are listed', async () => {
     const { flow, llm, events } = await openTwo()
     const classify = flow.promptTask((text: string) => text, { name: 'classify' })
     const summarise = flow.promptTask(function summarise(text: string) {
@@ -129,12 +129,12 @@ describe('a prompt task', () => {
     const all = (await events()).filter(({ task_id: id }) => id !== null)
     const namesOf = (uid: string): unknown[] => {
       const own = all.filter(({ task_id: id }) => id === uid)
-      return [...new Set(own.map((event) => attribute(event, 'tutti.name')))]
+      return [...new Set(own.map((event) => attribute(event, 'task_name')))]
     }
     expect(handles.map(({ uid }) => namesOf(uid))).toEqual([
-      ['classify'],
-      ['classify'],
-      ['summarise'],
+      ['classify', undefined],
+      ['classify', undefined],
+      ['summarise', undefined],
       [undefined],
     ])
     const pass = new Pass({ names })

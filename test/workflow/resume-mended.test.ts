@@ -10,8 +10,11 @@ import { startProgram } from '../cli/run-command.ts'
 import { cutBefore, eventsIn, totalsOf } from '../session/recorded-runs.ts'
 import { run, verdictOf } from './recorded-flows.ts'
 
-const isOf = (type: string, name: string) => (event: EventLine) =>
-  event.event_type === type && event.attributes['executable'] === name
+/** The first event of a type of the task with a name, which TaskCreated has. */
+const isOf = (record: string, type: string, name: string) => {
+  const created = eventsIn(record).find((event) => event.attributes['task_name'] === name)
+  return (event: EventLine) => event.event_type === type && event.task_id === created?.task_id
+}
 
 it('resume: a mended call and what depends on it are the calls that had failed', async () => {
   const folder = tempFolder()
@@ -52,7 +55,7 @@ it('resume: a block without arguments that was killed is one task of the run', a
     return await flow.block(async () => [await double(1), await double(2)], { name: 'all' })()
   }
   const first = await run({ folder }, body)
-  cutBefore(first.record, isOf('TaskCompleted', 'all'))
+  cutBefore(first.record, isOf(first.record, 'TaskCompleted', 'all'))
   const second = await run({ folder, resume: first.record }, body)
   expect(second.value).toEqual([2, 4])
   const totals = { tasks: 3, completed: 3, failed: 0, open: 0 }
@@ -96,10 +99,10 @@ it('resume: an attempt that got another value is not gone on with', async () => 
     return stdout
   }
   const first = await runBox()
-  cutBefore(first, isOf('TaskCompleted', 'read'))
+  cutBefore(first, isOf(first, 'TaskCompleted', 'read'))
   const second = await runBox(first)
   const attemptIn = (file: string): unknown =>
-    eventsIn(file).find(isOf('TaskStarted', 'read'))?.attributes['attempt']
+    eventsIn(file).find(isOf(file, 'TaskStarted', 'read'))?.attributes['attempt']
   expect([attemptIn(first), attemptIn(second)]).toEqual([1, 2])
 })
 

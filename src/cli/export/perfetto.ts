@@ -1,7 +1,7 @@
 /** A run as a Perfetto trace: a process per node, a thread per worker, a slice per attempt. */
 
 import type { CheckpointLine, EventLine } from '../../checkpoint/format.ts'
-import { nameIn } from '../../views/panel.ts'
+import { TaskNames } from '../../views/panel.ts'
 import { bytesField, doubleField, message, textField, varintField } from './protobuf.ts'
 
 /** Field numbers from `perfetto_trace.proto`. */
@@ -54,19 +54,17 @@ class TraceWriter {
   /** The running attempt by task uid. */
   readonly #running = new Map<string, Attempt>()
   readonly #lost = new Map<string, LostAttempt>()
-  /** Names of tasks that have not ended, by uid. */
-  readonly #names = new Map<string, string>()
+  readonly #names = new TaskNames()
   #lastTime = 0
 
   take(event: EventLine): void {
-    const { event_type: type, task_id: uid, attributes } = event
+    const { event_type: type, task_id: uid } = event
     if (type === 'SessionStarted') this.#loseRunning()
     this.#lastTime = Math.max(this.#lastTime, event.event_time)
     if (type === 'ResourceUpdate') this.#count(event)
     if (uid === null) return
-    const name = nameIn(attributes)
-    if (name !== '') this.#names.set(uid, name)
-    if (type === 'TaskStarted' || type === 'tutti.AttemptStarted') this.#begin(uid, event)
+    const name = this.#names.nameOf(event)
+    if (type === 'TaskStarted' || type === 'tutti.AttemptStarted') this.#begin(uid, name, event)
     else if (ends.has(type)) this.#end(uid, event)
   }
 
@@ -95,7 +93,7 @@ class TraceWriter {
     this.#running.clear()
   }
 
-  #begin(uid: string, event: EventLine): void {
+  #begin(uid: string, name: string, event: EventLine): void {
     if (this.#running.has(uid)) return
     const { attributes } = event
     const number = attributes['attempt'] ?? event['attempt']
@@ -117,13 +115,12 @@ class TraceWriter {
       varintField(trackEvent.type, types.begin),
       varintField(trackEvent.track, row.track),
       textField(trackEvent.category, 'task'),
-      textField(trackEvent.name, this.#names.get(uid) ?? uid),
+      textField(trackEvent.name, name || uid),
       annotation('task', uid),
     ])
   }
 
   #end(uid: string, event: EventLine): void {
-    if (event.event_type !== 'tutti.TaskAttempt') this.#names.delete(uid)
     const attempt = this.#running.get(uid) ?? this.#lost.get(uid)
     if (attempt === undefined) return
     this.#running.delete(uid)

@@ -4,6 +4,7 @@ import type { EventLine } from '../../checkpoint/format.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { shortName } from '../../views/readable.ts'
+import { TaskNames } from '../../views/panel.ts'
 
 export interface FilterOptions {
   readonly type?: readonly string[]
@@ -22,6 +23,8 @@ export class EventFilter {
   readonly #options: FilterOptions
   /** Uids of tasks with the requested name, because not all of their events have it. */
   readonly #named = new Set<string>()
+  /** The names of the tasks whose events it has seen. */
+  readonly names = new TaskNames()
   readonly #asked: readonly (readonly [Kind, string])[]
   /** The requested values that an event had, as `kind value`. */
   readonly #seen = new Set<string>()
@@ -88,9 +91,9 @@ export class EventFilter {
   }
 
   #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
-    const names = namesIn(attributes)
-    if (names.length === 0) return task_id !== null && this.#named.has(task_id)
-    const isNamed = names.includes(name)
+    // Only the first event of a task has its name where that is not the executable.
+    if (task_id !== null && this.#named.has(task_id)) return true
+    const isNamed = namesIn(attributes).includes(name)
     if (isNamed && task_id !== null) this.#named.add(task_id)
     return isNamed
   }
@@ -115,7 +118,7 @@ function valuesOf({ event_type, task_id, node_id, backend, attributes }: EventLi
 
 /** All names by which a task may be requested; empty for an event without a name. */
 function namesIn(attributes: EventLine['attributes']): string[] {
-  const given = [attributes['tutti.name'], attributes['executable']]
+  const given = [attributes['task_name'], attributes['tutti.name'], attributes['executable']]
   return given.flatMap((one) => (typeof one === 'string' ? [one, shortName(one)] : []))
 }
 

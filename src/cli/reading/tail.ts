@@ -1,6 +1,5 @@
 /** `tutti tail`: the latest events of a record, and with `--follow` new ones. */
 
-import { nameIn } from '../../views/panel.ts'
 import { cutText, timeText } from '../../views/readable.ts'
 import { closeSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -50,7 +49,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
     const isFollowed = options.follow === true && isOpen
     // With `--lines 0` nothing was searched, so no value can be reported as unknown.
     if (options.lines > 0) await filter.expectKnown(isFollowed)
-    for (const event of latest) show(event, output)
+    for (const one of latest) show(one, output)
     if (!isFollowed) return exitCodes.ok
     await follow(file, { identity, last, filter, output, signal: stop.signal })
     return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
@@ -70,8 +69,14 @@ interface ReadSoFar {
   readonly sessionId: string | null
 }
 
+/** An event, and the name of its task. */
+interface NamedEvent {
+  readonly event: EventLine
+  readonly name: string
+}
+
 interface Latest {
-  readonly latest: readonly EventLine[]
+  readonly latest: readonly NamedEvent[]
   /** The position in the last file. */
   readonly last: ReadSoFar
 }
@@ -102,7 +107,7 @@ async function readLatest(
   return found
 }
 
-const latestOf = (events: readonly EventLine[], lines: number): readonly EventLine[] =>
+const latestOf = (events: readonly NamedEvent[], lines: number): readonly NamedEvent[] =>
   lines === 0 ? [] : events.slice(-lines)
 
 async function readFile(
@@ -126,7 +131,7 @@ async function readFrom(
   offset: number,
   { lines, filter, closed }: { lines: number; filter: EventFilter; closed: AbortSignal },
 ): Promise<Latest> {
-  const latest: EventLine[] = []
+  const latest: NamedEvent[] = []
   const batches = readBatches(path, {
     skipSpans: true,
     onlyWholeLines: true,
@@ -134,8 +139,9 @@ async function readFrom(
     ...(offset === 0 ? {} : { from: { line: 1, offset } }),
   })
   const { summary, hasEnded, sessionId } = await eachEvent(batches, (event) => {
+    const name = filter.names.nameOf(event)
     if (!filter.matches(event)) return
-    latest.push(event)
+    latest.push({ event, name })
     if (latest.length > lines * 2) latest.splice(0, latest.length - lines)
   })
   if (offset === 0 && isForeign(path, summary)) throw foreignFile(path)
@@ -234,24 +240,24 @@ async function showNew(
 ): Promise<ReadSoFar> {
   const batches = readBatches(path, { skipSpans: true, onlyWholeLines: true, from })
   const found = await eachEvent(batches, (event) => {
-    if (filter.matches(event)) show(event, output)
+    const name = filter.names.nameOf(event)
+    if (filter.matches(event)) show({ event, name }, output)
   })
   const { hasEnded, summary } = found
   return { end: summary.end, hasEnded, sessionId: found.sessionId ?? sessionId }
 }
 
-function show(event: EventLine, output: Output): void {
+function show({ event, name }: NamedEvent, output: Output): void {
   if (!output.closed.aborted)
-    output.result(event, [cutText(toText(event, output.width), output.width)])
+    output.result(event, [cutText(toText(event, name, output.width), output.width)])
 }
 
 /** Below these widths the date, then the time is left out, in favor of the event. */
 const widthOf = { date: 60, time: 40 }
 
 /** Shows only fields that no other column shows. */
-function toText(event: EventLine, width: number): string {
+function toText(event: EventLine, name: string, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
-  const name = nameIn(attributes)
   const where = attributes['worker_id'] ?? event['worker_id'] ?? node_id
   const today = width < widthOf.date ? event_time : undefined
   const time = width < widthOf.time ? null : timeText(event_time, today)

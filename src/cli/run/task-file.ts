@@ -32,6 +32,7 @@ const known = [
   'capture_stdio',
   'kill_background',
   'uid',
+  'name',
   'backend',
   'timeout_seconds',
   'retries',

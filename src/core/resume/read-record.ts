@@ -10,6 +10,7 @@ import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { TaskOrigin } from '../entry.ts'
 import { RecordedTasks } from './recorded-tasks.ts'
+import { nameIn } from '../../views/panel.ts'
 
 /** The record of an earlier run. The caller closes `results`. */
 export interface EarlierRecord {
@@ -119,7 +120,7 @@ class RecordReading {
 
   #create(uid: string, attributes: JsonObject, path: string): void {
     const isNew = this.#tasks.create(uid, {
-      name: textOf(attributes['executable']) ?? '',
+      name: nameIn(attributes),
       hash: textOf(attributes['definition_hash']),
       origin: originIn(attributes),
       dependencies: textsOf(attributes['dependencies']),

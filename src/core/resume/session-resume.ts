@@ -84,7 +84,7 @@ export class SessionResume implements EarlierRun {
 
   plan(task: AnyTask): number {
     if (this.#opened === null) return 0
-    const call = { name: task.spec.executable, hash: definitionHash(task, this.#ledger) }
+    const call = { name: task.name, hash: definitionHash(task, this.#ledger) }
     return this.#opened.resumption.plan(task.uid, call)
   }
 
@@ -100,7 +100,7 @@ export class SessionResume implements EarlierRun {
   /** Like `setPlan`, for a task that has not been planned yet. */
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
-    const { task, executable: name, definitionHash: hash } = entry
+    const { task, label: name, definitionHash: hash } = entry
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }
 
@@ -117,8 +117,8 @@ export class SessionResume implements EarlierRun {
   /** Why a deferred task must not run; `null` if it may. */
   refusalOf(entry: Entry): StateError | null {
     if (this.#opened === null) return null
-    const { task, definitionHash: hash, executable } = entry
-    return this.#opened.resumption.refusalOf(task.uid, hash, executable)
+    const { task, definitionHash: hash, label } = entry
+    return this.#opened.resumption.refusalOf(task.uid, hash, label)
   }
 
   /** Where the task was created first, over all files of the run. */

@@ -1,0 +1,61 @@
+/** One function task per item of a list. */
+
+import type { SessionCore } from '../core/session-core.ts'
+import { expectBoolean, expectFunction, expectObject, notAnArray } from '../foundation/options.ts'
+import type { ComputeOptions } from '../tasks/compute-options.ts'
+import { ComputeTask } from '../tasks/compute-task.ts'
+import { waitForAll } from './wait.ts'
+
+/** Options of `session.map`: those of function tasks, for every task. */
+export interface MapOptions<I> extends Omit<ComputeOptions, 'uid' | 'name'> {
+  /** The uid of each task; a string suits a list of one item. Default: generated. */
+  readonly uid?: string | ((item: I, index: number) => string)
+  /** The name of all tasks, or of each. Default: the function's name. */
+  readonly name?: string | ((item: I, index: number) => string)
+  /** Gives the outcomes of all tasks, as `Promise.allSettled` does. Default `false`. */
+  readonly settle?: boolean
+}
+
+/** What `map` needs from a session's core. */
+type MapCore = Pick<SessionCore, 'submit' | 'clock' | 'checks' | 'find'>
+
+/** Resolves with the tasks, in the order of the list, when all have ended. */
+export async function mapTasks<I, T>(
+  core: MapCore,
+  fn: (item: I) => T | PromiseLike<T>,
+  list: readonly I[],
+  options: MapOptions<I>,
+): Promise<readonly ComputeTask<T>[]> {
+  expectFunction('fn', fn)
+  if (!Array.isArray(list)) throw notAnArray('list', 'items', list, '[item]')
+  const { uid, name, settle, ...others } = expectObject('options', options) as MapOptions<I>
+  if (settle !== undefined) expectBoolean('settle', settle)
+  const tasks = list.map((item: I, index) => {
+    const own = { uid: optionFor(uid, item, index), name: optionFor(name, item, index) }
+    return new ComputeTask<T>({ ...others, ...own, function: fn, args: [item] } as never)
+  })
+  await core.submit(tasks)
+  await waitForAll(core, tasks, {})
+  return tasks
+}
+
+const optionFor = <I>(
+  option: string | ((item: I, index: number) => string) | undefined,
+  item: I,
+  index: number,
+): string | undefined => (typeof option === 'function' ? option(item, index) : option)
+
+/** The outcome of an ended task, as `Promise.allSettled` gives it. */
+export function toSettled<T>(task: ComputeTask<T>): PromiseSettledResult<T> {
+  return task.error === null
+    ? { status: 'fulfilled', value: task.returnValue as T }
+    : { status: 'rejected', reason: task.error }
+}
+
+/** The values in order. Throws the error of the first task in the list that has one. */
+export function toValues<T>(tasks: readonly ComputeTask<T>[]): T[] {
+  return tasks.map((task) => {
+    if (task.error !== null) throw task.error
+    return task.returnValue as T
+  })
+}
