@@ -2,6 +2,7 @@ import { expect, it } from 'vitest'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
 import * as templates from '../../../../src/inference/engines/llama/templates/chat-template.ts'
+import type { ToolDefinition } from '../../../../src/inference/generation/inference-engine.ts'
 import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
 import { toRequest } from '../generation.ts'
 import { FakeRuntime } from './fake-runtime.ts'
@@ -13,7 +14,12 @@ const harmony =
   '{% for message in messages %}{{ message.content }}{% endfor %}{# <|start|><|channel|> #}'
 
 /** What is told about the tokens of an answer, each of which is a letter. */
-async function detailsOf(answer: string, source = chatTemplate(), stop: string[] = []) {
+async function detailsOf(
+  answer: string,
+  source = chatTemplate(),
+  stop: string[] = [],
+  tools: readonly ToolDefinition[] = [],
+) {
   const template = templates.createChatTemplate({ source, bos: '', eos: '', controls: [] })
   const runtime = new FakeRuntime({ slots: 1, contextLength: 512, template, say: () => answer })
   const { promise, resolve } = Promise.withResolvers<unknown>()
@@ -25,7 +31,8 @@ async function detailsOf(answer: string, source = chatTemplate(), stop: string[]
     },
     stepped: () => undefined,
   })
-  const input = { kind: 'chat', messages: [{ role: 'user', content: 'hi' }] } as const
+  const messages = [{ role: 'user', content: 'hi' }] as const
+  const input = { kind: 'chat', messages, tools } as const
   loop.add([toRequest(input, { maxTokens: 200, stop })])
   return promise
 }
@@ -48,6 +55,15 @@ it('tokens of reasoning: what the template has opened, and held text of a stop',
   expect(await detailsOf('<think>ab</think>cde', chatTemplate(), ['bx'])).toEqual({
     reasoning_tokens: 17,
   })
+})
+
+it('tokens of reasoning: a call in reasoning is none of it, a draft of one is', async () => {
+  const source = `${chatTemplate('<think>')}{# <tool_call> #}`
+  const call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+  const countOf = (answer: string) => detailsOf(answer, source, [], [{ name: 'now' }])
+  expect(await countOf(`ab${call}`)).toEqual({ reasoning_tokens: 'ab<tool_call>'.length })
+  const draft = `ab${call}c</think>`
+  expect(await countOf(`${draft}d`)).toEqual({ reasoning_tokens: draft.length })
 })
 
 it('tokens of reasoning: the analysis channel of harmony', async () => {

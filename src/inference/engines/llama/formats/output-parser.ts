@@ -3,7 +3,7 @@
 import { newUuid } from '../../../../foundation/ids.ts'
 import type { ToolCallPiece, ToolDefinition } from '../../../generation/inference-engine.ts'
 import { ParserInput, type Step } from './parser-input.ts'
-import type { ReasoningMarks } from './reasoning.ts'
+import type { AnswerMarks, ReasoningMarks } from './reasoning.ts'
 
 /** Receives what the parser of a tool-call format finds. */
 export interface CallSink {
@@ -53,6 +53,8 @@ export interface OutputParserOptions {
   readonly tools: readonly ToolDefinition[]
   /** `null` if the output has no reasoning. */
   readonly reasoning: ReasoningMarks | null
+  /** Default: nothing marks the answer. */
+  readonly answer?: AnswerMarks
   /** Whether the prompt ends within reasoning. */
   readonly isReasoning?: boolean
   readonly toId?: (name: string, index: number) => string
@@ -93,7 +95,7 @@ export class OutputParser {
 
   /** Whether text is held back that may turn out to be something else. */
   get isHolding(): boolean {
-    return this.#input.rest !== '' || this.#pieces.isHolding
+    return this.#input.isHolding || this.#pieces.isHolding
   }
 
   push(text: string): OutputPiece {
@@ -105,7 +107,7 @@ export class OutputParser {
   /** `isCut` means that the output was cut off, for example at its limit of tokens. */
   end(isCut: boolean): OutputPiece {
     this.#input.end(isCut)
-    this.#pieces.isClosed = isCut && this.#pieces.callCount > 0
+    this.#pieces.isCut = isCut
     this.#steps.next()
     this.#pieces.end()
     return this.#pieces.take()
@@ -115,38 +117,110 @@ export class OutputParser {
 function* parseOutput(
   input: ParserInput,
   sink: PieceCollector,
-  { format, reasoning, isReasoning = false }: OutputParserOptions,
+  options: OutputParserOptions,
 ): Step<void> {
+  const { format, reasoning, answer, isReasoning = false } = options
   if (format?.parseAll !== undefined) {
     yield* format.parseAll(input, sink)
     return
   }
-  if (isReasoning && reasoning !== null) yield* readReasoning(input, sink, reasoning)
+  if (isReasoning) yield* readReasoning(input, sink, options)
   yield* bareCalls(input, sink, format)
-  const opens = reasoning === null ? [] : [reasoning.open]
-  const marks = [...opens, ...(format?.openings ?? [])]
+  const openings = format?.openings ?? []
+  const { open, close, marks: controls = [], isControl = false } = reasoning ?? {}
+  const { opens = [], closes = [] } = answer ?? {}
+  const leftOut = new Set([
+    ...opens,
+    ...closes,
+    ...(isControl ? [...listed(close), ...controls] : []),
+  ])
+  const marks = [...listed(open), ...listed(close), ...leftOut, ...openings]
   for (;;) {
     const mark = yield* input.until(marks, (text) => sink.text(text))
     if (mark === null) return
-    if (reasoning !== null && mark === reasoning.open && !sink.hasText) {
-      yield* readReasoning(input, sink, reasoning)
-      yield* bareCalls(input, sink, format)
-    } else if (format === null || mark === reasoning?.open) sink.text(mark)
-    else if (!(yield* input.attempt(() => format.parse(input, sink, mark)))) sink.text(mark)
+    // The end of reasoning that nothing began: there was none.
+    const isEnd = mark === close && !sink.hasText
+    const isBegin = mark === open && (isControl || !sink.hasText)
+    if (isBegin) yield* readReasoning(input, sink, options)
+    if (isEnd || leftOut.has(mark)) yield* input.space()
+    if (isBegin || isEnd) yield* bareCalls(input, sink, format)
+    else if (!leftOut.has(mark)) yield* readCalls(input, sink, format, mark)
   }
 }
+
+const listed = (mark: string | undefined): readonly string[] => (mark === undefined ? [] : [mark])
 
 /** Reads calls without an opening, which some formats allow at the beginning of an answer. */
 function* bareCalls(input: ParserInput, sink: CallSink, format: ToolCallFormat | null): Step<void> {
   if (format?.isBare === true) yield* input.attempt(() => format.parse(input, sink, ''))
 }
 
-function* readReasoning(input: ParserInput, sink: CallSink, { close }: ReasoningMarks): Step<void> {
+/** Reads calls after an opening; any other mark is text. */
+function* readCalls(
+  input: ParserInput,
+  sink: CallSink,
+  format: ToolCallFormat | null,
+  mark: string,
+): Step<void> {
+  const isOpening = format?.openings.includes(mark) === true
+  if (!isOpening || !(yield* input.attempt(() => format.parse(input, sink, mark)))) sink.text(mark)
+}
+
+/** Reads reasoning up to its end, which may be the beginning of the answer, or of a call. */
+function* readReasoning(
+  input: ParserInput,
+  sink: CallSink,
+  { format, reasoning, answer }: OutputParserOptions,
+): Step<void> {
+  if (reasoning === null) return
+  if (reasoning.keepsOpen === true) sink.reasoning(reasoning.open)
+  const openings = format?.openings ?? []
+  const { opens = [], closes = [] } = answer ?? {}
+  const marks = [reasoning.close, ...opens, ...openings]
   sink.isReasoning = true
   yield* input.space()
-  yield* input.until([close], (text) => sink.reasoning(text))
-  sink.isReasoning = false
+  for (;;) {
+    const mark = yield* input.until(marks, (text) => sink.reasoning(text))
+    sink.isReasoning = false
+    if (format === null || mark === null || !openings.includes(mark)) break
+    const dry = dryRun(sink)
+    const isCall = yield* input.peek(() => callsOnly(input, dry, format, mark, closes))
+    if (isCall && (yield* format.parse(input, sink, mark))) return
+    sink.isReasoning = true
+    sink.reasoning(mark)
+  }
+  yield* input.space()
 }
+
+/**
+ * Whether only calls follow, up to the end of the output. Otherwise a call within reasoning is a
+ * draft: the model continues to reason.
+ */
+function* callsOnly(
+  input: ParserInput,
+  sink: CallSink,
+  format: ToolCallFormat,
+  opening: string,
+  closings: readonly string[],
+): Step<boolean> {
+  for (let mark: string | null = opening; mark !== null;) {
+    const isClosing: boolean = closings.includes(mark)
+    if (!isClosing && !(yield* format.parse(input, sink, mark))) return false
+    yield* input.space()
+    mark = yield* input.accept(...format.openings, ...closings)
+  }
+  return input.hasEnded && input.rest === ''
+}
+
+/** Accepts what a parser finds, and passes nothing on. */
+const dryRun = ({ tools }: CallSink): CallSink => ({
+  tools,
+  isReasoning: false,
+  text: () => undefined,
+  reasoning: () => undefined,
+  call: (name) => tools.some((tool) => tool.name === name),
+  argument: () => undefined,
+})
 
 /** Collects the output of parsers; white space around calls and reasoning is left out. */
 class PieceCollector implements CallSink {
@@ -157,8 +231,8 @@ class PieceCollector implements CallSink {
   readonly #maxCalls: number
   isFull = false
   isReasoning = false
-  /** Set if the output is cut off after a call: text after it may be a part of a mark or call. */
-  isClosed = false
+  /** Set if the output was cut off: text after a call may be a part of a mark or call. */
+  isCut = false
   #text = ''
   #reasoning = ''
   #calls: ToolCallPiece[] = []
@@ -192,7 +266,7 @@ class PieceCollector implements CallSink {
   }
 
   text(text: string): void {
-    if (this.isFull || this.isClosed) return
+    if (this.isFull || (this.isCut && this.callCount > 0)) return
     const all = this.#heldText + text
     const kept = this.#trims || !this.hasText ? all.trimEnd() : all
     this.#heldText = all.slice(kept.length)

@@ -4,7 +4,12 @@ import type { GenerationInput } from '../../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import type { ChatTemplate } from '../templates/chat-template.ts'
 import { newNineLetterId, type OutputParserOptions, type ToolCallFormat } from './output-parser.ts'
-import { opensReasoning, type ReasoningMarks, reasoningMarksOf } from './reasoning.ts'
+import {
+  answerMarksOf,
+  opensReasoning,
+  type ReasoningMarks,
+  reasoningMarksOf,
+} from './reasoning.ts'
 import type { OutputReading } from './result-text.ts'
 import { callableTools } from '../templates/template-messages.ts'
 import { forcedFormat, plainFormat, instructedFormat, toolFormatOf } from './tool-formats.ts'
@@ -26,7 +31,9 @@ export function readingOf(options: ReadingOptions): OutputReading {
   if (input.kind === 'text') return plainReading
   const parser = hasGrammar ? grammarParser(options, input) : chatParser(options, input)
   if (parser === null) return plainReading
-  const texts = [...(parser.format?.marks ?? []), ...marksOf(parser.reasoning)]
+  const { format, reasoning, answer } = parser
+  const { opens = [], closes = [] } = answer ?? {}
+  const texts = [...(format?.marks ?? []), ...marksOf(reasoning), ...opens, ...closes]
   return { parser, marks: markTokens(texts, vocabulary) }
 }
 
@@ -56,6 +63,7 @@ function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputPa
     format: formatOf(template, tools.length > 0),
     tools,
     reasoning,
+    answer: answerMarksOf(template.source),
     isReasoning: opensReasoning(prompt, reasoning),
     ...maxCalls,
     ...callIdsOf(template),
@@ -86,9 +94,11 @@ function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCall
  */
 export function prefixOfGrammar(template: ChatTemplate | null, prompt: string): string {
   if (template === null) return ''
-  const reasoning = reasoningMarksOf(template.source)
-  if (opensReasoning(prompt, reasoning)) return `\n${reasoning.close}\n\n`
-  return toolFormatOf(template.source).answerStart ?? ''
+  const { source } = template
+  const reasoning = reasoningMarksOf(source)
+  const end = opensReasoning(prompt, reasoning) ? `\n${reasoning.close}\n\n` : ''
+  const start = answerMarksOf(source).opens[0] ?? toolFormatOf(source).answerStart ?? ''
+  return prompt.endsWith(start) ? end : end + start
 }
 
 const marksOf = (reasoning: ReasoningMarks | null): readonly string[] =>

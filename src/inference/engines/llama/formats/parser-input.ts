@@ -18,6 +18,7 @@ export class ParserInput {
   #isCut = false
   /** The number of running attempts; while there are any, the text is kept for going back. */
   #bookmarks = 0
+  #isPeeking = false
 
   push(text: string): void {
     if (this.#bookmarks === 0) {
@@ -42,6 +43,11 @@ export class ParserInput {
     return this.#hasEnded
   }
 
+  /** Whether there is text that was not read yet, or only to see what it is. */
+  get isHolding(): boolean {
+    return this.#isPeeking || this.rest !== ''
+  }
+
   /** The text that was not read yet. */
   get rest(): string {
     return this.#buffer.slice(this.#at)
@@ -54,6 +60,18 @@ export class ParserInput {
     const isIt = yield* parse()
     this.#bookmarks--
     if (!isIt) this.#at = start
+    return isIt
+  }
+
+  /** Runs a parser to see what it returns; the input goes back to where it began. */
+  *peek(parse: () => Step<boolean>): Step<boolean> {
+    let isIt = false
+    this.#isPeeking = true
+    yield* this.attempt(function* () {
+      isIt = yield* parse()
+      return false
+    })
+    this.#isPeeking = false
     return isIt
   }
 
@@ -77,13 +95,14 @@ export class ParserInput {
     for (;;) {
       const { rest } = this
       const found = firstOf(rest, marks)
-      if (found !== null) {
+      const canGrow = found !== null && !this.#hasEnded && begins(rest.slice(found.at), marks)
+      if (found !== null && !canGrow) {
         emitIf(emit, rest.slice(0, found.at))
         this.#at += found.at + found.mark.length
         return found.mark
       }
       const isLast = this.#hasEnded && !(isPart && this.#isCut)
-      const kept = isLast ? 0 : longestBeginning(rest, marks)
+      const kept = canGrow ? rest.length - found.at : isLast ? 0 : longestBeginning(rest, marks)
       emitIf(emit, rest.slice(0, rest.length - kept))
       this.#at += this.#hasEnded ? rest.length : rest.length - kept
       if (!(yield* this.more())) return null
@@ -107,8 +126,7 @@ export class ParserInput {
     for (;;) {
       const { rest } = this
       const found = marks.filter((mark) => rest.startsWith(mark)).toSorted(byLength)[0]
-      const canGrow = marks.some((mark) => mark.length > rest.length && mark.startsWith(rest))
-      if (canGrow && (yield* this.more())) continue
+      if (begins(rest, marks) && (yield* this.more())) continue
       if (found === undefined) return null
       this.#at += found.length
       return found
@@ -127,6 +145,14 @@ export class ParserInput {
       const text = rest.trimStart()
       this.#at += rest.length - text.length
       if (text !== '' || !(yield* this.more())) return
+    }
+  }
+
+  /** Reads any number of the marks, with white space between them. */
+  *skip(...marks: readonly string[]): Step<void> {
+    for (;;) {
+      yield* this.space()
+      if ((yield* this.accept(...marks)) === null) return
     }
   }
 
@@ -164,13 +190,24 @@ function emitIf(emit: Emit, text: string): void {
   if (text !== '') emit(text)
 }
 
-function firstOf(text: string, marks: readonly string[]) {
-  let best: { readonly at: number; readonly mark: string } | null = null
+/** Whether the text is the beginning of a longer mark. */
+const begins = (text: string, marks: readonly string[]): boolean =>
+  marks.some((mark) => mark.length > text.length && mark.startsWith(text))
+
+/** The first of the marks in a text; of several at one position, the longest. */
+function firstOf(text: string, marks: readonly string[]): MarkPosition | null {
+  let best: MarkPosition | null = null
   for (const mark of marks) {
     const at = text.indexOf(mark)
-    if (at !== -1 && (best === null || at < best.at)) best = { at, mark }
+    if (at === -1 || (best !== null && at > best.at)) continue
+    if (best === null || at < best.at || mark.length > best.mark.length) best = { at, mark }
   }
   return best
+}
+
+interface MarkPosition {
+  readonly at: number
+  readonly mark: string
 }
 
 /** Finds the end of a JSON value. */
