@@ -1,6 +1,6 @@
 /** Gemma 4 and FunctionGemma: `call:name{key:<|"|>text<|"|>,other:2}`. */
 
-import { toJson } from './loose-values.ts'
+import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
@@ -47,21 +47,12 @@ class GemmaReader {
     const input = this.#input
     yield* input.space()
     const found = yield* input.accept(this.#quote, '{', '[')
-    if (found === this.#quote) return yield* this.#text()
+    if (found === this.#quote) return yield* readText(input, this.#sink, this.#quote)
     if (found === '{' || found === '[') return yield* this.#items(found)
     const word = yield* input.word(/[^,}\]\s<]/)
     if (input.isCut) return false
     this.#sink.argument(word === '' ? '' : toJson(word))
     return word !== ''
-  }
-
-  *#text(): Step<boolean> {
-    this.#sink.argument('"')
-    const mark = yield* this.#input.partUntil([this.#quote], (piece) =>
-      this.#sink.argument(JSON.stringify(piece).slice(1, -1)),
-    )
-    if (mark !== null) this.#sink.argument('"')
-    return mark !== null
   }
 
   *#items(bracket: '{' | '['): Step<boolean> {

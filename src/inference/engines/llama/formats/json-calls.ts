@@ -12,6 +12,8 @@ export interface JsonCallsOptions {
   /** Texts that may separate calls, besides commas and white space. */
   readonly separators?: readonly string[]
   readonly toId?: () => string
+  /** Whether a call is an object whose key is the name of the tool. Default no. */
+  readonly isKeyed?: boolean
 }
 
 const nameKeys: ReadonlySet<string> = new Set(['name', 'tool_name', 'function'])
@@ -19,6 +21,7 @@ const argumentKeys: ReadonlySet<string> = new Set(['arguments', 'parameters'])
 
 export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   const { name, openings, closing, marks = [], separators = [], toId } = options
+  const readCall = options.isKeyed === true ? keyedObject : callObject
   return {
     name,
     openings,
@@ -33,7 +36,7 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
         if (count > 0)
           while ((yield* input.accept(',', ...separators)) !== null) yield* input.space()
         if (!(yield* input.nextIs('{'))) break
-        const isCall = yield* input.attempt(() => callObject(input, sink))
+        const isCall = yield* input.attempt(() => readCall(input, sink))
         if (!isCall) break
         count++
       }
@@ -76,6 +79,20 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
     } else yield* input.json(() => {})
   }
   return hasName
+}
+
+/** Reads one call of the form `{"name": {…}}`. */
+function* keyedObject(input: ParserInput, sink: CallSink): Step<boolean> {
+  yield* input.accept('{')
+  yield* input.space()
+  const name = (yield* input.nextIs('"')) ? yield* jsonText(input) : null
+  yield* input.space()
+  if (name === null || (yield* input.accept(':')) === null || !sink.call(name)) return false
+  yield* input.space()
+  yield* argumentsValue(input, sink)
+  yield* input.space()
+  yield* input.accept('}')
+  return true
 }
 
 /** Passes arguments on while they arrive, if the name is known; returns them in any case. */

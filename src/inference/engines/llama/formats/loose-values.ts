@@ -3,6 +3,8 @@
  */
 
 import { isJsonText } from '../../../../foundation/json-value.ts'
+import type { CallSink } from './output-parser.ts'
+import type { ParserInput, Step } from './parser-input.ts'
 
 const pythonWords: ReadonlyMap<string, string> = new Map([
   ['True', 'true'],
@@ -10,11 +12,22 @@ const pythonWords: ReadonlyMap<string, string> = new Map([
   ['None', 'null'],
 ])
 
-/** The JSON of a Python word; any other word is returned unchanged. */
-export const withoutPython = (word: string): string => pythonWords.get(word) ?? word
-
 /** Valid JSON is returned unchanged; anything else becomes a string. */
 export function toJson(word: string): string {
-  const text = withoutPython(word)
+  const text = pythonWords.get(word) ?? word
   return isJsonText(text) ? text : JSON.stringify(text)
+}
+
+/** Passes a text on as a JSON string while it arrives; returns `false` if it is cut off. */
+export function* readText(
+  input: ParserInput,
+  sink: CallSink,
+  ...closings: readonly string[]
+): Step<boolean> {
+  sink.argument('"')
+  const mark = yield* input.partUntil(closings, (piece) =>
+    sink.argument(JSON.stringify(piece).slice(1, -1)),
+  )
+  if (mark !== null) sink.argument('"')
+  return mark !== null
 }

@@ -85,16 +85,9 @@ export const kimiCalls: ToolCallFormat = {
     const name = id.replace(/^functions\./, '').replace(/:\d+$/, '')
     if (mark === null || !sink.call(name, id)) return false
     yield* jsonArguments(input, sink)
-    yield* closings(input, '<|tool_call_end|>', '<|tool_calls_section_end|>')
+    yield* input.skip('<|tool_call_end|>', '<|tool_calls_section_end|>')
     return true
   },
-}
-
-function* closings(input: ParserInput, ...marks: readonly string[]): Step<void> {
-  for (;;) {
-    yield* input.space()
-    if ((yield* input.accept(...marks)) === null) return
-  }
 }
 
 const deepseekCall = '<｜tool▁call▁begin｜>'
@@ -123,7 +116,7 @@ export const deepseekCalls: ToolCallFormat = {
     yield* input.space()
     yield* input.accept('```json', '```')
     yield* jsonArguments(input, sink)
-    yield* closings(input, '```', '<｜tool▁call▁end｜>', '<｜tool▁calls▁end｜>')
+    yield* input.skip('```', '<｜tool▁call▁end｜>', '<｜tool▁calls▁end｜>')
     return true
   },
 }
@@ -138,4 +131,19 @@ export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> 
   yield* jsonArguments(input, sink)
   yield* input.space()
   return true
+}
+
+/** Solar Open: the id of a call stands before the name. */
+export const solarCalls: ToolCallFormat = {
+  name: 'Solar Open',
+  openings: ['<|tool_call:begin|>'],
+  marks: ['<|tool_call:begin|>', '<|tool_call:name|>', '<|tool_call:args|>', '<|tool_call:end|>'],
+  *parse(input, sink) {
+    const id = (yield* input.textUntil('<|tool_call:name|>')).text.trim()
+    const { text, mark } = yield* input.textUntil('<|tool_call:args|>')
+    if (mark === null || !sink.call(text.trim(), id)) return false
+    yield* jsonArguments(input, sink)
+    yield* input.skip('<|tool_call:end|>')
+    return true
+  },
 }

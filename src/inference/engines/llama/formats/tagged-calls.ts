@@ -1,10 +1,19 @@
 /** Call formats with one pair of tags for each argument, whose values are not JSON. */
 
-import { withoutPython } from './loose-values.ts'
+import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
 type Schema = Readonly<Record<string, unknown>>
+
+interface ValueOptions {
+  readonly key: string
+  readonly closing: string
+  /** Whether the value is a string. Default: by the parameters of the tool. */
+  readonly isText?: boolean | undefined
+  readonly hasLines?: boolean | undefined
+  readonly hasCdata?: boolean | undefined
+}
 
 /** Writes arguments as a JSON object, piece by piece. */
 class ArgumentWriter {
@@ -14,22 +23,25 @@ class ArgumentWriter {
 
   constructor(sink: CallSink, tool: string) {
     this.#sink = sink
-    const parameters = sink.tools.find(({ name }) => name === tool)?.parameters as
-      | Schema
-      | undefined
-    this.#properties = (parameters?.['properties'] ?? {}) as Schema
+    this.#properties = propertiesOf(sink.tools.find(({ name }) => name === tool)?.parameters)
     sink.argument('{')
   }
 
   /** Reads a value up to its closing tag; a string is passed on while it arrives. */
-  *value(input: ParserInput, key: string, closing: string, isText = this.#isText(key)): Step<void> {
+  *value(input: ParserInput, options: ValueOptions): Step<void> {
+    const { key, closing, hasLines = false, hasCdata = false } = options
+    const type = typeOf(this.#properties[key])
     this.#sink.argument(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(key)}: `)
-    if (isText) {
-      yield* this.#text(input, closing)
-      return
+    if (hasCdata && (yield* input.accept('<![CDATA[')) !== null) {
+      yield* readText(input, this.#sink, `]]>${closing}`)
+    } else if (options.isText ?? type === 'string') {
+      // A value on lines of its own: the line breaks around it do not belong to it.
+      const isLine = hasLines && (yield* input.accept('\n')) !== null
+      yield* readText(input, this.#sink, ...(isLine ? [`\n${closing}`] : []), closing)
+    } else {
+      const { text, mark } = yield* input.textUntil(closing)
+      if (mark !== null) this.#sink.argument(toJson(text.trim()))
     }
-    const { text, mark } = yield* input.textUntil(closing)
-    if (mark !== null) this.#sink.argument(toJsonOf(text.trim(), this.#typeOf(key)))
   }
 
   /** Ends the object at the closing tag, or at the end of an output that is not cut off. */
@@ -37,141 +49,110 @@ class ArgumentWriter {
     const isClosed = (yield* input.accept(closing)) !== null
     if (isClosed || !input.isCut) this.#sink.argument('}')
   }
-
-  *#text(input: ParserInput, closing: string): Step<void> {
-    const sink = this.#sink
-    sink.argument('"')
-    yield* input.accept('\n')
-    // One line break before the closing tag does not belong to the text.
-    const mark = yield* input.partUntil([`\n${closing}`, closing], (piece) =>
-      sink.argument(JSON.stringify(piece).slice(1, -1)),
-    )
-    if (mark !== null) sink.argument('"')
-  }
-
-  #typeOf(key: string): unknown {
-    const property = this.#properties[key]
-    return typeof property === 'object' && property !== null ? (property as Schema)['type'] : null
-  }
-
-  #isText(key: string): boolean {
-    return this.#typeOf(key) === 'string'
-  }
 }
 
-/** Valid JSON is kept; anything else becomes a string. */
-function toJsonOf(text: string, type: unknown): string {
-  const word = withoutPython(text)
-  try {
-    const value: unknown = JSON.parse(word)
-    const isText = Array.isArray(type) && type.includes('string') && typeof value === 'string'
-    return isText ? JSON.stringify(value) : word
-  } catch {
-    return JSON.stringify(text)
-  }
+export function propertiesOf(schema: unknown): Schema {
+  const { properties } = (schema ?? {}) as Schema
+  return (properties ?? {}) as Schema
 }
 
-function* skip(input: ParserInput, ...marks: readonly string[]): Step<void> {
-  for (;;) {
-    yield* input.space()
-    if ((yield* input.accept(...marks)) === null) return
-  }
-}
+const typeOf = (schema: unknown): unknown =>
+  typeof schema === 'object' && schema !== null ? (schema as Schema)['type'] : null
 
-/** `<function=name><parameter=key>value</parameter>`: Qwen3-Coder, Seed-OSS, Nemotron 3. */
-export const parameterTagCalls = (name: string, wrapper: string): ToolCallFormat => ({
-  name,
-  openings: [`<${wrapper}>`, '<function='],
-  marks: [],
-  *parse(input, sink, opening) {
-    if (opening !== '<function=') {
-      yield* input.space()
-      if ((yield* input.accept('<function=')) === null) return false
-    }
-    const { text: tool, mark } = yield* input.textUntil('>')
-    if (mark === null || !sink.call(tool.trim())) return false
-    const writer = new ArgumentWriter(sink, tool.trim())
-    for (;;) {
-      yield* input.space()
-      if ((yield* input.accept('<parameter=')) === null) break
-      const key = yield* input.textUntil('>')
-      if (key.mark === null) return true
-      yield* writer.value(input, key.text.trim(), '</parameter>')
-    }
-    yield* writer.end(input, '</function>')
-    yield* skip(input, `</${wrapper}>`)
-    return true
-  },
-})
-
-/** GLM-4.5 and later: `<tool_call>name`, then alternating `<arg_key>` and `<arg_value>`. */
-export const glmCalls: ToolCallFormat = {
-  name: 'GLM-4.6',
-  openings: ['<tool_call>'],
-  marks: ['<tool_call>', '</tool_call>', '<arg_key>', '</arg_key>', '<arg_value>', '</arg_value>'],
-  *parse(input, sink) {
-    yield* input.space()
-    const tool = yield* input.word(/[\w.-]/)
-    yield* input.space()
-    const isCall = yield* input.nextIs('<')
-    if (!isCall || !sink.call(tool)) return false
-    const writer = new ArgumentWriter(sink, tool)
-    for (;;) {
-      yield* input.space()
-      if ((yield* input.accept('<arg_key>')) === null) break
-      const key = yield* input.textUntil('</arg_key>')
-      yield* input.space()
-      if (key.mark === null || (yield* input.accept('<arg_value>')) === null) return true
-      yield* writer.value(input, key.text.trim(), '</arg_value>')
-    }
-    yield* writer.end(input, '</tool_call>')
-    yield* input.space()
-    return true
-  },
-}
-
-export interface InvokeOptions {
+export interface TaggedCallsOptions {
   readonly name: string
-  /** The names of the tags around calls. */
-  readonly wrappers: readonly string[]
-  /** The text before the names of the tags. */
-  readonly prefix?: string
+  /** The texts before and after a list of calls. */
+  readonly wrappers?: readonly (readonly [string, string])[]
+  /** The beginning of the tag that names the tool, and the end of the call. */
+  readonly call: readonly [string, string]
+  /** The beginning of the tag that names a parameter, and the end of its value. */
+  readonly parameter: readonly [string, string]
+  /** The end of the tags. Default `>`. */
+  readonly tagEnd?: string
   readonly marks?: readonly string[]
+  /** Whether values may stand on lines of their own. Default no. */
+  readonly hasLines?: boolean
+  /** Whether strings may stand in `<![CDATA[…]]>`. Default no. */
+  readonly hasCdata?: boolean
 }
 
-/** `<invoke name="…"><parameter name="…">value</parameter></invoke>`: MiniMax M2, DeepSeek V4. */
-export function invokeCalls({
-  name,
-  wrappers,
-  prefix = '',
-  marks = [],
-}: InvokeOptions): ToolCallFormat {
-  const invoke = `<${prefix}invoke name="`
-  const parameter = `<${prefix}parameter name="`
-  const closing = `</${prefix}parameter>`
+/** A tag that names the tool, and one for each parameter, such as `<parameter=key>value`. */
+export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
+  const { name, wrappers = [], call, parameter, tagEnd = '>', marks = [] } = options
+  const { hasLines, hasCdata } = options
   return {
     name,
-    openings: [...wrappers.map((wrapper) => `<${wrapper}>`), invoke],
+    openings: [...wrappers.map(([open]) => open), call[0]],
     marks,
     *parse(input, sink, opening) {
-      if (opening !== invoke) {
+      if (opening !== call[0]) {
         yield* input.space()
-        if ((yield* input.accept(invoke)) === null) return false
+        if ((yield* input.accept(call[0])) === null) return false
       }
-      const { text: tool, mark } = yield* input.textUntil('">')
+      const { text, mark } = yield* input.textUntil(tagEnd)
+      const { name: tool } = toTag(text)
       if (mark === null || !sink.call(tool)) return false
       const writer = new ArgumentWriter(sink, tool)
       for (;;) {
         yield* input.space()
-        if ((yield* input.accept(parameter)) === null) break
-        const head = yield* input.textUntil('>')
+        if ((yield* input.accept(parameter[0])) === null) break
+        const head = yield* input.textUntil(tagEnd)
         if (head.mark === null) return true
-        const [key = '', ...rest] = head.text.split('"')
-        const kind = /string="?(true|false)/.exec(rest.join('"'))?.[1]
-        yield* writer.value(input, key, closing, kind === undefined ? undefined : kind === 'true')
+        const { name: key, isText } = toTag(head.text)
+        yield* writer.value(input, { key, closing: parameter[1], isText, hasLines, hasCdata })
       }
-      yield* writer.end(input, `</${prefix}invoke>`)
-      yield* skip(input, ...wrappers.map((wrapper) => `</${wrapper}>`))
+      yield* writer.end(input, call[1])
+      yield* input.skip(...wrappers.map(([, close]) => close))
+      return true
+    },
+  }
+}
+
+/** The name in a tag, up to its quote if there is one, and whether the tag declares a string. */
+function toTag(text: string): { readonly name: string; readonly isText: boolean | undefined } {
+  const [name = '', ...rest] = text.split('"')
+  const declared = /\b(?:string|type)="?(\w+)/.exec(rest.join('"'))?.[1]
+  const isText = declared === undefined ? undefined : /^(?:true|string)$/.test(declared)
+  return { name: name.trim(), isText }
+}
+
+export interface PairedCallsOptions {
+  readonly name: string
+  /** The text at the end of the names of all tags. Default: none. */
+  readonly suffix?: string
+}
+
+/** `<tool_call>name`, then alternating `<arg_key>` and `<arg_value>`: GLM-4.5 and later, Hy3. */
+export function pairedCalls({ name, suffix = '' }: PairedCallsOptions): ToolCallFormat {
+  const list = `<tool_calls${suffix}>`
+  const call = `<tool_call${suffix}>`
+  const separator = `<tool_sep${suffix}>`
+  const key = `<arg_key${suffix}>`
+  const value = `<arg_value${suffix}>`
+  const ending = (tag: string): string => tag.replace('<', '</')
+  return {
+    name,
+    openings: [call, list],
+    marks: [list, call, separator, key, value].flatMap((tag) => [tag, ending(tag)]),
+    *parse(input, sink, opening) {
+      yield* input.space()
+      if (opening === list && (yield* input.accept(call)) === null) return false
+      yield* input.space()
+      const tool = yield* input.word(/[\w.-]/)
+      yield* input.skip(separator)
+      const isCall = yield* input.nextIs('<')
+      if (!isCall || !sink.call(tool)) return false
+      const writer = new ArgumentWriter(sink, tool)
+      for (;;) {
+        yield* input.space()
+        if ((yield* input.accept(key)) === null) break
+        const named = yield* input.textUntil(ending(key))
+        yield* input.space()
+        if (named.mark === null || (yield* input.accept(value)) === null) return true
+        yield* writer.value(input, { key: named.text.trim(), closing: ending(value) })
+      }
+      yield* writer.end(input, ending(call))
+      yield* input.skip(ending(list))
       return true
     },
   }

@@ -2,18 +2,20 @@
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { gemmaCalls } from './gemma-calls.ts'
-import { harmonyFormat } from './harmony.ts'
 import { callObject, jsonCalls } from './json-calls.ts'
+import { harmonyFormat, museFormat } from './message-formats.ts'
 import {
   arrowCalls,
   deepseekCalls,
   functionTagCalls,
   kimiCalls,
   mistralCall,
+  solarCalls,
 } from './named-calls.ts'
+import { nestedCalls } from './nested-calls.ts'
 import { newNineLetterId, parseNothing, type ToolCallFormat } from './output-parser.ts'
 import { pythonCalls, pythonList } from './python-calls.ts'
-import { glmCalls, invokeCalls, parameterTagCalls } from './tagged-calls.ts'
+import { pairedCalls, taggedCalls } from './tagged-calls.ts'
 
 const hermes = jsonCalls({
   name: 'Hermes and Qwen 2.5',
@@ -48,6 +50,34 @@ const commandR = jsonCalls({
   openings: ['<|START_ACTION|>'],
   closing: '<|END_ACTION|>',
   marks: ['<|START_ACTION|>', '<|END_ACTION|>'],
+})
+
+const commandRPlus = jsonCalls({
+  name: 'Command R+',
+  openings: ['Action:\n```json\n', 'Action: ```json\n', '```json\n'],
+  closing: '```',
+})
+
+const nemotron = jsonCalls({
+  name: 'Nemotron Nano v2',
+  openings: ['<TOOLCALL>'],
+  closing: '</TOOLCALL>',
+  marks: ['<TOOLCALL>', '</TOOLCALL>'],
+})
+
+const apertus = jsonCalls({
+  name: 'Apertus',
+  openings: ['<|tools_prefix|>'],
+  closing: '<|tools_suffix|>',
+  marks: ['<|tools_prefix|>', '<|tools_suffix|>'],
+  isKeyed: true,
+})
+
+/** GigaChat 3.1 has a mark for calls; GigaChat 3 writes them as messages of their own role. */
+const gigaChat = jsonCalls({
+  name: 'GigaChat 3',
+  openings: ['<|function_call|>', '<|message_sep|>\n\nfunction call<|role_sep|>\n'],
+  marks: ['<|function_call|>', '<|message_sep|>', '<|role_sep|>'],
 })
 
 const granite = jsonCalls({
@@ -122,27 +152,70 @@ const union = (one: readonly string[], other: readonly string[]): readonly strin
 
 const dsml = '｜DSML｜'
 
+const deepseekTags = taggedCalls({
+  name: 'DeepSeek V3.2',
+  wrappers: ['function_calls', 'tool_calls'].map((tag) => [`<${dsml}${tag}>`, `</${dsml}${tag}>`]),
+  call: [`<${dsml}invoke name="`, `</${dsml}invoke>`],
+  parameter: [`<${dsml}parameter name="`, `</${dsml}parameter>`],
+})
+
+const miniMaxM2 = taggedCalls({
+  name: 'MiniMax M2',
+  wrappers: [['<minimax:tool_call>', '</minimax:tool_call>']],
+  call: ['<invoke name="', '</invoke>'],
+  parameter: ['<parameter name="', '</parameter>'],
+})
+
+const miniCpm = taggedCalls({
+  name: 'MiniCPM5',
+  call: ['<function name="', '</function>'],
+  parameter: ['<param name="', '</param>'],
+  hasCdata: true,
+})
+
+const kimiK3 = taggedCalls({
+  name: 'Kimi K3',
+  wrappers: [['<|open|>tools<|sep|>', '<|close|>tools<|sep|>']],
+  call: ['<|open|>call tool="', '<|close|>call<|sep|>'],
+  parameter: ['<|open|>argument key="', '<|close|>argument<|sep|>'],
+  tagEnd: '<|sep|>',
+  marks: ['<|open|>', '<|close|>', '<|sep|>'],
+})
+
+/** `<function=name><parameter=key>value</parameter>`: Qwen3-Coder, Seed-OSS, Nemotron 3. */
+const parameterTags = (name: string, wrapper: string): ToolCallFormat =>
+  taggedCalls({
+    name,
+    wrappers: [[`<${wrapper}>`, `</${wrapper}>`]],
+    call: ['<function=', '</function>'],
+    parameter: ['<parameter=', '</parameter>'],
+    hasLines: true,
+  })
+
 /** The first family whose texts all occur in a template is used. */
 const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['<|channel|>', '<|start|>'], harmonyFormat],
+  [['<atem:invoke', '<|start|>'], museFormat],
   [['<|tool_call_begin|>'], kimiCalls],
+  [['<|open|>', '<|sep|>'], kimiK3],
   [['<｜tool▁call▁begin｜>'], deepseekCalls],
-  [
-    [dsml],
-    invokeCalls({
-      name: 'DeepSeek V3.2',
-      wrappers: [`${dsml}function_calls`, `${dsml}tool_calls`],
-      prefix: dsml,
-    }),
-  ],
-  [['<seed:tool_call>'], parameterTagCalls('Seed-OSS', 'seed:tool_call')],
-  [['<function=', '<parameter='], parameterTagCalls('Qwen3-Coder', 'tool_call')],
+  [[dsml], deepseekTags],
+  [['<seed:tool_call>'], parameterTags('Seed-OSS', 'seed:tool_call')],
+  [['<function=', '<parameter='], parameterTags('Qwen3-Coder', 'tool_call')],
+  [['<function name=', '<param name='], miniCpm],
   [['<function='], functionTagCalls],
   [['>>>'], arrowCalls],
-  [['<arg_key>'], glmCalls],
-  [['minimax:tool_call'], invokeCalls({ name: 'MiniMax M2', wrappers: ['minimax:tool_call'] })],
+  [['<arg_key>'], pairedCalls({ name: 'GLM-4.6' })],
+  [['<arg_key{}>', ':opensource'], pairedCalls({ name: 'Hy3', suffix: ':opensource' })],
+  [['minimax:tool_call'], miniMaxM2],
+  [[']<]minimax[>['], nestedCalls({ name: 'MiniMax M3', prefix: ']<]minimax[>[' })],
   [['[TOOL_CALLS]'], mistral],
   [['<|START_ACTION|>'], commandR],
+  [['<|CHATBOT_TOKEN|>', 'Action:'], commandRPlus],
+  [['<TOOLCALL>'], nemotron],
+  [['<|tools_prefix|>'], apertus],
+  [['<|role_sep|>', '<|message_sep|>'], gigaChat],
+  [['<|tool_call:begin|>'], solarCalls],
   [['<|tool_call_start|>'], pythonCalls],
   [['<|tool_list_start|>'], pythonCalls],
   // LFM2.5.

@@ -5,9 +5,7 @@ import { systemClock } from '../../../../../src/foundation/clock.ts'
 import {
   OutputParser,
   type OutputParserOptions,
-  type OutputPiece,
 } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
-import { readingOf } from '../../../../../src/inference/engines/llama/formats/output-reading.ts'
 import { reasoningMarksOf } from '../../../../../src/inference/engines/llama/formats/reasoning.ts'
 import {
   forcedFormat,
@@ -15,70 +13,21 @@ import {
 } from '../../../../../src/inference/engines/llama/formats/tool-formats.ts'
 import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
 import type { PlainEnd } from '../../../../../src/inference/engines/llama/protocol.ts'
-import type { Vocabulary } from '../../../../../src/inference/engines/llama/runtime.ts'
 import { StepLoop } from '../../../../../src/inference/engines/llama/step-loop.ts'
-import type {
-  GenerationDelta,
-  GenerationInput,
-} from '../../../../../src/inference/generation/inference-engine.ts'
+import type { GenerationDelta } from '../../../../../src/inference/generation/inference-engine.ts'
 import { toRequest } from '../../generation.ts'
 import { FakeRuntime } from '../fake-runtime.ts'
-import { readTemplates } from '../templates/bundle-templates.ts'
 import { templateOf } from '../templates/template-of.ts'
-
-type Chat = Extract<GenerationInput, { kind: 'chat' }>
-
-const tools = [
-  {
-    name: 'weather',
-    parameters: {
-      type: 'object',
-      properties: { city: { type: 'string' }, days: { type: 'integer' }, deep: { type: 'object' } },
-    },
-  },
-  { name: 'now' },
-]
-
-interface Read {
-  readonly text: string
-  readonly reasoning: string
-  readonly calls: readonly { readonly name: string; readonly arguments: string }[]
-}
-
-/** What a parser makes of the pieces, in their order. */
-function read(
-  pieces: readonly string[],
-  options: Partial<OutputParserOptions>,
-  isCut = false,
-): Read {
-  const parser = new OutputParser({ format: null, tools, reasoning: null, ...options })
-  return collect([...pieces.map((one) => parser.push(one)), parser.end(isCut)])
-}
-
-function collect(pieces: readonly OutputPiece[]): Read {
-  const calls: { name: string; arguments: string }[] = []
-  let text = ''
-  let reasoning = ''
-  for (const piece of pieces) {
-    text += piece.text
-    reasoning += piece.reasoning
-    for (const { index, id, name, arguments: more } of piece.calls) {
-      if (name !== undefined) {
-        if (id === undefined || index !== calls.length) throw new Error('a call without its place')
-        calls.push({ name, arguments: '' })
-      }
-      const call = calls[index]
-      if (call === undefined) throw new Error('arguments without a call')
-      call.arguments += more
-    }
-  }
-  return { text, reasoning, calls }
-}
-
-const parsed = ({ calls, ...rest }: Read) => ({
-  ...rest,
-  calls: calls.map(({ name, arguments: text }) => [name, JSON.parse(text) as unknown]),
-})
+import {
+  collect,
+  messages,
+  parsed,
+  type Read,
+  read,
+  readingBy,
+  sources,
+  tools,
+} from './read-output.ts'
 
 const rome = '{"city": "Rome", "days": 2, "deep": {"x": [1, "}"]}}'
 const romeValue = { city: 'Rome', days: 2, deep: { x: [1, '}'] } }
@@ -101,8 +50,6 @@ const families = JSON.parse(
   readFileSync(new URL('families.json', import.meta.url), 'utf8'),
 ) as Readonly<Record<string, Family>>
 
-const sources = readTemplates()
-
 const cases = Object.entries(families).flatMap(([title, family]) =>
   (family.templates ?? [null]).map((name) => {
     const source = name === null ? family.template : sources.get(name)
@@ -110,19 +57,6 @@ const cases = Object.entries(families).flatMap(([title, family]) =>
     return { title: name === null ? title : `${title}, ${name}`, family, source }
   }),
 )
-
-const messages = [{ role: 'user', content: 'How is the weather?' }] as const
-const vocabulary = { tokenize: () => [] } as unknown as Vocabulary
-
-/** How the engine reads the output of a model that has this template. */
-function readingBy(source: string, more: Partial<Chat> = {}, hasGrammar = false) {
-  const template = templateOf(source)
-  const input = { kind: 'chat', messages, tools, ...more } as const
-  const prompt = renderPrompt(input, template, hasGrammar).pieces.join('')
-  const { parser } = readingOf({ input, template, prompt, hasGrammar, vocabulary })
-  if (parser === null) throw new Error('the output is not read')
-  return parser
-}
 
 /** What the loop of the engine tells of an output, token by token. */
 async function generated(source: string, output: string): Promise<Read> {
@@ -164,7 +98,8 @@ describe.each(cases)('tool calls of $title', ({ family, source }) => {
   // Some templates begin an answer with reasoning.
   const thinks = options.isReasoning === true
   const start = thinks ? `Hm.${options.reasoning?.close}\n\n` : ''
-  const reasoning = thinks ? 'Hm.' : ''
+  const { keepsOpen = false, open = '' } = options.reasoning ?? {}
+  const reasoning = thinks ? `${keepsOpen ? open : ''}Hm.` : ''
   const weatherCall = ['weather', romeValue]
   const nowCall = ['now', {}]
 
@@ -245,6 +180,13 @@ describe.each(cases)('tool calls of $title', ({ family, source }) => {
     })
 })
 
+it('a call in reasoning that is not closed is the end of the answer: tool_calls', async () => {
+  const { one } = families['Qwen3-Coder'] ?? { one: '' }
+  const found = await generated(sources.get('Qwen3.5-4B') ?? '', `Hm.\n${one}`)
+  const calls = [['weather', romeValue]]
+  expect(parsed(found)).toEqual({ text: '', reasoning: 'Hm.', calls })
+})
+
 describe('ids of calls', () => {
   const nemo = sources.get('mistralai-Mistral-Nemo-Instruct-2407') ?? ''
   const devstral = sources.get('unsloth-mistral-Devstral-Small-2507') ?? ''
@@ -276,6 +218,20 @@ describe('ids of calls', () => {
     const forced = readingBy(source, { toolChoice: 'required' }, true)
     expect(idOf(forced, json)).toMatch(form)
   })
+})
+
+it.each([
+  ['openai-gpt-oss-120b', '<|start|>assistant<|channel|>final<|message|>'],
+  ['muse-glimmer', '<|start|>assistant to=user<|message|>'],
+  ['CohereForAI-c4ai-command-r7b-12-2024-tool_use', '<|END_THINKING|><|START_RESPONSE|>'],
+  ['CohereForAI-c4ai-command-r-plus-tool_use', '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>'],
+  ['Cohere2MoE', '<|START_THINKING|>\n<|END_THINKING|>\n\n<|START_TEXT|>'],
+  ['Kimi-K3', 'think<|sep|>\n<|close|>think<|sep|>\n\n<|open|>response<|sep|>'],
+  ['Qwen3.5-4B', '<think>\n\n</think>\n\n'],
+])('an output that follows a grammar begins as an answer: %s', (name, ending) => {
+  const template = templateOf(sources.get(name) ?? '')
+  const { pieces } = renderPrompt({ kind: 'chat', messages, tools }, template, true)
+  expect(pieces.join('').slice(-ending.length)).toBe(ending)
 })
 
 describe('a model that is told in words how to call', () => {
