@@ -81,13 +81,16 @@ describe('the tests of a mutant', () => {
       'test/a/program.test.ts': "import '../../src/a/program.ts'",
       'test/b/starter.test.ts': "import '../../src/b/starter.ts'",
       'test/b/user.test.ts': "import '../../src/b/user.ts'",
+      'test/a/slow.test.ts': "import '../../src/a/program.ts'",
       'test/c/types.test.ts': "import type { One } from '../../src/a/one.ts'",
     }
     const files = Object.entries(texts).map(([path, text]) => ({ path, text }))
-    expect(testsFor('src/a/one.ts', files)).toEqual([
+    const startsNothing = (test: string): boolean => test !== 'test/a/slow.test.ts'
+    expect(testsFor('src/a/one.ts', files, startsNothing)).toEqual([
       'test/a/one.test.ts',
       'test/a/program.test.ts',
       'test/b/starter.test.ts',
+      'test/a/slow.test.ts',
       'test/b/user.test.ts',
     ])
   })

@@ -7,13 +7,14 @@
 import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { symlinkSync, writeFileSync } from 'node:fs'
-import { dirname, join, posix } from 'node:path'
+import { dirname, join, posix, relative } from 'node:path'
 import { createRandom } from '../../test/long-run.ts'
 import { importsOf, listPaths, readTree, type SourceFile } from '../../test/tidy/source-file.ts'
+import { isQuick } from '../test-selection.ts'
 import { type Mutant, mutantsOf } from './mutants.ts'
 
 /** How many test files a mutant gets at first, and how many more if it survives those. */
-const nearTests = 4
+const nearTests = 6
 const furtherTests = 4
 /** Mutants of one file share their tests, which are in the caches then. */
 const mostOfFile = 6
@@ -43,13 +44,15 @@ export async function runMutants(options: MutationOptions): Promise<MutationResu
   const chosen = files.filter(({ path }) => within.some((one) => isBelow(path, one)))
   const sample = sampleOf(chosen, count, createRandom(seed))
   if (sample.length === 0) throw new Error(`expected code below ${within.join(', ')}, found none`)
+  const startsNothing = (test: string): boolean =>
+    isQuick(relative(process.cwd(), join(root, test)))
   const until = performance.now() + minutes * 60_000
   const killed: Mutant[] = []
   const survived: Mutant[] = []
   using copy = new MutationCopy(root, print)
   for (const [at, mutant] of sample.entries()) {
     if (performance.now() > until) break
-    const killer = await copy.findKiller(mutant, testsFor(mutant.path, files))
+    const killer = await copy.findKiller(mutant, testsFor(mutant.path, files, startsNothing))
     const result = killer === null ? 'SURVIVED' : `killed by ${killer}`
     print(`[${at + 1}/${sample.length}] ${describeMutant(mutant)}\n    ${result}`)
     if (killer === null) survived.push(mutant)
@@ -85,9 +88,14 @@ function shuffled<Item>(items: readonly Item[], random: () => number): Item[] {
 
 /**
  * The test files that run a source file: its own first, then those of its folder and of others, by
- * the number of imports between.
+ * the number of imports between. Tests that start processes come
+ * later, because they take long.
  */
-export function testsFor(path: string, files: readonly SourceFile[]): string[] {
+export function testsFor(
+  path: string,
+  files: readonly SourceFile[],
+  startsNothing: (test: string) => boolean,
+): string[] {
   const importers = importersOf(files)
   const distances = new Map([[path, 0]])
   for (const [reached, distance] of distances) {
@@ -101,7 +109,7 @@ export function testsFor(path: string, files: readonly SourceFile[]): string[] {
   const rankOf = (test: string): number => {
     if (test === own) return -Infinity
     const shared = Math.max(sharedFolders(test, own), sharedFolders(test, ofSession))
-    return (distances.get(test) ?? 0) - 2 * shared
+    return (distances.get(test) ?? 0) - 2 * shared + (startsNothing(test) ? 0 : 4)
   }
   const tests = [...distances.keys()].filter((one) => one.endsWith('.test.ts'))
   return tests.toSorted((one, other) => rankOf(one) - rankOf(other) || one.localeCompare(other))

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { StateError, ValueError } from '../../src/foundation/errors.ts'
+import { runInTask } from '../../src/foundation/task-context.ts'
 import { TaskCanceledError } from '../../src/foundation/task-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -91,6 +92,7 @@ describe('options of every task', () => {
       timeoutSeconds: null,
       signal: null,
       retries: 0,
+      retryAt: null,
       priority: 0,
       attributes: null,
       backend: null,
@@ -197,7 +199,26 @@ describe('awaiting a task', () => {
     record.withdraw(error)
     expect(await waiting).toBe(error)
     await expect(task).rejects.toBeInstanceOf(StateError)
+    await expect(task).rejects.not.toHaveProperty('cause')
     expect(claim(task)).not.toBe(record)
+  })
+
+  it('in the code of another task tells the backend that this one waits', () => {
+    const [other, ended] = [make({}), make({})]
+    claim(other)
+    claim(ended).settle({ state: 'DONE', value: 1 })
+    let waits = 0
+    const waitFor = (task: Task): void => {
+      runInTask(
+        'outer',
+        () => void task.then(),
+        () => waits++,
+      )
+    }
+    waitFor(ended)
+    expect(waits).toBe(0)
+    waitFor(other)
+    expect(waits).toBe(1)
   })
 
   it('nobody raises no unhandledRejection', async () => {

@@ -31,12 +31,12 @@ describe('jobs that are submitted', () => {
   it('are placed together if they are parts of a large bag, the first part at once', async () => {
     const { placed, submit } = createTrigger()
     for (let part = 0; part < 8; part++) {
-      submit(250)
+      submit(200)
       await setImmediate()
     }
-    expect(placed).toEqual([250])
+    expect(placed).toEqual([200])
     for (let turn = 0; turn < 3; turn++) await setImmediate()
-    expect(placed).toEqual([250, 1750])
+    expect(placed).toEqual([200, 1400])
   })
 
   it('are not gathered beyond a number, nor for long', async () => {
