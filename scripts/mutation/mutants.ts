@@ -111,9 +111,9 @@ const makers: Readonly<Record<string, Maker>> = {
   ConditionalExpression: (node, text) => negate(node['test'], text),
   WhileStatement: (node, text) => negate(node['test'], text),
   ExpressionStatement: (node) => (isCall(node['expression']) ? [replace(node, ';')] : []),
-  Literal: (node, _, { parent }) =>
-    typeof node['value'] === 'boolean' && parent?.type !== 'TSLiteralType'
-      ? [replace(node, String(!node['value']))]
+  Literal: (node, text, { parent }) =>
+    typeof node['value'] === 'boolean' && parent !== null && parent.type !== 'TSLiteralType'
+      ? [replaceWithin(parent, node, String(!node['value']), text)]
       : [],
 }
 
@@ -134,7 +134,7 @@ function otherOperator(node: SyntaxNode, text: string): Change[] {
   const other = otherOperators[String(operator)]
   if (other === undefined || !isNode(left) || !isNode(right)) return []
   const between = text.slice(left.end, right.start).replace(String(operator), other)
-  return [replace(node, text.slice(node.start, left.end) + between + textOf(right, text))]
+  return [replace(node, textOf(left, text) + between + textOf(right, text))]
 }
 
 const swapSign = (text: string): string =>
@@ -183,6 +183,12 @@ function constantsFor(body: SyntaxNode): Change[] {
 function replace(node: unknown, after: string): Change {
   if (!isNode(node)) throw new Error(`expected a syntax node, got ${String(node)}`)
   return { start: node.start, end: node.end, after }
+}
+
+/** Replaces the outer node by itself with the inner one changed, which names the change better. */
+function replaceWithin(outer: SyntaxNode, inner: SyntaxNode, after: string, text: string): Change {
+  const [before, behind] = [text.slice(outer.start, inner.start), text.slice(inner.end, outer.end)]
+  return replace(outer, before + after + behind)
 }
 
 function textOf(node: unknown, text: string): string {

@@ -1,8 +1,8 @@
 import fs, { existsSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { makeFolders } from '../../src/checkpoint/files.ts'
+import { createCheckpointFile, makeFolders, nodeFiles } from '../../src/checkpoint/files.ts'
 import { startChild } from './child.ts'
 import { tempFolder } from './open-writer.ts'
 
@@ -70,5 +70,42 @@ describe('makeFolders', () => {
       const reports: unknown = JSON.parse(await startChild('open-writer.ts', [folder]).nextLine())
       expect(reports).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
     }
+  })
+})
+
+describe('createCheckpointFile', () => {
+  const codeError = (code: string): Error => Object.assign(new Error(code), { code })
+
+  it('numbers the files of one second, and opens none that exists', () => {
+    const folder = tempFolder()
+    const paths = [1, 2, 3].map(() => createCheckpointFile(nodeFiles, folder, 'a', 7.9).path)
+    expect(paths.map((path) => basename(path))).toEqual([
+      'a.7.telemetry.jsonl',
+      'a.7-2.telemetry.jsonl',
+      'a.7-3.telemetry.jsonl',
+    ])
+  })
+
+  it('gives up after 1000 names', () => {
+    const tried: string[] = []
+    const open = (path: string): never => {
+      tried.push(basename(path))
+      throw codeError('EEXIST')
+    }
+    const create = () => createCheckpointFile({ ...nodeFiles, open }, '/folder', 'a', 7)
+    expect(create).toThrow('Cannot open a record in /folder: 1000 names are taken')
+    expect(tried.length).toBe(1000)
+    expect(tried.at(-1)).toBe('a.7-1000.telemetry.jsonl')
+  })
+
+  it('tries no further name after another error', () => {
+    let opened = 0
+    const open = (): never => {
+      opened++
+      throw codeError('EACCES')
+    }
+    const create = () => createCheckpointFile({ ...nodeFiles, open }, '/folder', 'a', 7)
+    expect(create).toThrow(expect.objectContaining({ errno: 'EACCES' }))
+    expect(opened).toBe(1)
   })
 })
