@@ -211,7 +211,7 @@ describe('awaiting a task', () => {
     const waitFor = (task: Task): void => {
       runInTask(
         'outer',
-        () => void task.then(),
+        () => void task.then(null, () => {}),
         () => waits++,
       )
     }
