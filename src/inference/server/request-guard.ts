@@ -2,14 +2,14 @@
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
+import { isLoopbackHost } from '../../foundation/options.ts'
 import { waitsForContinue } from './requests/body.ts'
 import { HttpError } from './http-error.ts'
 
 export interface RequestGuardOptions {
   readonly apiKey: string | null
-  /** Allowed names in the `Host` header, without port; an IPv6 address in brackets. */
+  /** Allowed names in the `Host` header besides loopback; an IPv6 address in brackets. */
   readonly hosts: readonly string[]
-  readonly port: number
   /** The address that the error for a `Host` that is not allowed recommends. */
   readonly endpoint: string
   readonly origins: readonly string[]
@@ -21,7 +21,8 @@ type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHead
 
 /**
  * Checks the URL, the number of headers, `Host`, `Origin`, the key and `Expect`, in this order.
- * Known origins are those of the server's own hosts, every port of loopback, and the allowed ones,
+ * Known hosts are loopback and the allowed ones, with any port, because clients of a forwarded port
+ * send that one. Known origins are those of the known hosts, and the allowed ones, which are
  * compared exactly.
  */
 export class RequestGuard {
@@ -31,14 +32,10 @@ export class RequestGuard {
   readonly #keyHash: Buffer | null
 
   constructor(options: RequestGuardOptions) {
-    const { apiKey, hosts, port, origins } = options
+    const { apiKey, hosts, origins } = options
     this.#options = options
-    const names = hosts.map((host) => host.toLowerCase())
-    this.#hosts = new Set(names.flatMap((name) => [name, `${name}:${port}`]))
-    this.#origins = new Set([
-      ...origins,
-      ...[...this.#hosts].flatMap((host) => [`http://${host}`, `https://${host}`]),
-    ])
+    this.#hosts = new Set(hosts.map((host) => host.toLowerCase()))
+    this.#origins = new Set(origins)
     this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
   }
 
@@ -51,9 +48,7 @@ export class RequestGuard {
     if (rawHeaders.length > 2 * this.#options.headerCount) {
       throw new HttpError(431, 'There are too many headers.', { code: 'headers_too_large' })
     }
-    if (!this.#hosts.has((headers.host ?? '').toLowerCase())) {
-      throw hostNotAllowed(this.#options.endpoint)
-    }
+    if (!this.#isKnownHost(headers.host ?? '')) throw hostNotAllowed(this.#options.endpoint)
     if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
       throw originNotAllowed()
     }
@@ -73,8 +68,16 @@ export class RequestGuard {
     return ['access-control-allow-origin', origin, ...sharedCors]
   }
 
+  #isKnownHost(given: string): boolean {
+    const host = given.toLowerCase()
+    const name = host.replace(/:\d{1,5}$/, '')
+    // An allowed host may be given with its port.
+    return isLoopbackHost(name) || this.#hosts.has(name) || this.#hosts.has(host)
+  }
+
   #isKnownOrigin(origin: string): boolean {
-    return this.#origins.has(origin) || loopbackOrigin.test(origin)
+    const host = /^https?:\/\/(.+)$/.exec(origin)?.[1]
+    return this.#origins.has(origin) || (host !== undefined && this.#isKnownHost(host))
   }
 
   #checkKey(expected: Buffer, { url = '', headers }: RequestHead): void {
@@ -114,8 +117,6 @@ export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): rea
     ...(isPrivate ? ['access-control-allow-private-network', 'true'] : []),
   ]
 }
-
-const loopbackOrigin = /^https?:\/\/(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/
 
 const sharedCors = [
   'vary',

@@ -140,10 +140,10 @@ export class InferenceServer extends Service {
     this.#server.on('error', (error) => {
       log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
     })
-    const { endpoint, port } = listening
+    const { endpoint } = listening
     const { allowedHosts, allowedOrigins: origins, urlLength, headerCount } = this.#limits
     const hosts = [...listening.hosts, ...allowedHosts]
-    const names = { hosts, port, endpoint, origins }
+    const names = { hosts, endpoint, origins }
     this.#listening = listening
     this.#guard = new RequestGuard({ apiKey, ...names, urlLength, headerCount })
     if (contextLength !== null) this.modelLoaded({ contextLength, fields })

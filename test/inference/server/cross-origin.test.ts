@@ -10,7 +10,9 @@ describe('origins', () => {
     const statusFor = async (origin: string): Promise<number> =>
       (await post(`${served.url}/v1/chat/completions`, hello, { origin })).status
     const known = ['https://proxy.example', 'http://[::1]:5173', 'https://127.0.0.1:8443']
-    for (const origin of [served.url, 'http://localhost:3000', 'http://localhost', ...known]) {
+    const machine = [`http://${hostname()}`, `https://${hostname()}:8443`]
+    const local = [served.url, 'http://localhost:3000', 'http://localhost']
+    for (const origin of [...local, ...machine, ...known]) {
       expect([origin, await statusFor(origin)]).toEqual([origin, 200])
     }
     const foreign = [
@@ -23,6 +25,8 @@ describe('origins', () => {
       'http://evil.com#localhost:3000',
       'http://127.0.0.1.evil.com',
       'http://notlocalhost:3000',
+      `http://${hostname()}.evil.com`,
+      `http://evil.com:80@${hostname()}`,
       'http://localhost:',
       'http://localhost:3000/',
       'ftp://localhost:3000',
@@ -89,6 +93,24 @@ describe('origins', () => {
     local.push('Access-Control-Request-Private-Network: true')
     const { answer } = await speak(served, 'OPTIONS /generate', local)
     expect(corsOf(answer)['access-control-allow-private-network']).toBe('true')
+  })
+
+  it('row 72: a page and a client behind a forwarded port are served', async () => {
+    await using served = await serve({ apiKey: 'sk-1' })
+    const origin = 'http://localhost:18000'
+    const lines = ['Host: localhost:18000', ...preflight(origin, 'authorization').slice(1)]
+    const { status, answer } = await speak(served, 'OPTIONS /generate', lines)
+    expect([status, corsOf(answer)['access-control-allow-origin']]).toEqual([204, origin])
+    const request = ['Host: localhost:18000', `Origin: ${origin}`]
+    expect((await speak(served, 'GET /v1/models', request)).status).toBe(401)
+    const withKey = await speak(served, 'GET /v1/models', [
+      ...request,
+      'Authorization: Bearer sk-1',
+    ])
+    expect([withKey.status, corsOf(withKey.answer)['access-control-allow-origin']]).toEqual([
+      200,
+      origin,
+    ])
   })
 
   it('row 72: a preflight of another origin or host gets 403 and no CORS header', async () => {

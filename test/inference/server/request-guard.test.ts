@@ -184,8 +184,11 @@ describe('hosts', () => {
   it('row 72: only known names in the Host header are answered', async () => {
     await using served = await serve({ limits: { allowedHosts: ['ai.example'] } })
     const { port } = served
-    const own = ['localhost', '127.0.0.1', '[::1]', hostname(), 'ai.example']
-    for (const name of own.flatMap((host) => [host, `${host}:${port}`, host.toUpperCase()])) {
+    const own = ['localhost', '127.0.0.1', '127.0.0.2', '[::1]', hostname(), 'ai.example']
+    // Clients of a forwarded port send that one.
+    const ports = ['', `:${port}`, ':1', ':65535']
+    const names = own.flatMap((host) => ports.map((one) => `${host}${one}`))
+    for (const name of [...names, ...own.map((host) => host.toUpperCase())]) {
       expect([name, (await speak(served, 'GET /health', [`Host: ${name}`])).status]).toEqual([
         name,
         200,
@@ -195,9 +198,13 @@ describe('hosts', () => {
       'evil.example',
       `evil:${port}`,
       'localhost.evil.com',
-      `localhost:${port + 1}`,
       'notlocalhost',
-      '127.0.0.2',
+      'localhost:',
+      'localhost:1:2',
+      'localhost:123456',
+      `localhost.evil.com:${port}`,
+      '127.0.0.1.evil.com:80',
+      '192.0.2.1',
       '127.0.0.1.evil.com',
       `localhost:${port}@evil.com`,
       '',
