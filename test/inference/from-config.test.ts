@@ -41,6 +41,30 @@ describe('InferenceBackend.fromConfig', () => {
     expect(await task).toContain('hello')
   })
 
+  it('refuses an object that contains itself, or that is nested without end', async () => {
+    const cyclic: Record<string, unknown> = { kind: 'process' }
+    cyclic['env'] = { A: [cyclic] }
+    let deep: unknown = 1
+    for (let at = 0; at < 100_000; at++) deep = { deep }
+    const cases = [
+      [{ ...sections, engine: cyclic }, {}, 'engine.env.A[0]', 'an object that contains itself'],
+      [{ ...sections, engine: deep }, {}, 'engine.deep', 'one nested more than 100 deep'],
+      [sections, { engine: cyclic }, 'engine.env.A[0]', 'an object that contains itself'],
+    ] as const
+    for (const [source, options, field, got] of cases) {
+      await expect(open(source as Source, options as Options)).rejects.toMatchObject({
+        name: 'ValueError',
+        code: 'ConfigError',
+        field: expect.stringContaining(field),
+        message: expect.stringContaining(`: expected a value that a file can hold, got ${got}`),
+      })
+    }
+    // The same object twice is no cycle.
+    const shared = { a: 'b' }
+    const twice = { ...sections, required: { ...sections.required, hf_token: shared, x: shared } }
+    await expect(open(twice as unknown as Source)).rejects.toThrow('hf_token: expected a token')
+  })
+
   it('answers a task that names neither backend nor model', async () => {
     await using session = new Session([await open(sections)])
     const task = new AITask({ prompt: 'anyone?' })

@@ -71,18 +71,43 @@ export function valueOf(node: ConfigNode): unknown {
   return Object.fromEntries(given.map(({ key, value }) => [key, valueOf(value)]))
 }
 
-/** Converts a plain value to a tree as if it were written in a file; `undefined` is left out. */
-export function treeOf(value: unknown): ConfigNode {
+/** Of files and objects: what converts and checks them is recursive. */
+export const maxDepth = 100
+
+/**
+ * Converts a plain value to a tree as if it were written in a file; `undefined` is left out. Throws
+ * a `ValueError` for an object that contains itself, and for one that is nested too deep.
+ */
+export function treeOf(
+  value: unknown,
+  path: Path = [],
+  above: readonly unknown[] = [],
+): ConfigNode {
   const position = startOfFile
-  if (Array.isArray(value)) return { kind: 'list', items: value.map(treeOf), position }
   if (typeof value === 'object' && value !== null) {
+    if (above.includes(value)) throw notATree(path, 'an object that contains itself')
+    if (above.length >= maxDepth) throw notATree(path, `one nested more than ${maxDepth} deep`)
+    const below = (one: unknown, key: string | number): ConfigNode =>
+      treeOf(one, [...path, key], [...above, value])
+    if (Array.isArray(value)) return { kind: 'list', items: value.map(below), position }
     const given = Object.entries(value).filter(([, one]) => one !== undefined)
-    const entries = given.map(([key, one]) => ({ key, position, value: treeOf(one) }))
+    const entries = given.map(([key, one]) => ({ key, position, value: below(one, key) }))
     return { kind: 'map', entries, position }
   }
   const isPlain = typeof value === 'number' || typeof value === 'boolean' || value === null
   const plain = isPlain ? value : String(value)
   return { kind: 'scalar', value: plain, source: String(value), position }
+}
+
+function notATree(path: Path, got: string): ValueError {
+  const expected = 'a value that a file can hold'
+  const field = pathText(path)
+  return new ValueError(`${field}: expected ${expected}, got ${got}`, {
+    code: 'ConfigError',
+    field,
+    expected,
+    got,
+  })
 }
 
 /** A node and the position of its key, or its own position if it has no key. */

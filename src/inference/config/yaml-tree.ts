@@ -15,6 +15,7 @@ import {
   type ConfigEntry,
   type ConfigNode,
   type ConfigProblems,
+  maxDepth,
   positionsIn,
   showKey,
   type SourcePosition,
@@ -24,7 +25,6 @@ import { maxConfigBytes } from './files.ts'
 
 /** The parser's time grows with the number of tokens, and its stack with the depth. */
 const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
-const maxDepth = 100
 const maxAliases = 32
 
 /** Parses YAML 1.2 without tags, directives, merge keys and repeated keys. */
