@@ -1,5 +1,6 @@
 /** The views of a record: one pass over all files of its run, from a snapshot if there is one. */
 
+import { statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../checkpoint/chain.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
@@ -66,12 +67,19 @@ export async function readViews(
   const reading = mayUse ? await fromSnapshot(files, onDemand) : new RecordReading()
   await reading.readAll(files, options)
   const { pass, read, bytesRead } = reading
-  const isWorthKeeping = until === Infinity && bytesRead > 0 && !reading.hasOpenEnd
-  if (mayWrite && isWorthKeeping && !isPipe(path)) {
+  const isComplete = until === Infinity && bytesRead > 0 && !reading.hasOpenEnd
+  if (mayWrite && isComplete && !isPipe(path)) {
     await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
   }
   return reading.views(files, missing)
 }
+
+/** Below this size, reading again is cheaper than keeping a snapshot beside the record. */
+const leastKeptBytes = 32 * 2 ** 20
+
+/** Whether a command that reads the record should keep a snapshot beside it. */
+export const isWorthKeeping = (path: string): boolean =>
+  (statSync(path, { throwIfNoEntry: false })?.size ?? 0) > leastKeptBytes
 
 /** A run that is going on, one that has ended, or one whose process ended without recording it. */
 export type RecordState = 'running' | 'ended' | 'interrupted'

@@ -4,6 +4,7 @@ import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
 import { readCommandOf, type RunCommand } from '../checkpoint/run-file.ts'
 import {
+  isWorthKeeping,
   type RecordWriterStates,
   type RecordViewOptions,
   type RecordViews,
@@ -49,7 +50,7 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
   const { signal, onRead } = options
   const problems: string[] = []
   const views = await readViews(path, {
-    snapshot: 'use',
+    snapshot: isWorthKeeping(path) ? 'write' : 'use',
     ...(signal === undefined ? {} : { signal }),
     ...(onRead === undefined ? {} : { onRead }),
     onBadLine({ line, offset, reason }: BadLine, file) {

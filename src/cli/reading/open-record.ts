@@ -1,6 +1,5 @@
 /** Opens the record that a reading command names, and reports how far it can be trusted. */
 
-import { statSync } from 'node:fs'
 import { countText, quoteWord } from '../../views/readable.ts'
 import { basename, dirname, resolve } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
@@ -11,6 +10,7 @@ import { findRepaired } from '../../checkpoint/repair.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord, nearestPath } from '../../record/find-record.ts'
 import {
+  isWorthKeeping,
   type RecordState,
   type RecordViewOptions,
   type RecordViews,
@@ -31,9 +31,6 @@ export interface OpenRecord extends RecordViews {
   readonly now: number
 }
 
-/** Below this size, reading again is cheaper than keeping a snapshot beside the record. */
-const worthKeeping = 32 * 2 ** 20
-
 /**
  * Shows a record. `show` must read all states that it needs before it prints, because it is called
  * again if a stored state turns out to be damaged. Resolves with exit code 0. Rejects with an error
@@ -45,7 +42,7 @@ export async function showRecord(
   show: (record: OpenRecord) => void | Promise<void>,
 ): Promise<number> {
   const path = await findRecord(what)
-  const isLarge = sizeOf(path) > worthKeeping
+  const isLarge = isWorthKeeping(path)
   try {
     await show(await openRecord(path, isLarge ? 'write' : 'use', output))
   } catch (error) {
@@ -84,10 +81,6 @@ export async function expectRecord(path: string): Promise<void> {
   const first = await batches.next()
   if (first.done === true && isForeign(path, first.value)) throw foreignFile(path)
   if (first.done !== true) await batches.return(undefined as never)
-}
-
-function sizeOf(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
 
 /** Whether a live process is still writing it. */

@@ -1,4 +1,4 @@
-import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { afterAll, describe, expect, it } from 'vitest'
 import { createOutput, type Output } from '../../../src/cli/output.ts'
 import { explain } from '../../../src/cli/reading/explain/explain.ts'
@@ -49,6 +49,26 @@ async function readAll(path: string): Promise<Record<string, string>> {
   }
   return said
 }
+
+describe('a large record', () => {
+  it('report, status: the views of a record above 32 MB are kept beside it', async () => {
+    const line = `${JSON.stringify({ section: 'other', text: 'x'.repeat(2 ** 20) })}\n`
+    for (const [name, tail] of [
+      ['large', line.repeat(33)],
+      ['small', ''],
+    ] as const) {
+      const path = writeRecord(folder.path, run, { sessionId: name, tail })
+      for (const show of [readers['report'], readers['status']]) {
+        rmSync(`${path}.view`, { force: true })
+        const output = createOutput('quiet', { write: () => true }, { write: () => true })
+        await show?.(path, output)
+        expect([name, existsSync(`${path}.view`)]).toEqual([name, name === 'large'])
+      }
+      const pages = [(await readAll(path))['report'], (await readAll(path))['report']]
+      expect(pages[0]).toBe(pages[1])
+    }
+  })
+})
 
 describe.each([
   ['that ends where the record ends', ''],
