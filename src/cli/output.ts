@@ -1,12 +1,7 @@
 /** The output port of all commands: text for people, JSON for programs, or quiet. */
 
-import {
-  escapeControls,
-  escapeLines,
-  ProgressBlock,
-  type Terminal,
-  withoutRewind,
-} from '../telemetry/progress/terminal.ts'
+import { ProgressBlock, type Terminal, withoutRewind } from '../telemetry/progress/terminal.ts'
+import { escapeControls, escapeLines } from '../views/readable.ts'
 import { wrapLine } from './reading/text.ts'
 
 /** Receives everything that a command prints. */
@@ -132,7 +127,7 @@ class TextOutput implements Output {
   }
 
   progress(lines: readonly string[]): void {
-    this.#block.draw(lines)
+    this.#block.draw(lines.map((line) => escapeControls(line)))
   }
 
   result(_value: object, lines: readonly string[]): void {

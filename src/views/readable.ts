@@ -50,6 +50,23 @@ export const percentText = (share: number): string => `${Math.round(100 * share)
 export const cutText = (text: string, most: number): string =>
   text.length <= most ? text : `${text.slice(0, Math.max(0, most - 1))}…`
 
+/**
+ * Untrusted text with all characters that are invisible, or that change how others are shown, as
+ * escapes such as `\u001b` or `\u{e0041}`: control and format characters (text directions, zero
+ * width) and line separators; those in `kept` stay. The page of a report contains the source of
+ * this function, so it must not refer to anything outside.
+ */
+export function escapeControls(text: string, kept = ''): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    if (kept.includes(character)) return character
+    const code = (character.codePointAt(0) ?? 0).toString(16)
+    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`
+  })
+}
+
+/** Like `escapeControls`, but keeps line breaks. */
+export const escapeLines = (text: string): string => escapeControls(text, '\n')
+
 /** The first line of a message, cut to `most` characters. */
 export function firstLine(text: string, most = 100): string {
   const [line = ''] = text.split('\n', 1)

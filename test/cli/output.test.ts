@@ -100,14 +100,18 @@ describe('output', () => {
   })
 
   it('row 91: lets no control character of foreign text reach the terminal', () => {
-    const [stdout, stderr] = [new FakeTerminal(true, 80), new FakeTerminal(true)]
+    const [stdout, stderr] = [new FakeTerminal(true, 80), new FakeTerminal(true, 80)]
     const output = createOutput('text', stdout, stderr)
-    output.result({}, ['\u001B]0;title\u0007 a\nb \u009B31m \u202E', 'plain ä 語 🎻'])
+    output.result({}, ['\u001B]0;title\u0007 a\nb \u009B31m \u202E\u200B', 'plain ä 語 🎻'])
     output.problem('\u001B[2J\n    at here')
+    output.failure({ code: 'ValueError', message: '\u2066x', hint: '\uFEFFy' })
+    output.progress(['reading \u202Ea'])
     expect(stdout.text).toBe(
-      String.raw`\u001b]0;title\u0007 a\u000ab \u009b31m \u202e` + '\nplain ä 語 🎻\n',
+      String.raw`\u001b]0;title\u0007 a\u000ab \u009b31m \u202e\u200b` + '\nplain ä 語 🎻\n',
     )
-    expect(stderr.text).toBe(String.raw`\u001b[2J` + '\n    at here\n')
+    const failure = String.raw`ValueError  \u2066x` + '\n' + String.raw`  hint: \ufeffy`
+    const progress = String.raw`reading \u202ea`
+    expect(stderr.text).toBe(`${String.raw`\u001b[2J`}\n    at here\n${failure}\n${progress}\n`)
   })
 
   it('speaks JSON alone on stdout when asked to', () => {

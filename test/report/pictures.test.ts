@@ -51,6 +51,18 @@ const failingEvents = () => mixedEvents().slice(0, 400)
 const manyPictures = 5 * hangMs
 
 describe('reports in a browser', () => {
+  needs(chromium)('row 91: the list of tasks shows invisible characters as escapes', async () => {
+    if (browser === null) throw new Error('the browser did not start')
+    const tasks = [{ uid: 'a', name: '/bin/sort\u202E\u200B', start: 0, end: 1 }]
+    const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 2 }
+    const page = await browser.newPage()
+    await page.setContent([...renderReport(reportOfRun(run))].join(''))
+    const cell = page.locator('#task-rows td').nth(1)
+    expect(await cell.textContent()).toBe(String.raw`sort\u202e\u200b`)
+    expect(await cell.getAttribute('title')).toBe(String.raw`/bin/sort\u202e\u200b`)
+    await page.close()
+  })
+
   for (const [name, render] of Object.entries(pages)) {
     needs(chromium)(
       `report: the page "${name}" has no error and no violation of axe`,

@@ -77,6 +77,19 @@ describe('the page', () => {
     expect(html).not.toMatch(/https?:\/\//)
   })
 
+  it('row 91: report shows invisible characters and text directions as escapes', () => {
+    const name = 'sort\u202E\u200B\u{E0041}'
+    const task = { uid: 'a', name, start: 0, end: 1, worker: 'n1/local/\u2066w' }
+    const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks: [task], end: 2 }
+    const html = [...renderReport(reportOfRun(run))].join('')
+    const [page = '', data = ''] = html.split('<script type="application/json"')
+    expect(page).toContain(String.raw`sort\u202e\u200b\u{e0041}`)
+    expect(page).toContain(String.raw`\u2066w`)
+    expect(page).not.toMatch(/\p{Cf}/u)
+    // What is saved is not changed; the script escapes what it shows.
+    expect(data).toContain(JSON.stringify(name))
+  })
+
   it('report: the verdict is a sentence about the end of the run', () => {
     const verdictOf = (run: Parameters<typeof reportOfRun>[0]): string =>
       describeRun(reportOfRun(run)).sentence

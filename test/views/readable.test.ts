@@ -1,8 +1,29 @@
 import { describe, expect, it } from 'vitest'
-import { nameAndProgram, ownFrames, rateText } from '../../src/views/readable.ts'
+import {
+  escapeControls,
+  escapeLines,
+  nameAndProgram,
+  ownFrames,
+  rateText,
+} from '../../src/views/readable.ts'
 import { shortNames, spanText } from '../../src/views/readable.ts'
 
 describe('words for people', () => {
+  it('row 91: characters that are invisible or turn text around are shown as escapes', () => {
+    const directions = '\u061C\u200E\u200F\u202A\u202B\u202C\u202D\u202E\u2066\u2067\u2068\u2069'
+    const zeroWidth = '\u00AD\u180E\u200B\u200C\u200D\u2060\u2064\uFEFF\u{E0041}'
+    const others = '\u0000\t\n\u001B\u007F\u009B\u2028\u2029'
+    for (const character of directions + zeroWidth + others) {
+      const code = (character.codePointAt(0) ?? 0).toString(16)
+      const shown = code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`
+      expect(escapeControls(`a${character}b`)).toBe(`a${shown}b`)
+    }
+    const plain = 'a b ä 語 שלום عربي 🎻 é \\u202e'
+    expect(escapeControls(plain)).toBe(plain)
+    expect(escapeControls('\n\t', '\n')).toBe('\n\\u0009')
+    expect(escapeLines('\u001B\n\u200B')).toBe('\\u001b\n\\u200b')
+  })
+
   it.each([
     ['from the sources', 'file:///x/src/backends/local/functions/job-runner.ts:183:43'],
     ['from the bundled package', 'file:///x/node_modules/tutti/dist/chunks/worker.js:183:43'],

@@ -18,6 +18,7 @@ import { showWarnings, type WarningSource } from './warnings.ts'
 import type { ServeOptions } from '../serve.ts'
 import { guardStreams, type ProcessStream, type StandardStreams } from '../standard-streams.ts'
 import { ProgressBlock } from '../../telemetry/progress/terminal.ts'
+import { escapeLines } from '../../views/readable.ts'
 
 interface GlobalOptions {
   readonly json?: boolean
@@ -69,7 +70,7 @@ function createCli(
       },
       writeErr(text) {
         const { width } = new ProgressBlock(streams.stderr)
-        if (!isJson()) streams.stderr.write(wrapped(text, width))
+        if (!isJson()) streams.stderr.write(wrapped(escapeLines(text), width))
       },
     })
   const outputs = new Map<OutputForm, Output>()

@@ -1,7 +1,6 @@
 /** Text for a terminal of any width: tables, and wrapped or cut lines. Pure. */
 
-import { escapeControls } from '../../telemetry/progress/terminal.ts'
-import { cutText } from '../../views/readable.ts'
+import { cutText, escapeControls } from '../../views/readable.ts'
 
 export interface Column<Row> {
   readonly head: string
@@ -23,6 +22,8 @@ interface MeasuredColumn<Row> {
 }
 
 const gap = '  '
+/** Wider cells are cut also without a terminal: every row of the table is as wide. */
+const mostCellWidth = 200
 
 /** Lines of aligned columns with their heads, none wider than `width`. */
 export function tableLines<Row>(
@@ -31,7 +32,8 @@ export function tableLines<Row>(
   width = Infinity,
 ): string[] {
   const all = columns.map((column) => {
-    const cells = [column.head, ...rows.map((row) => escapeControls(column.cell(row)))]
+    const texts = rows.map((row) => escapeControls(cutText(column.cell(row), mostCellWidth)))
+    const cells = [column.head, ...texts.map((text) => cutText(text, mostCellWidth))]
     const widest = cells.reduce((most, { length }) => Math.max(most, length), 0)
     const least = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
     return { column, cells, widest, least }

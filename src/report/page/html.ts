@@ -1,5 +1,7 @@
 /** Building blocks of HTML. All text from a record passes through `escape`. Pure. */
 
+import { escapeControls } from '../../views/readable.ts'
+
 const entities: Readonly<Record<string, string>> = {
   '&': '&amp;',
   '<': '&lt;',
@@ -8,18 +10,10 @@ const entities: Readonly<Record<string, string>> = {
   "'": '&#39;',
 }
 
-/** Control characters and text direction marks, which are shown as their code. */
-const controls = /[\p{Cc}\u202A-\u202E\u2066-\u2069]/gu
-
 /** Escapes text for HTML; line breaks and tabs stay. */
 export function escape(text: string): string {
-  return text
-    .replace(/[&<>"']/g, (character) => entities[character] ?? character)
-    .replace(controls, (character) =>
-      character === '\n' || character === '\t'
-        ? character
-        : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-    )
+  const shown = escapeControls(text, '\n\t')
+  return shown.replace(/[&<>"']/g, (character) => entities[character] ?? character)
 }
 
 /** Escapes text for HTML and converts text between backticks to code. */

@@ -1,5 +1,7 @@
 /** The script of the report: zooming the timeline, filtering tasks, saving the data. */
 
+import { escapeControls } from '../../views/readable.ts'
+
 /** Runs in a browser, from a file and offline: uses only the data in the page. */
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -14,6 +16,7 @@ const seconds = (value) => {
   return hours > 0 ? hours + ' h ' + two(minutes) + ' m' : minutes + ' m ' + two(all % 60) + ' s';
 };
 
+const visible = ${escapeControls.toString()};
 const shortName = (name) => name.split('/').at(-1) || name || '(no name)';
 
 const lanes = byId('lanes');
@@ -60,8 +63,9 @@ if (body) {
       const row = document.createElement('tr');
       task.forEach((value, at) => {
         const cell = document.createElement('td');
-        cell.textContent = at === 1 ? shortName(value) : at < 4 ? value : seconds(value);
-        if (at === 1) cell.title = value;
+        const shown = at === 1 ? shortName(value) : value;
+        cell.textContent = at < 4 ? visible(shown) : seconds(value);
+        if (at === 1) cell.title = visible(value);
         if (at >= 4) cell.className = 'n';
         row.append(cell);
       });

@@ -5,11 +5,16 @@ import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { allReused, names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
-import { countText, cutText, firstLine, nameAndProgram } from '../../views/readable.ts'
+import {
+  countText,
+  cutText,
+  escapeControls,
+  firstLine,
+  nameAndProgram,
+} from '../../views/readable.ts'
 import { percentText, secondsText } from '../../views/readable.ts'
 import { shortName as shortOf } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
-import { escapeControls } from './terminal.ts'
 
 /** The panels that the progress block and the summary show. */
 export const progressPanels = { run, names, failures }

@@ -70,21 +70,3 @@ function cutTo(line: string, width: number): string {
   // A cut line loses its colors.
   return plain.length <= width ? line : `${plain.slice(0, width - 1)}…`
 }
-
-/** Control characters, line breaks that JSON does not escape, and text direction marks. */
-const controls = /[\p{Cc}\p{Zl}\p{Zp}\u202A-\u202E\u2066-\u2069]/gu
-
-/** Untrusted text on one line, with control characters escaped as `\u001b`. */
-export function escapeControls(text: string): string {
-  return text.replaceAll(
-    controls,
-    (character) => String.raw`\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
-}
-
-/** Like `escapeControls`, but keeps line breaks. */
-export const escapeLines = (text: string): string =>
-  text
-    .split('\n')
-    .map((line) => escapeControls(line))
-    .join('\n')

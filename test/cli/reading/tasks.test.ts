@@ -33,6 +33,26 @@ describe('names', () => {
   })
 })
 
+describe('very long names', () => {
+  it('status, tasks: a cell of a table is cut also without a terminal', async () => {
+    const long = 'x'.repeat(200_000)
+    const tasks = Array.from({ length: 50 }, (_, at) => ({
+      uid: `t${at}`,
+      name: at === 0 ? long : at === 1 ? '\u202E'.repeat(1000) : `f${at}`,
+      start: at,
+      end: at + 1,
+    }))
+    const named = writeRecord(folder.path, { ...run, tasks, end: 60 }, { sessionId: 'long' })
+    for (const command of ['status', 'tasks']) {
+      const { code, stdout } = await read(command, named)
+      const longest = Math.max(...stdout.split('\n').map(({ length }) => length))
+      expect([command, code, longest]).toEqual([command, 0, expect.any(Number)])
+      expect(longest).toBeLessThan(400)
+      expect(stdout).toContain(`${'x'.repeat(199)}…`)
+    }
+  })
+})
+
 describe('errors of tasks', () => {
   it('tasks: rows in JSON have the type of the error, and null without one', async () => {
     const events = eventsOf({

@@ -172,8 +172,8 @@ describe('progress', () => {
 
   it('row 91: progress escapes control characters in names', () => {
     const pass = new Pass(progressPanels)
-    pass.take(event('TaskCreated', 100, 'a', '\u001B[31msort'))
-    expect(progressLines(pass, 104)[0]).toMatch(/^\\u001b\[31msort /)
+    pass.take(event('TaskCreated', 100, 'a', '\u001B[31msort\u200B'))
+    expect(progressLines(pass, 104)[0]).toMatch(/^\\u001b\[31msort\\u200b /)
   })
 
   it('summary lines: counts, and failures grouped by cause', () => {
