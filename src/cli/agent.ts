@@ -50,7 +50,7 @@ class AgentEnd {
   #agent: Agent | null = null
   #removeFolder = (): void => {}
 
-  /** Removes the agent's folder at exit, which would otherwise remain. */
+  /** Removes the agent's folder at exit if it is empty, as before the first session. */
   readonly onFolder = (remove: () => void): void => {
     this.#removeFolder = remove
     process.on('exit', remove)
@@ -60,8 +60,8 @@ class AgentEnd {
     const agent = this.#agent
     if (agent === null) process.exit(signalExitCodes[signal])
     this.signal = signal
-    void agent.close()
-    systemClock.after(endMs, () => void agent.close({ needsEnds: false }), { background: true })
+    agent.leave()
+    systemClock.after(endMs, () => agent.leave({ needsEnds: false }), { background: true })
   }
 
   set agent(agent: Agent) {

@@ -17,7 +17,6 @@ import {
 } from '../backends/sampling/sampler.ts'
 import { BackendThrottled } from '../events/library-events.ts'
 import { sleep } from '../foundation/clock.ts'
-import { expectString } from '../foundation/options.ts'
 import { BackendError, messageOf } from '../foundation/errors.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
 import { isDefaultRequest } from '../tasks/resources.ts'
@@ -90,9 +89,8 @@ export class ClusterBackend implements Backend {
 
   /** Starts a private nats-server and agents on this machine; they end with the backend. */
   static async local(options: LocalClusterOptions = {}): Promise<ClusterBackend> {
-    const { name = 'cluster', clock, log } = options
-    expectString('name', name)
     const local = await startLocalCluster(options)
+    const { name = 'cluster', clock, log } = options
     try {
       const backend = await connectCluster(
         resolveClusterOptions({
@@ -290,7 +288,9 @@ export class ClusterBackend implements Backend {
     const ask = (step: SampleStep): Promise<ResourceSample | null> =>
       this.#askSampler(agent, sampler, step)
     return {
-      prime: async () => void (await ask('first')),
+      async prime() {
+        await ask('first')
+      },
       async sample() {
         const sample = (await ask('next')) ?? { node: unknownReadings, gpus: [] }
         return sampling === 'all' ? sample : toClusterColumn(sample)

@@ -1,5 +1,6 @@
 /** Validates the options of a cluster backend and fills in defaults. */
 
+import { networkInterfaces } from 'node:os'
 import type { Clock } from '../foundation/clock.ts'
 import { clockMethods, systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -45,7 +46,7 @@ export interface BrokerOptions {
   readonly credentials?: string
   readonly user?: string
   readonly passwordFile?: string
-  /** Allows a host other than loopback without TLS. Default false. */
+  /** Allows a server on another machine without TLS. Default false. */
   readonly plaintext?: boolean
 }
 
@@ -149,7 +150,7 @@ export function resolveBrokerOptions(
   const servers = resolveServers(options)
   // The client treats tls:// like nats://, and uses no TLS if the server does not require it.
   const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
-  const tls = options.tls ?? (isTls ? {} : undefined)
+  const tls = options.tls === undefined && isTls ? {} : options.tls
   const isOwnAuth = credentials === undefined && user === undefined
   if (passwordFile !== undefined && user === undefined) {
     throw invalid('passwordFile', 'left out without `user`', passwordFile)
@@ -233,9 +234,12 @@ function resolveServers({ servers, tls, plaintext = false }: BrokerOptions): rea
   })
 }
 
+/** Whether the server is at an address of this machine, so that messages do not leave it. */
 function isLocal(server: string): boolean {
-  const url = toUrl(server)
-  return url !== null && isLoopbackHost(url.hostname.replace(/^\[|\]$/g, ''))
+  const host = toUrl(server)?.hostname.replace(/^\[|\]$/g, '') ?? ''
+  if (host === '' || isLoopbackHost(host)) return host !== ''
+  const own = Object.values(networkInterfaces()).flatMap((addresses = []) => addresses)
+  return own.some(({ address }) => address === host.toLowerCase())
 }
 
 /** A URL without a scheme gets `nats://`. */

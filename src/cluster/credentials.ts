@@ -59,7 +59,7 @@ export function expectCertificates(field: string, text: string, where: string): 
     throw new ValueError(`${field}: ${where} has no certificate in PEM form`, { field })
   }
   try {
-    found.forEach((one) => void new X509Certificate(one))
+    found.forEach((one) => new X509Certificate(one))
   } catch (cause) {
     const why = `${where} has a certificate that cannot be read: ${messageOf(cause)}`
     throw new ValueError(`${field}: ${why}`, { field, cause })

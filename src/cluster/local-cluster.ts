@@ -12,6 +12,7 @@ import {
   expectKnownKeys,
   expectMethods,
   expectObject,
+  expectString,
 } from '../foundation/options.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervised-child.ts'
 import type { FromAgentProgram, ToAgentProgram } from './agent/agent-program.ts'
@@ -46,6 +47,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   expectKnownKeys('ClusterBackend.local', expectObject('options', options), keys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
   const log = expectMethods('log', options.log ?? processLog, ['warn'])
+  if (options.name !== undefined) expectString('name', options.name)
   const count = expectInteger('agents', options.agents ?? 2, { min: 1, max: 256 })
   const share = Math.max(1, Math.floor(usableCores() / count))
   const cores = expectInteger('cores', options.cores ?? share, { min: 1 })
@@ -82,7 +84,9 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     token,
     names,
     ready,
-    onExit: (listener) => void listeners.add(listener),
+    onExit: (listener) => {
+      listeners.add(listener)
+    },
     async close() {
       await Promise.all(agents.map(({ child }) => child.close()))
       await server.close()

@@ -80,6 +80,23 @@ class SystemClock implements Clock {
 
 export const systemClock: Clock = new SystemClock()
 
+/** A clock whose callbacks never throw: `onError` gets their errors. */
+export function catchErrors(clock: Clock, onError: (error: unknown) => void): Clock {
+  const safe = (callback: () => void) => (): void => {
+    try {
+      callback()
+    } catch (error) {
+      onError(error)
+    }
+  }
+  return {
+    now: () => clock.now(),
+    monotonicMs: () => clock.monotonicMs(),
+    after: (ms, callback, options) => clock.after(ms, safe(callback), options),
+    nextTurn: (callback) => clock.nextTurn(safe(callback)),
+  }
+}
+
 /** Resolves after `ms`, or rejects with the signal's reason. */
 export function sleep(
   clock: Clock,

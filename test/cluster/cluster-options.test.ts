@@ -1,4 +1,4 @@
-import { hostname } from 'node:os'
+import { hostname, networkInterfaces } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startAgent } from '../../src/cluster/agent/agent-options.ts'
@@ -16,6 +16,7 @@ describe('the options of a cluster', () => {
     ['log', { log: {} }, 'log', 'an object with warn()'],
     ['a label without a name', { largestNode: { labels: { '': 'x' } } }, 'largestNode.labels', ''],
     ['a server without a host', { servers: 'nats://' }, 'servers', 'nats://host:4222'],
+    ['no TLS in place of its files', { tls: null }, 'tls', 'an object'],
     ['a list with a bad server', { servers: [servers, 'tls://'] }, 'servers[1]', 'nats://host'],
   ])('are refused by name: %s', async (_, options, field, text) => {
     await expect(
@@ -27,6 +28,8 @@ describe('the options of a cluster', () => {
     ['clock', { clock: 5 }, 'clock'],
     ['a label without a name', { labels: { '': 'x' } }, 'labels'],
     ['a work folder that is no text', { workDir: 7 }, 'workDir'],
+    ['a rule that is no list', { allow: null }, 'allow'],
+    ['a rule that is a number', { allow: 5 }, 'allow'],
   ])('are refused by name at an agent: %s', async (_, options, field) => {
     await expect(startAgent({ servers, token, ...(options as object) })).rejects.toMatchObject({
       name: 'ValueError',
@@ -44,6 +47,29 @@ describe('the options of a cluster', () => {
       await expect(creating).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
     }
     expect(warnings).toEqual(['PlaintextBroker'])
+  })
+
+  it.each([null, 5, 'text', [], true])('are a ValueError if they are %j', async (options) => {
+    for (const at of ['local', 'create', 'agent'] as const) {
+      const error = { name: 'ValueError', field: 'options' }
+      const given = options as never
+      const started = at === 'agent' ? startAgent(given) : ClusterBackend[at](given)
+      await expect(started).rejects.toMatchObject(error)
+    }
+  })
+
+  it('need no TLS for a server at an address of this machine', async () => {
+    const addresses = Object.values(networkInterfaces()).flatMap((found = []) => found)
+    expect(addresses).not.toEqual([])
+    for (const { address, family } of addresses) {
+      const host = family === 'IPv6' ? `[${address}]` : address
+      const creating = ClusterBackend.create({ servers: `nats://${host}:1`, token })
+      await expect(creating).rejects.toMatchObject({ code: 'BrokerUnavailableError' })
+    }
+    // An address for documents, which no machine has.
+    await expect(ClusterBackend.create({ servers: 'nats://192.0.2.1:1', token })).rejects.toThrow(
+      '192.0.2.1:1 is not on this machine and needs TLS',
+    )
   })
 
   it('are refused by name at a local cluster', async () => {

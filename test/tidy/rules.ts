@@ -10,6 +10,7 @@ import {
 } from './layers.ts'
 import {
   defaultExports,
+  droppedPromises,
   emptyNames,
   fullFolders,
   longFiles,
@@ -184,6 +185,20 @@ export const rules: Readonly<Record<string, Rule>> = {
     bad: [
       { 'src/view/a.ts': 'export default 1' },
       { 'src/view/a.ts': 'const a = 1; export { a as default }' },
+    ],
+  },
+  'agents and drivers handle every rejection': {
+    judge: droppedPromises,
+    bad: [
+      { 'src/cluster/a.ts': 'void send()' },
+      { 'src/cluster/agent/a.ts': 'const a = (): void => void send()' },
+      { 'src/hpc/agents/node-agent.ts': 'void end()' },
+      { 'src/cli/agent.ts': 'void agent.close()' },
+    ],
+    good: [
+      { 'src/cluster/a.ts': 'send().catch(report); const a = (): void => {}' },
+      { 'src/core/a.ts': 'void send()' },
+      { 'src/cluster/bundles/a.ts': 'void send()' },
     ],
   },
   'file names say what is inside': {

@@ -83,6 +83,22 @@ export function defaultExports(files: readonly SourceFile[]): string[] {
   })
 }
 
+/** Where an error that nobody handles would end the tasks of other sessions. */
+const handlesAll = /^src\/(?:cluster\/(?!bundles\/)|hpc\/agents\/node-agent\.ts|cli\/agent\.ts)/
+
+/** `void` before a promise hides from the linter that nobody handles its rejection. */
+export function droppedPromises(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) => {
+    const found: string[] = []
+    if (!handlesAll.test(file.path)) return found
+    walk(file, (node) => {
+      if (node.type !== 'UnaryExpression' || node['operator'] !== 'void') return
+      found.push(violation(file, node.start, '`void`: handle the rejection, or use a block'))
+    })
+    return found
+  })
+}
+
 /** Names that say nothing, and names that are not kebab-case. */
 export function emptyNames(files: readonly SourceFile[]): string[] {
   return code(files).flatMap(({ path }) => {

@@ -1,6 +1,5 @@
 /** Validates the options of an agent, and starts it with them. */
 
-import { rmSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
@@ -34,7 +33,7 @@ import { refuseByRules } from './allowed.ts'
 import type { AgentRules } from '../wire/messages.ts'
 import { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 import { AgentWatcher } from './presence/agent-watcher.ts'
-import { openWorkFolder } from './work-folder.ts'
+import { WorkFolder } from './work-folder.ts'
 
 export interface StartAgentOptions extends BrokerOptions {
   /** The agent's name, which is the `node_id` of its tasks. Default: the host's name. */
@@ -74,7 +73,7 @@ export interface AgentLifetimeOptions {
   readonly hasWatcher?: boolean
   /** The agent leaves after this time without a server. For servers that end with the driver. */
   readonly serverSeconds?: number
-  /** Receives a function that removes the agent's folder, for an exit without `close`. */
+  /** Receives a function that removes the agent's folder if empty, for an exit without `close`. */
   readonly onFolder?: (remove: () => void) => void
 }
 
@@ -93,9 +92,8 @@ export async function startAgent(
   const rules = resolveRules(options)
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
   removeFromEnvironment([token, connection.password, connection.credentials])
-  const folder = openWorkFolder(options.workDir, log)
-  const removeFolder = (): void => rmSync(folder, { recursive: true, force: true })
-  onFolder?.(removeFolder)
+  const folder = await WorkFolder.open({ workDir: options.workDir, agent: name, clock, log })
+  onFolder?.(() => folder.closeEmpty())
   const opened: { close(): Promise<void> }[] = []
   try {
     const broker = await connectToNats(connection)
@@ -107,8 +105,13 @@ export async function startAgent(
     const common = { name: 'agent', nodeId: name, clock, log }
     const backend = await ConcurrentBackend.create({ ...common, ...capacity })
     opened.push(backend)
-    const bundles = new UnpackedBundles(join(folder, 'bundles'))
-    const ruled = { name, folder, projectPath: (file: string) => bundles.projectPath(file) }
+    const remove = (bundle: string): Promise<void> => folder.remove(bundle)
+    const bundles = new UnpackedBundles(join(folder.path, 'bundles'), remove)
+    const ruled = {
+      name,
+      folder: folder.path,
+      projectPath: (file: string) => bundles.projectPath(file),
+    }
     const agent = await Agent.start({
       name,
       token,
@@ -117,7 +120,6 @@ export async function startAgent(
       rules,
       backend,
       folder,
-      removeFolder,
       bundles,
       clock,
       log,
@@ -130,7 +132,7 @@ export async function startAgent(
     await watcher?.ready
     return agent
   } catch (error) {
-    removeFolder()
+    await folder.close()
     for (const one of opened.toReversed()) await one.close()
     throw error
   }
@@ -149,12 +151,12 @@ function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
 /** Reports disconnects of the broker until the agent has left. */
 function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
   const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
-  void agent.left.catch(() => {}).then(() => watch.close())
+  onceLeft(agent, () => watch.close())
 }
 
 function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: number): void {
   let cancel = (): void => {}
-  const leave = (): void => void agent.close({ needsEnds: false })
+  const leave = (): void => agent.leave({ needsEnds: false })
   const unsubscribe = broker.onConnection((isConnected) => {
     cancel()
     if (!isConnected) cancel = clock.after(seconds * 1000, leave)
@@ -163,13 +165,19 @@ function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: nu
     unsubscribe()
     cancel()
   }
-  void agent.left.catch(() => {}).then(stop)
+  onceLeft(agent, stop)
+}
+
+/** Calls back when the agent has left, also if that failed. */
+function onceLeft({ left }: Agent, onLeft: () => void): void {
+  left.then(onLeft, onLeft)
 }
 
 function resolveRules({ only, allow }: StartAgentOptions): AgentRules {
   if (only !== undefined) expectOneOf('only', only, ['functions', 'programs'])
   if (allow !== undefined) {
-    if (allow.length === 0) throw invalid('allow', 'a list of globs', allow)
+    const isList = Array.isArray(allow) && allow.length > 0
+    if (!isList) throw invalid('allow', 'a list of globs', allow)
     for (const glob of allow) expectString('allow', glob)
   }
   return { only: only ?? null, allow: allow ?? null }

@@ -14,8 +14,8 @@ export type FromAgentProgram =
 let agent: Agent | null = null
 
 const parent = connectToParent<ToAgentProgram, FromAgentProgram>({
-  onMessage: ({ options }) => void start(options),
-  onEnd: () => void end(),
+  onMessage: ({ options }) => start(options).catch(exitWith),
+  onEnd: () => end().catch(exitWith),
 })
 
 async function start(options: StartAgentOptions): Promise<void> {
@@ -25,6 +25,12 @@ async function start(options: StartAgentOptions): Promise<void> {
   } catch (error) {
     parent.send({ kind: 'failed', message: messageOf(error) })
   }
+}
+
+/** The parent reports the exit code with what was written to stderr. */
+function exitWith(error: unknown): void {
+  process.stderr.write(`${messageOf(error)}\n`)
+  process.exit(1)
 }
 
 /** The driver and its server end, too, so that the ends of tasks need not be stored. */

@@ -1,6 +1,5 @@
 /** One session on an agent: its jobs, from their arrival until the stream has their ends. */
 
-import { join } from 'node:path'
 import {
   type BackendListener,
   type Job,
@@ -27,12 +26,7 @@ import {
   type SentJob,
   type WireJob,
 } from '../wire/messages.ts'
-import {
-  type SessionRun,
-  type SessionSubjects,
-  sessionSubjects,
-  toUseId,
-} from '../wire/subjects.ts'
+import { type SessionSubjects, sessionSubjects, toUseId } from '../wire/subjects.ts'
 import { DriverLink } from './driver-link.ts'
 import { EndsOutbox } from './ends-outbox.ts'
 import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
@@ -40,19 +34,17 @@ import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
 import { ArrivingSpecs, SessionStore } from './session-store.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
-import { SessionFolder } from './work-folder.ts'
+import { SessionFolder, type WorkFolder } from './work-folder.ts'
 
 export interface AgentSessionOptions {
   readonly attach: Attach
-  /** The name and epoch of this agent. */
   readonly self: AgentStart
-  /** Derives the keys for a run of the session. */
-  readonly deriveKeys: (run: SessionRun) => Keys
+  readonly deriveKeys: (attach: Attach) => Keys
   readonly cluster: Keys
   readonly broker: Broker
   readonly clock: Clock
   /** The parent of the folder for a session whose own folder does not exist on this node. */
-  readonly workDir: string
+  readonly folder: WorkFolder
   readonly bundles: UnpackedBundles
   readonly connect: (listener: BackendListener) => LocalConnection
   /** Why the agent's rules forbid a task, or `null`. */
@@ -65,6 +57,8 @@ export interface AgentSessionOptions {
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
   readonly onProblem: (error: unknown) => void
+  /** Called with an unexpected error: the session cannot continue. */
+  readonly onFailed: (error: unknown) => void
   readonly onDroppedEvent: (why: string) => void
 }
 
@@ -82,7 +76,6 @@ export class AgentSession implements BackendListener {
   readonly #store: SessionStore
   readonly #folder: SessionFolder
   #attach: Attach
-  /** The keys of the session's run. */
   #keys: Keys
   #sequence = 0
   readonly #reports: SessionReports
@@ -101,7 +94,7 @@ export class AgentSession implements BackendListener {
     this.endsEpoch = newEpoch()
     this.subjects = sessionSubjects(attach)
     this.held = new HeldAttempts(clock, () => this.driver.hasWaiting)
-    this.#folder = new SessionFolder(join(options.workDir, this.subjects.stream), self.name)
+    this.#folder = new SessionFolder(options.folder, this.subjects.stream, self.name)
     this.#store = new SessionStore({
       ...options,
       subjects: this.subjects,
@@ -219,6 +212,14 @@ export class AgentSession implements BackendListener {
 
   report(job: Job, report: TaskReport): void {
     if (!(job instanceof HeldAttempt)) return
+    try {
+      this.#takeReport(job, report)
+    } catch (error) {
+      this.#options.onFailed(error)
+    }
+  }
+
+  #takeReport(job: HeldAttempt, report: TaskReport): void {
     if (!job.isHeld && report.kind !== 'start') this.#leaveCores(job)
     if (!job.isHeld) return
     const atMs = report.at?.monotonicMs ?? this.#options.clock.monotonicMs()
@@ -249,21 +250,20 @@ export class AgentSession implements BackendListener {
   }
 
   async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
-    for (const held of this.held.waiting) {
-      this.held.unqueue(held)
-      this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
+    for (const held of this.held.waiting) this.#cancelWaiting(held, reason)
+    try {
+      await this.#connection.release(reason)
+      if (isAbandoned) {
+        await this.driver.settle()
+        this.outbox.addEvents(this.driver.unconfirmedEvents)
+        await this.#store.settle(this.outbox, this.driver.epoch, this.endsEpoch)
+      }
+    } finally {
+      this.outbox.close()
+      this.driver.close()
+      await this.#store.close()
+      await Promise.all([this.#folder.remove(), this.#modules.leave()])
     }
-    await this.#connection.release(reason)
-    if (isAbandoned) {
-      await this.driver.settle()
-      this.outbox.addEvents(this.driver.unconfirmedEvents)
-      await this.#store.settle(this.outbox, this.driver.epoch, this.endsEpoch)
-    }
-    this.outbox.close()
-    await this.#store.close()
-    this.driver.close()
-    this.#folder.remove()
-    this.#modules.leave()
   }
 
   /** The broker does not store ends: running attempts continue, but no new ones begin. */
@@ -285,7 +285,7 @@ export class AgentSession implements BackendListener {
     } else if (message.kind === 'missing') this.outbox.sendAgain(message)
     else {
       const hold = (job: SentJob, spec: TaskSpec): void => this.#hold(job, spec)
-      unpackJobs(message, hold, (job) => void this.#holdOther(job))
+      unpackJobs(message, hold, (job) => this.#holdOther(job).catch(this.#options.onFailed))
       this.#options.onArrival()
     }
   }
@@ -312,7 +312,12 @@ export class AgentSession implements BackendListener {
     const latest = this.held.latest(job.uid)
     const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
-    if (older !== undefined) this.#replace(older)
+    // The driver had lost this agent and gave up an attempt that may still run here.
+    if (older !== undefined) {
+      this.held.delete(older)
+      if (older.isWaiting) this.held.unqueue(older)
+      else this.#connection.cancel(older, 'a later attempt has come')
+    }
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
     const digest = this.#modules.digestOf(spec)
     const local = digest === null ? spec : this.#modules.toLocal(spec)
@@ -321,14 +326,7 @@ export class AgentSession implements BackendListener {
     this.held.add(held)
     if (problem !== undefined) this.#fail(held, problem)
     else if (digest === null) this.#enqueue(held)
-    else void this.#enqueueWithBundle(held, digest)
-  }
-
-  /** The driver had lost this agent and gave up an attempt that may still run here. */
-  #replace(older: HeldAttempt): void {
-    this.held.delete(older)
-    if (older.isWaiting) this.held.unqueue(older)
-    else this.#connection.cancel(older, 'a later attempt has come')
+    else this.#enqueueWithBundle(held, digest).catch(this.#options.onFailed)
   }
 
   /** A replaced attempt holds its cores until it has ended. */
@@ -365,11 +363,14 @@ export class AgentSession implements BackendListener {
       this.#arriving.cancel(uid, attempt, reason)
       if (held === undefined) this.outbox.cancel(uid, attempt, reason)
       if (held === undefined || held.attempt !== attempt) continue
-      if (held.isWaiting) {
-        this.held.unqueue(held)
-        this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
-      } else this.#connection.cancel(held, reason)
+      if (held.isWaiting) this.#cancelWaiting(held, reason)
+      else this.#connection.cancel(held, reason)
     }
+  }
+
+  #cancelWaiting(held: HeldAttempt, reason: string): void {
+    this.held.unqueue(held)
+    this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
   }
 
   #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
@@ -380,8 +381,7 @@ export class AgentSession implements BackendListener {
 
   /** Takes attempts that the backend has not begun back into the queue. */
   #withdraw(): void {
-    const back = this.#connection.withdraw()
-    this.held.putBack(back.filter((job) => job instanceof HeldAttempt))
+    this.held.putBack(this.#connection.withdraw().filter((job) => job instanceof HeldAttempt))
   }
 
   #giveBackAll(): void {

@@ -4,23 +4,16 @@ import type { Backend } from '../../backends/backend.ts'
 import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
 import { NamedSamplers } from '../../backends/sampling/named-samplers.ts'
 import type { ResourceSampler } from '../../backends/sampling/sampler.ts'
-import type { Clock } from '../../foundation/clock.ts'
+import { catchErrors, type Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
 import { sealAnswer } from '../wire/cut-answer.ts'
-import {
-  Challenges,
-  deriveKeys,
-  type Keys,
-  newEpoch,
-  open,
-  VersionMismatchError,
-} from '../wire/envelope.ts'
+import { Challenges, deriveKeys, type Keys, newEpoch } from '../wire/envelope.ts'
 import {
   agentClosed,
-  type AgentRequest,
   type AgentRules,
   type Attach,
   type Attached,
@@ -33,12 +26,15 @@ import {
   type Pong,
 } from '../wire/messages.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
+import { expectMessage } from '../wire/message-forms.ts'
 import { agentSubject, discoverySubject, toUseId } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
 import { NodeShares } from './node-shares.ts'
 import type { AgentWatcher } from './presence/agent-watcher.ts'
 import { Announcer } from './presence/announcer.ts'
+import { ReceivedMessages } from './presence/received-messages.ts'
 import { claimName, TokenCheck } from './presence/start-checks.ts'
+import type { WorkFolder } from './work-folder.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
 
 export interface AgentOptions {
@@ -51,10 +47,8 @@ export interface AgentOptions {
   readonly backend: Pick<Backend, 'close'> & {
     connect(...args: Parameters<Backend['connect']>): LocalConnection
   }
-  /** The folder of this start of the agent. */
-  readonly folder: string
-  /** Called when the agent leaves. */
-  readonly removeFolder: () => void
+  /** Closed by the agent. */
+  readonly folder: WorkFolder
   readonly bundles: UnpackedBundles
   readonly clock: Clock
   readonly log: Log
@@ -84,9 +78,7 @@ export class Agent {
   readonly #unsubscribe: (() => void)[] = []
   readonly #left = Promise.withResolvers<number>()
   readonly #challenges = new Challenges()
-  /** Protocol versions of drivers that this agent cannot understand. */
-  readonly #otherVersions = new Set<number>()
-  #refusedMessages = 0
+  readonly #messages: ReceivedMessages
   #ticks = 0
   #isFeedDue = false
   #isDraining = false
@@ -114,16 +106,16 @@ export class Agent {
     this.name = options.name
     this.#epoch = newEpoch()
     this.#keys = deriveKeys(options.token, null)
-    const { name, facts, rules, watcher } = options
+    const { name, facts, rules, log } = options
+    this.#messages = new ReceivedMessages({ name, key: this.#keys.toAgent, log })
     this.#announcer = new Announcer({
       ...options,
       keys: this.#keys,
       identity: { name, epoch: this.#epoch, facts, ...rules },
-      watcher,
       describe: () => ({
         state: this.#isDraining ? 'draining' : 'ready',
         sessions: this.#sessions.size,
-        refusedMessages: this.#refusedMessages,
+        refusedMessages: this.#messages.refused,
       }),
     })
   }
@@ -148,12 +140,20 @@ export class Agent {
   /**
    * Ends what runs. Leaves when the broker has stored all ends, or has stored none for the
    * `ownerTtlSeconds` of their session; at once with `needsEnds: false`, also if that comes in a
-   * later call. Idempotent, same promise.
+   * later call. Idempotent, same promise; `left` rejects, too, if this does.
    */
   close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
     if (!needsEnds) for (const { outbox } of this.#sessions.values()) outbox.close()
-    this.#closing ??= this.#closeOnce(needsEnds)
+    this.#closing ??= this.#closeOnce(needsEnds).catch((error: unknown) => {
+      this.#left.reject(error)
+      throw error
+    })
     return this.#closing
+  }
+
+  /** Like `close`, for a caller that awaits `left`, which rejects with the same error. */
+  leave(options: { readonly needsEnds?: boolean } = {}): void {
+    this.close(options).catch(() => {})
   }
 
   async #closeOnce(needsEnds: boolean): Promise<void> {
@@ -168,8 +168,7 @@ export class Agent {
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     await this.#samplers.close()
     await this.#options.backend.close()
-    this.#options.bundles.close()
-    this.#options.removeFolder()
+    await this.#options.folder.close()
     await this.#options.broker.close()
     await this.#options.watcher?.close()
     this.#left.resolve(undelivered)
@@ -180,7 +179,7 @@ export class Agent {
     this.#unsubscribe.push(
       broker.subscribe(agentSubject(name), (message) => this.#takeRequest(message)),
       broker.subscribe(discoverySubject, ({ subject, data }) => {
-        this.#announcer.answer(this.#open(subject, data) !== null)
+        this.#announcer.answer(this.#messages.open(subject, data) !== null)
       }),
       broker.onConnection((isConnected) => {
         if (!isConnected) return
@@ -197,61 +196,47 @@ export class Agent {
       ...this.#options,
       epoch: this.#epoch,
       keys: this.#keys,
-      onRefused: (reason) => this.#refuseMessage(reason),
+      onRefused: (reason) => this.#messages.refuse(reason),
       onMismatch: (error) => {
         this.#left.reject(error)
-        void this.close()
+        this.leave()
       },
     })
   }
 
-  #open(subject: string, data: Uint8Array): { epoch: number; payload: unknown } | null {
-    try {
-      return open(this.#keys.toAgent, subject, data)
-    } catch (error) {
-      const theirs = error instanceof VersionMismatchError ? error.theirs : null
-      const isNew = theirs !== null && !this.#otherVersions.has(theirs)
-      if (theirs !== null) this.#otherVersions.add(theirs)
-      this.#refuseMessage(messageOf(error), isNew)
-      return null
-    }
-  }
-
-  #refuseMessage(reason: string, isNewVersion = false): void {
-    if (this.#refusedMessages++ > 0 && !isNewVersion) return
-    const text = `agent "${this.name}" refused a message: ${reason}`
-    this.#options.log.warn('MessageRefused', `${text}; further ones are counted`)
-  }
-
   #takeRequest(message: BrokerMessage): void {
     const receivedMs = this.#options.clock.monotonicMs()
-    const opened = this.#open(message.subject, message.data)
+    const opened = this.#messages.open(message.subject, message.data)
     if (opened === null) return
     this.#tokenCheck?.close()
-    const request = opened.payload as AgentRequest
-    const { broker } = this.#options
     const respond = (answer: unknown): void => {
-      const limitBytes = payloadLimit(broker.maxPayload)
+      const limitBytes = payloadLimit(this.#options.broker.maxPayload)
       const { toDriver } = this.#keys
       const parts = sealAnswer(toDriver, message.subject, opened.epoch, answer, limitBytes)
       for (const part of parts) message.respond(part)
     }
+    this.#answer(opened.payload, receivedMs)
+      .then(respond)
+      .catch((error: unknown) => this.#messages.refuse(messageOf(error)))
+  }
+
+  async #answer(payload: unknown, receivedMs: number): Promise<unknown> {
+    const request = expectMessage(payload, 'ping', 'challenge', 'attach', 'detach', 'sample')
     if (request.kind === 'ping') {
       const sentMs = this.#options.clock.monotonicMs()
-      respond({ kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong)
-    } else if (request.kind === 'challenge') {
+      return { kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong
+    }
+    if (request.kind === 'challenge') {
       const { use } = request
       const known = use === undefined ? undefined : this.#sessions.get(toUseId(use))
       const latestStart = known?.driver.epoch ?? 0
       const nonce = this.#challenges.issue()
-      respond({ kind: 'challenged', nonce, latestStart } satisfies Challenged)
-    } else if (request.kind === 'attach') {
-      if (this.#challenges.take(request.nonce)) void this.#attach(request).then(respond)
-      else this.#refuseMessage('it was sent before')
-    } else if (request.kind === 'detach') void this.#detach(request).then(respond)
-    else if (request.kind === 'sample')
-      void this.#samplers.ask(request.sampler, request.step).then(respond)
-    else this.#refuseMessage('its kind is not known')
+      return { kind: 'challenged', nonce, latestStart } satisfies Challenged
+    }
+    if (request.kind === 'detach') return this.#detach(request)
+    if (request.kind === 'sample') return this.#samplers.ask(request.sampler, request.step)
+    if (!this.#challenges.take(request.nonce)) throw new Error('it was sent before')
+    return this.#attach(request)
   }
 
   async #attach(attach: Attach): Promise<Attached> {
@@ -278,10 +263,8 @@ export class Agent {
       const message = `agent "${this.name}" is leaving`
       return { kind: 'refused', code: 'AgentDrainingError', message }
     }
-    if (known === undefined) this.#addSession(attach)
-    else known.attachTo(attach)
-    const session = this.#sessions.get(id)
-    if (session === undefined) return { kind: 'refused', code: 'AgentError', message: 'it ended' }
+    known?.attachTo(attach)
+    const session = known ?? this.#addSession(attach)
     return {
       kind: 'attached',
       epoch: this.#epoch,
@@ -294,16 +277,17 @@ export class Agent {
     }
   }
 
-  #addSession(attach: Attach): void {
-    const { broker, clock, folder, bundles, token, backend, name } = this.#options
-    const session = new AgentSession({
+  #addSession(attach: Attach): AgentSession {
+    const { broker, clock, log, folder, bundles, token, backend, name } = this.#options
+    const onFailed = (error: unknown): void => this.#failSession(session, error)
+    const session: AgentSession = new AgentSession({
       attach,
       self: { name, epoch: this.#epoch },
       deriveKeys: (run) => deriveKeys(token, run),
       cluster: this.#keys,
       broker,
-      clock,
-      workDir: folder,
+      clock: catchErrors(clock, onFailed),
+      folder,
       bundles,
       connect: (listener) =>
         backend.connect(listener, { id: toUseId(attach), closureOf: () => null }),
@@ -311,14 +295,17 @@ export class Agent {
       offer: (one) => this.#offer(one),
       onArrival: () => this.#feedArrived(),
       onChange: () => this.#feedSoon(),
-      onRefusedMessage: (reason) => this.#refuseMessage(reason),
-      onProblem: (error) => this.#problem(error),
-      onDroppedEvent: (why) => {
-        const text = `agent "${name}" has dropped the event ${why}; further ones are counted`
-        this.#options.log.warn('EventDropped', text)
+      onRefusedMessage: (reason) => this.#messages.refuse(reason),
+      onProblem: (error) => {
+        const text = `the broker does not store results of tasks: ${messageOf(error)}`
+        log.warn('EndsNotStored', `${text}; they are sent again`)
       },
+      onFailed,
+      onDroppedEvent: (why) =>
+        this.#warn('EventDropped', `has dropped the event ${why}; further ones are counted`),
     })
     this.#sessions.set(session.id, session)
+    return session
   }
 
   async #detach(detach: Detach): Promise<Detached> {
@@ -337,9 +324,27 @@ export class Agent {
   }
 
   async #removeSession(session: AgentSession, reason: string, isAbandoned: boolean): Promise<void> {
-    await session.end(reason, isAbandoned)
+    await session.end(reason, isAbandoned).catch((error: unknown) => this.#warnOf(session, error))
     if (this.#sessions.get(session.id) === session) this.#sessions.delete(session.id)
     if (this.#isDraining) this.#leaveWhenIdle()
+  }
+
+  /** An unexpected error ends the session in which it occurred, and no other. */
+  #failSession(session: AgentSession, error: unknown): void {
+    if (session.isEnding) return
+    this.#warnOf(session, error)
+    session.limitWait()
+    this.#startRemoval(session, 'its agent failed')
+  }
+
+  #startRemoval(session: AgentSession, reason: string): void {
+    this.#removeSession(session, reason, true).catch((error: unknown) => this.#left.reject(error))
+  }
+
+  #warnOf({ id }: AgentSession, error: unknown): void {
+    const cause = error instanceof Error ? (error.stack ?? error.message) : String(error)
+    const text = `ends its part of session "${id}" after an unexpected error: ${cause}`
+    this.#warn('AgentSessionFailed', maskSecrets(text))
   }
 
   #offer(session: AgentSession): Offer {
@@ -369,23 +374,27 @@ export class Agent {
   }
 
   #tick(): void {
-    const { clock } = this.#options
-    this.#cancelTick = clock.after(tickMs, () => this.#tick())
-    const nowMs = clock.monotonicMs()
-    for (const session of this.#sessions.values()) {
-      if (session.tick(nowMs)) void this.#removeSession(session, 'the driver is gone', true)
-    }
+    this.#cancelTick = this.#options.clock.after(tickMs, () => this.#tick())
+    for (const session of this.#sessions.values()) this.#tickSession(session)
     this.#feed()
     if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }
 
-  #leaveWhenIdle(): void {
-    const isIdle = [...this.#sessions.values()].every(({ held }) => held.size === 0)
-    if (isIdle) void this.close()
+  #tickSession(session: AgentSession): void {
+    try {
+      const isOver = session.tick(this.#options.clock.monotonicMs())
+      if (isOver) this.#startRemoval(session, 'the driver is gone')
+    } catch (error) {
+      this.#failSession(session, error)
+    }
   }
 
-  #problem(error: unknown): void {
-    const text = `the broker does not store results of tasks: ${messageOf(error)}`
-    this.#options.log.warn('EndsNotStored', `${text}; they are sent again`)
+  #leaveWhenIdle(): void {
+    const isIdle = [...this.#sessions.values()].every(({ held }) => held.size === 0)
+    if (isIdle) this.leave()
+  }
+
+  #warn(code: string, text: string): void {
+    this.#options.log.warn(code, `agent "${this.name}" ${text}`)
   }
 }

@@ -5,8 +5,7 @@ import { basename, dirname, join, matchesGlob, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { candidatesIn, ProgramLookup } from '../../backends/local/programs/program-lookup.ts'
 import type { ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
-import type { AgentRules, NotAllowed } from '../wire/messages.ts'
-import { refuseByKind, rulesHint } from '../wire/rules.ts'
+import { type AgentRules, type NotAllowed, refuseByKind, rulesHint } from '../wire/messages.ts'
 
 /** The agent to which the rules apply. */
 export interface RuledAgent {

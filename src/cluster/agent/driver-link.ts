@@ -5,6 +5,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { Broker } from '../broker/broker.ts'
 import { decode } from '../wire/codec.ts'
 import { type Keys, open } from '../wire/envelope.ts'
+import { expectMessage } from '../wire/message-forms.ts'
 import {
   type AgentReport,
   type Attach,
@@ -34,6 +35,7 @@ export interface DriverLinkOptions {
 /** How often `settle` checks whether the driver has all events. */
 const settleMs = 50
 const longestSettleMs = 3000
+const driverKinds = ['jobs', 'cancel', 'recall', 'recorded', 'missing'] as const
 
 export class DriverLink implements PlacingDriver {
   readonly #options: DriverLinkOptions
@@ -197,7 +199,7 @@ export class DriverLink implements PlacingDriver {
       epoch: link,
       idleSubject: this.#upSubject,
       publish: (subject, data) => broker.publish(subject, data),
-      onMessage: (payload) => onMessage(payload as DriverMessage),
+      onMessage: (payload) => onMessage(expectMessage(payload, ...driverKinds)),
       onRefused,
     })
   }
@@ -208,9 +210,9 @@ export class DriverLink implements PlacingDriver {
       const { epoch, number, payload } = open(keys().toAgent, subject, data)
       if (epoch !== this.#epoch) return
       if (number <= this.#beats) return onRefused('it was sent before')
+      const beat = expectMessage(payload, 'beat')
       this.#beats = number
       this.#heardMs = clock.monotonicMs()
-      const beat = payload as Beat
       // If the driver dies before it has recreated its stream, the session was not closed.
       this.#beatServerId = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting

@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import { type Broker, isNoRoom } from '../broker/broker.ts'
-import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
+import type { ObjectToStore } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
   type End,
@@ -28,18 +28,8 @@ import type {
   WireEnd,
 } from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
-import { type EndsData, KeptEnds } from './kept-ends.ts'
+import { type EndsData, type EndsStore, KeptEnds } from './kept-ends.ts'
 import { LargeEnds } from './large-ends.ts'
-
-/** The storage for ends. */
-export interface EndsStore {
-  /** Stores values that are too large for a message. */
-  readonly objects: StoredObjects
-  /** Recreates the stream if the server has lost it; `false` if there is no stream of this run. */
-  openStream(): Promise<boolean>
-  /** Removes data that the stream does not need; `false` if there is none. */
-  makeRoom(): Promise<boolean>
-}
 
 export interface EndsOutboxOptions {
   readonly agent: string
@@ -62,6 +52,8 @@ export interface EndsOutboxOptions {
   readonly restorePaths: (text: string) => string
   /** Called for every failure to store a message. */
   readonly onProblem: (error: unknown) => void
+  /** Called with an unexpected error. */
+  readonly onFailed: (error: unknown) => void
 }
 
 type StreamNews = Pick<Beat, 'agents' | 'lostStreams' | 'needsRoom'>
@@ -152,7 +144,9 @@ export class EndsOutbox {
    * agent's remaining work; the next message is sent before half of that is done.
    */
   add(attempt: EndedAttempt, report: EndReport, atMs: number, held: HeldWork): void {
-    this.#waiting.push(toEnd(attempt, report, atMs, (error) => this.#toRecord(error)))
+    const toRecord = (error: unknown): ErrorRecord =>
+      mapErrorTexts(toErrorRecord(error), this.#options.restorePaths)
+    this.#waiting.push(toEnd(attempt, report, atMs, toRecord))
     const { workMs } = held
     if (workMs === 0) return this.#flush()
     if (this.#isScheduled) return
@@ -183,7 +177,7 @@ export class EndsOutbox {
    */
   takeBeat({ agents, lostStreams, needsRoom }: StreamNews): void {
     this.#agents = agents
-    if (needsRoom) void this.#options.store.makeRoom()
+    if (needsRoom) this.#background(this.#options.store.makeRoom())
     if (lostStreams === this.#lostStreams) return
     this.#lostStreams = lostStreams
     this.resend()
@@ -213,7 +207,7 @@ export class EndsOutbox {
 
   /** The driver misses messages that were stored: the server has lost them. */
   sendAgain({ from, to }: Extract<DriverMessage, { kind: 'missing' }>): void {
-    for (const message of this.#kept.takeLost(from, to)) void this.#storeAgain(message)
+    for (const message of this.#kept.takeLost(from, to)) this.#background(this.#storeAgain(message))
   }
 
   /** Resolves when the stream has all ends or is gone for good, or when the time limit is over. */
@@ -284,7 +278,7 @@ export class EndsOutbox {
 
   /** Sends messages again that the stream does not have, after a disconnect. */
   resend(): void {
-    for (const message of this.#kept.unstored) void this.#append(message)
+    for (const message of this.#kept.unstored) this.#background(this.#append(message))
   }
 
   #flush(): void {
@@ -303,7 +297,7 @@ export class EndsOutbox {
     if (first === undefined) return
     const payload = this.#serialize(ends)
     if (this.#isSmall(payload)) return this.#publish(ends, payload)
-    if (ends.length === 1) return void this.#sendLarge(toWireEnd(first))
+    if (ends.length === 1) return this.#background(this.#sendLarge(toWireEnd(first)))
     const middle = ends.length >> 1
     this.#send(ends.slice(0, middle))
     this.#send(ends.slice(middle))
@@ -320,7 +314,7 @@ export class EndsOutbox {
     const data = sealBytes(key(), subject, { epoch, number, acknowledged: 0 }, payload)
     const message = { number, data, uids: ends.map(({ uid }) => uid), objects }
     this.#kept.add(message)
-    void this.#append(message)
+    this.#background(this.#append(message))
   }
 
   async #append(message: EndsData): Promise<void> {
@@ -340,7 +334,7 @@ export class EndsOutbox {
       const hasRoom = isNoRoom(error) && (await this.#options.store.makeRoom())
       if (broker.isConnected && !hasRoom) this.block(error)
       if (!hasRoom) await sleep(this.#options.clock, retryMs)
-      if (await this.#openStream(number)) void this.#append(message)
+      if (await this.#openStream(number)) this.#background(this.#append(message))
     }
   }
 
@@ -387,8 +381,8 @@ export class EndsOutbox {
     return encode(this.#toMessage(all))
   }
 
-  #toRecord(error: unknown): ErrorRecord {
-    return mapErrorTexts(toErrorRecord(error), this.#options.restorePaths)
+  #background(work: Promise<unknown>): void {
+    work.catch(this.#options.onFailed)
   }
 
   #toMessage(all: readonly End[]): EndsMessage {

@@ -3,7 +3,17 @@
  * server loses its store, they are sent again from here.
  */
 
-import type { ObjectToStore } from '../broker/stored-objects.ts'
+import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
+
+/** The storage for ends. */
+export interface EndsStore {
+  /** Stores values that are too large for a message. */
+  readonly objects: StoredObjects
+  /** Recreates the stream if the server has lost it; `false` if there is no stream of this run. */
+  openStream(): Promise<boolean>
+  /** Removes data that the stream does not need; `false` if there is none. */
+  makeRoom(): Promise<boolean>
+}
 
 export interface EndsData {
   readonly number: number

@@ -102,7 +102,7 @@ export class SessionModules {
     return this.#options.bundles.projectPath(fileURLToPath(spec.definition.module)) === null
   }
 
-  leave(): void {
-    this.#options.bundles.leave(this.#options.sessionId)
+  leave(): Promise<void> {
+    return this.#options.bundles.leave(this.#options.sessionId)
   }
 }

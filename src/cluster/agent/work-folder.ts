@@ -1,36 +1,102 @@
 /** The folder of one start of an agent, and the folders of sessions in it. */
 
-import { existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, renameSync, rmdirSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
-import { createOwnedFolder } from '../owned-folder.ts'
+import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 
-/**
- * Creates the folder, returns its real path, and removes folders of dead processes. Several agents
- * may share a work folder, even from other hosts and containers. Their processes are not visible
- * here, so that their folders stay. Throws `ValueError` if the work folder cannot be used.
- */
-export function openWorkFolder(workDir: string | undefined, log: Log): string {
-  const parent = resolve(workDir ?? tmpdir())
-  try {
-    createFolder(parent)
-    // All users share the folder for temporary files, so the kind names this package there.
-    const kind = workDir === undefined ? 'tutti-agent' : 'agent'
-    return createOwnedFolder(parent, kind, (left, error) => {
-      log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
-    })
-  } catch (cause) {
-    const text = `workDir: ${parent} cannot be used: ${messageOf(cause)} (${ownerOf(parent)})`
-    throw new ValueError(text, {
-      field: 'workDir',
-      expected: 'a folder that this user can write to',
-      got: parent,
-      hint: 'Name another one: --work-dir of tutti agent and tutti launch.',
-      cause,
-    })
+export interface WorkFolderOptions {
+  /** The parent folder. Default: that for temporary files. */
+  readonly workDir: string | undefined
+  /** The agent's name. */
+  readonly agent: string
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export class WorkFolder {
+  /** The real path. */
+  readonly path: string
+  readonly #options: WorkFolderOptions
+  #removals = 0
+  #isReported = false
+
+  /**
+   * Creates the folder, and removes folders of dead processes. Several agents may share a work
+   * folder, even from other hosts and containers. Their processes are not visible here, so that
+   * their folders stay. Rejects with `ValueError` if the work folder cannot be used.
+   */
+  static async open(options: WorkFolderOptions): Promise<WorkFolder> {
+    const { workDir, clock, log } = options
+    const parent = resolve(workDir ?? tmpdir())
+    try {
+      createFolder(parent)
+      // All users share the folder for temporary files, so the kind names this package there.
+      const kind = workDir === undefined ? 'tutti-agent' : 'agent'
+      const path = await createOwnedFolder(parent, kind, clock, (left, error) => {
+        log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
+      })
+      return new WorkFolder(path, options)
+    } catch (cause) {
+      const text = `workDir: ${parent} cannot be used: ${messageOf(cause)} (${ownerOf(parent)})`
+      throw new ValueError(text, {
+        field: 'workDir',
+        expected: 'a folder that this user can write to',
+        got: parent,
+        hint: 'Name another one: --work-dir of tutti agent and tutti launch.',
+        cause,
+      })
+    }
+  }
+
+  private constructor(path: string, options: WorkFolderOptions) {
+    this.path = path
+    this.#options = options
+  }
+
+  /**
+   * Removes a folder in this one. Never rejects: what programs left there must not end the agent.
+   * A folder that cannot be removed is reported once and left to the next start of an agent. It is
+   * renamed first, so that the next session of the same name does not find it.
+   */
+  async remove(folder: string): Promise<void> {
+    const removed = `${folder}.removed-${++this.#removals}`
+    try {
+      renameSync(folder, removed)
+    } catch (error) {
+      return errnoOf(error) === 'ENOENT' ? undefined : this.#remove(folder)
+    }
+    await this.#remove(removed)
+  }
+
+  /** Removes this folder. Never rejects. */
+  close(): Promise<void> {
+    return this.#remove(this.path)
+  }
+
+  /** Like `close`, at the exit of the process: only if nothing is in the folder. */
+  closeEmpty(): void {
+    try {
+      rmdirSync(this.path)
+    } catch {
+      // It is not empty, or is gone.
+    }
+  }
+
+  async #remove(folder: string): Promise<void> {
+    const { agent, clock, log } = this.#options
+    try {
+      await removeFolder(folder, clock)
+    } catch (error) {
+      if (this.#isReported) return
+      this.#isReported = true
+      const text = `agent "${agent}" cannot remove ${folder}: ${messageOf(error)}`
+      log.warn('WorkFolderNotRemoved', `${text}; it is left to the next start of an agent`)
+    }
   }
 }
 
@@ -66,10 +132,11 @@ interface PlacedSpec {
 export class SessionFolder {
   readonly #substitute: string
   readonly #node: string
-  #isCreated = false
+  readonly #parent: WorkFolder
 
-  constructor(substitute: string, node: string) {
-    this.#substitute = substitute
+  constructor(parent: WorkFolder, name: string, node: string) {
+    this.#parent = parent
+    this.#substitute = join(parent.path, name)
     this.#node = node
   }
 
@@ -82,16 +149,16 @@ export class SessionFolder {
     const folder = spec.workDir ?? wanted
     if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }
     try {
-      if (!this.#isCreated) mkdirSync(this.#substitute, { recursive: true })
+      // For each program, because an earlier one or a user may have removed it.
+      mkdirSync(this.#substitute, { recursive: true })
     } catch (cause) {
       const text = `node ${this.#node} cannot create a folder for its programs`
       return { spec, problem: new BackendError(`${text}: ${messageOf(cause)}`, { cause }) }
     }
-    this.#isCreated = true
     return { spec: inWorkDir(spec, this.#substitute) }
   }
 
-  remove(): void {
-    if (this.#isCreated) rmSync(this.#substitute, { recursive: true, force: true })
+  remove(): Promise<void> {
+    return this.#parent.remove(this.#substitute)
   }
 }

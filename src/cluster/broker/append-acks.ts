@@ -37,7 +37,8 @@ export class AppendAcks {
         if (error === null) this.#take(message)
       },
     })
-    void connection.closed().then(() => this.#close())
+    const close = (): void => this.#close()
+    connection.closed().then(close, close)
   }
 
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void> {

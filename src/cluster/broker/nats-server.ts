@@ -9,7 +9,7 @@ import { type Log, processLog } from '../../foundation/log.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
-import { createOwnedFolder } from '../owned-folder.ts'
+import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 import { findNatsServer } from './nats-program.ts'
 
 export interface NatsServer {
@@ -43,7 +43,11 @@ const steadyMs = 60_000
 /** The server ends with this process, even if killed; until then it is restarted when it ends. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   const program = findNatsServer()
-  const server = new PrivateServer(program, options)
+  const { clock, log = processLog } = options
+  const folder = await createOwnedFolder(tmpdir(), 'tutti-nats', clock, (left, error) => {
+    log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
+  })
+  const server = new PrivateServer(program, folder, { ...options, log })
   try {
     await server.start()
     return server
@@ -61,8 +65,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
 class PrivateServer implements NatsServer {
   readonly folder: string
   readonly #program: string
-  readonly #options: NatsServerOptions
-  readonly #log: Log
+  readonly #options: NatsServerOptions & { readonly log: Log }
   readonly #backOff = new BackOff({ firstDelayMs: 100, maxDelayMs: 5000 })
   readonly #lost = Promise.withResolvers<BackendError>()
   #url: string | null = null
@@ -70,13 +73,10 @@ class PrivateServer implements NatsServer {
   #cancelStart: () => void = () => {}
   #closing: Promise<void> | null = null
 
-  constructor(program: string, options: NatsServerOptions) {
+  constructor(program: string, folder: string, options: NatsServerOptions & { log: Log }) {
     this.#program = program
     this.#options = options
-    this.#log = options.log ?? processLog
-    this.folder = createOwnedFolder(tmpdir(), 'tutti-nats', (left, error) => {
-      this.#log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
-    })
+    this.folder = folder
   }
 
   get url(): string {
@@ -111,7 +111,7 @@ class PrivateServer implements NatsServer {
       throw error
     }
     server.unref()
-    void this.#watch(server)
+    this.#watch(server).catch((error: unknown) => this.#giveUp(messageOf(error)))
   }
 
   close(): Promise<void> {
@@ -123,7 +123,7 @@ class PrivateServer implements NatsServer {
     this.#cancelStart()
     await this.#process?.stop()
     // The guard process removes the folder, unless the guard itself was killed.
-    rmSync(this.folder, { recursive: true, force: true, maxRetries: 10 })
+    await removeFolder(this.folder, this.#options.clock)
   }
 
   async #watch(server: GuardedServer): Promise<void> {
@@ -145,7 +145,7 @@ class PrivateServer implements NatsServer {
       // Checked only now: a signal to both processes may have reached the server first.
       if (isEndExpected?.() !== true) {
         const which = `restart ${failures} of at most ${mostRestarts} in a row`
-        this.#log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
+        this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
       }
       this.start().catch((error: unknown) => this.#startAgain(messageOf(error)))
     }
@@ -155,7 +155,7 @@ class PrivateServer implements NatsServer {
   #giveUp(reason: string): void {
     const count = mostRestarts + 1
     const text = `the nats-server of this process at ${this.url} has ended ${count} times in a row`
-    this.#log.warn('NatsServerLost', `${text}, and is not started again: ${reason}`)
+    this.#options.log.warn('NatsServerLost', `${text}, and is not started again: ${reason}`)
     this.#lost.resolve(new BackendError(`${text}: ${reason}`, { code: 'NatsServerLostError' }))
   }
 
@@ -196,7 +196,9 @@ function toTlsLine(tls: { certificate: string; key: string }, folder: string): s
 /** Waits for the file in which the server writes its port. */
 async function findUrl(folder: string, server: GuardedServer, clock: Clock): Promise<string> {
   let exit: string | null = null
-  void server.ended.then((reason) => (exit = reason))
+  server.ended
+    .then((reason) => (exit = reason))
+    .catch((error: unknown) => (exit = messageOf(error)))
   const untilMs = clock.monotonicMs() + startMs
   while (clock.monotonicMs() < untilMs) {
     if (exit !== null) throw new Error(`it ended with ${exit as string}: ${server.output}`)

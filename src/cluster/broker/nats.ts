@@ -273,7 +273,9 @@ class NatsBroker implements Broker {
     this.#log = log
     this.url = servers.join(', ')
     this.store = new NatsStore(connection, manager, libraries, callMs)
-    void this.#followStatus()
+    this.#followStatus().catch((error: unknown) =>
+      this.#warnOfFailure('the state of the connection is unknown', error),
+    )
   }
 
   get isConnected(): boolean {
@@ -301,14 +303,14 @@ class NatsBroker implements Broker {
           onMessage({
             subject: message.subject,
             data: message.data,
-            respond: (data) => void message.respond(data),
+            respond: (data) => {
+              message.respond(data)
+            },
           })
         } catch (thrown) {
           // An exception here would end the connection. The message is not delivered again: it
           // would fail again, and block the messages after it.
-          const cause = thrown instanceof Error ? (thrown.stack ?? thrown.message) : thrown
-          const text = 'a message could not be handled, and its content is lost'
-          this.#log.warn('BrokerMessageFailed', `${text}: ${maskSecrets(String(cause))}`)
+          this.#warnOfFailure('a message could not be handled, and its content is lost', thrown)
         }
       },
     })
@@ -349,6 +351,11 @@ class NatsBroker implements Broker {
     await this.#connection.close()
   }
 
+  #warnOfFailure(what: string, error: unknown): void {
+    const cause = error instanceof Error ? (error.stack ?? error.message) : String(error)
+    this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
+  }
+
   /** Warns once per kind of subject: a client is not told otherwise that it was refused. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
@@ -373,7 +380,13 @@ class NatsBroker implements Broker {
         type === 'reconnect' ? true : type === 'disconnect' ? false : this.#isConnected
       if (isConnected === this.#isConnected) continue
       this.#isConnected = isConnected
-      for (const listener of this.#listeners) listener(isConnected)
+      for (const listener of this.#listeners) {
+        try {
+          listener(isConnected)
+        } catch (error) {
+          this.#warnOfFailure('a change of the connection could not be handled', error)
+        }
+      }
     }
   }
 }

@@ -107,14 +107,16 @@ export class StoredObjects {
           object.refusals.forget()
           throw error
         }
-        void makeRoom()
+        makeRoom()
         const why = object.refusals.refused(error)
         if (why === null) throw error
         const text = `${owner} cannot store ${what}: the store of the broker at ${broker.url}`
         throw tooSmall(`${text} ${why}`, error)
       }
     }
-    const repair = async (): Promise<void> => void (await openStream())
+    const repair = async (): Promise<void> => {
+      await openStream()
+    }
     const report = (error: unknown): void => {
       const text = `${owner} cannot store ${what} at ${broker.url} now: ${messageOf(error)}`
       onProblem(new Error(text, { cause: error }))
@@ -125,7 +127,8 @@ export class StoredObjects {
     } catch (error) {
       if (canceled.aborted && this.#unfinished.delete(object.subject)) {
         // Only after the latest attempt has ended: its pieces may still be in transit.
-        void object.putting.catch(() => {}).then(() => this.delete(name))
+        const removeAll = (): void => this.delete(name)
+        object.putting.then(removeAll, removeAll)
       }
       throw error
     }
@@ -155,7 +158,7 @@ export class StoredObjects {
       await unlessAborted(signal, object.putting)
       this.#unfinished.delete(subject)
     } finally {
-      void before.then(resolve)
+      before.then(resolve, resolve)
     }
   }
 

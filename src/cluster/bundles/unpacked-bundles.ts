@@ -1,6 +1,6 @@
 /** The bundles on this node: each is unpacked once, for all sessions that use it. */
 
-import { existsSync, rmSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { decodeBundle, parseBundleUrl, unpackBundle } from './bundle.ts'
@@ -19,9 +19,12 @@ export class UnpackedBundles {
   /** The real path, because workers import by it. Created with the first bundle. */
   readonly #folder: string
   readonly #bundles = new Map<string, Unpacked>()
+  readonly #remove: (folder: string) => Promise<void>
 
-  constructor(folder: string) {
+  /** `remove` removes the folder of a bundle. It never rejects. */
+  constructor(folder: string, remove: (folder: string) => Promise<void>) {
     this.#folder = folder
+    this.#remove = remove
   }
 
   /** The digest of the bundle of a module; `null` for a module that this node has itself. */
@@ -50,7 +53,9 @@ export class UnpackedBundles {
     const ready = this.#load(digest, load)
     this.#bundles.set(digest, { users: new Set([sessionId]), ready, root: null })
     // A failed load is retried for the next job.
-    const forget = (): void => void this.#bundles.delete(digest)
+    const forget = (): void => {
+      this.#bundles.delete(digest)
+    }
     ready.then((isThere) => (isThere ? null : forget()), forget)
     return ready
   }
@@ -82,17 +87,14 @@ export class UnpackedBundles {
   }
 
   /** Removes bundles that no other session uses. */
-  leave(sessionId: string): void {
+  async leave(sessionId: string): Promise<void> {
+    const removals: Promise<void>[] = []
     for (const [digest, { users }] of this.#bundles) {
       if (!users.delete(sessionId) || users.size > 0) continue
       this.#bundles.delete(digest)
-      rmSync(this.#pathOf(digest), { recursive: true, force: true })
+      removals.push(this.#remove(this.#pathOf(digest)))
     }
-  }
-
-  close(): void {
-    rmSync(this.#folder, { recursive: true, force: true })
-    this.#bundles.clear()
+    await Promise.all(removals)
   }
 
   async #load(digest: string, load: () => Promise<Uint8Array | null>): Promise<boolean> {

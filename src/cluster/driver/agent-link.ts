@@ -20,6 +20,7 @@ import type {
   EventsMark,
   JobReference,
 } from '../wire/messages.ts'
+import { expectMessage } from '../wire/message-forms.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { KnownAgent } from './directory/agent-directory.ts'
@@ -106,7 +107,7 @@ export class AgentLink {
       idleSubject: this.#downSubject,
       publish: (subject, data) => broker.publish(subject, data),
       onMessage: (payload) => {
-        options.onReport(payload as AgentReport)
+        options.onReport(expectMessage(payload, 'report'))
         if (this.#waitingEnds.length > 0) this.#takeWaitingEnds()
       },
       onRefused: options.onRefused,

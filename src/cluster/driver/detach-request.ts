@@ -3,6 +3,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
+import { expectMessage } from '../wire/message-forms.ts'
 import { type Detached, silenceMs } from '../wire/messages.ts'
 import type { SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
@@ -38,7 +39,7 @@ export async function detachFrom(
   for (let comesUntilMs = 0; ;) {
     try {
       const answer = directory.request(name, request, answerMs)
-      return (await unlessReconnected(broker, answer)) as Detached
+      return expectMessage(await unlessReconnected(broker, answer), 'detached')
     } catch (error) {
       const nowMs = clock.monotonicMs()
       // The request was lost with the connection; the agent may reconnect a little later.

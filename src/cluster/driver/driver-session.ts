@@ -1,7 +1,7 @@
 /** One session's use of the cluster: claims the session, attaches to agents, sends jobs. */
 
 import type { BackendListener, Job, SampledNode } from '../../backends/backend.ts'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import { catchErrors, type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
@@ -77,7 +77,9 @@ export class DriverSession implements ClusterConnection {
   readonly #started: Promise<void>
   #releasing: Promise<void> | null = null
 
-  constructor(options: DriverSessionOptions) {
+  constructor(given: DriverSessionOptions) {
+    const onFailed = (error: unknown): void => this.#fail(error)
+    const options = { ...given, clock: catchErrors(given.clock, onFailed) }
     const { token, use, listener, clock, broker } = options
     this.#options = options
     this.#trigger = new PlacementTrigger(clock, () => this.#place())
@@ -92,7 +94,7 @@ export class DriverSession implements ClusterConnection {
     this.#objects = this.#createObjects()
     this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
     const left = { earlier: this.#earlier, agents: this.#links }
-    const common = { jobs: this.#jobs, objects: this.#objects, clock, ...left }
+    const common = { jobs: this.#jobs, objects: this.#objects, clock, onFailed, ...left }
     this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
     const { url } = broker
     this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
@@ -114,7 +116,7 @@ export class DriverSession implements ClusterConnection {
       ...common,
       takeEnd: (one, end, message) => this.#ends.takeEnd(one, end, null, message),
       listener,
-      onSkipped: (agent, moved) => void this.#agents.used.skip(agent, moved),
+      onSkipped: (agent, moved) => this.#agents.used.skip(agent, moved).catch(onFailed),
     })
     this.#agents = new SessionAgents({
       ...options,
@@ -130,9 +132,9 @@ export class DriverSession implements ClusterConnection {
       onChange: () => this.#continueWaiting(),
       onReport: (link, report) => this.#takeReport(link, report),
       onRefused: (reason) => this.#refuseMessage(reason),
-      onSuperseded: (error) => this.#fail(error),
+      onFailed,
     })
-    this.#started = this.#start()
+    this.#started = this.#start().catch(onFailed)
   }
 
   #createObjects(): StoredObjects {
@@ -209,7 +211,7 @@ export class DriverSession implements ClusterConnection {
       } catch (error) {
         this.#stop()
         const isFinal = error instanceof BackendError || clock.monotonicMs() >= untilMs
-        if (isFinal) return this.#fail(error as Error)
+        if (isFinal) return this.#fail(error)
         await sleep(clock, tickMs)
       }
     }
@@ -265,8 +267,9 @@ export class DriverSession implements ClusterConnection {
   }
 
   /** The session cannot be used, or a later start has taken over and owns what is stored. */
-  #fail(error: Error): void {
+  #fail(cause: unknown): void {
     if (!this.#isOpen) return
+    const error = cause instanceof Error ? cause : new BackendError(messageOf(cause))
     this.#failure = error
     this.#agents.close()
     this.#stop()
@@ -274,7 +277,7 @@ export class DriverSession implements ClusterConnection {
     const report = { kind: 'fail', error, isFinal: true } as const
     for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
     this.#objects.close()
-    void this.#agents.used.leave()
+    this.#agents.used.leave().catch(() => {})
   }
 
   #stop(): void {
@@ -352,10 +355,7 @@ export class DriverSession implements ClusterConnection {
   async #releaseOnce(reason: string): Promise<void> {
     const { broker, clock, log, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const done = new AbortController()
-    const silent = untilSilent(broker, this.#subjects, clock, done.signal).then(
-      () => true,
-      () => false,
-    )
+    const silent = untilSilent(broker, this.#subjects, clock, done.signal)
     const removed = this.#removeAll(reason, done.signal).then(() => false)
     const isLeft = await Promise.race([removed, silent])
     done.abort()
@@ -370,8 +370,8 @@ export class DriverSession implements ClusterConnection {
   }
 
   async #removeAll(reason: string, signal: AbortSignal): Promise<void> {
-    const cancel = { kind: 'cancel', reason } as const
-    for (const one of this.#jobs.takeWaiting()) this.#jobs.end(one, cancel, null)
+    for (const one of this.#jobs.takeWaiting())
+      this.#jobs.end(one, { kind: 'cancel', reason }, null)
     this.#agents.close()
     // Otherwise the start would recreate what is removed here.
     await this.#started

@@ -10,6 +10,7 @@ import { decode } from '../wire/codec.ts'
 import { splitUids } from '../wire/columns.ts'
 import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
+import { expectMessage } from '../wire/message-forms.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import {
   agentClosed,
@@ -55,6 +56,8 @@ export interface EndReceiverOptions {
   /** Called when ends for an earlier start have arrived. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
+  /** Called with an unexpected error. */
+  readonly onFailed: (error: unknown) => void
   /** Called when an earlier start has read and deleted the large value of this end. */
   readonly onValueLost: (one: DriverJob, end: WireEnd) => void
 }
@@ -104,16 +107,19 @@ export class EndReceiver {
     this.#positions.set(subject, position)
   }
 
+  /** A message that cannot be handled counts as refused. */
   take(subject: string, data: Uint8Array): void {
-    const { key, jobs, earlier, agents, onEvents, onEarlier, onRefused } = this.#options
-    let opened
     try {
-      opened = open(key(), subject, data)
+      this.#take(subject, data)
     } catch (error) {
-      return onRefused(messageOf(error))
+      this.#options.onRefused(messageOf(error))
     }
-    const { epoch, number } = opened
-    const payload = opened.payload as EndsMessage
+  }
+
+  #take(subject: string, data: Uint8Array): void {
+    const { key, jobs, earlier, agents, onEvents, onEarlier } = this.#options
+    const { epoch, number, payload: decoded } = open(key(), subject, data)
+    const payload = expectMessage(decoded, 'ends')
     const received = this.#received.get(epoch)
     // Before its answer to the attach arrives, an agent may send ends for an earlier start.
     if (received === undefined) {
@@ -216,13 +222,15 @@ export class EndReceiver {
     agent: AgentLink | null,
     message: ReceivedMessage | null,
   ): void {
-    const { jobs } = this.#options
+    const { jobs, onFailed } = this.#options
     const { beganMs, atMs, workerId, outcome } = end
     if (outcome.kind === 'complete-large') {
-      return void this.#takeLargeEnd(one, end, agent, message)
+      this.#takeLargeEnd(one, end, agent, message).catch(onFailed)
+      return
     }
     if (end.outputObject !== undefined || end.errorObject !== undefined) {
-      return void this.#takeStoredParts(one, end, agent, message)
+      this.#takeStoredParts(one, end, agent, message).catch(onFailed)
+      return
     }
     const now = jobs.readTime()
     if (beganMs !== null && workerId !== null) {

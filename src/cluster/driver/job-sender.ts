@@ -14,6 +14,8 @@ export interface JobSenderOptions {
   readonly objects: StoredObjects
   /** `null` if agents import modules from the same paths. */
   readonly modules: SentModules | null
+  /** Called with an unexpected error. */
+  readonly onFailed: (error: unknown) => void
 }
 
 export class JobSender {
@@ -36,7 +38,7 @@ export class JobSender {
     }
     for (const [module, group] of Map.groupBy(jobs, missing)) {
       if (module === '') this.#encode(agent, group, (url) => modules.find(url) ?? url)
-      else void this.#sendWithModule(agent, group, module, modules)
+      else this.#sendWithModule(agent, group, module, modules).catch(this.#options.onFailed)
     }
   }
 
@@ -52,7 +54,9 @@ export class JobSender {
     const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     const { batches, large, unsendable } = encodeJobs(jobs, limitBytes, urlOf)
     for (const { payload } of batches) agent.send(payload)
-    for (const { job, spec } of large) void this.#sendLarge(agent, job, spec)
+    for (const { job, spec } of large) {
+      this.#sendLarge(agent, job, spec).catch(this.#options.onFailed)
+    }
     for (const { job, error } of unsendable) this.#fail(job, error)
   }
 

@@ -4,8 +4,14 @@ import type { DriverJob } from './agent-link.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import { type NodeFacts, noRules, type NotAllowed, silenceMs } from '../wire/messages.ts'
-import { refuseByKind, rulesHint } from '../wire/rules.ts'
+import {
+  type NodeFacts,
+  noRules,
+  type NotAllowed,
+  refuseByKind,
+  rulesHint,
+  silenceMs,
+} from '../wire/messages.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'

@@ -8,6 +8,7 @@ import type { Log } from '../../foundation/log.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
+import { expectMessage } from '../wire/message-forms.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import { detachFrom } from './detach-request.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
@@ -21,8 +22,6 @@ import {
   type AgentReport,
   type AgentStart,
   type Attach,
-  type Attached,
-  type Challenged,
   silenceMs,
 } from '../wire/messages.ts'
 import { lostReport, toLostAttempts } from './lost-attempts.ts'
@@ -57,8 +56,8 @@ export interface SessionAgentsOptions {
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /** Called when a later start of the session uses an agent, so that this one must end. */
-  readonly onSuperseded: (error: BackendError) => void
+  /** The session must end: a later start of it uses an agent, or an error is unexpected. */
+  readonly onFailed: (error: unknown) => void
 }
 
 const requestMs = 5000
@@ -106,11 +105,11 @@ export class SessionAgents implements DirectoryListener {
   agentLost({ announcement }: KnownAgent, reason: string): void {
     const { name, epoch, state } = announcement
     const link = this.#links.get(name)
-    if (link?.epoch === epoch) void this.#lose(link, reason)
+    if (link?.epoch === epoch) this.#startLosing(link, reason)
     else if (link === undefined) {
       // The session was told of the agent, but has not used it.
       this.#reportLeft(name, state === 'gone' ? null : reason, [])
-      void this.used.lose({ name, epoch }, [])
+      this.used.lose({ name, epoch }, []).catch(this.#options.onFailed)
     }
   }
 
@@ -152,7 +151,7 @@ export class SessionAgents implements DirectoryListener {
   /** Called every half second. */
   tick(nowMs: number): void {
     for (const link of this.#links.values()) this.#watch(link, nowMs)
-    void this.attachAll()
+    this.attachAll().catch(this.#options.onFailed)
     this.#noteMissing()
     this.used.tick(nowMs)
   }
@@ -191,12 +190,14 @@ export class SessionAgents implements DirectoryListener {
     // The agent answers pings, but sends nothing about the session.
     const silentMs = heardMs - Math.max(link.heardMs, directory.receivingSinceMs)
     if (link.isAttached && silentMs > lossMs) {
-      return void this.#lose(link, 'it has given up the session')
+      return this.#startLosing(link, 'it has given up the session')
     }
     // After a disconnect, messages with ends may be missing.
     if (!link.isMissingEnds() || this.#reading.has(link)) return
     this.#reading.add(link)
-    void this.#readMissing(link).finally(() => this.#reading.delete(link))
+    this.#readMissing(link)
+      .finally(() => this.#reading.delete(link))
+      .catch(this.#options.onFailed)
   }
 
   /** Reads missing messages from the stream; asks the agent for those that are not there. */
@@ -213,9 +214,10 @@ export class SessionAgents implements DirectoryListener {
     if (state === 'gone') return
     if (state === 'draining' && !this.earlier.has(agent.announcement)) return
     if (this.#links.has(name) || this.#isClosed) return
-    const attaching = this.#attachTo(agent).finally(() => {
+    const done = (): void => {
       if (this.#attaching.get(name) === attaching) this.#attaching.delete(name)
-    })
+    }
+    const attaching = this.#attachTo(agent).catch(this.#options.onFailed).finally(done)
     this.#attaching.set(name, attaching)
   }
 
@@ -225,9 +227,10 @@ export class SessionAgents implements DirectoryListener {
     const link = this.#addLink(agent)
     try {
       await this.used.add(link)
-      const { nonce } = (await directory.request(name, challenge, requestMs)) as Challenged
-      const request = this.#toAttach(link, nonce)
-      const answer = (await directory.request(name, request, requestMs)) as Attached
+      const challenged = await directory.request(name, challenge, requestMs)
+      const request = this.#toAttach(link, expectMessage(challenged, 'challenged').nonce)
+      const attached = await directory.request(name, request, requestMs)
+      const answer = expectMessage(attached, 'attached', 'refused')
       if (answer.kind === 'refused') throw new BackendError(answer.message, { code: answer.code })
       if (this.#links.get(name) !== link) return
       if (answer.epoch !== epoch) throw new Error('it was started again')
@@ -247,7 +250,7 @@ export class SessionAgents implements DirectoryListener {
     } catch (error) {
       this.#removeLink(link)
       if (error instanceof BackendError && error.code === 'SessionInUseError') {
-        this.#options.onSuperseded(error)
+        this.#options.onFailed(error)
       } else this.#reportProblem(name, messageOf(error))
     }
   }
@@ -325,6 +328,10 @@ export class SessionAgents implements DirectoryListener {
         await sleep(clock, rereadMs)
       }
     }
+  }
+
+  #startLosing(link: AgentLink, reason: string): void {
+    this.#lose(link, reason).catch(this.#options.onFailed)
   }
 
   async #lose(link: AgentLink, reason: string): Promise<void> {

@@ -15,7 +15,8 @@ import {
 } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
-import { type Challenged, silenceMs } from '../wire/messages.ts'
+import { expectMessage } from '../wire/message-forms.ts'
+import { silenceMs } from '../wire/messages.ts'
 import { answerAsOwner, askOwner, type OwnerReply, processId } from '../wire/owner-request.ts'
 import {
   ownerOfStream,
@@ -211,7 +212,7 @@ async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promi
   const ask = async (name: string): Promise<number> => {
     try {
       const answer = await directory.request(name, { kind: 'challenge', use }, silenceMs)
-      return (answer as Challenged).latestStart ?? 0
+      return expectMessage(answer, 'challenged').latestStart ?? 0
     } catch {
       // The agent is attached to when it answers again.
       return 0
@@ -248,13 +249,13 @@ const probeMs = 1000
 const mostUnanswered = 3
 const pauseMs = 250
 
-/** Resolves when the broker has not answered for about 3 s; rejects with the signal's reason. */
+/** Resolves with `true` when the broker has not answered for about 3 s, `false` if aborted. */
 export async function untilSilent(
   broker: Broker,
   { owner }: SessionSubjects,
   clock: Clock,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<boolean> {
   // Counted, because a time-out also passes while this process is suspended.
   for (let unanswered = 0; unanswered < mostUnanswered;) {
     try {
@@ -263,6 +264,8 @@ export async function untilSilent(
     } catch (error) {
       unanswered = error instanceof NoResponderError ? 0 : unanswered + 1
     }
-    if (unanswered === 0) await sleep(clock, pauseMs, { signal })
+    if (unanswered === 0) await sleep(clock, pauseMs, { signal }).catch(() => {})
+    if (signal.aborted) return false
   }
+  return true
 }

@@ -8,6 +8,7 @@ import type { SessionStream } from '../broker/session-stream.ts'
 import { encode } from '../wire/codec.ts'
 import { deriveKeys, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
+import { expectNote } from '../wire/message-forms.ts'
 import {
   type AgentNote,
   type AgentStart,
@@ -56,13 +57,13 @@ export async function readNotedAgents(
   for (const { data } of messages) {
     try {
       const { epoch: start, number, payload } = open(toDriver, subject, data)
-      const note = payload as AgentNote
+      const note = expectNote(payload)
       latestEpoch = Math.max(latestEpoch, start)
       if (!notes.add(note, start, number)) continue
       lost.push(...(note.lost ?? []))
       moved.push(...(note.moved ?? []))
     } catch {
-      // The note is not signed with the token.
+      // The note is not signed with the token, or is malformed.
     }
   }
   const { all } = notes

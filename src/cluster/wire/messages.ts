@@ -1,4 +1,4 @@
-/** The messages between driver and agent, without their envelope. */
+/** The messages between driver and agent, without their envelope, and the rules of agents. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
 import type { SampleStep } from '../../backends/sampling/named-samplers.ts'
@@ -36,6 +36,23 @@ export const noRules: AgentRules = Object.freeze({ only: null, allow: null })
 export interface NotAllowed {
   readonly message: string
   readonly hint: string
+}
+
+export const rulesHint = 'Start the agent with another --only or --allow.'
+
+/** Closures and prompts need no case: they are not sent to agents. */
+export const kindOf = ({ kind }: Pick<TaskSpec, 'kind'>): 'functions' | 'programs' =>
+  kind === 'program' ? 'programs' : 'functions'
+
+/** The part of an agent's rules that its driver can check, too: the kind of the task. */
+export function refuseByKind(
+  agent: string,
+  { only }: AgentRules,
+  spec: TaskSpec,
+): NotAllowed | null {
+  if (only === null || only === kindOf(spec)) return null
+  const message = `agent "${agent}" runs ${only} only, not ${spec.executable}`
+  return { message, hint: rulesHint }
 }
 
 /** An agent's announcement of itself, signed with the key of the cluster. */

@@ -5,6 +5,7 @@
 
 import { Fifo } from '../../runtime/fifo.ts'
 import type { Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import { type Header, type Key, open, sealBytes } from './envelope.ts'
 
 export interface ReliableLinkOptions {
@@ -16,6 +17,7 @@ export interface ReliableLinkOptions {
   /** The subject of messages that carry only an acknowledgement. */
   readonly idleSubject: string
   readonly publish: (subject: string, data: Buffer) => void
+  /** A message for which this throws counts as refused. */
   readonly onMessage: (payload: unknown) => void
   /** Called with the reason when a message is not accepted. */
   readonly onRefused: (reason: string) => void
@@ -109,7 +111,7 @@ export class ReliableLink {
     try {
       message = open(receiveKey, subject, data)
     } catch (error) {
-      return onRefused((error as Error).message)
+      return onRefused(messageOf(error))
     }
     if (message.epoch !== epoch) return onRefused(earlierConnection)
     this.#heardMs = this.#options.clock.monotonicMs()
@@ -123,7 +125,11 @@ export class ReliableLink {
     this.#received++
     this.#receivedBytes += data.length
     if (this.#receivedBytes > acknowledgeBytes) this.#publish(idleSubject, 0, nothing)
-    onMessage(message.payload)
+    try {
+      onMessage(message.payload)
+    } catch (error) {
+      onRefused(messageOf(error))
+    }
   }
 
   /** Resends messages that were not acknowledged in time, or acknowledges what was received. */

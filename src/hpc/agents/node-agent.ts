@@ -47,29 +47,32 @@ preloadClient()
 const lines = createInterface({ input: process.stdin })
 lines.on('line', (line) => {
   if (line === drainLine) {
-    void drain()
+    drain().catch(exitWith)
     return
   }
   starting ??= start(JSON.parse(line) as AgentStart)
-  starting.then(
-    () => process.stdout.write(`${startedLine}\n`),
-    (error: unknown) => {
-      const hint = TuttiError.isInstance(error) ? (error.hint ?? '') : ''
-      process.stderr.write(`agent ${name}: ${messageOf(error)} ${hint}`.trimEnd() + '\n')
-      const isTaken = BackendError.isInstance(error) && error.code === 'AgentNameTakenError'
-      process.exit(isTaken ? nameTakenCode : 1)
-    },
-  )
+  starting.then(() => process.stdout.write(`${startedLine}\n`), exitWith)
 })
 // The driver has closed its sessions or is gone.
-lines.once('close', () => void end({ needsEnds: false }))
+lines.once('close', () => end({ needsEnds: false }).catch(exitWith))
 // The scheduler is ending the job; the driver may still accept reports of ended tasks.
-process.on('SIGTERM', () => void end({ needsEnds: true }))
+process.on('SIGTERM', () => {
+  end({ needsEnds: true }).catch(exitWith)
+})
+
+function exitWith(error: unknown): void {
+  const hint = TuttiError.isInstance(error) ? (error.hint ?? '') : ''
+  process.stderr.write(`agent ${name}: ${messageOf(error)} ${hint}`.trimEnd() + '\n')
+  const isTaken = BackendError.isInstance(error) && error.code === 'AgentNameTakenError'
+  process.exit(isTaken ? nameTakenCode : 1)
+}
 
 async function start(given: AgentStart): Promise<Agent> {
   const { servers, token, certificate, sharedFile, labels, workDir } = given
   hideModuleCache(given.moduleCache ?? undefined)
-  void tellSeen(name, sharedFile, systemClock).then((line) => process.stdout.write(line))
+  tellSeen(name, sharedFile, systemClock)
+    .then((line) => process.stdout.write(line))
+    .catch(exitWith)
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])
   const gpus = toGpuIds(cleanEnvironment(process.env))
   const limitMb = given.memoryMb[name] ?? Infinity
@@ -86,7 +89,7 @@ async function start(given: AgentStart): Promise<Agent> {
   }
   // Not reported here: the shell around this process reports its end.
   const agent = await startAgent(options, { serverSeconds: given.serverSeconds })
-  void agent.left.then(() => end({ needsEnds: false }))
+  agent.left.then(() => end({ needsEnds: false })).catch(exitWith)
   return agent
 }
 

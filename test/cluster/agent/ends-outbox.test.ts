@@ -37,6 +37,7 @@ function outboxOf(clock: ManualClock) {
     unconfirmedMark: () => undefined,
     restorePaths: (text) => text,
     onProblem: () => {},
+    onFailed: (error) => expect.fail(String(error)),
   })
   let count = 0
   const end = (workMs: number, rate: number | null = null): void => {

@@ -7,7 +7,7 @@ import { UnpackedBundles } from '../../../src/cluster/bundles/unpacked-bundles.t
 it('tells the path of a module in its project, also if its bundle was removed', () => {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bundles-'))
   onTestFinished(() => rmSync(folder, { recursive: true }))
-  const bundles = new UnpackedBundles(folder)
+  const bundles = new UnpackedBundles(folder, () => Promise.resolve())
   const project = join(folder, 'digest', 'home', 'project')
   mkdirSync(project, { recursive: true })
   writeFileSync(join(project, 'package.json'), '{}')

@@ -56,6 +56,7 @@ const openReceiver = (
     onEvents: () => expect.unreachable(),
     onEarlier: () => expect.unreachable(),
     onRefused: (reason) => expect.unreachable(reason),
+    onFailed: (error) => expect.unreachable(String(error)),
     onValueLost: () => expect.unreachable(),
   })
 

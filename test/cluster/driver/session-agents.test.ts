@@ -139,7 +139,7 @@ class OneAgent {
       toNode: ({ announcement: { name: nodeId } }) => ({ nodeId, createSampler: noSampler }),
       onReport() {},
       onRefused() {},
-      onSuperseded() {},
+      onFailed() {},
     })
   }
 }

@@ -31,7 +31,9 @@ class Watcher {
   constructor(broker: Broker, keys: Keys) {
     this.#broker = broker
     this.#keys = keys
-    broker.subscribe(discoverySubject, (message) => void this.#takeDiscovery(message))
+    broker.subscribe(discoverySubject, (message) => {
+      this.#takeDiscovery(message).catch(exitWith)
+    })
   }
 
   update(agent: Announcement): void {
@@ -102,9 +104,9 @@ let starting: Promise<Watcher> | null = null
 const parent = connectToParent<ToWatcher, FromWatcher>({
   onMessage: (message) => {
     if (message.kind === 'start') starting = start(message)
-    else void starting?.then((watcher) => watcher.update(message.agent))
+    else starting?.then((watcher) => watcher.update(message.agent)).catch(exitWith)
   },
-  onEnd: (isParentGone) => void end(isParentGone),
+  onEnd: (isParentGone) => end(isParentGone).catch(exitWith),
 })
 
 async function start({ connection, token }: ToWatcher & { kind: 'start' }): Promise<Watcher> {
@@ -115,9 +117,14 @@ async function start({ connection, token }: ToWatcher & { kind: 'start' }): Prom
     parent.send({ kind: 'connected' })
     return watcher
   } catch (error) {
-    process.stderr.write(messageOf(error))
-    return process.exit(1)
+    return exitWith(error)
   }
+}
+
+/** The agent reports what is written to stderr. */
+function exitWith(error: unknown): never {
+  process.stderr.write(messageOf(error))
+  return process.exit(1)
 }
 
 async function end(isAgentGone: boolean): Promise<void> {

@@ -13,7 +13,8 @@ import {
   seal,
   noHeader,
 } from '../../wire/envelope.ts'
-import type { AgentRequest, Announcement, Pong, WatcherReport } from '../../wire/messages.ts'
+import { expectMessage } from '../../wire/message-forms.ts'
+import type { AgentRequest, Announcement, WatcherReport } from '../../wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
@@ -111,8 +112,8 @@ export class AgentDirectory {
     this.#connectedSinceMs = clock.monotonicMs()
     this.#tickedMs = this.#connectedSinceMs
     this.#unsubscribe = [
-      broker.subscribe(announcementSubject, ({ subject, data }) => this.#take(subject, data)),
-      broker.subscribe(watcherSubject, ({ subject, data }) => this.#takeReport(subject, data)),
+      this.#subscribe(announcementSubject, (data) => this.#take(announcementSubject, data)),
+      this.#subscribe(watcherSubject, (data) => this.#takeReport(watcherSubject, data)),
       broker.onConnection((isConnected) => {
         this.#connectedSinceMs = clock.monotonicMs()
         if (isConnected) this.discover()
@@ -220,16 +221,30 @@ export class AgentDirectory {
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
   }
 
+  /** A message that cannot be handled counts as refused. */
+  #subscribe(subject: string, take: (data: Uint8Array) => void): () => void {
+    return this.#options.broker.subscribe(subject, ({ data }) => {
+      try {
+        take(data)
+      } catch (error) {
+        this.#refuse(error)
+      }
+    })
+  }
+
+  readonly #refuse = (error: unknown): void => this.#unusable.refuse(error, null)
+
   #take(subject: string, data: Uint8Array): void {
     const opened = this.#open(subject, data)
     if (opened === null) return
-    const announcement = opened.payload as Announcement
+    const announcement = expectMessage(opened.payload, 'announcement')
     const { name, epoch, state } = announcement
     if (this.#ended.has(epoch)) return
     const named = this.#agents.get(name)
     const agent = named?.announcement.epoch === epoch ? named : this.#candidates.get(epoch)
     if (agent === undefined) {
-      if (state !== 'gone') void this.#joinOnAnswer(announcement, opened.number)
+      if (state === 'gone') return
+      this.#joinOnAnswer(announcement, opened.number).catch(this.#refuse)
       return
     }
     if (opened.number <= agent.number)
@@ -250,7 +265,7 @@ export class AgentDirectory {
   #takeReport(subject: string, data: Uint8Array): void {
     const opened = this.#open(subject, data)
     if (opened === null) return
-    const report = opened.payload as WatcherReport
+    const report = expectMessage(opened.payload, 'watcher-report')
     const { name, epoch } = report.agent
     if (report.state === 'silent') {
       // Only answers to this request count, not replayed answers to an earlier one.
@@ -338,7 +353,7 @@ export class AgentDirectory {
       const sinceMs = Math.max(agent.heardMs + agent.stalledForMs, this.#connectedSinceMs)
       if (nowMs - sinceMs > lossSeconds * 1000) {
         this.#lose(agent, `it was silent for ${lossSeconds} s`)
-      } else void this.#ping(agent)
+      } else this.#ping(agent).catch(this.#refuse)
     }
   }
 
@@ -351,7 +366,7 @@ export class AgentDirectory {
     const timeoutMs = Math.min(mostPongMs, lossSeconds * 1000)
     try {
       const { name } = agent.announcement
-      const pong = (await this.request(name, { kind: 'ping' }, timeoutMs)) as Pong
+      const pong = expectMessage(await this.request(name, { kind: 'ping' }, timeoutMs), 'pong')
       if (pong.epoch !== agent.announcement.epoch) return false
       const nowMs = clock.monotonicMs()
       agent.heardMs = nowMs

@@ -4,7 +4,7 @@ import { byTurn, JobQueue, type WaitingJob } from '../../../backends/local/job-q
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
 import type { TaskSpec } from '../../../tasks/spec.ts'
 import { labelsOf } from '../../wire/resource-words.ts'
-import { kindOf } from '../../wire/rules.ts'
+import { kindOf } from '../../wire/messages.ts'
 import type { GroupShape, JobGroup } from './job-group.ts'
 import type { Exclusion, Node, Wanted } from './placement-node.ts'
 

@@ -1,0 +1,38 @@
+import { expect, it } from 'vitest'
+import { decode, encode } from '../../../src/cluster/wire/codec.ts'
+import { expectMessage, expectNote } from '../../../src/cluster/wire/message-forms.ts'
+import { assertProperty } from '../../property.ts'
+import fc from 'fast-check'
+import {
+  agentMessages,
+  announcements,
+  answers,
+  driverMessages,
+  requests,
+  spoiled,
+} from '../sample-messages.ts'
+
+const messages = [...requests, ...driverMessages, ...announcements, ...answers, ...agentMessages]
+const kinds = messages.map(({ kind }) => kind)
+
+it('row 98: a message of each kind is accepted as it was sent', () => {
+  for (const message of messages) {
+    expect(expectMessage(decode(encode(message)), message.kind)).toEqual(message)
+  }
+  const note = { name: 'first', epoch: 1, state: 'left', lost: [], moved: [['task', 1]] }
+  expect(expectNote(note)).toEqual(note)
+})
+
+it('row 98: a message without a field, or with one of a wrong type, is refused', () => {
+  const reason = /^its (?:kind is not known|field [\w.-]+ is missing or has a wrong type)$/
+  assertProperty(
+    fc.property(spoiled(messages), (message) => {
+      expect(() => expectMessage(decode(encode(message)), ...kinds)).toThrow(reason)
+    }),
+    { numRuns: 1000 },
+  )
+  for (const payload of [undefined, null, 1, 'ping', []]) {
+    expect(() => expectMessage(payload, ...kinds)).toThrow('its kind is not known')
+    expect(() => expectNote(payload)).toThrow('its field name is missing')
+  }
+})
