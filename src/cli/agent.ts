@@ -128,7 +128,8 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
 }
 
 export async function listAgents(options: AgentsCommandOptions, output: Output): Promise<number> {
-  const { agents, silent, unusable } = await withOptionNames(findAgents, toBrokerOptions(options))
+  const found = await withOptionNames(findAgents, toBrokerOptions(options))
+  const { agents, silent, unusable, isComplete } = found
   const rows = [
     ...agents.map((agent) => toRow(agent, agent.state, null)),
     ...silent.map(({ agent, silentSeconds }) => toRow(agent, 'silent', silentSeconds)),
@@ -136,7 +137,9 @@ export async function listAgents(options: AgentsCommandOptions, output: Output):
   const none = rows.length === 0 && unusable.length === 0 ? ['no agents'] : []
   const reasons = unusable.map(({ reason }) => reason)
   const table = rows.length === 0 ? [] : tableLines(columns, rows)
-  output.result({ agents: rows, unusable }, [...table, ...reasons, ...none])
+  const late = isComplete ? [] : ['the list may be incomplete: agents still answered at the end']
+  const result = { agents: rows, unusable, complete: isComplete }
+  output.result(result, [...table, ...reasons, ...none, ...late])
   return exitCodes.ok
 }
 

@@ -15,6 +15,8 @@ export interface AgentList {
   readonly silent: readonly WatcherReport[]
   /** Agents that announced themselves, but cannot be used, each with the reason. */
   readonly unusable: readonly UnusableAgent[]
+  /** Whether agents stopped answering before this did, and the connection was never down. */
+  readonly isComplete: boolean
 }
 
 export interface UnusableAgent {
@@ -34,8 +36,26 @@ function toUnusable(error: BackendError): UnusableAgent {
   return { name, code, ours, theirs, reason }
 }
 
-/** Agents that are not suspended answer within this time. */
-const answerMs = 1000
+/** An agent on a slow link or a busy machine may answer after this time. Then it waits again. */
+const roundMs = 500
+/** The least rounds without a new answer, and the most rounds. */
+const quietRounds = 2
+const mostRounds = 20
+
+/** Asks until nobody new has answered for two rounds. `false` if that did not happen in time. */
+async function listen(directory: AgentDirectory): Promise<boolean> {
+  let known = 0
+  for (let round = 1, quiet = 0; round <= mostRounds; round++) {
+    directory.discover()
+    await sleep(systemClock, roundMs)
+    const { agents, silent, unusable, pending } = directory
+    const answered = agents.length + silent.length + unusable.length
+    quiet = answered === known && pending === 0 ? quiet + 1 : 0
+    known = answered
+    if (quiet === quietRounds) return true
+  }
+  return false
+}
 
 export async function findAgents(
   options: BrokerOptions,
@@ -47,14 +67,16 @@ export async function findAgents(
     const keys = deriveKeys(token, null)
     const clock = systemClock
     const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds: 10 })
-    directory.discover()
-    await sleep(clock, answerMs)
+    let wasCut = false
+    broker.onConnection(() => (wasCut = true))
+    const isComplete = (await listen(directory)) && !wasCut
     directory.close()
     const agents = directory.agents.map(({ announcement }) => announcement)
     return {
       agents: agents.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
       silent: directory.silent.toSorted((a, b) => (a.agent.name < b.agent.name ? -1 : 1)),
       unusable: directory.unusable.map(toUnusable),
+      isComplete,
     }
   } finally {
     await broker.close()

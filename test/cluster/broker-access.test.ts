@@ -185,6 +185,7 @@ describe('the broker is reached', () => {
           reason: 'an agent announces itself with another token',
         },
       ],
+      complete: true,
     })
     const end = await runHere(process.cwd(), [
       'agent',

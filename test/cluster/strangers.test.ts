@@ -325,6 +325,7 @@ describe('a stranger at the broker', () => {
     expect(await listAgents(cluster)).toEqual({
       agents: [],
       unusable: [{ name: 'newer', code: 'VersionMismatchError', ...versions, reason }],
+      complete: true,
     })
     const warnings: string[] = []
     const log = { warn: (_: string, text: string): void => void warnings.push(text) }

@@ -137,6 +137,11 @@ export class AgentDirectory {
     return [...this.#silent.values()].filter(({ agent }) => !this.#agents.has(agent.name))
   }
 
+  /** How many agents have announced themselves, but not answered yet. */
+  get pending(): number {
+    return this.#candidates.size
+  }
+
   /** Why agents that announce themselves cannot be used. */
   get unusable(): readonly BackendError[] {
     return this.#unusable.errors
