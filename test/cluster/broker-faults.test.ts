@@ -115,6 +115,16 @@ it.each([
   await eventually(() => expect(warnings).toContain('StoreLost'))
 })
 
+it('a server whose `max_payload` is too small is refused, with both numbers', async () => {
+  const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4095' })
+  await server.start()
+  await expect(ClusterBackend.create({ servers: server.url, token })).rejects.toMatchObject({
+    code: 'BrokerUnavailableError',
+    message: expect.stringContaining('`max_payload` is 4095 bytes, and at least 4096') as string,
+    hint: expect.stringContaining('Raise `max_payload`') as string,
+  })
+})
+
 it('cancels of many tasks stay below the limit of the broker', async () => {
   const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
   await server.start()

@@ -14,7 +14,7 @@ import { maskSecrets } from '../../foundation/secrets.ts'
 import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
 import { type NatsLibraries, NatsStore } from './nats-store.ts'
 import { endSocketsOnFailure } from './opened-sockets.ts'
-import { findRefusal, type ServerAddress } from './server-greeting.ts'
+import { findRefusal, hintFor, refusePayload, type ServerAddress } from './server-greeting.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
@@ -63,6 +63,11 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
   try {
     const settings = toConnectionOptions(options, libraries)
     connection = await openConnection(settings, options.servers, libraries)
+    const tooSmall = refusePayload(connection.info?.max_payload)
+    if (tooSmall !== null) {
+      await connection.close()
+      throw new Error(tooSmall)
+    }
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
     const why = isSilent ? 'it does not answer' : messageOf(error)
@@ -108,52 +113,6 @@ async function expectSlow(
   const refusals = await Promise.all(asked)
   const [first] = refusals
   if (typeof first === 'string' && !refusals.includes(null)) throw new Error(first)
-}
-
-const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
-
-/** What a user should check, given the reason of the failure. */
-function hintFor(why: string, { credentials, user }: NatsOptions): string | undefined {
-  if (/authentication timeout/i.test(why)) {
-    return 'The server is slow, or the link to it: raise `timeout` in its `authorization`.'
-  }
-  if (/authori[sz]ation|authentication/i.test(why)) {
-    if (credentials !== undefined) return 'The server does not know these credentials.'
-    if (user !== undefined) return 'Compare user and password with those of the server.'
-    return (
-      'The server has another token: compare the file of the token with `authorization` in the ' +
-      'configuration of the server. If it has users instead, give `user` or `credentials` ' +
-      '(--user, --credentials).'
-    )
-  }
-  if (/altnames/.test(why)) {
-    return 'The certificate of the server lacks this host: use a name that it has in the URL.'
-  }
-  if (/self[- ]signed|issuer certificate|verify the first certificate/.test(why)) {
-    return (
-      'Give the certificate of the authority that has signed that of the server as `tls.ca` ' +
-      '(--tls-ca).'
-    )
-  }
-  if (/does not support 'tls'/.test(why)) {
-    return 'The server has no TLS: add `tls` to its configuration, or use nats:// in the URL.'
-  }
-  if (/refused/i.test(why)) {
-    return `No server listens there: check host and port of the URL. ${startHint}`
-  }
-  if (/does not answer/.test(why)) {
-    return `Check host and port of the URL, and the firewall between. ${startHint}`
-  }
-  if (/certificate of the client/.test(why)) {
-    return 'Give `tls.cert` and `tls.key` (--tls-cert, --tls-key).'
-  }
-  if (/maximum connections/.test(why)) {
-    return 'Raise `max_connections` in the configuration of the server.'
-  }
-  if (/no server of NATS/.test(why)) {
-    return `Check the port of the URL: another program has it. ${startHint}`
-  }
-  return /ENOTFOUND|EAI_AGAIN/.test(why) ? 'Check the name of the host in the URL.' : undefined
 }
 
 function unusable(where: string, why: string, cause: unknown, hint?: string): BackendError {

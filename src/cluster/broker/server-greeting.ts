@@ -1,4 +1,4 @@
-/** Reads a NATS server's greeting, to find out why the client could not connect in time. */
+/** Finds out why a NATS server cannot be used, also from its greeting, and what to do about it. */
 
 import { createConnection } from 'node:net'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -69,4 +69,63 @@ async function readGreeting(
   const isClosed = await boundedWait(clock, greetingMs, closed).catch(() => false)
   socket.destroy()
   return { text, isClosed }
+}
+
+/** The smallest limit for messages with which everything can be sent, cut if necessary. */
+const leastPayload = 4096
+
+/** Why a server with this limit cannot be used, or `null`. */
+export function refusePayload(maxPayload = leastPayload): string | null {
+  if (maxPayload >= leastPayload) return null
+  return `its \`max_payload\` is ${maxPayload} bytes, and at least ${leastPayload} are needed`
+}
+
+const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
+
+/** What a user should check, given the reason of the failure. */
+export function hintFor(
+  why: string,
+  { credentials, user }: { readonly credentials?: string; readonly user?: string },
+): string | undefined {
+  if (/authentication timeout/i.test(why)) {
+    return 'The server is slow, or the link to it: raise `timeout` in its `authorization`.'
+  }
+  if (/authori[sz]ation|authentication/i.test(why)) {
+    if (credentials !== undefined) return 'The server does not know these credentials.'
+    if (user !== undefined) return 'Compare user and password with those of the server.'
+    return (
+      'The server has another token: compare the file of the token with `authorization` in the ' +
+      'configuration of the server. If it has users instead, give `user` or `credentials` ' +
+      '(--user, --credentials).'
+    )
+  }
+  if (/altnames/.test(why)) {
+    return 'The certificate of the server lacks this host: use a name that it has in the URL.'
+  }
+  if (/self[- ]signed|issuer certificate|verify the first certificate/.test(why)) {
+    return (
+      'Give the certificate of the authority that has signed that of the server as `tls.ca` ' +
+      '(--tls-ca).'
+    )
+  }
+  if (/does not support 'tls'/.test(why)) {
+    return 'The server has no TLS: add `tls` to its configuration, or use nats:// in the URL.'
+  }
+  if (/refused/i.test(why)) {
+    return `No server listens there: check host and port of the URL. ${startHint}`
+  }
+  if (/does not answer/.test(why)) {
+    return `Check host and port of the URL, and the firewall between. ${startHint}`
+  }
+  if (/certificate of the client/.test(why)) {
+    return 'Give `tls.cert` and `tls.key` (--tls-cert, --tls-key).'
+  }
+  if (/max_payload/.test(why)) return 'Raise `max_payload` in the configuration of the server.'
+  if (/maximum connections/.test(why)) {
+    return 'Raise `max_connections` in the configuration of the server.'
+  }
+  if (/no server of NATS/.test(why)) {
+    return `Check the port of the URL: another program has it. ${startHint}`
+  }
+  return /ENOTFOUND|EAI_AGAIN/.test(why) ? 'Check the name of the host in the URL.' : undefined
 }
