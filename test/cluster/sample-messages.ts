@@ -73,7 +73,7 @@ export const driverMessages = [
   },
   { kind: 'cancel', jobs: [['task', 1]], reason: 'canceled' },
   { kind: 'recall', jobs: [['task', 1]] },
-  { kind: 'recorded', through: 1, taken: 1 },
+  { kind: 'recorded', through: 1, taken: 1, lost: [1] },
   { kind: 'missing', from: 1, to: 1 },
 ] as const
 
@@ -135,7 +135,14 @@ export const agentMessages = [
 /** Of no type that a field of a message has. */
 const wrongValues = ['wrong', NaN, 7n, new Date(0), ['wrong'], { wrong: 1 }]
 
-const optionalFields = new Set(['use', 'latestStart', 'waitingPriorities', 'events', 'reports'])
+const optionalFields = new Set([
+  'use',
+  'lost',
+  'latestStart',
+  'waitingPriorities',
+  'events',
+  'reports',
+])
 
 /** One of the messages, without one of its fields, or with a value of another type in it. */
 export const spoiled = (messages: readonly { readonly kind: string }[]): fc.Arbitrary<object> => {

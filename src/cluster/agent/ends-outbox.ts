@@ -196,9 +196,9 @@ export class EndsOutbox {
    * Drops messages that the driver has recorded, and returns their tasks. The stream keeps them for
    * a later start of the driver until the session is closed, unless room is needed.
    */
-  recorded({ through, taken }: Recorded): readonly string[] {
+  recorded({ through, taken, lost = [] }: Recorded): readonly string[] {
     this.#kept.taken(taken)
-    return this.#kept.recorded(through)
+    return this.#kept.recorded(through, lost)
   }
 
   isRecorded({ epoch, number }: Pick<Header, 'epoch' | 'number'>): boolean {

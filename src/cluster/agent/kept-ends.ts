@@ -39,6 +39,8 @@ export class KeptEnds {
   #bytes = 0
   #takenThrough = 0
   #recordedThrough = 0
+  /** Messages with ends that the driver could not record: only the stream has them. */
+  readonly #lost = new Set<number>()
 
   add(content: EndsData): void {
     this.#messages.set(content.number, { content, uids: content.uids, isStored: false })
@@ -92,9 +94,13 @@ export class KeptEnds {
     this.#trim()
   }
 
-  /** The driver has recorded all ends in messages up to this number. Returns their tasks. */
-  recorded(through: number): readonly string[] {
+  /**
+   * The driver has recorded all ends in messages up to this number, except in `lost` ones. Returns
+   * their tasks.
+   */
+  recorded(through: number, lost: readonly number[] = []): readonly string[] {
     this.#recordedThrough = Math.max(this.#recordedThrough, through)
+    for (const number of lost) this.#lost.add(number)
     const uids: string[] = []
     for (const [number, message] of this.#messages) {
       if (number > through) break
@@ -107,8 +113,9 @@ export class KeptEnds {
     return uids
   }
 
-  /** Whether neither the driver nor this agent needs the message any more. */
+  /** Whether neither the driver, nor a later start of it, nor this agent needs the message. */
   isRecorded(number: number): boolean {
+    if (this.#lost.has(number)) return false
     return number <= this.#recordedThrough && !this.#messages.has(number)
   }
 

@@ -74,6 +74,8 @@ export class AgentLink {
   /** Messages with ends that arrived from this start of the agent, in this use and earlier ones. */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
+  /** Messages that the agent does not know yet to be lost. */
+  readonly #lost: number[] = []
   /** Messages whose ends were given to the session, with their values. */
   readonly #taken = new NumberSet()
   /** Messages for an earlier start with objects that were not read, which the agent keeps. */
@@ -202,7 +204,7 @@ export class AgentLink {
     return true
   }
 
-  /** Asks the agent to store the objects of this message again: the stream has lost them. */
+  /** Asks the agent to store the objects of this message again. */
   askForValue(number: number): void {
     this.#post({ kind: 'missing', from: number, to: number })
   }
@@ -216,7 +218,6 @@ export class AgentLink {
     this.#link.receive(subject, data)
   }
 
-  /** Sends a serialized message. */
   send(payload: Buffer): void {
     this.#link.send(this.#downSubject, payload)
   }
@@ -241,17 +242,23 @@ export class AgentLink {
 
   /** Asks for jobs that were sent before `beforeMs` and have not begun; returns how many. */
   recall(most: number, beforeMs: number): number {
-    const waiting = this.jobs
+    const jobs = this.jobs
       .toArray()
       .filter(({ isStarted, sinceMs, group }) => !isStarted && sinceMs < beforeMs && !group)
       .slice(-most)
-    const jobs = waiting.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
+      .map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     this.#postCut(jobs, (part) => ({ kind: 'recall', jobs: part }))
     return jobs.length
   }
 
   /** All ends of this message are recorded. */
   recorded(number: number): void {
+    this.#recorded.add(number)
+  }
+
+  /** Lines of its ends were lost: the agent need not wait, but the stream keeps the message. */
+  lost(number: number): void {
+    this.#lost.push(number)
     this.#recorded.add(number)
   }
 
@@ -274,7 +281,6 @@ export class AgentLink {
     this.#unread.add(number)
   }
 
-  /** Whether the agent can be asked for the objects of this message. */
   keeps(number: number): boolean {
     return this.#unread.has(number)
   }
@@ -295,13 +301,13 @@ export class AgentLink {
   }
 
   #reportRecorded(): void {
-    const { through } = this.#recorded
-    const { through: taken } = this.#taken
+    const [through, taken] = [this.#recorded.through, this.#taken.through]
     this.#unreportedBytes = 0
     if (through <= this.#reportedRecorded && taken <= this.#reportedTaken) return
     this.#reportedRecorded = through
     this.#reportedTaken = taken
-    this.#post({ kind: 'recorded', through, taken })
+    const lost = this.#lost.splice(0)
+    this.#post({ kind: 'recorded', through, taken, ...(lost.length === 0 ? {} : { lost }) })
   }
 
   #postCut(jobs: readonly JobReference[], toMessage: ReferenceMessage): void {
@@ -346,7 +352,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   agent: AgentLink | null = null
   /** When the session submitted the job. */
   readonly addedMs: number
-  /** When the job was sent; while it waits, since when it does. */
+  /** When the job was sent, or began to wait. */
   sinceMs: number
   /** When the attempt began, by the clock of this machine. */
   startedMs: number | null = null

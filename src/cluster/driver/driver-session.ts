@@ -177,7 +177,7 @@ export class DriverSession implements ClusterConnection {
   }
 
   recorded(jobs: readonly Job[]): void {
-    this.#jobs.recorded.recorded(jobs.length)
+    this.#jobs.recorded.recorded(jobs)
   }
 
   get load(): ClusterLoad {

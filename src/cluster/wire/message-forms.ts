@@ -171,7 +171,7 @@ const forms: Forms = {
   },
   cancel: { jobs: list(reference), reason: text },
   recall: { jobs: list(reference) },
-  recorded: { through: number, taken: number },
+  recorded: { through: number, taken: number, lost: optional(list(number)) },
   missing: { from: number, to: number },
   report: {
     offer,

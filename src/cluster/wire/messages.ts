@@ -256,8 +256,16 @@ export type DriverMessage =
   | { readonly kind: 'cancel'; readonly jobs: readonly JobReference[]; readonly reason: string }
   /** Asks the agent to return jobs that have not begun, because another node is free. */
   | { readonly kind: 'recall'; readonly jobs: readonly JobReference[] }
-  /** Up to message `through` ends are recorded; up to `taken` they arrived with their values. */
-  | { readonly kind: 'recorded'; readonly through: number; readonly taken: number }
+  /**
+   * Up to message `through` ends are recorded; up to `taken` they arrived with their values. Those
+   * in the `lost` messages are not recorded, and never will be.
+   */
+  | {
+      readonly kind: 'recorded'
+      readonly through: number
+      readonly taken: number
+      readonly lost?: readonly number[]
+    }
   /** Messages with ends that were stored, but are missing in the stream. */
   | { readonly kind: 'missing'; readonly from: number; readonly to: number }
 

@@ -144,7 +144,7 @@ it('a large value that the server has lost is asked for until its agent stores i
   stored = encode('the value')
   await clock.advance(600)
   expect(values).toEqual(['the value'])
-  jobs.recorded.recorded(1)
+  jobs.recorded.recorded([one.job])
   link.tick()
   expect(published).toEqual([
     { kind: 'missing', from: 1, to: 1 },

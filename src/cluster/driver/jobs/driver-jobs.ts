@@ -332,7 +332,7 @@ export class DriverJobs {
       if (this.#suspects.size > 0) this.#suspects.delete(uid)
     }
     // The session does not confirm members of a group.
-    if (one.group === null) this.recorded.reported(message)
+    if (one.group === null) this.recorded.reported(message, one.job)
     else if (message !== null) this.recorded.dropped(message)
     this.#report(one, report)
   }

@@ -10,15 +10,19 @@ import { toErrorRecord } from '../../../../src/foundation/error-record.ts'
 import { deriveKeys, open } from '../../../../src/cluster/wire/envelope.ts'
 import type { EndsMessage, HeldJob, WireEnd } from '../../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
-import { jobOf } from '../../../backends/local/fake-executor.ts'
+import { jobOf, jobsOf } from '../../../backends/local/fake-executor.ts'
 import { runOf } from '../../test-token.ts'
 import { linkOf } from '../links.ts'
 
 /** Only its identity counts here, and what is told to be recorded. */
-function createAgent(): { readonly link: AgentLink; readonly recorded: number[] } {
-  const recorded: number[] = []
-  const link = { recorded: (number: number) => void recorded.push(number), cancel() {} }
-  return { link: link as unknown as AgentLink, recorded }
+function createAgent() {
+  const [recorded, lost]: [number[], number[]] = [[], []]
+  const link = {
+    recorded: (number: number) => void recorded.push(number),
+    lost: (number: number) => void lost.push(number),
+    cancel() {},
+  }
+  return { link: link as unknown as AgentLink, recorded, lost }
 }
 
 const held = (uid: string, attempt: number): HeldJob => ({
@@ -157,22 +161,44 @@ describe('messages of agents', () => {
     const { link, recorded } = createAgent()
     const first = messages.expect(link, 1, 2)
     const second = messages.expect(link, 2, 3)
-    messages.reported(first)
-    messages.reported(second)
-    messages.reported(null)
-    messages.reported(first)
+    const [a, b, c, d, e, f] = [
+      jobOf('a'),
+      jobOf('b'),
+      jobOf('c'),
+      jobOf('d'),
+      jobOf('e'),
+      jobOf('f'),
+    ]
+    messages.reported(first, a)
+    messages.reported(second, b)
+    messages.reported(null, c)
+    messages.reported(first, d)
     messages.dropped(second)
-    messages.reported(second)
-    messages.recorded(3)
+    messages.reported(second, e)
+    messages.recorded([a, b, c])
     expect(recorded).toEqual([])
-    messages.recorded(1)
+    messages.recorded([d])
     expect(recorded).toEqual([1])
-    messages.recorded(1)
+    messages.recorded([e])
     expect(recorded).toEqual([1, 2])
-    messages.recorded(5)
-    messages.reported(messages.expect(link, 3, 1))
-    messages.recorded(1)
+    messages.reported(messages.expect(link, 3, 1), f)
+    messages.recorded([f])
     expect(recorded).toEqual([1, 2, 3])
+  })
+
+  it('row 124: are lost if the session has left out one of their ends', () => {
+    const messages = new RecordedMessages()
+    const { link, recorded, lost } = createAgent()
+    const jobs = jobsOf(5)
+    const [first, second] = [messages.expect(link, 1, 2), messages.expect(link, 2, 2)]
+    for (const [at, job] of jobs.entries()) {
+      messages.reported([first, first, second, second, null][at] ?? null, job)
+    }
+    // The lines of the others were lost on a full disk.
+    messages.recorded(jobs.slice(2, 4))
+    expect([recorded, lost]).toEqual([[2], [1]])
+    messages.recorded(jobs.slice(4))
+    expect([recorded, lost]).toEqual([[2], [1]])
   })
 })
 
