@@ -32,7 +32,7 @@ describe('memo store', () => {
     truncateSync(join(folder, 'torn.result'), 50)
     expect(await store.read('torn')).toBe(null)
     mkdirSync(join(folder, 'folder.result'))
-    await expect(store.read('folder')).rejects.toMatchObject({ name: 'CheckpointError' })
+    await expect(store.read('folder')).rejects.toMatchObject({ code: 'EISDIR' })
   })
 
   it('memo store: missing folders are created', async () => {
