@@ -157,6 +157,15 @@ describe('the key of a result', () => {
     expect(() => keyOf(...args)).toThrow(expect.objectContaining({ field }))
   })
 
+  it.each([Date, Set, Map, Array])(
+    'memo key: an object that only inherits from %o is refused',
+    (type) => {
+      expect(() => keyOf(Object.create(type.prototype as object))).toThrow(
+        `an instance of ${type.name}`,
+      )
+    },
+  )
+
   it('memo key: cycles have a key, keys that are no strings are refused', () => {
     const [cycle, longer]: [unknown[], unknown[]] = [[], []]
     cycle.push(cycle)

@@ -181,17 +181,28 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ one: [only.id] })
   })
 
-  it('knows the jobs that no node could run', () => {
-    const placement = placementOf({ one: facts() })
-    const [possible, impossible] = [job(), job({ resources: { gpus: 2 } })]
-    placement.push(possible)
-    placement.push(impossible)
-    const names = findUnplaceable(placement)
-    expect([...names.values()]).toEqual([[]])
-    const taken = [...names.keys()].flatMap((name) => placement.takeUnplaceable(name))
-    expect(taken).toEqual([impossible])
-    expect(findUnplaceable(placement)).toEqual(new Map())
-    expect(placement.waiting).toBe(1)
+  it.each([{ gpus: 2 }, { cores: 2 }, { memoryMb: 1001 }, { ranks: 2 }])(
+    'knows that no node could run a job of %j',
+    (resources) => {
+      const placement = placementOf({ one: facts() })
+      const [possible, impossible] = [job(), job({ resources })]
+      placement.push(possible)
+      placement.push(impossible)
+      const names = findUnplaceable(placement)
+      expect([...names.values()]).toEqual([[]])
+      const taken = [...names.keys()].flatMap((name) => placement.takeUnplaceable(name))
+      expect(taken).toEqual([impossible])
+      expect(findUnplaceable(placement)).toEqual(new Map())
+      expect(placement.waiting).toBe(1)
+    },
+  )
+
+  it('counts free cores only of nodes that allow any task', () => {
+    const all = facts({ cores: 2 })
+    const placement = placementOf({ any: all })
+    placement.addNode('functions', all, offerOf(all), { only: 'functions', allow: null })
+    placement.addNode('some', all, offerOf(all), { only: null, allow: ['/usr/bin/*'] })
+    expect(placement.freeCores).toBe(2)
   })
 
   it('keeps jobs from nodes that do not allow them, and knows of what no node allows', () => {
