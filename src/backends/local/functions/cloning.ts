@@ -46,16 +46,38 @@ function addSome(waiting: unknown[], parts: readonly unknown[]): void {
   }
 }
 
-const builtIns = [
-  [Map, types.isMap],
-  [Set, types.isSet],
-  [Date, types.isDate],
-  [RegExp, types.isRegExp],
-  [ArrayBuffer, types.isArrayBuffer],
-] as const
+/** Classes whose prototypes are ordinary objects. */
+const builtIns = [Map, Set, Date, RegExp, ArrayBuffer] as const
 
-const isDisguised = (value: object): boolean =>
-  builtIns.some(([builtIn, isGenuine]) => value instanceof builtIn && !isGenuine(value))
+function isDisguised(value: object): boolean {
+  if (hasInternalState(value)) return false
+  for (let one: object | null = value; one !== null; one = prototypeOf(one)) {
+    if (hasInternalState(one)) return true
+  }
+  return builtIns.some((builtIn) => value instanceof builtIn)
+}
+
+const prototypeOf = (value: object): object | null => Object.getPrototypeOf(value) as object | null
+
+/** Whether an object is more than its properties, so that an heir of it is not cloned with it. */
+const hasInternalState = (value: object): boolean =>
+  typeof value === 'function' ||
+  Array.isArray(value) ||
+  ArrayBuffer.isView(value) ||
+  stateful.some((isOne) => isOne(value))
+
+const stateful = [
+  types.isMap,
+  types.isSet,
+  types.isDate,
+  types.isRegExp,
+  types.isAnyArrayBuffer,
+  types.isNativeError,
+  types.isPromise,
+  types.isBoxedPrimitive,
+  types.isWeakMap,
+  types.isWeakSet,
+] as const
 
 function isCloneable(value: unknown): boolean {
   try {
