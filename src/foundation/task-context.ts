@@ -2,7 +2,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Clock, systemClock } from './clock.ts'
-import { expectNumber, expectString } from './options.ts'
+import { expectFunction, expectNumber, expectString, invalid } from './options.ts'
 
 /** What code that runs in a task can read about the task, and report about it. */
 export interface CurrentTask {
@@ -52,6 +52,7 @@ export class RunningTask implements CurrentTask {
   #controller: AbortController | null = null
   #progress: Progress | null = null
   #isClosed = false
+  #view: CurrentTask | null = null
 
   constructor(uid: string, attempt: number, host: TaskHost<never>) {
     this.uid = uid
@@ -79,6 +80,25 @@ export class RunningTask implements CurrentTask {
 
   emit(event: { readonly event_type: string }): void {
     if (!this.#isClosed) this.#host.update?.(this as never, { kind: 'event', event })
+  }
+
+  /** What the code sees of this: the same object for each call of `currentTask`. */
+  get view(): CurrentTask {
+    this.#view ??= this.#createView()
+    return this.#view
+  }
+
+  #createView(): CurrentTask {
+    const signal = (): AbortSignal => this.signal
+    return Object.freeze({
+      uid: this.uid,
+      attempt: this.attempt,
+      get signal() {
+        return signal()
+      },
+      progress: (fraction: number, text?: string) => this.progress(fraction, text),
+      emit: (event: { readonly event_type: string }) => this.emit(event),
+    })
   }
 
   /** Aborts the signal; does nothing if no code has read it. */
@@ -134,7 +154,7 @@ class Progress {
  * Shared by all copies of this package in a process: if an agent has its own installation,
  * functions import that of their project. The number changes with the interface of `RunningTask`.
  */
-const key = Symbol.for('tutti.runningTask.1')
+const key = Symbol.for('tutti.runningTask.2')
 const shared = globalThis as { [key]?: AsyncLocalStorage<RunningTask> }
 const running = (shared[key] ??= new AsyncLocalStorage<RunningTask>())
 const noHost: TaskHost<never> = Object.freeze({})
@@ -149,6 +169,10 @@ export function runInTask<T>(
   callback: () => T,
   onWait: (() => void) | null = null,
 ): T {
+  expectFunction('callback', callback)
+  if (typeof task !== 'string' && !(task instanceof RunningTask)) {
+    throw invalid('task', 'a uid or a RunningTask', task)
+  }
   const host = onWait === null ? noHost : { waits: onWait }
   const run = typeof task === 'string' ? new RunningTask(task, 1, host) : task
   if (wrappers.size === 0) return running.run(run, callback)
@@ -183,7 +207,7 @@ export function wrapTasks(wrapper: TaskWrapper): () => void {
  * }
  */
 export function currentTask(): CurrentTask | undefined {
-  return running.getStore()
+  return running.getStore()?.view
 }
 
 /** Must be called before waiting for a task, so that the running task's slot can be released. */

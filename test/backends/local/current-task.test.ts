@@ -11,6 +11,8 @@ import { eventually } from '../../eventually.ts'
 import {
   failFirst,
   failFirstOnWorker,
+  inspect,
+  inspectOnWorker,
   listen,
   listenOnWorker,
   tell,
@@ -18,18 +20,20 @@ import {
 } from './functions/fixtures/telling.ts'
 
 const kinds = {
-  closure: { isolation: 'thread', tell, listen, failFirst },
+  closure: { isolation: 'thread', tell, listen, failFirst, inspect },
   thread: {
     isolation: 'thread',
     tell: tellOnWorker,
     listen: listenOnWorker,
     failFirst: failFirstOnWorker,
+    inspect: inspectOnWorker,
   },
   process: {
     isolation: 'process',
     tell: tellOnWorker,
     listen: listenOnWorker,
     failFirst: failFirstOnWorker,
+    inspect: inspectOnWorker,
   },
 } as const
 
@@ -100,6 +104,13 @@ describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %
     expect(new Set(workers).size).toBe(1)
   })
 
+  it('has its five fields and nothing else, and is the same object each time', async () => {
+    const { session } = await open()
+    const task = new ComputeTask({ function: functions.inspect })
+    await session.submitTasks([task])
+    expect(await task).toEqual([['attempt', 'emit', 'progress', 'signal', 'uid'], true, true])
+  })
+
   it('a retry has the number of its attempt', async () => {
     const { session } = await open()
     const task = new ComputeTask({ function: functions.failFirst, retries: 1 })
@@ -110,6 +121,18 @@ describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %
 
 it('currentTask() is undefined outside of a task', () => {
   expect(currentTask()).toBeUndefined()
+})
+
+const one = (): number => 1
+it.each([
+  ['callback', 'sim-1', 5],
+  ['callback', 'sim-1', undefined],
+  ['task', 5, one],
+  ['task', null, one],
+  ['task', { uid: 'sim-1' }, one],
+])('runInTask names a wrong %s', (field, task, callback) => {
+  const error = expect.objectContaining({ name: 'ValueError', field })
+  expect(() => runInTask(task as never, callback as never)).toThrow(error)
 })
 
 it('is the same in another copy of the package, as an agent and the project may have', async () => {
