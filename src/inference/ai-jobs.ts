@@ -152,10 +152,10 @@ class AiRun {
     this.#abort.abort()
   }
 
-  #start(workerId: string): void {
+  #start(workerId: string, nodeId = hostname()): void {
     if (this.#workerId !== null || this.#abort.signal.aborted) return
     this.#workerId = workerId
-    this.#listener.report(this.#job, { kind: 'start', workerId, nodeId: hostname() })
+    this.#listener.report(this.#job, { kind: 'start', workerId, nodeId })
     const seconds = this.#spec.timeoutSeconds
     if (seconds === null) return
     this.#stopTimer = this.#clock.after(seconds * 1000, () => {
@@ -169,7 +169,7 @@ class AiRun {
     const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
     const { signal } = this.#abort
-    const started = (workerId: string): void => this.#start(workerId)
+    const started = (workerId: string, nodeId?: string): void => this.#start(workerId, nodeId)
     const generate = (one: string): Promise<GenerationResult> => {
       const request = toPromptRequest(this.#job, this.#spec, one, signal)
       return generator.generate(request, { started })

@@ -1,3 +1,4 @@
+import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { createEchoEngine } from '../../src/inference/engines/echo.ts'
 import type { InferenceEngine } from '../../src/inference/generation/inference-engine.ts'
@@ -53,6 +54,27 @@ describe('AI tasks', () => {
     const codes = [...tasks, list].map(({ error }) => inferenceCodeOf(error?.cause))
     expect(codes).toEqual(['content_filter', 'context_length_exceeded', 'content_filter'])
     expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toEqual([])
+  })
+
+  it('have the node of their model as node_id, and this machine without one', async () => {
+    const createEngine = (node?: string) => (): InferenceEngine =>
+      Object.assign(createEchoEngine(), { nodeId: node })
+    const there = await openBackend({ name: 'there', engine: createEngine('n7') })
+    const here = await openBackend({ name: 'here', engine: createEngine() })
+    await using session = new Session([there, here])
+    const telemetry = await session.startTelemetry()
+    const nodes: unknown[] = []
+    telemetry.subscribe(({ event_type: type, backend, node_id: node }) => {
+      if (type === 'TaskStarted' || type === 'TaskCompleted') nodes.push([backend, node])
+    })
+    for (const backend of ['there', 'here']) {
+      const task = ask('x', { backend })
+      await session.submitTasks([task])
+      await task
+    }
+    await telemetry.flush()
+    const own = ['here', hostname()]
+    expect(nodes).toEqual([['there', 'n7'], ['there', 'n7'], own, own])
   })
 
   it('have their responseFormat named as they named it in messages of the engine', async () => {

@@ -48,12 +48,14 @@ const launchErrors = new Map([
 export class NodeServer implements ServerProcess {
   readonly launched: Promise<ServerAddress>
   readonly ended: Promise<string>
+  readonly nodeId: string
   readonly #parts: NodeServerParts
   readonly #stopping = new AbortController()
   #output = ''
 
   constructor(parts: NodeServerParts) {
     this.#parts = parts
+    this.nodeId = parts.node
     const { launched, ended } = runServer((launch) => this.#run(launch))
     this.launched = launched
     this.ended = ended

@@ -148,6 +148,10 @@ class ProcessEngine implements InferenceEngine {
     return this.#engine.forward(call)
   }
 
+  get nodeId(): string | undefined {
+    return this.#server?.nodeId
+  }
+
   async lost(): Promise<string> {
     return this.#engine.lost()
   }

@@ -38,6 +38,8 @@ export interface WorkerLoad {
 /** An engine as the batcher sees it. */
 export interface BatchWorker {
   readonly workerId: string
+  /** The node of its model; absent for a model on this machine. */
+  readonly nodeId?: string | undefined
   readonly capacity: EngineCapacity
   /** Has the contract of `InferenceEngine.generate`. */
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>

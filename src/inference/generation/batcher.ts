@@ -239,7 +239,7 @@ export class Batcher {
   }
 
   #send(worker: AttachedWorker, taken: readonly QueuedRequest[]): void {
-    for (const request of taken) request.start(worker.worker.workerId)
+    for (const request of taken) request.start(worker.worker)
     // A listener may have canceled its request in `started`.
     const requests = taken.filter(({ hasEnded }) => !hasEnded)
     if (requests.length === 0) return

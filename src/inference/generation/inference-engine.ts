@@ -282,6 +282,8 @@ export interface InferenceEngine {
   /** Loads the model, or connects to it. Called once, before anything else. */
   start(): Promise<ModelFacts>
   readonly capacity: EngineCapacity
+  /** The node of its model, read after `start`; absent for a model on this machine. */
+  readonly nodeId?: string | undefined
   /** Answers requests by calls of the listener; resolves when all of them have ended. */
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   /** The ids of the tokens of a text, as the model counts them. */

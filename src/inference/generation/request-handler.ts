@@ -263,8 +263,8 @@ class RequestRun implements QueueListener {
     return { request: this.#request, priority, isRetry, isBounded, timeoutMs, listener: this }
   }
 
-  started(workerId: string): void {
-    this.#listener.started?.(workerId)
+  started(workerId: string, nodeId: string | undefined): void {
+    this.#listener.started?.(workerId, nodeId)
   }
 
   delta(delta: GenerationDelta): Promise<void> | undefined {

@@ -6,7 +6,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { AbortRegistry } from '../../runtime/abort-registry.ts'
 import type { HasDeadline } from '../../runtime/deadlines.ts'
 import { PriorityQueue, type QueueEntry } from '../../runtime/priority-queue.ts'
-import type { AttachedWorker } from './batch-policy.ts'
+import type { AttachedWorker, BatchWorker } from './batch-policy.ts'
 import type { GenerationDelta, GenerationEnd, GenerationRequest } from './inference-engine.ts'
 
 /** A request for the batcher. */
@@ -29,7 +29,7 @@ export interface EnqueueOptions {
 /** Receives what happens to one request. No call may throw. */
 export interface QueueListener {
   /** An engine has begun with the request. Called once at most, before everything else. */
-  started(workerId: string): void
+  started(workerId: string, nodeId: string | undefined): void
   /** More text. The engine pauses this request until a returned promise settles. */
   delta(delta: GenerationDelta): Promise<void> | undefined
   /**
@@ -97,10 +97,10 @@ export class QueuedRequest implements HasDeadline {
     return this.options.request.id
   }
 
-  start(workerId: string): void {
+  start({ workerId, nodeId }: BatchWorker): void {
     if (this.hasStarted) return
     this.hasStarted = true
-    this.options.listener.started(workerId)
+    this.options.listener.started(workerId, nodeId)
   }
 
   assign(worker: AttachedWorker, nowMs: number): void {

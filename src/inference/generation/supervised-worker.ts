@@ -173,6 +173,7 @@ class ServingEngine {
   readonly workerId: string
   readonly engine: InferenceEngine
   readonly capacity: InferenceEngine['capacity']
+  readonly nodeId: string | undefined
   /** Resolves with the reason of the loss, or with `null` when the worker is closed. */
   readonly over: Promise<string | null>
   readonly #over = Promise.withResolvers<string | null>()
@@ -182,6 +183,7 @@ class ServingEngine {
     this.workerId = workerId
     this.engine = engine
     this.capacity = engine.capacity
+    this.nodeId = engine.nodeId
     this.over = this.#over.promise
     if (closing.aborted) this.#over.resolve(null)
     const close = (): void => this.#over.resolve(null)

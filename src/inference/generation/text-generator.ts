@@ -53,8 +53,8 @@ export interface GenerationResult {
 
 /** Receives what happens to a request before its result. */
 export interface ProgressListener {
-  /** An engine has begun with the request. Called once at most. */
-  started?(workerId: string): void
+  /** An engine has begun with the request. Without `nodeId` it is on this machine. Called once. */
+  started?(workerId: string, nodeId: string | undefined): void
   /** More text. The engine pauses this request until a returned promise settles. */
   delta?(delta: GenerationDelta): Promise<void> | undefined
 }

@@ -64,6 +64,8 @@ export interface ServerOrder {
 
 /** A server program that was started, or waits to be. */
 export interface ServerProcess {
+  /** The name of its node; absent for a server on this machine. */
+  readonly nodeId?: string
   /** Resolves when the program runs; rejects if it cannot be started. */
   readonly launched: Promise<ServerAddress>
   /** Resolves with the reason when the program and all its child processes have ended. */

@@ -120,9 +120,13 @@ describe('model servers on the nodes of an allocation', () => {
 
       const session = new Session([hpc, wide, narrow])
       const lost: string[] = []
+      const nodes = new Map<string, Set<string | null>>()
       const telemetry = await session.startTelemetry({ resourcePollSeconds: 3600 })
       telemetry.subscribe((event) => {
         if (event.event_type === 'tutti.EngineLost') lost.push(event.backend)
+        if (event.event_type !== 'TaskStarted') return
+        const { backend, node_id: node } = event
+        nodes.set(backend, (nodes.get(backend) ?? new Set()).add(node))
       })
       const resources = { gpus: 1 }
       const tasks = Array.from({ length: 8 }, () => new ComputeTask({ function: where, resources }))
@@ -137,6 +141,9 @@ describe('model servers on the nodes of an allocation', () => {
       expect(new Set(places.map(({ host, gpus }) => `${host} ${gpus}`))).toEqual(
         new Set(['n1 0', 'n1 1', 'n3 1', 'n4 1']),
       )
+      await telemetry.flush()
+      expect(nodes.get('wide')).toEqual(new Set(['n2']))
+      expect(['n3', 'n4']).toEqual(expect.arrayContaining([...(nodes.get('narrow') ?? [])]))
       const large = new ComputeTask({ executable: 'true', resources: { ranks: 4, gpus: 2 } })
       await expect(session.submitTasks([large])).rejects.toThrow(
         '; service "wide" holds 2 GPUs and 1 core of n2; service "narrow" holds 1 GPU and 1 core',
