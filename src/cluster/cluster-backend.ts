@@ -68,6 +68,7 @@ export class ClusterBackend implements Backend {
   readonly #sessions = new Set<DriverSession>()
   readonly #listeners = new Set<BackendListener>()
   readonly #local: LocalCluster | null
+  readonly #samplingPriority: number
   readonly #brokerWatch: BrokerWatch
   #closing: Promise<void> | null = null
 
@@ -80,11 +81,8 @@ export class ClusterBackend implements Backend {
   }
 
   /** For a caller that starts the agents: waits for none, and calls `onJoined` for each. */
-  static connectTo(
-    options: ClusterBackendOptions,
-    onJoined: (nodeId: string) => void,
-  ): Promise<ClusterBackend> {
-    return connectCluster(resolveClusterOptions(options), null, onJoined)
+  static connectTo(options: ClusterBackendOptions, owner: ClusterOwner): Promise<ClusterBackend> {
+    return connectCluster(resolveClusterOptions(options), null, owner)
   }
 
   /** Starts a private nats-server and agents on this machine; they end with the backend. */
@@ -113,12 +111,13 @@ export class ClusterBackend implements Backend {
 
   /** Use `ClusterBackend.create` or `ClusterBackend.local`. @internal */
   constructor(parts: ClusterParts) {
-    const { options, broker, directory, local, onJoined } = parts
+    const { options, broker, directory, local, owner } = parts
     this.name = options.name
     this.#options = options
     this.#broker = broker
     this.#directory = directory
     this.#local = local
+    this.#samplingPriority = owner.samplingPriority
     this.#brokerWatch = new BrokerWatch({
       ...options,
       broker,
@@ -130,7 +129,7 @@ export class ClusterBackend implements Backend {
     })
     directory.listen({
       agentJoined: (agent) => {
-        onJoined(agent.announcement.name)
+        owner.onJoined(agent.announcement.name)
         for (const listener of this.#listeners) {
           listener.notice({ kind: 'node-joined', node: this.#toNode(agent) })
         }
@@ -275,8 +274,7 @@ export class ClusterBackend implements Backend {
     return {
       nodeId: name,
       capacity: { ...facts, version },
-      // A local backend on the same node provides more readings.
-      samplingPriority: -1,
+      samplingPriority: this.#samplingPriority,
       createSampler: () => this.#createSampler(agent),
     }
   }
@@ -343,19 +341,29 @@ interface ClusterParts {
   readonly broker: Broker
   readonly directory: AgentDirectory
   readonly local: LocalCluster | null
-  readonly onJoined: (nodeId: string) => void
+  readonly owner: ClusterOwner
 }
+
+/** A backend that starts the agents of a cluster, such as that of a supercomputer. */
+export interface ClusterOwner {
+  readonly onJoined: (nodeId: string) => void
+  /** The `samplingPriority` of the nodes. */
+  readonly samplingPriority: number
+}
+
+/** A local backend on the same node provides more readings than a cluster. */
+const noOwner: ClusterOwner = { onJoined() {}, samplingPriority: -1 }
 
 async function connectCluster(
   options: ResolvedClusterOptions,
   local: LocalCluster | null,
-  onJoined: (nodeId: string) => void = () => {},
+  owner = noOwner,
 ): Promise<ClusterBackend> {
   const broker = await connectToNats(options.broker)
   const { clock, log, lossSeconds, token } = options
   const keys = deriveKeys(token, null)
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
-  const backend = new ClusterBackend({ options, broker, directory, local, onJoined })
+  const backend = new ClusterBackend({ options, broker, directory, local, owner })
   // This process is the parent of local agents and sees them exit; they need no watchers.
   local?.onExit((agent) => directory.noteExit(agent))
   directory.discover()

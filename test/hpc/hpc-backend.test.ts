@@ -3,9 +3,11 @@ import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, onTestFinished } from 'vitest'
+import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
+import { eventually } from '../eventually.ts'
 import { needs, requireCommand } from '../require.ts'
 import { where } from './fixtures/node-tasks.ts'
 import { launchedOnSlurm } from './launched.ts'
@@ -93,6 +95,21 @@ describe('an HPC backend on Slurm', () => {
       expect([program.stdout, program.stderr]).toEqual(['rank 0 of 1\n', ''])
     },
   )
+
+  needs(...slurmNeeds)('a node that a local backend has, too, is sampled as its own', async () => {
+    const hpc = await create()
+    const local = await ConcurrentBackend.create({ name: 'local', nodeId: 'n1', workers: 1 })
+    const session = new Session([local, hpc])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry({ resourcePollSeconds: 0.1 })
+    const owners = new Map<string | null, Set<string>>()
+    telemetry.subscribe(({ event_type: type, node_id: node, backend }) => {
+      if (type === 'ResourceUpdate') owners.set(node, (owners.get(node) ?? new Set()).add(backend))
+    })
+    await eventually(() => expect(owners.size).toBe(names.length))
+    const expected = names.map((name) => [name, new Set(['hpc'])] as const)
+    expect(owners).toEqual(new Map(expected))
+  })
 
   needs(...slurmNeeds)('agents end when the script is killed', async () => {
     await enter()

@@ -123,8 +123,12 @@ export class AgentCluster {
     const { name, clock, log } = this.#options
     const { connection } = await this.#starting
     const settings = { name, ...connection, sampling: 'all', clock, log } as const
-    this.#backend = await ClusterBackend.connectTo(settings, (node) => {
-      for (const agents of this.#agents) agents.noteJoined(node)
+    this.#backend = await ClusterBackend.connectTo(settings, {
+      onJoined: (node) => {
+        for (const agents of this.#agents) agents.noteJoined(node)
+      },
+      // Above that of a local backend: the rows of a node belong to the allocation that has it.
+      samplingPriority: 2,
     })
     return this.#backend
   }
