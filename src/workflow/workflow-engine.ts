@@ -1,7 +1,8 @@
 /** The workflow engine: dynamic graphs of functions, programs and prompts on any backends. */
 
 import { dirname, join } from 'node:path'
-import type { Backend } from '../backends/backend.ts'
+import type { Backend, Refusal } from '../backends/backend.ts'
+import type { Work } from '../core/entry.ts'
 import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
 import { SessionCore } from '../core/session-core.ts'
 import {
@@ -13,7 +14,7 @@ import {
   type SessionOptions,
   type SessionTelemetryOptions,
 } from '../core/session-options.ts'
-import { messageOf } from '../foundation/errors.ts'
+import { messageOf, ValueError } from '../foundation/errors.ts'
 import { blockBackend } from '../foundation/ids.ts'
 import {
   expectFunction,
@@ -98,7 +99,9 @@ export class WorkflowEngine implements AsyncDisposable {
    */
   readonly functionTask = ((body: AnyFunction, second: object = {}) => {
     const options = expectObject('options', second)
-    return this.#wrap(planFunction(body, isMethodContext(options) ? {} : options))
+    const plan = planFunction(body, isMethodContext(options) ? {} : options)
+    this.#expectRunnable(plan.expected)
+    return this.#wrap(plan)
   }) as WrapFunction
 
   /** Ready when it resolves. The engine owns its backends, unless shut down with `keepBackends`. */
@@ -141,7 +144,7 @@ export class WorkflowEngine implements AsyncDisposable {
     body: (...args: A) => ProgramCall | PromiseLike<ProgramCall>,
     options: ExecutableTaskOptions<A> = {},
   ): TaskFunction<A, ExecutableResult> {
-    expectObject('options', options)
+    expectNoDecorator('executableTask', 'the program to run', options)
     return this.#wrap(planExecutable(body, options)) as TaskFunction<A, ExecutableResult>
   }
 
@@ -152,7 +155,7 @@ export class WorkflowEngine implements AsyncDisposable {
     body: (...args: A) => R | PromiseLike<R>,
     options: PromptTaskOptions<A> = {},
   ): TaskFunction<A, PromptResult<R>> {
-    expectObject('options', options)
+    expectNoDecorator('promptTask', 'the prompts', options)
     return this.#wrap(planPrompt(body, options)) as TaskFunction<A, PromptResult<R>>
   }
 
@@ -164,7 +167,7 @@ export class WorkflowEngine implements AsyncDisposable {
     body: (...args: A) => R,
     options: BlockOptions = {},
   ): TaskFunction<A, Awaited<R>> {
-    expectObject('options', options)
+    expectNoDecorator('block', 'a value, and calls tasks', options)
     return this.#wrap(planBlock(body, options)) as TaskFunction<A, Awaited<R>>
   }
 
@@ -244,6 +247,16 @@ export class WorkflowEngine implements AsyncDisposable {
     await this.#dispatcher.memo.settle()
   }
 
+  /** Throws for a closure that no backend runs. Other problems are found when it is called. */
+  #expectRunnable({ spec, backend }: Work): void {
+    if (spec.kind !== 'closure') return
+    const backends = this.#core.backends.filter(({ name }) => backend === null || name === backend)
+    const refusals = backends.map((one) => refusalOf(one, spec))
+    const [first] = refusals
+    if (first?.field !== 'function' || refusals.some((one) => one?.field !== 'function')) return
+    throw new ValueError(`function: ${first.message}`, { field: 'function', got: spec.executable })
+  }
+
   #wrap(plan: Plan): unknown {
     const dispatcher = this.#dispatcher
     const wrapped = function (this: unknown, ...args: unknown[]): Handle<unknown> {
@@ -254,4 +267,23 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 }
 
+/** `null` also if the backend throws, which fails the call instead. */
+function refusalOf(backend: Backend, spec: Work['spec']): Refusal | null {
+  try {
+    return backend.refuse(spec)
+  } catch {
+    return null
+  }
+}
+
 const isMethodContext = (given: object): boolean => 'kind' in given && given.kind === 'method'
+
+/** Called before `this` is used, which decorators do not have. */
+function expectNoDecorator(method: string, returned: string, options: object): void {
+  if (!isMethodContext(expectObject('options', options))) return
+  const text = `${method}: is no decorator; it wraps a function that returns ${returned}`
+  throw new ValueError(text, {
+    field: 'options',
+    hint: `Write \`const task = flow.${method}((…) => …)\`; flow.functionTask is a decorator.`,
+  })
+}
