@@ -1,6 +1,5 @@
 /** The options that sessions and workflow engines share, and their validation. */
 
-import { resolve } from 'node:path'
 import type { Backend, Connection } from '../backends/backend.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { BackendError, ValueError } from '../foundation/errors.ts'
@@ -17,6 +16,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
+import { expectWorkDir } from '../tasks/program-options.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
 
 /** Options of a session. */
@@ -24,8 +24,8 @@ export interface SessionOptions {
   /** The session's name in events and files. Default: generated. */
   readonly id?: string
   /**
-   * The working directory of programs that name none, to which their relative directories refer. A
-   * relative path is resolved when the session is created. Default: the backend's.
+   * The working directory of programs that name none, to which their relative directories refer. It
+   * must exist; a relative path is resolved when the session is created. Default: the backend's.
    */
   readonly workDir?: string
   readonly clock?: Clock
@@ -50,7 +50,7 @@ export function resolveSessionOptions(options: SessionOptions): ResolvedSessionO
   return {
     isOwnId: id !== undefined,
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
-    workDir: workDir === undefined ? null : resolve(expectString('workDir', workDir)),
+    workDir: workDir === undefined ? null : expectWorkDir(workDir),
     clock: expectMethods('clock', clock, clockMethods),
     log: expectMethods('log', log, ['warn']),
   }

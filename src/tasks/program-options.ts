@@ -1,7 +1,8 @@
 /** Validates the options with which a program is started, and names it. Starts nothing. */
 
-import { basename } from 'node:path'
-import { ValueError } from '../foundation/errors.ts'
+import { statSync } from 'node:fs'
+import { basename, resolve } from 'node:path'
+import { messageOf, ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 import type { ProgramSpec } from './spec.ts'
 
@@ -38,6 +39,21 @@ function expectNoNul(field: string, text: string): string {
 /** A path, or other text that the system call passes on like one. */
 export const expectPath = (field: string, value: unknown): string =>
   expectNoNul(field, expectString(field, value))
+
+/** The absolute path of a work folder, which must exist. */
+export function expectWorkDir(workDir: unknown): string {
+  const folder = resolve(expectPath('workDir', workDir))
+  const details = { field: 'workDir', expected: 'a folder', got: workDir }
+  let isFolder
+  try {
+    isFolder = statSync(folder).isDirectory()
+  } catch (cause) {
+    const text = `workDir: ${folder} cannot be used: ${messageOf(cause)}`
+    throw new ValueError(text, { ...details, cause })
+  }
+  if (isFolder) return folder
+  throw new ValueError(`workDir: ${folder} is not a folder`, details)
+}
 
 /** Files that Windows runs through its shell, which would interpret the arguments. */
 const batchFile = /\.(?:bat|cmd)[. ]*$/i

@@ -20,7 +20,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { defineTask } from '../../src/tasks/define-task.ts'
 import { type RunningCommand, runHere, startCommand } from '../cli/run-command.ts'
-import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
+import { sessionElsewhere, sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
 import { freePort } from '../free-port.ts'
@@ -117,7 +117,7 @@ describe('tutti agent --allow', () => {
         refused('agent "narrow" does not allow output to be written to /'),
       )
     }
-    const elsewhere = new Session([await cluster.connect()], { workDir: '/nowhere/at/all' })
+    const elsewhere = sessionElsewhere(await cluster.connect())
     onTestFinished(() => elsewhere.close())
     const stderr = `${'../'.repeat(20)}${outside}`
     expect(await run(elsewhere, { ...program, captureStdio: { stderr } })).toEqual(
@@ -191,7 +191,7 @@ describe('tasks on an agent', () => {
     await startAgentHere(cluster, { name: 'first', workDir })
     const here = await openSession(cluster)
     expect(JSON.stringify(await run(here, { executable: '/bin/pwd' }))).toContain(cluster.folder)
-    const elsewhere = new Session([await cluster.connect()], { workDir: '/nowhere/at/all' })
+    const elsewhere = sessionElsewhere(await cluster.connect())
     const telemetry = await elsewhere.startTelemetry()
     const ends: { node_id: string | null; attributes: object }[] = []
     telemetry.subscribe((event) => {

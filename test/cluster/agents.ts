@@ -12,6 +12,7 @@ import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
 import type { Announcement } from '../../src/cluster/wire/messages.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
+import { Session } from '../../src/session/session.ts'
 import { type RunningCommand, startCommand } from '../cli/run-command.ts'
 import { childrenOf, commandOf } from './processes.ts'
 import { token } from './test-token.ts'
@@ -95,6 +96,14 @@ export function sharedTestCluster(...agents: readonly string[]): () => Promise<T
       startAgentOf(cluster.url, folder, name, ...args)
     return { ...cluster, folder, agent }
   }
+}
+
+/** A session whose folder no node has any more. */
+export function sessionElsewhere(backend: ClusterBackend): Session {
+  const workDir = mkdtempSync(join(tmpdir(), 'tutti-elsewhere-'))
+  const session = new Session([backend], { workDir })
+  rmSync(workDir, { recursive: true })
+  return session
 }
 
 function makeFolder(atEnd: AtEnd): string {

@@ -9,7 +9,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
-import { sharedTestCluster, startAgentHere } from './agents.ts'
+import { sessionElsewhere, sharedTestCluster, startAgentHere } from './agents.ts'
 import { large, largeWork, work } from './fixtures/cluster-tasks.ts'
 import { freePort } from '../free-port.ts'
 import { RestartableServer } from './restartable-server.ts'
@@ -81,7 +81,7 @@ describe('what an agent that was killed leaves in its work folder', () => {
     const killed = await cluster.agent('killed', ...options, '--label', 'on=killed')
     await startAgentHere(cluster, { name: 'living', workDir, labels: { on: 'living' } })
     const backend = await cluster.connect()
-    const session = new Session([backend], { workDir: '/nowhere/at/all' })
+    const session = sessionElsewhere(backend)
     onTestFinished(() => session.close())
     await eventually(() => expect(backend.nodes).toHaveLength(2))
     const tasks = ['killed', 'living'].map((on) => {

@@ -1,11 +1,11 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { Session } from '../../src/session/session.ts'
+import type { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
 import type { RunningCommand } from '../cli/run-command.ts'
-import { startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { sessionElsewhere, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
 
@@ -14,7 +14,7 @@ it('a program fails with the reason if its agent cannot create a folder for it',
   const folder = join(cluster.folder, 'work')
   const agent = await cluster.agent('full', '--cores', '1', '--work-dir', folder)
   const backend = await cluster.connect()
-  const session = new Session([backend], { workDir: '/nowhere/at/all' })
+  const session = sessionElsewhere(backend)
   onTestFinished(() => session.close())
   await eventually(() => expect(backend.nodes).toHaveLength(1))
   // The folder is gone, as on a disk that was taken away.
@@ -33,7 +33,7 @@ it('a program fails with the reason if its agent cannot create a folder for it',
 /** A session whose folder no node has, so that its programs run in one of the agent. */
 async function openSession(cluster: TestCluster): Promise<Session> {
   const backend = await cluster.connect()
-  const session = new Session([backend], { workDir: '/nowhere/at/all' })
+  const session = sessionElsewhere(backend)
   onTestFinished(() => session.close())
   await eventually(() => expect(backend.nodes).toHaveLength(1))
   return session

@@ -315,7 +315,7 @@ describe('routing', () => {
 
   it('routing: each backend gets its tasks in order, with the work folder', async () => {
     const [a, b] = [new FakeBackend({ name: 'a' }), new FakeBackend({ name: 'b' })]
-    await using session = new Session([a, b], { workDir: '/data' })
+    await using session = new Session([a, b], { workDir: '/' })
     const tasks = Array.from({ length: 2500 }, (_, at) => quick({ backend: at % 2 ? 'b' : 'a' }))
     await session.submitTasks(tasks)
     for (const backend of [a, b]) {
@@ -324,7 +324,7 @@ describe('routing', () => {
       const told = backend.jobs.map(
         ({ sessionId, attempt, spec }) => `${sessionId} ${attempt} ${spec.workDir}`,
       )
-      expect(new Set(told)).toEqual(new Set([`${session.id} 1 /data`]))
+      expect(new Set(told)).toEqual(new Set([`${session.id} 1 /`]))
     }
   })
 })
@@ -333,6 +333,14 @@ describe('a session', () => {
   it('session: wrong options and two backends of one name are refused', async () => {
     expect(() => new Session([], { id: '../x' })).toThrow(ValueError)
     expect(() => new Session([], { workdir: '.' } as object)).toThrow(/did you mean "workDir"/)
+    expect(() => new Session([], { workDir: '/missing' })).toThrow(
+      expect.objectContaining({
+        name: 'ValueError',
+        field: 'workDir',
+        message: expect.stringContaining('workDir: /missing cannot be used: ENOENT') as string,
+      }),
+    )
+    expect(() => new Session([], { workDir: process.execPath })).toThrow(/is not a folder/)
     expect(() => new Session(undefined as never)).toThrow(/backends/)
     expect(() => new Session([new NoopBackend(), {} as never])).toThrow(/`backends\[1\]`/)
     expect(() => new Session([new NoopBackend(), new NoopBackend()])).toThrow(

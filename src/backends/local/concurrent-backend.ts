@@ -1,7 +1,6 @@
 /** The local backend: chooses the executor of each task and limits what tasks use of the node. */
 
 import { hostname } from 'node:os'
-import { resolve } from 'node:path'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
@@ -15,7 +14,7 @@ import {
   expectString,
 } from '../../foundation/options.ts'
 import { isEntryModule } from '../../tasks/define-task.ts'
-import { expectPath } from '../../tasks/program-options.ts'
+import { expectWorkDir } from '../../tasks/program-options.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type {
   Backend,
@@ -53,10 +52,14 @@ export interface ConcurrentBackendOptions {
   readonly maxProcesses?: number
   /**
    * `process` isolates crashes of native code, which end a whole process; `thread` is faster.
-   * Default `thread`.
+   * Default `thread`, or `process` with `workerMemoryMb`.
    */
   readonly isolation?: 'thread' | 'process'
-  /** Heap size in megabytes above which a function worker is ended. Default: Node's own limit. */
+  /**
+   * Heap size in megabytes above which a function worker is ended. Default: Node's own limit. Functions
+   * run in processes then, unless `isolation` asks for threads: a thread beyond its limit can abort
+   * this process.
+   */
   readonly workerMemoryMb?: number
   /**
    * How long a worker may take to import a function's module. This time counts neither towards the
@@ -266,22 +269,23 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
   expectKnownKeys('ConcurrentBackend', expectObject('options', options), knownOptions)
   const cores = resolveCores(options)
   const { name = 'concurrent', workers = Math.min(cores, mostWorkers) } = options
-  const { maxProcesses = cores, isolation = 'thread', nodeId, gpus, memoryMb, workDir } = options
+  const { maxProcesses = cores, nodeId, gpus, memoryMb, workDir, workerMemoryMb } = options
+  const { isolation = workerMemoryMb === undefined ? 'thread' : 'process' } = options
   const resolved = {
     name: expectString('name', name),
     workers: expectInteger('workers', workers, { min: 1, max: mostWorkers }),
     maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: mostProcesses }),
     isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
     workerMemoryMb:
-      options.workerMemoryMb === undefined
+      workerMemoryMb === undefined
         ? null
-        : expectInteger('workerMemoryMb', options.workerMemoryMb, { min: 16, max: 1_048_576 }),
+        : expectInteger('workerMemoryMb', workerMemoryMb, { min: 16, max: 1_048_576 }),
     importTimeoutSeconds: expectNumber('importTimeoutSeconds', options.importTimeoutSeconds ?? 60, {
       above: 0,
       max: 86_400,
     }),
     nodeId: nodeId === undefined ? hostname() : expectId('nodeId', nodeId),
-    workDir: workDir === undefined ? null : resolve(expectPath('workDir', workDir)),
+    workDir: workDir === undefined ? null : expectWorkDir(workDir),
     clock: options.clock ?? systemClock,
     log: options.log ?? processLog,
   }
@@ -290,7 +294,14 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
     memoryMb: memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(memoryMb),
     gpuIds: gpus === undefined ? visibleGpus() : expectGpus(gpus),
   }
+  if (workerMemoryMb !== undefined && isolation === 'thread') warnOfThreads(resolved)
   return { ...resolved, capacity }
+}
+
+/** See https://github.com/nodejs/node/issues/47224. */
+function warnOfThreads({ name, log }: Pick<ResolvedOptions, 'name' | 'log'>): void {
+  const text = `backend "${name}": a thread beyond \`workerMemoryMb\` can abort this process`
+  log.warn('ThreadMemoryLimit', `${text}; use \`isolation: 'process'\``)
 }
 
 const knownOptions = [

@@ -24,6 +24,7 @@ import { defineTask } from '../../../src/tasks/define-task.ts'
 import { backendContract, type ContractTasks } from '../../../src/testing/backend-contract.ts'
 import { FakeSession } from '../../../src/testing/fake-session.ts'
 import { RecordingListener } from '../../../src/testing/recording-listener.ts'
+import { where } from './functions/fixtures/functions.ts'
 import { die, diverge, seenGpus, spin, square } from './fixtures/backend-tasks.ts'
 
 const create = (options: ConcurrentBackendOptions = {}) =>
@@ -244,8 +245,28 @@ describe('what ConcurrentBackend refuses', () => {
     [{ gpus: [0, 1, 0] }, 'gpus[2]'],
     [{ workDir: '' }, 'workDir'],
     [{ workDir: 'a\0b' }, 'workDir'],
+    [{ workDir: '/missing' }, 'workDir'],
+    [{ workDir: process.execPath }, 'workDir'],
   ])('wrong options: %j', async (options, field) => {
     await expect(ConcurrentBackend.create(options as object)).rejects.toMatchObject({ field })
+  })
+
+  it.each([
+    ['processes', {}, []],
+    [
+      'threads, with a warning, if they are asked for',
+      { isolation: 'thread' },
+      ['ThreadMemoryLimit'],
+    ],
+  ] as const)('row 18: `workerMemoryMb` runs functions in %s', async (_, options, warnings) => {
+    const codes: string[] = []
+    const log = { warn: (code: string) => void codes.push(code) }
+    const limits = { workers: 1, workerMemoryMb: 64, log }
+    await using session = new Session([await ConcurrentBackend.create({ ...limits, ...options })])
+    const task = new ComputeTask({ function: where })
+    await session.submitTasks([task])
+    expect((await task).pid === process.pid).toBe(warnings.length > 0)
+    expect(codes).toEqual(warnings)
   })
 
   it.each(['workers', 'maxProcesses'] as const)(
