@@ -80,7 +80,7 @@ export class ClusterBackend implements Backend {
     return backend
   }
 
-  /** For a caller that starts the agents: waits for none, and calls `onJoined` for each. */
+  /** For a caller that starts the agents: waits for none, calls `onJoined` for each. @internal */
   static connectTo(options: ClusterBackendOptions, owner: ClusterOwner): Promise<ClusterBackend> {
     return connectCluster(resolveClusterOptions(options), null, owner)
   }

@@ -56,9 +56,9 @@ export interface ConcurrentBackendOptions {
    */
   readonly isolation?: 'thread' | 'process'
   /**
-   * Heap size in megabytes above which a function worker is ended. Default: Node's own limit. Functions
-   * run in processes then, unless `isolation` asks for threads: a thread beyond its limit can abort
-   * this process.
+   * Heap size in megabytes above which a function worker is ended. With it, functions run in
+   * processes unless `isolation` is given: a thread beyond its limit can abort this process.
+   * Default: Node's own limit.
    */
   readonly workerMemoryMb?: number
   /**
