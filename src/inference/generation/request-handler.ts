@@ -100,11 +100,11 @@ export class RequestHandler implements TextGenerator {
     return promise
   }
 
-  #checkOf({ input, signal }: PromptRequest): InputCheck {
+  #checkOf({ input, sampling, signal }: PromptRequest): InputCheck {
     if (this.#check?.isFor(input, signal) !== true) {
       const { guard, systemPrompt } = this.#parts
       this.#check = new InputCheck(input, signal, (check) => {
-        const steps = guardInput(input, guard, systemPrompt)
+        const steps = guardInput(input, guard, systemPrompt, sampling.format)
         return guard.judgesInput ? this.#checks.run(steps, check) : runSteps(steps)
       })
     }

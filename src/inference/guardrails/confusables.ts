@@ -1,14 +1,22 @@
 /** Reduces a text to its letters, so that unusual spellings cannot hide a phrase. */
 
+import { lookAlikeRows } from './look-alikes.ts'
+
 export interface NormalizedText {
-  /** Letters only; each character that resembles a Latin letter is that letter in lower case. */
+  /**
+   * Letters only; each character that resembles a Latin letter is that letter in lower case, as
+   * `foldLatin` returns it.
+   */
   readonly text: string
   /** For each letter, the index in the original text of the character that it was derived from. */
   readonly origins: Readonly<Uint32Array>
 }
 
+/** `l` becomes `i`, because nobody can tell I, l, 1 and | apart. */
+export const foldLatin = (letters: string): string => letters.replaceAll('l', 'i')
+
 /** Punctuation and digits that are used as letters inside words; each is followed by its letter. */
-const lookAlikes = '0o1i3e4a5s7t@a$s!i|l'
+const lookAlikes = '0o1i3e4a5s7t@a$s!i|i'
 
 /**
  * Tables by ASCII code: the lower-case letter, and the letter that a character resembles; 0 if
@@ -17,18 +25,20 @@ const lookAlikes = '0o1i3e4a5s7t@a$s!i|l'
 const letters = new Uint8Array(128)
 const looks = new Uint8Array(128)
 for (const letter of 'abcdefghijklmnopqrstuvwxyz') {
-  letters[letter.charCodeAt(0)] = letter.charCodeAt(0)
-  letters[letter.toUpperCase().charCodeAt(0)] = letter.charCodeAt(0)
+  const folded = foldLatin(letter).charCodeAt(0)
+  letters[letter.charCodeAt(0)] = folded
+  letters[letter.toUpperCase().charCodeAt(0)] = folded
 }
 for (let at = 0; at < lookAlikes.length; at += 2) {
   looks[lookAlikes.charCodeAt(at)] = lookAlikes.charCodeAt(at + 1)
 }
 
-/** Cyrillic and Greek letters that resemble Latin ones; each is followed by its Latin letter. */
+/** The Latin letters that other characters resemble. */
 const latinTwins = new Map(
-  'аa вb еe кk мm нh оo рp сc тt уy хx іi ѕs јj ԁd ԛq ԝw һh αa βb εe ιi κk νv οo ρp τt υu χx ηn ωw'
-    .split(' ')
-    .map((pair) => [pair.charAt(0), pair.charAt(1)]),
+  lookAlikeRows.split('\n').flatMap((row) => {
+    const [latin = '', ...codes] = row.split(' ')
+    return codes.map((code) => [String.fromCodePoint(parseInt(code, 16)), latin])
+  }),
 )
 
 /**
@@ -151,10 +161,12 @@ function learn(code: number): number {
 }
 
 function foreignLetters(code: number): string {
-  const shown = isTag(code) ? code - 0xe_00_00 : code
-  const plain = String.fromCodePoint(shown)
+  const shown = String.fromCodePoint(isTag(code) ? code - 0xe_00_00 : code)
+  const plain = shown
     .normalize('NFKD')
     .toLowerCase()
     .replaceAll(/[^\p{L}]/gu, '')
-  return latinTwins.get(plain) ?? plain
+  // A symbol such as a letter in a square is a letter only to readers.
+  if (plain === '') return foldLatin(latinTwins.get(shown) ?? '')
+  return foldLatin(Array.from(plain, (letter) => latinTwins.get(letter) ?? letter).join(''))
 }

@@ -16,8 +16,10 @@ export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields
   const texts = textsIn(fields)
   const tooLong = guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
   if (tooLong.some(({ action }) => action === 'reject')) throw rejectedError(what, tooLong)
-  // Judges the joined texts first, because a phrase may be divided between texts.
-  const whole = yield* guard.checkInput(texts.join(separator))
+  // Judges the joined texts first, because a phrase may be divided between texts. Names of fields,
+  // such as those of a schema, are judged too, but never redacted.
+  const names = new Set(namesIn(fields))
+  const whole = yield* guard.checkInput([...texts, ...names].join(separator))
   if (whole.action === 'block') throw rejectedError(what, whole.hits)
   if (whole.hits.length === 0) return fields
   const judged = new Map<string, string>()
@@ -45,6 +47,12 @@ export function redactAnswer(json: string, guard: Guard): string {
 
 const hasNumbers = (value: unknown): boolean =>
   Array.isArray(value) && value.some((item) => typeof item === 'number' || hasNumbers(item))
+
+function namesIn(value: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return []
+  const names = Array.isArray(value) ? [] : Object.keys(value)
+  return [...names, ...Object.values(value).flatMap(namesIn)]
+}
 
 function replaceTexts(value: unknown, replace: (text: string) => string, name = ''): unknown {
   if (typeof value === 'string') return isText(value, name) ? replace(value) : value

@@ -6,6 +6,7 @@ import type { Steps } from '../../runtime/turn-budget.ts'
 import type {
   ChatMessage,
   GenerationInput,
+  OutputFormat,
   ToolCall,
   ToolDefinition,
   WireFields,
@@ -26,19 +27,21 @@ export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
 type ChatInput = GenerationInput & { readonly kind: 'chat' }
 
 /**
- * Judges messages of every role, because a client also writes those of the assistant. The
- * configured system prompt is inserted first, unless the request has its own.
+ * Judges messages of every role, because a client also writes those of the assistant, and the
+ * required format, whose schema the model may read. The configured system prompt is inserted
+ * first, unless the request has its own.
  */
 export function* guardInput(
   input: GenerationInput,
   guard: Guard,
   systemPrompt: readonly string[],
+  format: OutputFormat = { kind: 'text' },
 ): Steps<GuardedInput> {
   if (!guard.judgesInput) return { input: withSystemPrompt(input, systemPrompt), hits: [] }
   const unreadable = unreadableField(input)
   if (unreadable !== undefined) return { error: unreadableError(unreadable), hits: [] }
   const check = new InputCheck(guard)
-  const judged = yield* check.run(input)
+  const judged = yield* check.run(input, formatTexts(format))
   const { hits } = check
   if (check.isBlocked) return { ...refuse(guard, hits), hits }
   return { input: withSystemPrompt(judged, systemPrompt), hits }
@@ -65,14 +68,14 @@ class InputCheck {
     return [...this.#hits.values()]
   }
 
-  *run(input: GenerationInput): Steps<GenerationInput> {
+  *run(input: GenerationInput, required: readonly string[]): Steps<GenerationInput> {
     if (input.kind === 'text') {
-      const further = fieldTexts(input.fields)
+      const further = [...required, ...fieldTexts(input.fields)]
       this.#checkLength([input.text, ...further].reduce((sum, { length }) => sum + length, 0))
       yield* this.#check(further.map(unescaped).join(separator))
       return { ...input, text: yield* this.#check(input.text) }
     }
-    const fixed = [...fixedTexts(input), ...fieldTexts(input.fields)]
+    const fixed = [...required, ...fixedTexts(input), ...fieldTexts(input.fields)]
     const { messages, tools } = input
     const free = [
       ...messages.flatMap((message) => [
@@ -209,6 +212,22 @@ function fieldTexts(fields: WireFields = {}): string[] {
     if (typeof value === 'string') return [value]
     return typeof value === 'object' && value !== null ? [JSON.stringify(value)] : []
   })
+}
+
+/** The texts of a required format, with the names and descriptions of a schema. */
+function formatTexts(format: OutputFormat): readonly string[] {
+  switch (format.kind) {
+    case 'json_schema':
+      return [JSON.stringify(format.schema)]
+    case 'regex':
+      return [format.pattern]
+    case 'choice':
+      return format.choices
+    case 'grammar':
+      return [format.grammar]
+    default:
+      return []
+  }
 }
 
 /** The name of a field that holds the prompt in a form that no rule can read. */

@@ -1,7 +1,7 @@
 /** Finds phrases that try to override a model's instructions, and weighs them. */
 
 import type { Steps } from '../../runtime/turn-budget.ts'
-import { type NormalizedText, normalizeConfusables } from './confusables.ts'
+import { foldLatin, type NormalizedText, normalizeConfusables } from './confusables.ts'
 
 /** A phrase and the probability that it means an injection if it occurs alone: above 0, below 1. */
 interface Sign {
@@ -127,7 +127,7 @@ const show = any('reveal', 'show', 'print', 'repeat', 'output', 'display', 'leak
 const notTo = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
 
 const sign = (weight: number, ...parts: readonly string[]): Sign => ({
-  pattern: new RegExp(parts.join(''), 'g'),
+  pattern: new RegExp(foldLatin(parts.join('')), 'g'),
   weight,
 })
 

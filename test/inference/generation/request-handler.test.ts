@@ -112,6 +112,15 @@ describe('output rules', () => {
   })
 })
 
+it('input rules read the schema of a required format', async () => {
+  const configFile = configWith(rule('reject').replace('output', 'input'))
+  const backend = await openBackend({ configFile, engine: told, port: 0 })
+  const schema = { type: 'object', properties: { a: { description: 'a swordfish' } } }
+  const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } }
+  const answer = await chat(backend.endpoint, { response_format })
+  expect(answer).toMatchObject({ error: { code: 'content_filter' } })
+})
+
 it('all choices of an HTTP request share one guardrail check of the input', async () => {
   const inputs: unknown[] = []
   const engine: CreateEngine = (worker) => {

