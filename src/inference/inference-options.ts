@@ -1,6 +1,6 @@
 /** The options of an inference backend and their validation. */
 
-import { type Clock, systemClock } from '../foundation/clock.ts'
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
@@ -165,8 +165,8 @@ export function resolveInferenceOptions(
     engineTimeoutMs:
       expectNumber('engineTimeoutSeconds', engineTimeoutSeconds, { above: 0, max: 86_400 }) * 1000,
     drainMs: expectNumber('drainSeconds', drainSeconds, { min: 0, max: 86_400 }) * 1000,
-    clock: options.clock ?? systemClock,
-    log: options.log ?? processLog,
+    clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
+    log: expectMethods('log', options.log ?? processLog, ['warn']),
     onProgress: options.onProgress ?? (() => {}),
     signal: options.signal ?? null,
   }

@@ -6,8 +6,9 @@ import { type Notice, toEventNotice } from '../backends/backend.ts'
 import { Batch, EngineLost } from '../events/library-events.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { newSpanId } from '../foundation/ids.ts'
+import { invalid } from '../foundation/options.ts'
 import type { ServerReservation } from '../runtime/server/node-servers.ts'
-import type { InferenceConfig } from './config/inference-config.ts'
+import type { EngineConfig, InferenceConfig } from './config/inference-config.ts'
 import { createEchoEngine } from './engines/echo.ts'
 import { createLlamaEngine } from './engines/llama.ts'
 import { createOpenAiEngine } from './engines/openai.ts'
@@ -281,10 +282,21 @@ function createEngine(
         },
         worker,
       )
+    case 'echo':
+      return createEchoEngine({
+        modelName: modelPath,
+        contextLength: llm.maxModelLen,
+        clock,
+        ...engine,
+      })
     default:
-      return createEchoEngine({ ...common, ...engine })
+      throw unknownKind(engine)
   }
 }
+
+/** A configuration that was changed after it was loaded may have any kind. */
+const unknownKind = (engine: never): ValueError =>
+  invalid('engine.kind', 'one of llama, openai, process, echo', (engine as EngineConfig).kind)
 
 /** The folder of downloaded models, in the cache folder of the user. */
 const defaultCache = (): string =>

@@ -17,7 +17,15 @@ import type {
   Usage,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
+import { expectNumber } from '../../foundation/options.ts'
 import { sampleJson } from './echo/sample-json.ts'
+import {
+  sharedChecks,
+  expectOptions,
+  integerFrom,
+  optional,
+  type OptionChecks,
+} from './engine-options.ts'
 
 /** The latency, name and context length of the simulated model. */
 export interface EchoEngineOptions {
@@ -37,7 +45,19 @@ export interface EchoEngineOptions {
  * complete before `generate` returns. Seeds and temperatures have no effect.
  */
 export function createEchoEngine(options: EchoEngineOptions = {}): InferenceEngine {
+  expectOptions('createEchoEngine', options, checks)
   return new EchoEngine(options)
+}
+
+const latency = (field: string, value: unknown): number =>
+  expectNumber(field, value, { min: 0, max: 3_600_000 })
+
+const checks: OptionChecks<EchoEngineOptions> = {
+  latencyMs: optional(latency),
+  latencyPerPromptMs: optional(latency),
+  clock: optional(sharedChecks.clock),
+  modelName: optional(sharedChecks.modelName),
+  contextLength: optional(integerFrom(1)),
 }
 
 class EchoEngine implements InferenceEngine {

@@ -4,6 +4,7 @@ import { basename } from 'node:path'
 import type { Clock } from '../../foundation/clock.ts'
 import type { InferenceError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { expectBoolean, expectString } from '../../foundation/options.ts'
 import { maskSecrets, registerSecret } from '../../foundation/secrets.ts'
 import type {
   EngineCapacity,
@@ -21,6 +22,17 @@ import {
   Recipient,
   startLlamaProcess,
 } from './llama/llama-process.ts'
+import {
+  sharedChecks,
+  expectOptions,
+  integerFrom,
+  nullable,
+  oneOf,
+  optional,
+  type OptionChecks,
+  secondsAbove0,
+  secretText,
+} from './engine-options.ts'
 import { SilenceWatch } from './llama/silence-watch.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './llama/protocol.ts'
 
@@ -65,8 +77,27 @@ export interface LlamaEngineOptions {
 }
 
 /** Creates an engine; nothing runs before `start`. */
-export const createLlamaEngine = (options: LlamaEngineOptions): InferenceEngine =>
-  new LlamaEngine(options)
+export function createLlamaEngine(options: LlamaEngineOptions): InferenceEngine {
+  expectOptions('createLlamaEngine', options, checks)
+  return new LlamaEngine(options)
+}
+
+const checks: OptionChecks<LlamaEngineOptions> = {
+  modelName: sharedChecks.modelName,
+  hubToken: nullable(secretText),
+  cacheDir: expectString,
+  threads: optional(nullable(integerFrom(1))),
+  gpu: optional(oneOf('auto', false)),
+  flashAttention: optional(oneOf('auto', true, false)),
+  sequences: optional(integerFrom(1)),
+  batchSize: optional(integerFrom(1)),
+  contextLength: optional(nullable(integerFrom(1))),
+  hungSeconds: optional(secondsAbove0),
+  usesNativeContext: optional(expectBoolean),
+  clock: sharedChecks.clock,
+  log: sharedChecks.log,
+  onProgress: sharedChecks.onProgress,
+}
 
 /** The fields that the engine supports besides those of `Sampling` and `GenerationInput`. */
 const llamaFields: readonly string[] = [

@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { InferenceError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { didYouMean, invalid } from '../../foundation/options.ts'
+import { didYouMean, expectString, invalid } from '../../foundation/options.ts'
 import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import type {
@@ -11,15 +11,20 @@ import type {
   ForwardedAnswer,
   ForwardedCall,
   GenerationEnd,
-  GenerationInput,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-  Usage,
 } from '../generation/inference-engine.ts'
 import { inferenceCodeOf, inferenceError } from '../generation/inference-errors.ts'
-import { estimateTokens, promptText } from '../generation/token-estimate.ts'
+import {
+  sharedChecks,
+  expectOptions,
+  integerFrom,
+  nullable,
+  type OptionChecks,
+  secretText,
+} from './engine-options.ts'
 import { toCall } from './openai/request-body.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './openai/untrusted-json.ts'
 import { callUpstream } from './openai/upstream-call.ts'
@@ -31,6 +36,7 @@ import {
   type UpstreamResponse,
 } from './openai/upstream-link.ts'
 import { readRefusal, toRefusal } from './openai/upstream-refusal.ts'
+import { UsageCounter } from './openai/usage-counter.ts'
 
 /** The server to attach to, the key to use, and the number of concurrent requests. */
 export interface OpenAiEngineOptions {
@@ -62,12 +68,24 @@ export interface AttachedEngine extends InferenceEngine {
 
 /** Attaches to a server. The key is sent in the authorization header and appears nowhere else. */
 export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
+  expectOptions('createOpenAiEngine', options, checks)
   const { apiKey } = options
   if (apiKey !== null && !/^[\x21-\x7e]+$/.test(apiKey)) {
     throw invalid('apiKey', 'printable ASCII without spaces', undefined)
   }
   if (apiKey !== null) registerSecret(apiKey)
   return new OpenAiEngine(options, toServerAddress(options.baseUrl))
+}
+
+const checks: OptionChecks<OpenAiEngineOptions> = {
+  baseUrl: expectString,
+  apiKey: nullable(secretText),
+  modelName: sharedChecks.modelName,
+  maxConcurrency: sharedChecks.maxConcurrency,
+  paths: sharedChecks.paths,
+  contextLength: integerFrom(1),
+  clock: sharedChecks.clock,
+  log: sharedChecks.log,
 }
 
 /** The time limit of requests that do not generate text. */
@@ -347,43 +365,4 @@ function servedContextLength(list: unknown, model: string): number | null {
     `the server does not serve "${model}": ${served}${didYouMean(model, names)}`,
     { hint: "set the model's name to one that the server lists" },
   )
-}
-
-/**
- * Counts the tokens of calls for which the server reported no usage: with the server's tokenizer if
- * there is one, otherwise from the length of the text. Tokens that the model's chat template adds
- * are not counted. Warns once.
- */
-class UsageCounter {
-  readonly #tokenize: (text: string) => Promise<readonly number[]>
-  readonly #log: Log
-  #canTokenize = true
-  #hasWarned = false
-
-  constructor(tokenize: (text: string) => Promise<readonly number[]>, log: Log) {
-    this.#tokenize = tokenize
-    this.#log = log
-  }
-
-  async count(input: GenerationInput, output: string): Promise<Usage> {
-    if (!this.#hasWarned) {
-      this.#hasWarned = true
-      this.#log.warn('UsageEstimated', 'the server reports no usage; token counts are estimates')
-    }
-    const [promptTokens, completionTokens] = [
-      await this.#countTokens(promptText(input)),
-      await this.#countTokens(output),
-    ]
-    return { promptTokens, completionTokens }
-  }
-
-  async #countTokens(text: string): Promise<number> {
-    if (text === '') return 0
-    try {
-      if (this.#canTokenize) return (await this.#tokenize(text)).length
-    } catch {
-      this.#canTokenize = false
-    }
-    return estimateTokens(text)
-  }
 }

@@ -3,6 +3,13 @@
 import { randomBytes } from 'node:crypto'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
+import {
+  expectInteger,
+  expectMethods,
+  expectNumber,
+  expectObject,
+  expectString,
+} from '../../foundation/options.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import type {
   EngineCapacity,
@@ -15,6 +22,20 @@ import type {
   ModelFacts,
 } from '../generation/inference-engine.ts'
 import { inferenceError, type InferenceErrorCode } from '../generation/inference-errors.ts'
+import {
+  sharedChecks,
+  variables,
+  expectOptions,
+  integerFrom,
+  listOf,
+  nullable,
+  optional,
+  type OptionChecks,
+  pathText,
+  plainText,
+  secondsAbove0,
+  secretText,
+} from './engine-options.ts'
 import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { probeOnce, UpstreamLink } from './openai/upstream-link.ts'
@@ -82,11 +103,38 @@ export function createProcessEngine(
   options: ProcessEngineOptions,
   worker: EngineWorker,
 ): InferenceEngine {
+  expectOptions('createProcessEngine', options, checks)
   checkTemplate(options.command)
+  const { index, workerId } = expectObject('worker', worker)
+  expectInteger('worker.index', index, { min: 0 })
+  expectString('worker.workerId', workerId)
   if (options.hubToken !== null) registerSecret(options.hubToken)
   const own = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
   const visible = options.servers === undefined ? own : undefined
   return new ProcessEngine(options, worker, sliceOf({ ...options, index: worker.index, visible }))
+}
+
+const checks: OptionChecks<ProcessEngineOptions> = {
+  command: listOf(plainText),
+  env: variables,
+  modelName: sharedChecks.modelName,
+  tpSize: integerFrom(1),
+  numGpus: integerFrom(0),
+  nodeOffset: integerFrom(0),
+  servers: optional((field, value) => expectMethods(field, value as ServerReservation, ['start'])),
+  cores: optional(integerFrom(1)),
+  host: expectString,
+  healthPath: pathText,
+  startTimeoutSeconds: secondsAbove0,
+  maxConcurrency: sharedChecks.maxConcurrency,
+  paths: sharedChecks.paths,
+  contextLength: integerFrom(1),
+  dtype: expectString,
+  gpuMemoryUtilization: (field, value) => expectNumber(field, value, { above: 0, max: 1 }),
+  hubToken: nullable(secretText),
+  clock: sharedChecks.clock,
+  log: sharedChecks.log,
+  onProgress: sharedChecks.onProgress,
 }
 
 const pollMs = 250
