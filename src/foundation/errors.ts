@@ -169,6 +169,8 @@ export interface RequestRefusal {
   readonly code: string | null
   /** The number of seconds after which the same request may succeed. */
   readonly retryAfterSeconds?: number
+  /** Numbers that the server behind the engine adds, such as `n_ctx` of llama-server. */
+  readonly details?: Readonly<Record<string, number>>
 }
 
 /** An inference engine or server failed. */

@@ -47,6 +47,7 @@ describe('the server of an inference backend', () => {
       const { status, json } = await post(`${endpoint}${path}`, body)
       expect([status, json.error.param]).toEqual([400, param])
       expect(json.error.message).toMatch(new RegExp(words))
+      expect(json.error.message).toMatch(/at most 2 per request \(hardware\.queue_limit\)\.$/)
     }
     expect((await post(`${endpoint}/v1/completions`, { prompt: 'a', n: 2 })).status).toBe(200)
   })

@@ -86,6 +86,11 @@ export type GenerationInput =
       readonly text: string
       /** The prompt as token ids, in place of the text. */
       readonly tokens?: readonly number[]
+      /**
+       * A prompt that is neither, in place of the text: as the client wrote it, for an engine that
+       * supports `all` fields.
+       */
+      readonly wire?: unknown
       readonly fields?: WireFields
     }
 

@@ -70,7 +70,7 @@ class InputCheck {
 
   *run(input: GenerationInput, required: readonly string[]): Steps<GenerationInput> {
     if (input.kind === 'text') {
-      const further = [...required, ...fieldTexts(input.fields)]
+      const further = [...required, ...fieldTexts({ ...input.fields, prompt: input.wire })]
       this.#checkLength([input.text, ...further].reduce((sum, { length }) => sum + length, 0))
       yield* this.#check(further.map(unescaped).join(separator))
       return { ...input, text: yield* this.#check(input.text) }
@@ -232,7 +232,9 @@ function formatTexts(format: OutputFormat): readonly string[] {
 
 /** The name of a field that holds the prompt in a form that no rule can read. */
 function unreadableField(input: GenerationInput): string | undefined {
-  if (input.kind === 'text' && input.tokens !== undefined) return 'prompt'
+  if (input.kind === 'text' && (input.tokens !== undefined || Array.isArray(input.wire))) {
+    return 'prompt'
+  }
   return Object.hasOwn(input.fields ?? {}, 'prompt_embeds') ? 'prompt_embeds' : undefined
 }
 

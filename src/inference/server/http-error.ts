@@ -19,6 +19,8 @@ export interface HttpErrorDetails {
   readonly param?: string | null
   /** Additional headers, as alternating names and values. */
   readonly headers?: readonly string[]
+  /** Additional fields of the error. */
+  readonly details?: Readonly<Record<string, number>>
 }
 
 /** An error whose message may be shown to the client. Never leaves the server. */
@@ -27,6 +29,7 @@ export class HttpError extends Error {
   readonly status: number
   readonly param: string | null
   readonly headers: readonly string[]
+  readonly details: Readonly<Record<string, number>>
 
   constructor(status: number, message: string, details: HttpErrorDetails) {
     super(message)
@@ -34,13 +37,14 @@ export class HttpError extends Error {
     this.status = status
     this.param = details.param ?? null
     this.headers = details.headers ?? []
+    this.details = details.details ?? {}
   }
 }
 
-/** The body `{ error: { message, type, param, code } }` of the chat-completions API. */
+/** The body `{ error: { message, type, param, code } }` of the API, with any details. */
 export function errorBody(error: HttpError): object {
-  const { message, param, code } = error
-  return { error: { message, type: typeOfStatus(error.status), param, code } }
+  const { message, param, code, details } = error
+  return { error: { ...details, message, type: typeOfStatus(error.status), param, code } }
 }
 
 function typeOfStatus(status: number): string {

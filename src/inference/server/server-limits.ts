@@ -29,7 +29,10 @@ export interface ServerLimits {
   readonly requestTimeoutMs: number
   /** How often the two time limits above are checked. Default 2 s. */
   readonly connectionsCheckMs: number
-  /** How long an idle connection is kept. Default 5 s. */
+  /**
+   * How long an idle connection is kept. Default 75 s: a client whose event loop is busy for a few
+   * seconds would otherwise send its next request on a connection that is closed.
+   */
   readonly keepAliveMs: number
   /**
    * The maximum number of connections; at the limit, a new one closes an idle one. Default 1024.
@@ -63,7 +66,7 @@ const defaults: ServerLimits = {
   headersTimeoutMs: 10_000,
   requestTimeoutMs: 30_000,
   connectionsCheckMs: 2000,
-  keepAliveMs: 5000,
+  keepAliveMs: 75_000,
   maxConnections: 1024,
   maxRequestsPerSocket: 1000,
   streamBufferBytes: 262_144,

@@ -247,6 +247,8 @@ export class InferenceServer extends Service {
         hiddenModels,
         contextLength,
         maxPrompts: Math.min(this.#limits.maxPrompts, queueLimit),
+        promptLimitName:
+          queueLimit < this.#limits.maxPrompts ? 'hardware.queue_limit' : 'limits.maxPrompts',
         takesTokens: fields.includes('prompt.tokens'),
         defaultMaxTokens: this.#options.defaults.maxTokens,
         fields,

@@ -50,6 +50,12 @@ function heldGenerator(): {
 }
 
 describe('the connection limit', () => {
+  it('an idle connection stays open for 75 s', async () => {
+    await using served = await serve()
+    const { headers } = await fetch(`${served.url}/health`)
+    expect(headers.get('keep-alive')).toMatch(/^timeout=75\b/)
+  })
+
   it('row 74: idle connections are closed for new ones, the oldest first', async () => {
     await using served = await serve({ limits: { maxConnections: 3 } })
     const silent = [await open(served), await open(served), await open(served)]

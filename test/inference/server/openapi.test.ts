@@ -121,13 +121,19 @@ it('GET /openapi.json: its schemas refuse the bad requests that concern one fiel
   )
   // Fields that have to fit together are checked after the schema.
   expect(accepted.map(({ name }) => name)).toEqual([
+    'max-tokens-twice',
+    'parallel-tool-calls-alone',
+    'parallel-tool-calls-no-tools',
     'stream-options-without-stream',
     'tool-choice-of-no-tool',
     'tool-choice-without-tools',
     'top-logprobs-alone',
     'top-logprobs-without',
+    'top-logprobs-zero-alone',
     'assistant-without-content',
     'completion-stream-options',
+    'completion-max-tokens-twice',
+    'generate-max-tokens-twice',
     'tokenize-null',
     'tokenize-without-text',
   ])

@@ -88,7 +88,7 @@ function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): st
 /** The long part of a body. Messages are cached one by one, because lists of them may be copies. */
 function inputFields(input: GenerationInput): string {
   if (input.kind === 'text') {
-    return `"prompt":${encodeOnce(input, ({ text, tokens }) => tokens ?? text)}`
+    return `"prompt":${encodeOnce(input, ({ text, tokens, wire }) => wire ?? tokens ?? text)}`
   }
   const messages = input.messages.map((message) => encodeOnce(message, toMessage))
   const { tools = [] } = input

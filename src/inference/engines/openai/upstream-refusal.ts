@@ -1,10 +1,11 @@
 /**
  * Maps a server's error responses to the codes of `InferenceError`. The server's message is only in
- * the `cause`, and in the refusal that a client gets for its own mistake.
+ * the `cause`, in the refusal that a client gets for its own mistake, and in the error for a 500,
+ * which servers also send for mistakes of clients.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import type { InferenceError } from '../../../foundation/errors.ts'
+import type { InferenceError, RequestRefusal } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
@@ -134,7 +135,8 @@ function createError(
   const said = pick(error, 'message') ?? nested ?? pick(parsed, 'detail')
   const words = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
   const known = sentences[code]
-  const sentence = known === undefined ? failure : `${known} (status ${status})`
+  const told = status === 500 && typeof said === 'string' ? reported(failure, words) : failure
+  const sentence = known === undefined ? told : `${known} (status ${status})`
   const details = { cause: new Error(words), ...(hint === undefined ? {} : { hint }) }
   if (!clientStatus.has(status)) return inferenceError(code, sentence, details)
   const message = words === '' ? sentence : words
@@ -142,7 +144,22 @@ function createError(
   const named = code === 'unsupported' ? null : code
   const wait = status === 429 ? { retryAfterSeconds: Math.ceil(askedMs / 1000) } : {}
   const refusal = { status, message, param: nameOr(param, null), code: nameOr(ownCode, named) }
-  return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...wait } })
+  const more = { ...wait, ...numbersIn(error) }
+  return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...more } })
+}
+
+const reported = (failure: string, words: string): string =>
+  words === '' ? failure : `${failure}: ${words.replace(/\.$/, '')}`
+
+const maxNumbers = 16
+
+/** Further numbers of an error, such as the lengths of a prompt and of the context. */
+function numbersIn(error: unknown): Pick<RequestRefusal, 'details'> {
+  const numbers = Object.entries(error ?? {}).filter(
+    (entry): entry is [string, number] => typeof entry[1] === 'number' && entry[0] !== 'code',
+  )
+  if (numbers.length === 0 || numbers.length > maxNumbers) return {}
+  return { details: Object.fromEntries(numbers) }
 }
 
 const maxNameChars = 200

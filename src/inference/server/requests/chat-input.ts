@@ -16,6 +16,7 @@ type ChatInput = Extract<GenerationInput, { kind: 'chat' }>
 export function toChatInput(body: ChatBody): ChatInput {
   const tools = body.tools?.map(toTool)
   const toolChoice = toolChoiceOf(body, tools)
+  if (isGiven(body.parallel_tool_calls)) expectTools('parallel_tool_calls', tools)
   return {
     kind: 'chat',
     messages: body.messages.map(toMessage),
@@ -85,17 +86,18 @@ function toTool({ function: described }: NonNullable<ChatBody['tools']>[number])
   }
 }
 
+function expectTools(field: string, tools: readonly ToolDefinition[] | undefined): void {
+  if (tools !== undefined && tools.length > 0) return
+  const reason = `'${field}' is only allowed when 'tools' are specified.`
+  throw wrongValue(field, `Invalid value for '${field}': ${reason}`)
+}
+
 function toolChoiceOf(
   { tool_choice: choice }: ChatBody,
   tools: readonly ToolDefinition[] | undefined,
 ): ToolChoice | undefined {
   if (!isGiven(choice)) return undefined
-  if (choice !== 'none' && (tools === undefined || tools.length === 0)) {
-    throw wrongValue(
-      'tool_choice',
-      "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
-    )
-  }
+  if (choice !== 'none') expectTools('tool_choice', tools)
   if (typeof choice === 'string') return choice
   const { name } = choice.function
   if (tools?.some((tool) => tool.name === name) === true) return { name }

@@ -83,7 +83,7 @@ export function unknownModel(asked: string, served: readonly string[]): HttpErro
 }
 
 /** The error for a text or a list that is empty or too long. */
-function wrongLength(
+export function wrongLength(
   path: string,
   of: 'string' | 'array',
   { side, value: limit }: Bound,

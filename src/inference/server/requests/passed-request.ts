@@ -14,20 +14,16 @@ import type {
   WireFields,
 } from '../../generation/inference-engine.ts'
 import { textOf } from '../../generation/fields/message-text.ts'
-import type { RequestBounds } from './request-schema.ts'
+import type { CompletionBody, RequestBounds } from './request-schema.ts'
 
 /**
  * The schemas of bodies for an engine that passes requests on; fields that are not named are free.
  */
 export function createPassedSchemas({ maxPrompts }: RequestBounds) {
   const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish().describe('Number of answers.')
-  const tokens = z.array(z.int()).min(1)
-  const prompts = z.union([
-    z.string(),
-    z.array(z.string()).min(1).max(maxPrompts),
-    tokens,
-    z.array(tokens).min(1).max(maxPrompts),
-  ])
+  const piece = z.union([z.string(), z.int()])
+  const item = z.union([z.string(), z.int(), z.array(piece).min(1), z.looseObject({})])
+  const prompts = z.union([z.string(), z.array(item).min(1)])
   return {
     ChatCompletionRequest: z.looseObject({
       ...ownFields,
@@ -82,10 +78,17 @@ export function toPassedChat({ messages, tools, ...body }: PassedChatBody): Gene
 /** Converts each prompt to one input. */
 export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): GenerationInput[] {
   const fields = passedFields(body)
-  return promptsOf(prompt).map((one): GenerationInput => {
+  return passedPromptsOf(prompt).map((one): GenerationInput => {
     if (typeof one === 'string') return { kind: 'text', text: one, fields }
-    return { kind: 'text', text: '', tokens: one, fields }
+    const isTokens = Array.isArray(one) && one.every((token) => typeof token === 'number')
+    return { kind: 'text', text: '', ...(isTokens ? { tokens: one } : { wire: one }), fields }
   })
+}
+
+/** As llama-server reads it, a list with a number is one prompt of token ids and texts. */
+function passedPromptsOf(prompt: PassedCompletionBody['prompt']): readonly unknown[] {
+  if (typeof prompt === 'string') return [prompt]
+  return prompt.some((item) => typeof item === 'number') ? [prompt] : prompt
 }
 
 /** Converts each prompt to a chat with one user message. */
@@ -100,7 +103,7 @@ export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): Gen
 }
 
 /** The prompts as a list; each one is a text or a list of token ids. */
-export function promptsOf(prompt: PassedCompletionBody['prompt']): readonly (string | number[])[] {
+export function promptsOf(prompt: CompletionBody['prompt']): readonly (string | number[])[] {
   if (typeof prompt === 'string') return [prompt]
   const isTokens = typeof prompt[0] === 'number'
   return isTokens ? [prompt as number[]] : (prompt as (string | number[])[])

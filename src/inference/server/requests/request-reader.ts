@@ -10,6 +10,7 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
+import { HttpError } from '../http-error.ts'
 import { isForced, isOfResponse, toChatInput } from './chat-input.ts'
 import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
 import { outputFormatOf } from './output-format.ts'
@@ -31,6 +32,7 @@ import {
   missingField,
   outOfRange,
   unknownModel,
+  wrongLength,
   wrongType,
   wrongValue,
 } from './invalid-request.ts'
@@ -106,6 +108,7 @@ function createPassedReader(
     ),
     readCompletion: readerOf(schemas.CompletionRequest, rules, (body, _, ignored) => {
       const inputs = toPassedPrompts(body)
+      expectPrompts(inputs.length, rules)
       expectAnswers(body.n ?? 1, inputs.length, rules)
       // The server behind the engine repeats the prompt itself, with its log probabilities.
       return {
@@ -172,7 +175,7 @@ function readerOf<S extends z.ZodObject, Request>(
     fields.expectSupported(body)
     const [first] = checker.problemsIn(body)
     if (first === undefined) throw new TypeError('the compiled check and the schema disagree')
-    throw invalidRequest(first, body)
+    throw withLimitName(invalidRequest(first, body), rules)
   }
 }
 
@@ -325,11 +328,33 @@ function toCompletionRequest(
   }
 }
 
-function expectAnswers(n: number, prompts: number, { maxPrompts }: RequestRules): void {
-  const most = Math.max(1, Math.min(128, Math.floor(maxPrompts / prompts)))
+function expectAnswers(n: number, prompts: number, rules: RequestRules): void {
+  const most = Math.max(1, Math.min(publicMost, Math.floor(rules.maxPrompts / prompts)))
   if (n <= most) return
-  throw outOfRange('n', 'integer', n, { side: 'max', value: most, isInclusive: true })
+  const bound = { side: 'max', value: most, isInclusive: true } as const
+  throw withLimitName(outOfRange('n', 'integer', n, bound), rules)
 }
+
+/** A list of prompts may be one prompt of token ids and texts, so no schema limits its length. */
+function expectPrompts(count: number, rules: RequestRules): void {
+  if (count <= rules.maxPrompts) return
+  const bound = { side: 'max', value: rules.maxPrompts, isInclusive: true } as const
+  throw withLimitName(wrongLength('prompt', 'array', bound, count), rules)
+}
+
+/** Names the setting to a client that asks for more answers than one request may. */
+function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: RequestRules): HttpError {
+  const { param, code, status, message } = error
+  const isOfPrompts = code === 'array_above_max_length' && /^prompts?$/.test(param ?? '')
+  const isOfAnswers = code === 'integer_above_max_value' && param === 'n'
+  const isLimit = isOfPrompts || (isOfAnswers && !message.includes(`<= ${publicMost},`))
+  if (!isLimit) return error
+  const reason = `This server answers at most ${maxPrompts} per request (${promptLimitName}).`
+  return new HttpError(status, `${message} ${reason}`, { code, param })
+}
+
+/** The most answers to one prompt in the public API. */
+const publicMost = 128
 
 /** Converts each prompt to a chat with one user message and one answer; never a stream. */
 function toGenerateRequest(

@@ -8,6 +8,8 @@ export interface RequestBounds {
   readonly contextLength: number
   /** The maximum number of prompts in a request, and of answers to it. */
   readonly maxPrompts: number
+  /** The name of the setting that limits the number of prompts. */
+  readonly promptLimitName: string
   /** Whether the engine accepts prompts of token ids. */
   readonly takesTokens: boolean
 }
@@ -185,7 +187,7 @@ const templateFields = {
   parallel_tool_calls: z
     .boolean()
     .nullish()
-    .describe('Whether one answer may have several calls. Default true.'),
+    .describe('Whether one answer may have several calls. Default true. Needs `tools`.'),
   chat_template_kwargs: z
     .looseObject({})
     .nullish()
@@ -250,7 +252,7 @@ function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
   const tokens = z.int().min(leastTokens).max(contextLength).nullish()
   return {
     max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
-    max_completion_tokens: tokens.describe('The same as `max_tokens`, which it replaces.'),
+    max_completion_tokens: tokens.describe('The same as `max_tokens`; not together with it.'),
     temperature: z.number().min(0).max(2).nullish().describe('0 always takes the likeliest token.'),
     top_p: z
       .number()

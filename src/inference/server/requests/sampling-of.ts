@@ -13,7 +13,14 @@ export function samplingOf(
   body: ChatBody | CompletionBody | GenerateBody,
   defaultMaxTokens: number,
 ): { -readonly [K in keyof Sampling]?: Sampling[K] } {
-  const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? defaultMaxTokens
+  const { max_tokens: longest, max_completion_tokens: newer } = body
+  if (isGiven(longest) && isGiven(newer)) {
+    throw wrongValue(
+      'max_tokens',
+      "Invalid value for 'max_tokens': it is not allowed with 'max_completion_tokens'.",
+    )
+  }
+  const maxTokens = newer ?? longest ?? defaultMaxTokens
   const sampling: ReturnType<typeof samplingOf> = { maxTokens }
   if (isGiven(body.temperature)) sampling.temperature = body.temperature
   if (isGiven(body.top_p)) sampling.topP = body.top_p
@@ -45,7 +52,7 @@ function repetitionPenaltyOf(
 /** How many alternatives per token a chat request asks for; `null` for no log probabilities. */
 export function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
   if (logprobs === true) return top ?? 0
-  if (!isGiven(top) || top === 0) return null
+  if (!isGiven(top)) return null
   throw wrongValue(
     'top_logprobs',
     "Invalid value for 'top_logprobs': it is only allowed when 'logprobs' is true.",

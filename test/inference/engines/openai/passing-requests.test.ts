@@ -127,6 +127,55 @@ describe('what a client sends reaches the server behind the engine', () => {
     expect(upstream.generations[2]?.body).toMatchObject({ min_tokens: 3 })
   })
 
+  it.each<[string, unknown, readonly unknown[]]>([
+    ['token ids and texts in one prompt', [1, 'text', 2], [[1, 'text', 2]]],
+    ['several prompts of both', [[1, 'text'], 'other', [3]], [[1, 'text'], 'other', [3]]],
+    ['an object', [{ prompt_string: 'text' }], [{ prompt_string: 'text' }]],
+  ])('text completions: %s go through as the server reads them', async (_, prompt, prompts) => {
+    const { upstream, endpoint } = await openPassing()
+    const { status, json } = await post(`${endpoint}/v1/completions`, { prompt })
+    expect([status, json.choices.length]).toEqual([200, prompts.length])
+    expect(upstream.generations.map(({ body }) => body['prompt'])).toEqual(prompts)
+  })
+
+  it('more prompts than the queue holds are refused with the limit', async () => {
+    const { upstream, endpoint } = await openPassing({ hardware: { queue_limit: 2 } })
+    const ask = (body: object) => post(`${endpoint}/v1/completions`, body)
+    const { status, json } = await ask({ prompt: ['a', 'b', 'c'] })
+    expect([status, json.error.param, json.error.code]).toEqual([
+      400,
+      'prompt',
+      'array_above_max_length',
+    ])
+    expect(json.error.message).toContain('at most 2 per request (hardware.queue_limit)')
+    expect(upstream.generations).toEqual([])
+    expect((await ask({ prompt: [1, 2, 3] })).status).toBe(200)
+  })
+
+  it('the begun answer of an assistant and a refusal in a history arrive unchanged', async () => {
+    const { upstream, chat } = await openPassing()
+    const messages = [
+      { role: 'user', content: 'How?' },
+      { role: 'assistant', content: [{ type: 'refusal', refusal: 'No.' }] },
+      { role: 'assistant', content: null, refusal: 'No.' },
+      { role: 'user', content: 'Once more.' },
+      { role: 'assistant', content: 'It began' },
+    ]
+    expect((await chat({ ...asked, messages })).status).toBe(200)
+    expect(upstream.generations[0]?.body).toMatchObject({ messages })
+  })
+
+  it('the usage of a stream is sent only if the client asks for it', async () => {
+    const { upstream, chatStream } = await openPassing()
+    const isUsage = ({ usage }: { usage?: unknown }): boolean => usage !== undefined
+    const stream = { ...asked, stream: true }
+    expect((await chatStream(stream)).filter(isUsage)).toEqual([])
+    expect(upstream.generations[0]?.body).toMatchObject({ stream_options: { include_usage: true } })
+    const stream_options = { include_usage: true }
+    const last = (await chatStream({ ...stream, stream_options })).at(-1)
+    expect(last).toMatchObject({ choices: [], usage: { total_tokens: expect.any(Number) } })
+  })
+
   it('what this server reads itself is still checked', async () => {
     const { upstream, chat } = await openPassing()
     const paramOf = async (body: object): Promise<unknown> => (await chat(body)).json.error.param
@@ -223,8 +272,16 @@ describe('guardrails and what is passed on', () => {
 
   it('a prompt of token ids, which no rule can read, is refused', async () => {
     const { upstream, endpoint } = await openPassing({ guardrails })
-    const { status, json } = await post(`${endpoint}/v1/completions`, { prompt: [1, 2] })
-    expect([status, json.error.param]).toEqual([400, 'prompt'])
+    for (const prompt of [
+      [1, 2],
+      [1, 'swordfish'],
+    ]) {
+      const { status, json } = await post(`${endpoint}/v1/completions`, { prompt })
+      expect([status, json.error.param]).toEqual([400, 'prompt'])
+    }
+    const prompt = [{ prompt_string: 'a swordfish' }]
+    const { json } = await post(`${endpoint}/v1/completions`, { prompt })
+    expect(json.error.code).toBe('content_filter')
     expect(upstream.generations).toEqual([])
   })
 })

@@ -103,7 +103,8 @@ it('llama-server fails: an image, which the model does not take', async () => {
   const recording = recordings.find((one) => statusOf(one) === 500)
   if (recording === undefined) throw new Error('not recorded')
   const { reply } = await replay(recording)
-  // It may be about anything that is wrong in that server: its words are in the log.
+  const [{ answer }] = recording.exchanges
+  const words: string = JSON.parse(answer).error.message
   expect([reply.status, reply.json.error.code]).toEqual([502, 'upstream_error'])
-  expect(reply.json.error.message).toContain('answered 500')
+  expect(reply.json.error.message).toContain(`answered 500: ${words}`)
 })

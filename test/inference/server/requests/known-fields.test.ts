@@ -44,12 +44,16 @@ describe('fields of other servers that no engine supports by itself', () => {
     expect(served.generator.requests).toEqual([])
   })
 
+  const tools = [{ type: 'function', function: { name: 'add' } }]
+
   it('values that change nothing are accepted, and are not listed as ignored', async () => {
     await using served = await serve()
     for (const { name, neutral = [] } of knownFields) {
       for (const value of [null, ...neutral]) {
         const { status, headers } = await post(`${served.url}${chatPath}`, {
           ...hello,
+          // The public API takes this field with tools only.
+          ...(name === 'parallel_tool_calls' ? { tools } : {}),
           [name]: value,
         })
         const ignored = headers.get('x-tutti-ignored-fields')

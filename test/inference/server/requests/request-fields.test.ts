@@ -303,7 +303,6 @@ describe('fields of requests', () => {
         },
         { role: 'tool', tool_call_id: 'c1', content: '2', name: 'add' },
       ],
-      max_tokens: 5,
       max_completion_tokens: 7,
       temperature: 0,
       top_p: 0.5,
