@@ -1,6 +1,8 @@
 /**
  * The only event queue and dispatch loop. Bounded without loss: when the queue is full, the emitter
- * drains it. Before the bus runs, a limited number of events waits.
+ * drains it. Only the turn in which it starts is different: subscribers that are added in that turn
+ * get all its events, so these are kept until it ends. Before the bus runs, a limited number of
+ * events waits.
  */
 
 import type { BaseEvent } from '../events/event.ts'
@@ -18,8 +20,9 @@ export interface Consumer {
 export interface BusParts {
   readonly clock: Clock
   readonly log: Log
-  /** Each batch goes to one consumer after the other; the record is the first. */
-  readonly consumers: readonly Consumer[]
+  /** The checkpoint, if there is one. It gets each batch before the subscribers. */
+  readonly record: Consumer | null
+  readonly subscribers: Consumer
   /** Runs the dispatch in the context of the manager's start, not of the emitter. */
   readonly inContext: (dispatch: () => void) => void
 }
@@ -35,6 +38,10 @@ const suspiciousGenerations = 1000
 export class EventBus {
   readonly #parts: BusParts
   #queue: Envelope[] = []
+  /** How many envelopes of the queue the record already has. */
+  #recorded = 0
+  /** Until the end of the turn in which the first event was published. */
+  #isStarting = true
   #oldestTime = 0
   #isScheduled = false
   #isDraining = false
@@ -51,25 +58,36 @@ export class EventBus {
    * Dispatches in the next turn of the loop; at once when the bus is full or the loop is blocked.
    */
   publish(envelope: Envelope): void {
-    const queued = this.#queue.push(envelope)
+    const queued = this.#queue.push(envelope) - this.#recorded
     if (this.#isDraining) this.#emittedInDrain++
     const time = envelope.event?.emit_time ?? this.#parts.clock.now()
     if (queued === 1) this.#oldestTime = time
-    if (this.#isExiting) this.#recordRest()
+    if (this.#isExiting) this.#recordQueued()
     else if (queued >= capacity || time - this.#oldestTime > longestWaitSeconds) this.drain()
     else if (!this.#isScheduled) this.#schedule()
   }
 
-  /** Dispatches what is queued now; events that subscribers emit meanwhile are queued after it. */
+  /** Whether nothing waits for a consumer. */
+  get isEmpty(): boolean {
+    return this.#queue.length === 0
+  }
+
+  /**
+   * Dispatches what is queued now; events that subscribers emit meanwhile are queued after it. In
+   * the turn of the start, only the record gets them.
+   */
   drain(): void {
     if (this.#isDraining || this.#queue.length === 0) return
+    if (this.#isStarting) return this.#recordQueued()
     this.#isDraining = true
     const batch = this.#queue
+    const recorded = this.#recorded
     this.#queue = []
+    this.#recorded = 0
     this.#guardAgainstLoops(batch)
     this.#emittedInDrain = 0
     try {
-      this.#parts.inContext(() => this.#dispatch(batch))
+      this.#parts.inContext(() => this.#dispatch(batch, recorded))
     } finally {
       this.#isDraining = false
       this.#idle?.resolve()
@@ -78,49 +96,54 @@ export class EventBus {
     }
   }
 
-  /** Resolves when the running drain has ended; `null` when none is running. */
+  /**
+   * Resolves when the running drain has ended, or that at the end of the turn of the start; `null`
+   * when there is none.
+   */
   drained(): Promise<void> | null {
-    if (!this.#isDraining) return null
+    if (!this.#isDraining && !this.#isStarting) return null
     this.#idle ??= Promise.withResolvers()
     return this.#idle.promise
   }
 
+  /** The subscribers get the events of the start too, also before the end of its turn. */
+  endStart(): void {
+    this.#isStarting = false
+  }
+
   /** Drains until the queue is empty; gives up when subscribers emit without end. */
   drainFully(): void {
+    this.endStart()
     for (let round = 0; round < suspiciousGenerations && this.#queue.length > 0; round++) {
       this.drain()
     }
   }
 
   /**
-   * Called when the process exits: the first consumer, the record, gets everything queued, and from
-   * now on each event at once. Also inside a drain, whose batch the record already has.
+   * Called when the process exits: the record gets everything queued, and from now on each event at
+   * once. Also inside a drain, whose batch the record already has.
    */
   recordAtExit(): void {
     this.#isExiting = true
-    this.#recordRest()
+    this.#recordQueued()
   }
 
-  #recordRest(): void {
-    const batch = this.#queue
-    this.#queue = []
-    const [record] = this.#parts.consumers
-    for (const envelope of batch) record?.accept(envelope)
-    record?.endOfBatch()
+  #recordQueued(): void {
+    deliver(this.#parts.record, this.#queue, this.#recorded)
+    this.#recorded = this.#queue.length
   }
 
-  /** One consumer after the other, so that a subscriber cannot keep a batch from the record. */
-  #dispatch(batch: readonly Envelope[]): void {
-    for (const consumer of this.#parts.consumers) {
-      for (const envelope of batch) consumer.accept(envelope)
-      consumer.endOfBatch()
-    }
+  /** The record first, so that a subscriber cannot keep a batch from it. */
+  #dispatch(batch: readonly Envelope[], recorded: number): void {
+    deliver(this.#parts.record, batch, recorded)
+    deliver(this.#parts.subscribers, batch, 0)
   }
 
   #schedule(): void {
     this.#isScheduled = true
     this.#parts.clock.nextTurn(() => {
       this.#isScheduled = false
+      this.endStart()
       this.drain()
     })
   }
@@ -134,6 +157,12 @@ export class EventBus {
       `a subscriber emits ${origin} for every event it gets, ${suspiciousGenerations} times so far`,
     )
   }
+}
+
+function deliver(consumer: Consumer | null, batch: readonly Envelope[], from: number): void {
+  if (consumer === null || from === batch.length) return
+  for (let at = from; at < batch.length; at++) consumer.accept(batch[at] as Envelope)
+  consumer.endOfBatch()
 }
 
 const mostEarlyEvents = 1000

@@ -98,8 +98,9 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Calls back with every event, in order. If the callback returns a promise, it is awaited before
-   * the next event.
+   * Calls back with every event from now on, in order. A callback that is added in the turn in which
+   * `await start()` or `await startTelemetry()` returns gets SessionStarted and everything after it.
+   * If the callback returns a promise, it is awaited before the next event.
    */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void {
     return this.#subscribers.add(callback)
@@ -287,8 +288,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     if (pipeline === null) return
     const { clock, sessionId, stopDeadlineMs } = this.#options
     const deadline = clock.monotonicMs() + stopDeadlineMs
-    pipeline.drain()
-    await this.#subscribers.settle(stopDeadlineMs)
+    await this.#drainUntil(pipeline, deadline)
     for (const span of pipeline.book.closeOpen(clock.now())) pipeline.publishSpan(span)
     this.#durationSeconds = this.#elapsedSeconds()
     this.emit(
@@ -299,7 +299,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
       }),
     )
     this.#isOpen = false
-    pipeline.drain()
+    pipeline.drainOnce()
     this.#hasStopped = true
     this.#early.end()
     await this.#settle(Math.max(0, deadline - clock.monotonicMs()))
@@ -310,6 +310,18 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#hasStopped = true
     for (const stream of this.#streams) stream.end()
     this.#early.end()
+  }
+
+  /** Until nothing comes: subscribers may emit events for those that they get. */
+  async #drainUntil(pipeline: Pipeline, deadline: number): Promise<void> {
+    const { clock } = this.#options
+    for (;;) {
+      pipeline.drainOnce()
+      await this.#subscribers.settle(Math.max(0, deadline - clock.monotonicMs()))
+      if (pipeline.isDrained || clock.monotonicMs() >= deadline) return
+      // Timers and other work of the application must not wait for a subscriber that emits endlessly.
+      await new Promise<void>((resolve) => clock.nextTurn(resolve))
+    }
   }
 
   async #settle(deadlineMs: number): Promise<void> {

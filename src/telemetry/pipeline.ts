@@ -91,7 +91,8 @@ export class Pipeline {
     this.#bus = new EventBus({
       clock,
       log,
-      consumers: this.#recorder === null ? [subscribers] : [this.#recorder, subscribers],
+      record: this.#recorder,
+      subscribers,
       inContext: AsyncLocalStorage.snapshot(),
     })
     this.#readers = this.#bindReaders()
@@ -136,6 +137,17 @@ export class Pipeline {
     const endpoint = await servePrometheus(options, parts)
     this.#endpoints.add(endpoint)
     return endpoint
+  }
+
+  /** Whether nothing that was published waits to be dispatched. */
+  get isDrained(): boolean {
+    return this.#bus.isEmpty
+  }
+
+  /** Dispatches what was published so far, but not what subscribers emit meanwhile. */
+  drainOnce(): void {
+    this.#bus.endStart()
+    this.#bus.drain()
   }
 
   drain(): void {

@@ -9,7 +9,9 @@ import { ResourceUpdate } from '../../src/events/resource-update.ts'
 import type { TelemetryEvent } from '../../src/events/vocabulary.ts'
 import { version } from '../../src/foundation/version.ts'
 import { Session } from '../../src/session/session.ts'
+import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { FakeSampler, idle } from '../backends/sampling/poller-setup.ts'
 import { eventually } from '../eventually.ts'
 import { eventsIn, tempFolder } from '../telemetry/open-telemetry.ts'
@@ -66,6 +68,34 @@ it('who subscribes after startTelemetry gets all events, however long priming ta
     ['tutti.NodeJoined', 'n1'],
   ])
 })
+
+it.each(['session', 'workflow engine'])(
+  'row 123: who subscribes after startTelemetry of a %s gets all events, also on a busy machine',
+  async (kind) => {
+    const clock = new ManualClock(1000)
+    // Each node takes longer than events may wait for their turn.
+    const createSampler = (): FakeSampler => {
+      clock.stepWall(0.04)
+      return new FakeSampler()
+    }
+    const nodes = ['n0', 'n1'].map((nodeId) => ({ nodeId, createSampler }))
+    const backend = new FakeBackend({ name: 'local', nodes })
+    const run =
+      kind === 'session'
+        ? new Session([backend], { clock })
+        : await WorkflowEngine.create({ backend, clock })
+    const telemetry = await run.startTelemetry()
+    const all: TelemetryEvent[] = []
+    telemetry.subscribe((event) => void all.push(event))
+    await telemetry.flush()
+    expect(all.map(({ event_type, node_id }) => [event_type, node_id])).toEqual([
+      ['SessionStarted', null],
+      ['tutti.NodeJoined', 'n0'],
+      ['tutti.NodeJoined', 'n1'],
+    ])
+    await run[Symbol.asyncDispose]()
+  },
+)
 
 it('a pushed sample is recorded at its own time, with every GPU', async () => {
   const { clock, backend, telemetry, all } = await openSession()

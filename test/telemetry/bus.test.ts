@@ -25,17 +25,17 @@ it('bus: dispatch continues after a consumer threw', async () => {
   const bus = new EventBus({
     clock: systemClock,
     log: { warn() {} },
-    consumers: [
-      {
-        accept({ spanId }) {
-          received.push(spanId)
-          if (spanId === 'bad') throw new Error('on purpose')
-        },
-        endOfBatch() {},
+    record: null,
+    subscribers: {
+      accept({ spanId }) {
+        received.push(spanId)
+        if (spanId === 'bad') throw new Error('on purpose')
       },
-    ],
+      endOfBatch() {},
+    },
     inContext: (dispatch) => dispatch(),
   })
+  bus.endStart()
   bus.publish(new Envelope(null, 'bad'))
   expect(() => bus.drain()).toThrow('on purpose')
   expect(bus.drained()).toBe(null)

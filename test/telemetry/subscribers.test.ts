@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
+import type { SpanProcessor } from '@opentelemetry/sdk-trace'
 import { describe, expect, it } from 'vitest'
 import { defineEvent } from '../../src/events/define-event.ts'
 import { type BaseEvent, stampEvent } from '../../src/events/event.ts'
@@ -6,6 +7,7 @@ import { makeEvent } from '../../src/events/make-event.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
 import { currentTask, runInTask } from '../../src/foundation/task-context.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
 import {
   eventsIn,
   linesIn,
@@ -231,6 +233,54 @@ describe('row 33: subscribers that fail', () => {
   })
 })
 
+describe('row 123: subscribers of the turn in which start resolves', () => {
+  /** A processor that takes 40 ms for each span. */
+  const slowProcessor = (clock: ManualClock): SpanProcessor => ({
+    onStart: () => clock.stepWall(0.04),
+    onEnd() {},
+    forceFlush: async () => {},
+    shutdown: async () => {},
+  })
+
+  it('row 123: they get SessionStarted and all later events, however slow a span is', async () => {
+    const clock = new ManualClock()
+    const options = { clock, spanProcessors: [slowProcessor(clock)] }
+    const { telemetry, folder } = openTelemetry(options)
+    const [subscribed, early]: string[][] = [[], []]
+    telemetry.subscribe(({ event_type: type }) => void early?.push(type))
+    await telemetry.start()
+    for (const n of upTo(5000)) {
+      telemetry.emit(stampEvent(Tick, clock, { session_id: 's1', backend: 'app', n, facts: null }))
+    }
+    const flushed = telemetry.flush()
+    await Promise.resolve()
+    // A busy loop and a full queue do not delay the record.
+    const inFirstTurn = eventsIn(folder).length
+    const stream = telemetry.events({ overflow: 'block' })
+    telemetry.subscribe(({ event_type: type }) => void subscribed?.push(type))
+    await flushed
+    await telemetry.stop()
+    const all = ['SessionStarted', ...upTo(5000).map(() => 'bus.Tick'), 'SessionEnded']
+    expect(subscribed).toEqual(all)
+    expect(early).toEqual(all)
+    const streamed: BaseEvent[] = []
+    for await (const event of stream) streamed.push(event)
+    expect(typesOf(streamed)).toEqual(all)
+    expect(typesOf(eventsIn(folder))).toEqual(all)
+    expect(inFirstTurn).toBeGreaterThan(4000)
+  })
+
+  it('row 123: they get SessionStarted if telemetry is stopped in that turn', async () => {
+    const { telemetry } = openTelemetry(withoutFile)
+    const received: string[] = []
+    await telemetry.start()
+    const stopping = telemetry.stop()
+    telemetry.subscribe(({ event_type: type }) => void received.push(type))
+    await stopping
+    expect(received).toEqual(['SessionStarted', 'SessionEnded'])
+  })
+})
+
 describe('row 34: slow subscribers', () => {
   it('row 34: an async subscriber gets every event in order and delays nobody', async () => {
     const { telemetry, clock, folder } = openTelemetry({ stopDeadlineSeconds: 86_400 })
@@ -300,17 +350,39 @@ describe('row 35: subscribers that emit', () => {
   })
 
   it('row 35: a subscriber that emits endlessly is reported, and stop resolves', async () => {
-    const { telemetry, warnings, folder } = openTelemetry()
+    const { telemetry, clock, warnings, folder } = openTelemetry()
     telemetry.subscribe(() => telemetry.emit(tick(0)))
     await telemetry.start()
     await turns(1100)
     const loops = warnings.filter(({ code }) => code === 'SubscriberLoop')
     expect(loops).toHaveLength(1)
     expect(loops[0]?.message).toContain('bus.Tick')
-    await telemetry.stop()
+    const stopping = telemetry.stop()
+    await turns(10)
+    await clock.advance(5000)
+    await stopping
+    expect(typesOf(eventsIn(folder)).at(-1)).toBe('SessionEnded')
     expect(typesOf(eventsIn(folder)).filter((type) => type === 'SessionEnded')).toHaveLength(1)
     expect(telemetry.droppedEvents).toBeGreaterThan(0)
   })
+
+  it.each(['synchronous', 'asynchronous'])(
+    'row 35: what a subscriber emits for each event counts, also while stop drains: %s',
+    async (kind) => {
+      const { telemetry, folder } = openTelemetry()
+      let emitted = 0
+      const emitNext = (): void => {
+        if (emitted < 3000) telemetry.emit(tick(emitted++))
+      }
+      telemetry.subscribe(() => (kind === 'synchronous' ? emitNext() : turn().then(emitNext)))
+      await telemetry.start()
+      await telemetry.stop()
+      const written = eventsIn(folder)
+      expect(written.filter(({ name }) => name === 'bus.Tick')).toHaveLength(3000)
+      expect(written.at(-1)?.event_type).toBe('SessionEnded')
+      expect(telemetry.droppedEvents).toBe(0)
+    },
+  )
 
   it('row 35: many events emitted in one drain are all delivered', async () => {
     const { telemetry } = openTelemetry(withoutFile)
