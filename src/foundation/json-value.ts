@@ -39,6 +39,20 @@ export function toJsonObject(value: object): JsonObject {
   return Object.freeze({ value: copy })
 }
 
+/** Plain JSON with all its parts frozen. What is not frozen is copied, so the original stays. */
+export function toFrozen<Value extends JsonValue>(value: Value): Value {
+  if (typeof value !== 'object' || value === null) return value
+  if (Array.isArray(value)) {
+    const items = value.map((item: JsonValue) => toFrozen(item))
+    const isSame = Object.isFrozen(value) && items.every((item, at) => item === value[at])
+    return isSame ? value : (Object.freeze(items) as unknown as Value)
+  }
+  const parts = Object.entries(value as JsonObject)
+  const entries = parts.map(([key, part]) => [key, toFrozen(part)] as const)
+  const isSame = Object.isFrozen(value) && entries.every(([, part], at) => part === parts[at]?.[1])
+  return isSame ? value : (Object.freeze(Object.fromEntries(entries)) as Value)
+}
+
 /** A frozen JSON copy of any value. Parts that JSON cannot represent become marker strings. */
 export function toJsonValue(value: unknown): JsonValue {
   return new Copier().copy(value, 0)

@@ -87,6 +87,15 @@ export function expectString(field: string, value: unknown): string {
   return value
 }
 
+/** Like `expectString`, but the value appears neither in the message nor in the error. */
+export function expectSecret(field: string, value: unknown): string {
+  if (typeof value === 'string' && value !== '') return value
+  const expected = 'a non-empty string'
+  const kind = value === null || value === undefined ? String(value) : kindOf(value)
+  const text = `Expected \`${field}\` to be ${expected}, got [masked] (${kind})`
+  throw new ValueError(text, { field, expected })
+}
+
 interface NumberRange {
   readonly min?: number
   readonly max?: number

@@ -4,6 +4,7 @@
  */
 
 import type { JsonValue } from './json-value.ts'
+import { expectSecret } from './options.ts'
 
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
 /** Shorter values would also mask ordinary words. */
@@ -12,8 +13,10 @@ const mask = '[masked]'
 
 /** Never shrinks, because a program may remove a secret from its environment after reading it. */
 const known = new Set<string>()
-/** `null` if there are no secrets; `undefined` until the environment is scanned, which is slow. */
+/** `null` if there are no secrets; `undefined` if `known` has changed. */
 let pattern: RegExp | null | undefined
+/** The environment was scanned by the code that runs now; `false` again in the next microtask. */
+let isScanned = false
 
 /** The forms of well-known credentials, combined into one pattern, because output may be long. */
 const secretForms: readonly RegExp[] = [
@@ -59,15 +62,17 @@ export function findSecretArguments(args: readonly string[]): boolean[] {
   })
 }
 
-/** Adds a secret that is not in the environment, such as a configured token. */
-export function registerSecret(secret: string): void {
-  if (secret.length < shortest) return
-  known.add(secret)
-  pattern = undefined
+/**
+ * Adds a secret that is not in the environment, such as a configured token. Throws a `ValueError`
+ * that names the field, and not the value, if it is not a text: then nothing could be masked.
+ */
+export function registerSecret(secret: string, field = 'secret'): void {
+  addSecret(expectSecret(field, secret))
 }
 
-/** Scans the environment again on the next use. */
-export function lookForSecrets(): void {
+function addSecret(secret: string): void {
+  if (secret.length < shortest || known.has(secret)) return
+  known.add(secret)
   pattern = undefined
 }
 
@@ -77,8 +82,8 @@ export function maskSecrets(text: string): string {
 }
 
 function maskKnown(text: string): string {
-  if (pattern === undefined) pattern = createPattern()
-  return pattern === null ? text : text.replace(pattern, mask)
+  const secrets = findSecrets()
+  return secrets === null ? text : text.replace(secrets, mask)
 }
 
 /**
@@ -86,8 +91,7 @@ function maskKnown(text: string): string {
  * none. Forms of credentials are not masked, because these are the application's own values.
  */
 export function maskSecretsIn<Value extends JsonValue>(value: Value): Value {
-  if (pattern === undefined) pattern = createPattern()
-  return pattern === null ? value : (maskValue(value) as Value)
+  return findSecrets() === null ? value : (maskValue(value) as Value)
 }
 
 function maskValue(value: JsonValue): JsonValue {
@@ -108,10 +112,33 @@ function maskValue(value: JsonValue): JsonValue {
 
 const isList = (value: JsonValue): value is readonly JsonValue[] => Array.isArray(value)
 
-function createPattern(): RegExp | null {
-  for (const [name, value] of Object.entries(process.env)) {
-    if (value !== undefined && value.length >= shortest && secretName.test(name)) known.add(value)
+/**
+ * All known secrets. Scans the environment, because the application may set a variable at any time,
+ * but only once per microtask, because that takes some 10 µs.
+ */
+function findSecrets(): RegExp | null {
+  if (!isScanned) {
+    isScanned = true
+    queueMicrotask(expireScan)
+    scanEnvironment()
   }
+  if (pattern === undefined) pattern = createPattern()
+  return pattern
+}
+
+const expireScan = (): void => {
+  isScanned = false
+}
+
+function scanEnvironment(): void {
+  // Names first: reading all values takes several times as long.
+  for (const name of Object.keys(process.env)) {
+    const isSecret = secretName.test(name)
+    if (isSecret) addSecret(process.env[name] ?? '')
+  }
+}
+
+function createPattern(): RegExp | null {
   if (known.size === 0) return null
   const longestFirst = [...known].toSorted((a, b) => b.length - a.length)
   return new RegExp(longestFirst.map(escapePattern).join('|'), 'g')

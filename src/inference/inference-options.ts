@@ -11,6 +11,7 @@ import {
   expectMethods,
   expectNumber,
   expectObject,
+  expectSecret,
   expectString,
   invalid,
 } from '../foundation/options.ts'
@@ -144,7 +145,7 @@ export function resolveInferenceOptions(
   const host = options.host === undefined ? null : expectString('host', options.host)
   const { captureContent = false, engineTimeoutSeconds = 600, drainSeconds = 5 } = options
   expectBoolean('useService', useService)
-  const key = apiKey === undefined ? null : expectString('apiKey', apiKey)
+  const key = apiKey === undefined ? null : expectSecret('apiKey', apiKey)
   if (useService) expectReachable({ host, port, apiKey: key })
   return {
     name: expectString('name', options.name ?? 'inference'),

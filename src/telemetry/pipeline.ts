@@ -10,7 +10,6 @@ import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
 import { newTraceId } from '../foundation/ids.ts'
 import { wrapTasks } from '../foundation/task-context.ts'
-import { lookForSecrets } from '../foundation/secrets.ts'
 import { atExit } from '../runtime/at-exit.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
 import { noStep } from '../views/panel.ts'
@@ -68,7 +67,6 @@ export class Pipeline {
   constructor(parts: PipelineParts) {
     const { options, source, enrichers, subscribers } = parts
     const { clock, log, sessionId } = options
-    lookForSecrets()
     this.#parts = parts
     const active = new OtelActiveSpans(clock, log)
     const application = active.ids()

@@ -60,12 +60,33 @@ describe('maskSecrets', () => {
     expect(maskSecrets('configured-token')).toBe('[masked]')
   })
 
-  it('looks through the environment once, and again when it is told to', async () => {
-    const { maskSecrets, lookForSecrets } = await freshSecrets({})
-    vi.stubEnv('LATE_TOKEN', 'came-later-on')
+  it('knows a secret that comes into the environment later, or changes there', async () => {
+    const { maskSecrets, maskSecretsIn } = await freshSecrets({})
     expect(maskSecrets('came-later-on')).toBe('came-later-on')
-    lookForSecrets()
+    await Promise.resolve()
+    vi.stubEnv('LATE_TOKEN', 'came-later-on')
     expect(maskSecrets('came-later-on')).toBe('[masked]')
+    await Promise.resolve()
+    vi.stubEnv('LATE_TOKEN', 'renewed-later-on')
+    expect(maskSecretsIn({ note: 'renewed-later-on' })).toEqual({ note: '[masked]' })
+    await Promise.resolve()
     vi.unstubAllEnvs()
+    // A program may remove a secret from its environment after reading it.
+    expect(maskSecrets('came-later-on renewed-later-on')).toBe('[masked] [masked]')
+  })
+
+  it.each([
+    [['a-secret-in-a-list', 'another-secret'], 'array'],
+    [12_345_678_901, 'number'],
+    [{ length: 40 }, 'object'],
+    [null, 'null'],
+    ['', 'string'],
+  ])('row 122: %o is refused as a secret, without being shown', async (value, kind) => {
+    const { maskSecrets, registerSecret } = await freshSecrets({})
+    const register = () => registerSecret(value as string, 'hubToken')
+    expect(register).toThrow(
+      `Expected \`hubToken\` to be a non-empty string, got [masked] (${kind})`,
+    )
+    expect(maskSecrets('text')).toBe('text')
   })
 })

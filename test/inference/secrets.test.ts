@@ -10,8 +10,14 @@ import type {
   InferenceEngine,
 } from '../../src/inference/generation/inference-engine.ts'
 import { inferenceError } from '../../src/inference/generation/inference-errors.ts'
+import { createOpenAiEngine } from '../../src/inference/engines/openai.ts'
+import { createProcessEngine } from '../../src/inference/engines/process.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
+import { maskSecrets } from '../../src/foundation/secrets.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
+import { createEngine as createLlamaEngine } from './engines/llama/open-engine.ts'
+import { engineOptions } from './engines/process/engine-options.ts'
 import { configWith, createObedientEngine, openBackend, tempFolder } from './open-backend.ts'
 
 const token = 'hf_canaryCanaryCanary0001'
@@ -147,3 +153,35 @@ function isChildOfOurs(name: string): boolean {
     return false
   }
 }
+
+describe('keys of engines', () => {
+  // Long enough to be registered if its length alone is compared.
+  const keys = Array.from({ length: 10 }, () => key) as unknown as string
+  const openAiOptions = {
+    baseUrl: 'http://127.0.0.1:1',
+    apiKey: keys,
+    modelName: 'tiny',
+    maxConcurrency: 1,
+    contextLength: 2048,
+    clock: systemClock,
+    log: { warn() {} },
+  }
+  const creators: readonly [string, string, () => unknown][] = [
+    ['llama', 'hubToken', () => createLlamaEngine('tiny.gguf', { hubToken: keys })],
+    ['openai', 'apiKey', () => createOpenAiEngine(openAiOptions)],
+    [
+      'process',
+      'hubToken',
+      () => createProcessEngine(engineOptions({ hubToken: keys }), { index: 0, workerId: 'w' }),
+    ],
+  ]
+
+  it.each(creators)(
+    'row 122: the %s engine refuses a `%s` that is no string',
+    (_, field, create) => {
+      expect(create).toThrow(expect.objectContaining({ name: 'ValueError', field }))
+      expect(create).not.toThrow(key)
+      expect(maskSecrets('other text')).toBe('other text')
+    },
+  )
+})

@@ -139,7 +139,7 @@ class LlamaEngine implements InferenceEngine {
     this.#options = options
     this.#order = toOrder(options)
     this.capacity = { admits: 'step', slots: this.#order.sequences }
-    if (options.hubToken !== null) registerSecret(options.hubToken)
+    if (options.hubToken !== null) registerSecret(options.hubToken, 'hubToken')
     this.#started.promise.catch(() => {})
     const { clock, hungSeconds = 60 } = options
     const onHung = (silentMs: number): void => this.#onHung(silentMs)

@@ -70,10 +70,10 @@ export interface AttachedEngine extends InferenceEngine {
 export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
   expectOptions('createOpenAiEngine', options, checks)
   const { apiKey } = options
+  if (apiKey !== null) registerSecret(apiKey, 'apiKey')
   if (apiKey !== null && !/^[\x21-\x7e]+$/.test(apiKey)) {
     throw invalid('apiKey', 'printable ASCII without spaces', undefined)
   }
-  if (apiKey !== null) registerSecret(apiKey)
   return new OpenAiEngine(options, toServerAddress(options.baseUrl))
 }
 

@@ -108,7 +108,7 @@ export function createProcessEngine(
   const { index, workerId } = expectObject('worker', worker)
   expectInteger('worker.index', index, { min: 0 })
   expectString('worker.workerId', workerId)
-  if (options.hubToken !== null) registerSecret(options.hubToken)
+  if (options.hubToken !== null) registerSecret(options.hubToken, 'hubToken')
   const own = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
   const visible = options.servers === undefined ? own : undefined
   return new ProcessEngine(options, worker, sliceOf({ ...options, index: worker.index, visible }))
@@ -276,7 +276,7 @@ class ProcessEngine implements InferenceEngine {
     }
     const newKey = randomBytes(24).toString('hex')
     const remote = remoteEnvironment({ env, hubToken, node }, newKey)
-    registerSecret(remote.apiKey)
+    if (remote.apiKey !== '') registerSecret(remote.apiKey)
     this.#apiKey = remote.apiKey
     return servers.start({
       node: node - nodeOffset,

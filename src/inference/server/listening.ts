@@ -6,7 +6,12 @@ import { type AddressInfo, createServer, isIPv4, type Server } from 'node:net'
 import { hostname, networkInterfaces } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
-import { expectInteger, expectString, isLoopbackHost } from '../../foundation/options.ts'
+import {
+  expectInteger,
+  expectSecret,
+  expectString,
+  isLoopbackHost,
+} from '../../foundation/options.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 
 /** The host name of this machine, as it appears in responses and addresses. */
@@ -23,7 +28,7 @@ export function expectReachable(address: {
   const { host, apiKey } = address
   if (host !== null) expectString('host', host)
   expectInteger('port', address.port, { min: 0, max: 65_535 })
-  if (apiKey !== null) expectString('apiKey', apiKey)
+  if (apiKey !== null) expectSecret('apiKey', apiKey)
   else if (host !== null && !isLoopbackHost(host)) {
     throw new ValueError(
       `Expected \`apiKey\` to be set, because other machines can reach \`${host}\``,

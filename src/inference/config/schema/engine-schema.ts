@@ -182,7 +182,9 @@ function variable(env: Environment) {
     const names = [...text.matchAll(/\$\{env:(\w+)\}/g)].map(([, name = '']) => name)
     const secrets = names.filter((name) => !publicName.test(name)).map((name) => env[name] ?? '')
     const whole = text.replaceAll(/\$\{env:(\w+)\}/g, (_, name: string) => env[name] ?? '')
-    if (secrets.length > 0) for (const secret of [whole, ...secrets]) registerSecret(secret)
+    if (secrets.length > 0) {
+      for (const secret of [whole, ...secrets]) if (secret !== '') registerSecret(secret)
+    }
     return text
   })
   const value = createTextSchema(env)({ isPrivate: true })
