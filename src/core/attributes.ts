@@ -2,7 +2,7 @@
 
 import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf, TuttiError } from '../foundation/errors.ts'
-import { type JsonObject, type JsonValue, toWholeJson } from '../foundation/json-value.ts'
+import { type JsonObject, type JsonValue, toFrozen, toWholeJson } from '../foundation/json-value.ts'
 import { findSecretArguments, maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
@@ -31,7 +31,7 @@ function findShared(kind: string, executable: string): SharedTask {
   byName = shared.get(kind) ?? new Map<string, SharedTask>()
   shared.set(kind, byName)
   const created = {
-    attributes: Object.freeze({ executable, task_type: kind }),
+    attributes: Object.freeze({ executable: maskSecrets(executable), task_type: kind }),
     attempts: new Map<string | null, JsonObject>(),
   }
   byName.set(executable, created)
@@ -46,12 +46,11 @@ function forgetShared(): void {
 /** Computed again when routing has chosen the model, which changes `executable`. */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task, workflowId } = entry
-  if (entry.attributes?.['executable'] === executable) return entry.attributes
-  entry.attributes = hasSharedAttributes(entry)
+  entry.attributes ??= hasSharedAttributes(entry)
     ? findShared(task.kind, executable).attributes
     : Object.freeze({
         ...(task.attributes === null ? {} : maskSecretsIn(task.attributes)),
-        executable,
+        executable: maskSecrets(executable),
         task_type: task.kind,
         ...(workflowId === null ? {} : { workflow_id: workflowId }),
       })
@@ -95,11 +94,12 @@ export function describeSubmission(entry: Entry): JsonObject {
 
 /** Field names of data that leaves the process are in snake_case. */
 function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest): JsonObject {
-  return Object.freeze({
+  const resources = {
     ...others,
     memory_mb: memoryMb,
     ...(ranksPerNode === undefined ? {} : { ranks_per_node: ranksPerNode }),
-  })
+  }
+  return maskSecretsIn(toFrozen(resources))
 }
 
 /**
@@ -126,7 +126,10 @@ export function describeAttempt(entry: Entry): JsonObject {
 }
 
 export function describeFailure(error: unknown): { error_type: string; error_message: string } {
-  return { error_type: errorTypeOf(error), error_message: toAttributeText(messageOf(error)) }
+  return {
+    error_type: toAttributeText(errorTypeOf(error)),
+    error_message: toAttributeText(messageOf(error)),
+  }
 }
 
 export const describeReason = ({ reason }: TaskCanceledError): { reason: string } => ({
@@ -198,7 +201,7 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   if (facts.stdoutPath !== undefined) known['stdout_path'] = facts.stdoutPath
   if (facts.stderrPath !== undefined) known['stderr_path'] = facts.stderrPath
   if (facts.finishReasons !== undefined) {
-    known['gen_ai.response.finish_reasons'] = facts.finishReasons
+    known['gen_ai.response.finish_reasons'] = toFrozen(facts.finishReasons)
   }
   return Object.keys(known).length === 0 ? null : known
 }

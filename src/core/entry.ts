@@ -141,8 +141,7 @@ export class Entry implements Indexed, TaskHolder {
   workersLost = 0
   workerId: string | null = null
   nodeId: string | null = null
-  /** Binary path, function name or model name; a model may be known only after routing. */
-  executable: string
+  #executable = ''
   dependencies: readonly string[] = noDependencies
   workflowId: string | null = null
   name = ''
@@ -170,7 +169,17 @@ export class Entry implements Indexed, TaskHolder {
     this.task = task
     this.record = record
     this.life = life
-    this.executable = ''
+  }
+
+  /** Binary path, function name or model name; a model may be known only after routing. */
+  get executable(): string {
+    return this.#executable
+  }
+
+  set executable(name: string) {
+    if (name === this.#executable) return
+    this.#executable = name
+    this.attributes = null
   }
 
   /** The name for people. */

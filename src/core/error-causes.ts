@@ -50,15 +50,16 @@ function innerOf(record: ErrorRecord, before: string): InnerRecord[] {
 
 function toCause(path: string, record: ErrorRecord): JsonObject {
   if (!record.isError) {
-    return { path, error_type: 'unknown', error_message: toAttributeText(messageOf(record.value)) }
+    const error_message = toAttributeText(messageOf(record.value))
+    return Object.freeze({ path, error_type: 'unknown', error_message })
   }
   const { type, message, stack } = record
-  return {
+  return Object.freeze({
     path,
     error_type: toAttributeText(type),
     error_message: toAttributeText(message),
     ...(stack === '' ? {} : { error_stack: toAttributeText(stack).slice(0, longestStack) }),
-  }
+  })
 }
 
 /** Masks secrets and cuts the text to the length of an attribute. */

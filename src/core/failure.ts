@@ -19,12 +19,16 @@ import type { Task } from '../tasks/task.ts'
 
 export type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
-/** The error with which awaiting the task rejects; the original error is its cause. */
+/**
+ * The error with which awaiting the task rejects; the original error is its cause. Never throws,
+ * although reading a property of a thrown value may.
+ */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
   // If the function awaited another task that failed, that task's error is only the cause.
-  if (isA(error, TaskFailedError) && error.uid === uid) return error
+  const isOwn = isA(error, TaskFailedError) && read(() => error.uid) === uid
+  if (isOwn) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
-  const hint = isA(error, TuttiError) ? error.hint : undefined
+  const hint = isA(error, TuttiError) ? read(() => error.hint) : undefined
   const details = { uid, cause: error, ...(hint === undefined ? {} : { hint }) }
   return withoutStack(() => new TaskFailedError(text, details))
 }
@@ -46,7 +50,12 @@ export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): Attempt
 const none: Readonly<Record<string, never>> = Object.freeze({})
 
 /** The output of a program that did not succeed; some backends report it only in the error. */
-export function outputOf(
+export const outputOf = (
+  facts: AttemptFacts | undefined,
+  error: unknown,
+): { readonly output?: ProgramOutput } => read(() => readOutput(facts, error)) ?? none
+
+function readOutput(
   facts: AttemptFacts | undefined,
   error: unknown,
 ): { readonly output?: ProgramOutput } {
@@ -72,7 +81,7 @@ export function outputOf(
  * node is not attributed to the task either.
  */
 export const isWorkerLoss = ({ error, isThrown }: FailReport): boolean =>
-  isThrown !== true && isA(error, WorkerLostError) && error.code !== 'NodeLostError'
+  isThrown !== true && isA(error, WorkerLostError) && read(() => error.code) !== 'NodeLostError'
 
 /** A task that has lost this many workers is not retried. */
 const poisonLimit = 3
@@ -88,11 +97,15 @@ export function toPoisonError(workersLost: number, last: unknown): PoisonTaskErr
 }
 
 /** `instanceof` for a value whose prototype may throw when it is read. */
-function isA<T>(value: unknown, errorClass: abstract new (...args: never[]) => T): value is T {
+const isA = <T>(value: unknown, errorClass: abstract new (...args: never[]) => T): value is T =>
+  read(() => value instanceof errorClass) === true
+
+/** `undefined` if reading throws. */
+function read<T>(get: () => T): T | undefined {
   try {
-    return value instanceof errorClass
+    return get()
   } catch {
-    return false
+    return undefined
   }
 }
 

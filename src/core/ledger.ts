@@ -48,6 +48,7 @@ export class Ledger implements TaskHolder {
   readonly #signals = new AbortRegistry<Task>((task) => this.#watchSignal(task))
   readonly #retries: Deadlines<WaitingRetry>
   #lateReports = 0
+  #incompleteEvents = 0
   /** Set once the session closes: from then on every end is a cancellation. */
   #closeReason: string | null = null
 
@@ -79,6 +80,11 @@ export class Ledger implements TaskHolder {
   /** The number of reports that arrived after the end of their attempt and were ignored. */
   get lateReports(): number {
     return this.#lateReports
+  }
+
+  /** The number of changes of tasks that the emitter could not describe completely. */
+  get incompleteEvents(): number {
+    return this.#incompleteEvents
   }
 
   /** Reserves a task and its uid, so that it can be awaited. `false` if either is taken. */
@@ -225,7 +231,11 @@ export class Ledger implements TaskHolder {
     entry.open(opening, life)
     if (work !== null) this.#setWork(entry, work)
     this.#open.add(entry)
-    this.emitter.created(entry, moment.wallSeconds)
+    try {
+      this.emitter.created(entry, moment.wallSeconds)
+    } catch (error) {
+      this.#countIncomplete(task, error)
+    }
     if (task.signal !== null) this.#watchSignal(task)
     return entry
   }
@@ -379,8 +389,24 @@ export class Ledger implements TaskHolder {
     if (life === null) return false
     entry.life = life
     entry.record.state = life.state
-    this.emitter.changed(entry, ending)
+    try {
+      this.emitter.changed(entry, ending)
+    } catch (error) {
+      this.#countIncomplete(entry.task, error)
+    }
     return true
+  }
+
+  /** What goes wrong in telemetry must not keep a task from its end. */
+  #countIncomplete({ uid }: Task, error: unknown): void {
+    this.#incompleteEvents++
+    if (this.#incompleteEvents > 1) return
+    const text = `an event of task ${uid} has no details: ${messageOf(error)}`
+    try {
+      this.#parts.log.warn('TaskEventIncomplete', `${text}; further ones are only counted`)
+    } catch {
+      // The log is an object of the application.
+    }
   }
 
   #end(entry: Entry, outcome: Outcome): void {

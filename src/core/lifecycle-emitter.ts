@@ -1,7 +1,7 @@
 /** Turns the ledger's decisions into events. It decides nothing itself. */
 
 import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
-import { type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
+import { type BaseEvent, type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
 import { AttemptStarted, TaskAttempt } from '../events/library-events.ts'
 import { OriginLabels } from '../events/measurement.ts'
 import type { EventSink, WorkSink } from '../events/sink.ts'
@@ -16,8 +16,14 @@ import {
 } from '../events/vocabulary.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { maskSecretsIn } from '../foundation/secrets.ts'
-import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/json-value.ts'
+import {
+  emptyAttributes,
+  type JsonObject,
+  type JsonValue,
+  toFrozen,
+} from '../foundation/json-value.ts'
 import { errorTypeOf, TaskCanceledError } from '../foundation/task-errors.ts'
+import { hasEnded } from '../tasks/lifecycle.ts'
 import {
   describeArguments,
   describeAttempt,
@@ -52,7 +58,10 @@ export interface Ending {
   readonly ranks?: number
 }
 
-/** Called for every change of every task, in order. Must not throw. */
+/**
+ * Called for every change of every task, in order. If `created` or `changed` throws, it has emitted
+ * an event without details; the ledger counts that and continues.
+ */
 export interface LifecycleEmitter {
   created(entry: Entry, time: number): void
   /** `entry.life` holds the new state and its event. */
@@ -86,14 +95,19 @@ export interface TelemetryEmitterParts {
   readonly keepValue: (uid: string, value: unknown) => void
 }
 
+type ChangeEvent = NonNullable<Entry['life']['event']>
+
 const eventClasses = {
+  TaskCreated,
   TaskSubmitted,
   TaskQueued,
   TaskStarted,
-  TaskCompleted: TaskCompleted as unknown as EventClass,
-  TaskFailed: TaskFailed as unknown as EventClass,
-  TaskCanceled: TaskCanceled as unknown as EventClass,
-}
+  TaskCompleted,
+  TaskFailed,
+  TaskCanceled,
+  'tutti.TaskAttempt': TaskAttempt,
+  'tutti.AttemptStarted': AttemptStarted,
+} as unknown as Readonly<Record<ChangeEvent | 'TaskCreated', EventClass>>
 
 export class TelemetryEmitter implements LifecycleEmitter {
   readonly #parts: TelemetryEmitterParts
@@ -106,8 +120,14 @@ export class TelemetryEmitter implements LifecycleEmitter {
 
   created(entry: Entry, time: number): void {
     const { sink, clock, sessionId: session_id } = this.#parts
-    const attributes = describeRegistration(entry)
     const { uid: task_id } = entry.task
+    let attributes: JsonObject
+    try {
+      attributes = describeRegistration(entry)
+    } catch (error) {
+      this.#emitPlain(entry, 'TaskCreated', error)
+      throw error
+    }
     sink.emit(
       stampEvent(TaskCreated, clock, {
         session_id,
@@ -120,35 +140,27 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 
   changed(entry: Entry, ending: Ending): void {
-    const { sink, clock, sessionId: session_id } = this.#parts
-    const { event, time, durationSeconds } = entry.life
-    if (event === null) return
-    if (event === 'TaskStarted') entry.isStartEmitted = true
-    const isStart = event === 'TaskStarted' || event === 'tutti.AttemptStarted'
-    if (isStart && this.#parts.keepResults) entry.compareInput()
-    if (event === 'tutti.TaskAttempt') return this.#attemptFailed(entry, ending)
-    if (event === 'tutti.AttemptStarted') return this.#attemptStarted(entry)
-    // Before the event, so that a recorded end always has its value stored.
-    if (event === 'TaskCompleted') this.#keepValue(entry, ending)
-    const fields = {
-      session_id,
-      backend: entry.backend,
-      event_time: time,
-      task_id: entry.task.uid,
-      node_id: entry.nodeId,
-      duration_seconds: entry.isStartEmitted ? durationSeconds : 0,
-      error_type: event === 'TaskFailed' ? errorTypeOf(ending.error) : '',
-      attributes: this.#attributesOf(entry, ending),
+    const { event: type } = entry.life
+    if (type === null) return
+    if (type === 'TaskStarted') entry.isStartEmitted = true
+    let event: BaseEvent
+    try {
+      event = this.#describe(entry, type, ending)
+    } catch (error) {
+      this.#emitPlain(entry, type, error)
+      throw error
     }
-    sink.emit(stampEvent(eventClasses[event], clock, fields))
+    this.#parts.sink.emit(event)
     // The first attempt never began, so the attempt that starts now needs its own event.
-    if (event === 'TaskStarted' && entry.attempt > entry.firstAttempt) this.#attemptStarted(entry)
+    if (type === 'TaskStarted' && entry.attempt > entry.firstAttempt) {
+      this.#parts.sink.emit(this.#describeStart(entry))
+    }
   }
 
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void {
     const { sink, clock, sessionId: session_id } = this.#parts
     if (notice.kind === 'late-result') return sink.recordLateResult()
-    if (notice.kind === 'span') return sink.recordSpan(notice.span)
+    if (notice.kind === 'span') return sink.recordSpan(withoutSecrets(notice.span))
     if (notice.kind === 'measurement') {
       return sink.recordMeasurement(this.#originOf(backend).addTo(notice.measurement))
     }
@@ -157,7 +169,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     // Only the ledger emits lifecycle events: a backend could record a second end of a task.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
-    const more = attributes === undefined ? {} : { attributes: maskSecretsIn(attributes) }
+    const more = attributes === undefined ? {} : { attributes: withoutSecrets(attributes) }
     sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...more, ...common }))
   }
 
@@ -185,10 +197,32 @@ export class TelemetryEmitter implements LifecycleEmitter {
     }
   }
 
-  #attemptFailed(entry: Entry, { error }: Ending): void {
+  #describe(entry: Entry, type: ChangeEvent, ending: Ending): BaseEvent {
+    const isStart = type === 'TaskStarted' || type === 'tutti.AttemptStarted'
+    if (isStart && this.#parts.keepResults) entry.compareInput()
+    if (type === 'tutti.TaskAttempt') return this.#describeAttempt(entry, ending)
+    if (type === 'tutti.AttemptStarted') return this.#describeStart(entry)
+    // Before the event, so that a recorded end always has its value stored.
+    if (type === 'TaskCompleted') this.#keepValue(entry, ending)
+    const { clock, sessionId: session_id } = this.#parts
+    const { time, durationSeconds } = entry.life
+    const fields = {
+      session_id,
+      backend: entry.backend,
+      event_time: time,
+      task_id: entry.task.uid,
+      node_id: entry.nodeId,
+      duration_seconds: entry.isStartEmitted ? durationSeconds : 0,
+      error_type: type === 'TaskFailed' ? describeFailure(ending.error).error_type : '',
+      attributes: this.#attributesOf(entry, ending),
+    }
+    return stampEvent(eventClasses[type], clock, fields)
+  }
+
+  #describeAttempt(entry: Entry, { error }: Ending): BaseEvent {
     const { failedStart, durationSeconds, time } = entry.life
-    this.emit(TaskAttempt, {
-      ...aboutAttempt(entry),
+    return stampEvent(TaskAttempt, this.#parts.clock, {
+      ...this.#aboutAttempt(entry),
       ...describeFailure(error),
       start_time: failedStart?.wallSeconds ?? null,
       duration_seconds: durationSeconds,
@@ -196,8 +230,47 @@ export class TelemetryEmitter implements LifecycleEmitter {
     })
   }
 
-  #attemptStarted(entry: Entry): void {
-    this.emit(AttemptStarted, { ...aboutAttempt(entry), worker_id: entry.workerId ?? '' })
+  #describeStart(entry: Entry): BaseEvent {
+    const fields = { ...this.#aboutAttempt(entry), worker_id: entry.workerId ?? '' }
+    return stampEvent(AttemptStarted, this.#parts.clock, fields)
+  }
+
+  #aboutAttempt({ task, backend, nodeId, workerId, attempt, life }: Entry) {
+    return {
+      session_id: this.#parts.sessionId,
+      backend,
+      task_id: task.uid,
+      node_id: nodeId,
+      event_time: life.time,
+      attributes: emptyAttributes,
+      attempt,
+      worker_id: workerId,
+    }
+  }
+
+  /**
+   * Emits the event without its details, because describing them threw. Uses nothing that may throw:
+   * no values of the application, and no text that would have to be masked.
+   */
+  #emitPlain(entry: Entry, type: ChangeEvent | 'TaskCreated', error: unknown): void {
+    const { sink, clock } = this.#parts
+    const { life, isStartEmitted, backend } = entry
+    const isEnd = hasEnded(life.state)
+    const fields = {
+      ...this.#aboutAttempt(entry),
+      backend: type === 'TaskCreated' ? '' : backend,
+      duration_seconds: isStartEmitted ? life.durationSeconds : 0,
+      error_type: 'unknown',
+      error_message: '',
+      start_time: life.failedStart?.wallSeconds ?? null,
+      retry_at: entry.retryAt ?? life.time,
+      attributes: Object.freeze({
+        ...entry.attributes,
+        ...(isEnd && !isStartEmitted ? { incomplete_lifecycle: true } : {}),
+        'tutti.details_error': errorTypeOf(error),
+      }),
+    }
+    sink.emit(stampEvent(eventClasses[type], clock, fields))
   }
 
   #originOf(backend: string): OriginLabels {
@@ -217,7 +290,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskStarted') {
       const { nodes, ranks } = ending
       if (nodes === undefined || ranks === undefined) return attempt
-      return Object.freeze({ ...attempt, nodes, ranks })
+      return toFrozen({ ...attempt, nodes, ranks })
     }
     const extras = this.#describeEnding(entry, ending)
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
@@ -246,15 +319,6 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 }
 
-const aboutAttempt = ({ task, backend, nodeId, workerId, attempt, life }: Entry) => ({
-  backend,
-  task_id: task.uid,
-  node_id: nodeId,
-  event_time: life.time,
-  attributes: emptyAttributes,
-  attempt,
-  worker_id: workerId,
-})
-
-/** Texts of backends may quote output of a program or a server. */
-const withoutSecrets = (fields: object): object => maskSecretsIn(fields as JsonObject)
+/** Frozen, and masked, because texts of backends may quote output of a program or a server. */
+const withoutSecrets = <Fields extends object>(fields: Fields): Fields =>
+  maskSecretsIn(toFrozen(fields as JsonObject)) as Fields

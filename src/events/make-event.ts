@@ -5,7 +5,12 @@ import { ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
 import { type BaseEvent, type EventClass, type FieldSpec, stampEvent } from './event.ts'
 import { maskSecretsIn } from '../foundation/secrets.ts'
-import { emptyAttributes, toJsonObject, toJsonValue } from '../foundation/json-value.ts'
+import {
+  emptyAttributes,
+  type JsonValue,
+  toJsonObject,
+  toJsonValue,
+} from '../foundation/json-value.ts'
 
 /** The fields that a caller may give; the rest is filled in. */
 export type EventInput<Fields extends object> = {
@@ -38,7 +43,7 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   for (const [name, spec] of Object.entries(schema)) {
     // Only own properties: a field may be called `toString`.
     const value = Object.hasOwn(given, name) ? given[name] : undefined
-    extras[name] = value === undefined ? spec.fallback : checkField(name, spec, value)
+    extras[name] = value === undefined ? spec.fallback : maskField(checkField(name, spec, value))
   }
   const event: BaseEvent = stampEvent<Name, Fields>(eventClass, systemClock, {
     ...(extras as Fields),
@@ -54,6 +59,10 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   })
   return event as Made
 }
+
+/** Texts are masked as those of attributes are. */
+const maskField = (value: unknown): unknown =>
+  typeof value === 'string' || typeof value === 'object' ? maskSecretsIn(value as JsonValue) : value
 
 const typeNames = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const
 

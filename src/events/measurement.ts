@@ -1,5 +1,7 @@
 /** Measurements of backends, and the histograms over them. */
 
+import { maskSecretsIn } from '../foundation/secrets.ts'
+
 /** What is measured; one object per name, shared by everything that measures it. */
 export interface HistogramInstrument {
   readonly name: string
@@ -46,7 +48,7 @@ export class OriginLabels {
     const { labels } = measurement
     let all = this.#known.get(labels)
     if (all === undefined) {
-      all = { ...this.#origin, ...labels }
+      all = { ...this.#origin, ...maskSecretsIn(labels) }
       this.#known.set(labels, all)
     }
     return { ...measurement, labels: all }

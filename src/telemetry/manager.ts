@@ -11,6 +11,7 @@ import { SessionEnded, SessionStarted, type TelemetryEvent } from '../events/voc
 import { StateError } from '../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import { expectString, invalid } from '../foundation/options.ts'
+import { maskSecretsIn } from '../foundation/secrets.ts'
 import { Service } from '../foundation/service.ts'
 import { version } from '../foundation/version.ts'
 import { resources } from '../views/panels/resources.ts'
@@ -338,15 +339,16 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
    */
   #runFacts(): JsonObject {
     const { resumedFrom: before } = this.#record
-    return toJsonObject({
+    const facts = toJsonObject({
       format: checkpointFormat,
       version,
       host: hostname(),
       pid: process.pid,
       program: basename(process.argv[1] ?? ''),
       ...this.#record.runFacts,
-      ...(before === null ? {} : { [resumedFrom]: before }),
     })
+    const shown = maskSecretsIn(facts)
+    return before === null ? shown : Object.freeze({ ...shown, [resumedFrom]: before })
   }
 
   #elapsedSeconds(): number {

@@ -10,6 +10,7 @@ import type { TelemetryEvent } from '../events/vocabulary.ts'
 import type { EventSink } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
 import { Fifo } from '../runtime/fifo.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import { expectFunction } from '../foundation/options.ts'
@@ -156,7 +157,11 @@ class Subscription {
     const now = clock.monotonicMs()
     if (this.#isCanceled || now - this.#reportedMs < reportEveryMs) return
     this.#reportedMs = now
-    const facts = { subscriber: this.name, count: this.#failures, message: messageOf(error) }
+    const facts = {
+      subscriber: maskSecrets(this.name),
+      count: this.#failures,
+      message: maskSecrets(messageOf(error)),
+    }
     this.#failures = 0
     sink.emit(
       stampEvent(SubscriberError, clock, {

@@ -2,6 +2,7 @@
 
 import type { SessionCore } from '../core/session-core.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
 
 /** The `backend` of events about a whole workflow, as for events about the session. */
 const backend = 'tutti'
@@ -58,7 +59,7 @@ export class Scopes {
       backend,
       workflow_id: scope.id,
       duration_seconds: (clock.monotonicMs() - scope.startedMs) / 1000,
-      error_message: scope.failure,
+      error_message: scope.failure === null ? null : maskSecrets(scope.failure),
     })
   }
 }

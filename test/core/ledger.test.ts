@@ -27,9 +27,10 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
     changed: (entry) => void (entry.life.event !== null && tell(entry, entry.life.event)),
   }
   const clock = new ManualClock()
+  const warnings: string[] = []
   const ledger = new Ledger({
     clock,
-    log: { warn() {} },
+    log: { warn: (code) => void warnings.push(code) },
     expectedBackend: () => null,
     sessionId: 's',
     workDir: null,
@@ -54,6 +55,7 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
     backend,
     clock,
     submit,
+    warnings,
     ended: () => ended,
     told: (task: AnyTask) => told.get(task.uid) ?? [],
   }
@@ -226,6 +228,42 @@ describe('row 23: a cancel in the middle of a change', () => {
     stage.submit(task)
     stage.backend.complete(task)
     expect([answers, stage.backend.cancels, task.state]).toEqual([[false], [], 'DONE'])
+  })
+
+  const changes = [
+    'TaskCreated',
+    'TaskSubmitted',
+    'TaskQueued',
+    'TaskStarted',
+    'tutti.TaskAttempt',
+    'tutti.AttemptStarted',
+    'TaskCompleted',
+    'TaskFailed',
+    'TaskCanceled',
+  ]
+
+  it.each(changes)('row 122: a task ends although telemetry throws at %s', async (failing) => {
+    const stage = openLedger((type) => {
+      if (type === failing) throw new Error('on purpose')
+    })
+    const { backend, ledger, submit, told, warnings } = stage
+    const tasks = [quick({ retries: 1 }), quick(), quick()] as const
+    const [retried, failed, canceled] = tasks
+    submit(...tasks)
+    const ends = Promise.allSettled(tasks)
+    for (const task of tasks) backend.start(task)
+    backend.fail(retried, new Error('try again'))
+    backend.start(retried)
+    backend.complete(retried, 1)
+    backend.fail(failed, new Error('no'))
+    backend.report(backend.jobOf(canceled), { kind: 'cancel', reason: 'asked' })
+    expect((await ends).map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected'])
+    expect(tasks.map(({ state }) => state)).toEqual(['DONE', 'FAILED', 'CANCELED'])
+    expect([stage.ended(), ledger.openTasks]).toEqual([3, 0])
+    const thrown = tasks.flatMap((task) => told(task)).filter((type) => type === failing).length
+    expect(thrown).toBeGreaterThan(0)
+    expect(ledger.incompleteEvents).toBe(thrown)
+    expect(warnings).toEqual(['TaskEventIncomplete'])
   })
 
   it('ledger: TaskQueued has its own time, after the subscribers of TaskSubmitted', () => {

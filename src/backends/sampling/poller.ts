@@ -7,7 +7,7 @@ import { hostname } from 'node:os'
 import { stampEvent, type TrustedFields } from '../../events/event.ts'
 import { NodeDrained, NodeJoined, NodeLost } from '../../events/library-events.ts'
 import { messageOf } from '../../foundation/errors.ts'
-import type { JsonObject } from '../../foundation/json-value.ts'
+import { type JsonObject, toFrozen } from '../../foundation/json-value.ts'
 import { expectNumber } from '../../foundation/options.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
@@ -102,7 +102,8 @@ export class ResourcePoller extends Service {
     const { nodeId, capacity } = node
     if (this.#state === 'stopped' || !this.#claims.add(claim)) return
     const { cores = 0, gpus = 0, memoryMb = 0, labels = {}, version = '' } = capacity ?? {}
-    const facts = { cores, gpus, memory_mb: memoryMb, labels: maskSecretsIn(labels), version }
+    const shownLabels = maskSecretsIn(toFrozen(labels))
+    const facts = { cores, gpus, memory_mb: memoryMb, labels: shownLabels, version }
     const { clock, sink } = this.#options
     const origin = { ...this.#origin(backend, nodeId), attributes: limitsOf(capacity) }
     sink.emit(stampEvent(NodeJoined, clock, { ...origin, ...facts }))
@@ -116,7 +117,7 @@ export class ResourcePoller extends Service {
     const { clock, sink } = this.#options
     const origin = this.#origin(backend, nodeId)
     if (lost === undefined) sink.emit(stampEvent(NodeDrained, clock, origin))
-    else sink.emit(stampEvent(NodeLost, clock, { ...origin, ...maskSecretsIn(lost) }))
+    else sink.emit(stampEvent(NodeLost, clock, { ...origin, ...maskSecretsIn(toFrozen(lost)) }))
     this.#updateOwner(nodeId)
     this.#updateOwnHost()
   }
@@ -184,10 +185,11 @@ export class ResourcePoller extends Service {
 }
 
 /** Attributes of NodeJoined: the limits that the node reports besides its resources. */
-const limitsOf = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject => ({
-  ...(workers === undefined ? {} : { workers }),
-  ...(maxProcesses === undefined ? {} : { max_processes: maxProcesses }),
-})
+const limitsOf = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject =>
+  Object.freeze({
+    ...(workers === undefined ? {} : { workers }),
+    ...(maxProcesses === undefined ? {} : { max_processes: maxProcesses }),
+  })
 
 /**
  * Keeps the schedule if a poll was slightly late. After a long pause (such as a suspended machine)

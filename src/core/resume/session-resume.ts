@@ -8,6 +8,7 @@ import { ResultReused } from '../../events/library-events.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { emptyAttributes } from '../../foundation/json-value.ts'
 import { expectString } from '../../foundation/options.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
 import { definitionHash } from '../../tasks/definition-hash.ts'
 import { hasEnded } from '../../tasks/lifecycle.ts'
 import type { RecordParts } from '../../telemetry/options.ts'
@@ -84,7 +85,8 @@ export class SessionResume implements EarlierRun {
 
   plan(task: AnyTask): number {
     if (this.#opened === null) return 0
-    const call = { name: task.name, hash: definitionHash(task, this.#ledger) }
+    const name = maskSecrets(task.name)
+    const call = { name, hash: definitionHash(task, this.#ledger) }
     return this.#opened.resumption.plan(task.uid, call)
   }
 
@@ -100,7 +102,9 @@ export class SessionResume implements EarlierRun {
   /** Like `setPlan`, for a task that has not been planned yet. */
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
-    const { task, label: name, definitionHash: hash } = entry
+    const { task, label, definitionHash: hash } = entry
+    // As in the record.
+    const name = maskSecrets(label)
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }
 

@@ -24,7 +24,7 @@ import { type Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
-import { maskSecretsIn } from '../../foundation/secrets.ts'
+import { maskSecrets, maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import type { ActiveSpans, ForeignSpan, LiveSpan } from '../spans/live-span.ts'
 import type { SpanIds } from '../spans/span-ids.ts'
@@ -157,7 +157,7 @@ class EnteredSpan implements Span {
   addEvent(name: string, second?: Attributes | TimeInput, third?: TimeInput): this {
     const attributes = isTime(second) ? {} : (second ?? {})
     const time = toSeconds(isTime(second) ? second : third) ?? this.#clock.now()
-    this.live.annotate({ name, time, attributes: toTexts(attributes) })
+    this.live.annotate({ name: maskSecrets(name), time, attributes: toTexts(attributes) })
     return this
   }
 

@@ -156,7 +156,8 @@ export class SpanBook {
     }
   }
 
-  #openScope(name: string, given: object, time: number, parent: SpanIds): ScopeSpan {
+  #openScope(givenName: string, given: object, time: number, parent: SpanIds): ScopeSpan {
+    const name = maskSecrets(givenName)
     const attributes = maskSecretsIn(toJsonObject(given))
     const scope: ScopeSpan = {
       spanId: newSpanId(),
