@@ -22,8 +22,9 @@ import {
 } from './entry.ts'
 import { expectReport, factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
 import { type FailReport, toCancelError, toPoisonError, toTaskError } from './failure.ts'
-import { type Ending, type LifecycleEmitter, nullEmitter } from './lifecycle-emitter.ts'
-import { decideNext, type RetryDecision } from './retry-policy.ts'
+import { GuardedEmitter } from './guarded-emitter.ts'
+import type { Ending } from './lifecycle-emitter.ts'
+import { decideNext } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
 
 export interface LedgerParts extends AttemptSession {
@@ -39,21 +40,20 @@ export interface LedgerParts extends AttemptSession {
 
 type ReuseEnd = Extract<UndispatchedEnd, { readonly kind: 'reuse' }>
 const noEnding: Ending = Object.freeze({})
-const noRetry: RetryDecision = { kind: 'end' }
 export class Ledger implements TaskHolder {
-  emitter: LifecycleEmitter = nullEmitter
+  readonly emitter: GuardedEmitter
   readonly #parts: LedgerParts
   readonly #uids = new UidRegister()
   readonly #open = new IndexedSet<Entry>()
   readonly #signals = new AbortRegistry<Task>((task) => this.#watchSignal(task))
   readonly #retries: Deadlines<WaitingRetry>
   #lateReports = 0
-  #incompleteEvents = 0
   /** Set once the session closes: from then on every end is a cancellation. */
   #closeReason: string | null = null
 
   constructor(parts: LedgerParts) {
     this.#parts = parts
+    this.emitter = new GuardedEmitter(parts.log)
     this.#retries = new Deadlines(parts.clock, ({ entry }) => this.#beginRetry(entry))
   }
 
@@ -80,11 +80,6 @@ export class Ledger implements TaskHolder {
   /** The number of reports that arrived after the end of their attempt and were ignored. */
   get lateReports(): number {
     return this.#lateReports
-  }
-
-  /** The number of changes of tasks that the emitter could not describe completely. */
-  get incompleteEvents(): number {
-    return this.#incompleteEvents
   }
 
   /** Reserves a task and its uid, so that it can be awaited. `false` if either is taken. */
@@ -205,10 +200,9 @@ export class Ledger implements TaskHolder {
   beginClosing(reason: string): void {
     this.#closeReason = reason
     for (const entry of this.#open.toArray()) {
+      const isWaiting = entry.retry !== null && !entry.isWithBackend
       if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
-      else if (entry.retry !== null && !entry.isWithBackend) {
-        this.#cancel(entry, this.#now(), reason)
-      }
+      else if (isWaiting) this.#cancel(entry, this.#now(), reason)
     }
   }
 
@@ -231,11 +225,7 @@ export class Ledger implements TaskHolder {
     entry.open(opening, life)
     if (work !== null) this.#setWork(entry, work)
     this.#open.add(entry)
-    try {
-      this.emitter.created(entry, moment.wallSeconds)
-    } catch (error) {
-      this.#countIncomplete(task, error)
-    }
+    this.emitter.created(entry, moment.wallSeconds)
     if (task.signal !== null) this.#watchSignal(task)
     return entry
   }
@@ -292,9 +282,8 @@ export class Ledger implements TaskHolder {
   }
 
   #start(entry: Entry, moment: Moment, report: TaskReport & { kind: 'start' }): void {
-    if (entry.life.state === 'RUNNING' && !entry.life.isBetweenAttempts) {
-      return this.#countLate('start')
-    }
+    const isRunning = entry.life.state === 'RUNNING' && !entry.life.isBetweenAttempts
+    if (isRunning) return this.#countLate('start')
     entry.workerId = report.workerId
     entry.nodeId = report.nodeId
     entry.retry = null
@@ -311,8 +300,8 @@ export class Ledger implements TaskHolder {
     if (isWorkerLoss(report)) entry.workersLost++
     const isPoison = isPoisonous(entry.workersLost)
     const mayGoOn = !isPoison && isFinal !== true
-    const decision = mayGoOn ? decideNext(entry, error, this.#parts.log) : noRetry
-    if (decision.kind === 'retry' && entry.work !== null) {
+    const decision = mayGoOn ? decideNext(entry, error, this.#parts.log) : null
+    if (decision?.kind === 'retry' && entry.work !== null) {
       return this.#retry(entry, entry.work, moment, { error, delaySeconds: decision.delaySeconds })
     }
     const cause = isPoison ? toPoisonError(entry.workersLost, error) : error
@@ -389,24 +378,8 @@ export class Ledger implements TaskHolder {
     if (life === null) return false
     entry.life = life
     entry.record.state = life.state
-    try {
-      this.emitter.changed(entry, ending)
-    } catch (error) {
-      this.#countIncomplete(entry.task, error)
-    }
+    this.emitter.changed(entry, ending)
     return true
-  }
-
-  /** What goes wrong in telemetry must not keep a task from its end. */
-  #countIncomplete({ uid }: Task, error: unknown): void {
-    this.#incompleteEvents++
-    if (this.#incompleteEvents > 1) return
-    const text = `an event of task ${uid} has no details: ${messageOf(error)}`
-    try {
-      this.#parts.log.warn('TaskEventIncomplete', `${text}; further ones are only counted`)
-    } catch {
-      // The log is an object of the application.
-    }
   }
 
   #end(entry: Entry, outcome: Outcome): void {

@@ -249,8 +249,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 
   /**
-   * Emits the event without its details, because describing them threw. Uses nothing that may throw:
-   * no values of the application, and no text that would have to be masked.
+   * Emits the event without its details, because describing them threw. Uses nothing that may
+   * throw: no values of the application, and no text that would have to be masked.
    */
   #emitPlain(entry: Entry, type: ChangeEvent | 'TaskCreated', error: unknown): void {
     const { sink, clock } = this.#parts

@@ -221,12 +221,13 @@ export class SessionCore {
     await this.#tellRecord(request, telemetry)
     this.#admission.expectOpen()
     const { poller } = telemetry
-    this.#ledger.emitter = new TelemetryEmitter({
+    const emitter = new TelemetryEmitter({
       ...parts,
       sink: telemetry,
       keepResults: mostValueBytes !== null,
       keepValue: (uid, value) => telemetry.keepValue(uid, value),
     })
+    this.#ledger.emitter.use(emitter)
     if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()

@@ -99,9 +99,9 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Calls back with every event from now on, in order. A callback that is added in the turn in which
-   * `await start()` or `await startTelemetry()` returns gets SessionStarted and everything after it.
-   * If the callback returns a promise, it is awaited before the next event.
+   * Calls back with every event from now on, in order. A callback that is added in the turn in
+   * which `await start()` or `await startTelemetry()` returns gets SessionStarted and everything
+   * after it. If the callback returns a promise, it is awaited before the next event.
    */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void {
     return this.#subscribers.add(callback)
@@ -320,7 +320,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
       pipeline.drainOnce()
       await this.#subscribers.settle(Math.max(0, deadline - clock.monotonicMs()))
       if (pipeline.isDrained || clock.monotonicMs() >= deadline) return
-      // Timers and other work of the application must not wait for a subscriber that emits endlessly.
+      // Timers of the application must not wait for a subscriber that emits endlessly.
       await new Promise<void>((resolve) => clock.nextTurn(resolve))
     }
   }

@@ -50,8 +50,8 @@ export interface TelemetryOptions {
   /** Added to the resource of spans and metrics; takes precedence over the environment. */
   readonly resource?: Resource | JsonObject
   /**
-   * How long `stop()` waits for asynchronous subscribers, for events that subscribers emit meanwhile,
-   * and for processors. Default 5.
+   * How long `stop()` waits for asynchronous subscribers, for events that subscribers emit
+   * meanwhile, and for processors. Default 5.
    */
   readonly stopDeadlineSeconds?: number
   /** Default: the system clock. */

@@ -37,7 +37,7 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
     onEnded: () => ended++,
     onAttemptEnded() {},
   })
-  ledger.emitter = emitter
+  ledger.emitter.use(emitter)
   const backend = new FakeBackend()
   const connection = backend.connect({
     report: (job, report) => ledger.record(job, report),
@@ -262,7 +262,7 @@ describe('row 23: a cancel in the middle of a change', () => {
     expect([stage.ended(), ledger.openTasks]).toEqual([3, 0])
     const thrown = tasks.flatMap((task) => told(task)).filter((type) => type === failing).length
     expect(thrown).toBeGreaterThan(0)
-    expect(ledger.incompleteEvents).toBe(thrown)
+    expect(ledger.emitter.incompleteEvents).toBe(thrown)
     expect(warnings).toEqual(['TaskEventIncomplete'])
   })
 

@@ -23,7 +23,7 @@ const unfrozen = (events: readonly BaseEvent[]): string[] =>
   events.flatMap((event) => unfrozenIn(event, event.event_type))
 
 describe('row 36: events of a run', () => {
-  it('row 36: all of them are frozen deeply, and objects of the backend stay as they are', async () => {
+  it('row 36: all are frozen deeply, and objects of the backend stay as they are', async () => {
     const { session, backend, all } = await openSession()
     const labels = { zone: 'a' }
     const capacity = { cores: 4, gpus: 0, memoryMb: 1, workers: 2, labels, version: '1' }
@@ -60,7 +60,7 @@ describe('row 36: events of a run', () => {
   it('row 36: events of a workflow are frozen deeply', async () => {
     const { flow, events } = await openEngine()
     const addOne = flow.functionTask((number: number) => number + 1)
-    flow.scope('w', () => addOne(addOne(1)))
+    void flow.scope('w', () => addOne(addOne(1)))
     await flow.shutdown()
     expect((await events()).map(({ attributes }) => attributes['dependencies'])).toContainEqual([
       expect.any(String),
@@ -111,9 +111,9 @@ describe('secrets', () => {
       measurement: { instrument, value: 1, labels: { secret } },
     })
     await telemetry.flush()
-    const { url, close } = await telemetry.servePrometheus({ port: 0, taskLabels: true })
-    const metrics = await (await fetch(url)).text()
-    await close()
+    const endpoint = await telemetry.servePrometheus({ port: 0, taskLabels: true })
+    const metrics = await (await fetch(endpoint.url)).text()
+    await endpoint.close()
     unsubscribe()
     await session.close()
     expect(all.map(({ event_type: type }) => type)).toContain('tutti.SubscriberError')
