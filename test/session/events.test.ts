@@ -38,7 +38,11 @@ describe("a task's events", () => {
       fields('TaskCreated', 1000, {
         ...common,
         backend: '',
-        attributes: { ...about, definition_hash: expect.stringMatching(hashPattern) as string },
+        attributes: {
+          ...about,
+          task_name: 'simulate',
+          definition_hash: expect.stringMatching(hashPattern) as string,
+        },
       }),
       fields('TaskSubmitted', 1000, { ...common, attributes: about }),
       fields('TaskQueued', 1000, { ...common, attributes: about }),
