@@ -1,5 +1,7 @@
+import { execFile } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import type { FinishedSpan } from '../../src/checkpoint/format.ts'
 import { TaskCompleted, TaskCreated } from '../../src/events/vocabulary.ts'
@@ -77,6 +79,18 @@ describe('exportAsOtlp', () => {
     await telemetry.exportAsOtlp(path)
     expect(spansOf(readFileSync(path, 'utf8'))).toHaveLength(4501)
   })
+
+  it.each(['otlp-transformer', 'resources', 'sdk-trace', 'sdk-metrics'])(
+    'exportAsOtlp: is the same while the application imports %s',
+    async (name) => {
+      const program = join(import.meta.dirname, 'fixtures', 'export-while-importing.ts')
+      const args = [program, `@opentelemetry/${name}`]
+      const { stdout } = await promisify(execFile)(process.execPath, args)
+      const exported = JSON.parse(stdout) as string[]
+      expect(exported).toHaveLength(1)
+      expect(spansOf(exported[0] ?? '').map((span) => span.name)).toEqual(['session'])
+    },
+  )
 })
 
 describe('row 47: an export that is not possible', () => {

@@ -14,7 +14,15 @@ const require = createRequire(import.meta.url)
  * Not by `import`, which gives a promise: `exportAsOtlp()` returns a string. It is the copy that
  * `import` loads, and that an application which uses OpenTelemetry has already.
  */
-const load = (name: string): unknown => require(fileURLToPath(import.meta.resolve(name)))
+function load(name: string): unknown {
+  try {
+    return require(fileURLToPath(import.meta.resolve(name)))
+  } catch {
+    // An `import` of the application may be loading that copy at this moment, and Node cannot wait
+    // for it here (ERR_REQUIRE_ESM_RACE_CONDITION). The CommonJS copy does the same.
+    return require(name)
+  }
+}
 
 export const loadResources = (): typeof resources =>
   load('@opentelemetry/resources') as typeof resources
