@@ -30,7 +30,7 @@ const announcement = {
 /** Requests that an agent answers. */
 export const requests = [
   { kind: 'ping' },
-  { kind: 'challenge', use: { sessionId: 'session', backend: 'cluster' } },
+  { kind: 'challenge', use: { sessionId: 'session', backend: 'cluster' }, run: 'run' },
   {
     kind: 'attach',
     ...runOf('session'),

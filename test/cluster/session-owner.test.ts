@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -9,7 +9,8 @@ import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { type DriverSettings, runReturning } from './fixtures/returning-session.ts'
-import { work } from './fixtures/cluster-tasks.ts'
+import { heldWork, work } from './fixtures/cluster-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
 import { namesOfSession, storedNames } from './stored-names.ts'
 
 /** For tests whose sessions end. */
@@ -130,6 +131,51 @@ describe('one session id', () => {
     expect(['DONE', 'NodeLostError', 'SessionInUseError']).toEqual(expect.arrayContaining(states))
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
+
+  it.each(['holds', 'has closed'])(
+    'a driver whose link was cut learns that another %s its session; no store counts as lost',
+    async (how) => {
+      const cluster = await oneAgent()
+      const { url, folder } = cluster
+      const link = await LinkProxy.start(url)
+      const warnings: string[] = []
+      const log = { warn: (code: string): void => void warnings.push(code) }
+      // The agent's silence never tells it that it was replaced.
+      const options = { lossSeconds: 3600, ownerTtlSeconds: 3600, log }
+      const first = new Session([await cluster.connect({ servers: link.url, ...options })], {
+        id: 'same',
+      })
+      onTestFinished(() => first.close())
+      const task = (): ComputeTask<string> =>
+        new ComputeTask({ uid: 'held', function: heldWork, args: [folder, 'held', 1] })
+      const replaced = task()
+      await first.submitTasks([replaced])
+      await eventually(() => expect(replaced.state).toBe('RUNNING'))
+      link.cut()
+      const second = new Session([await cluster.connect(options)], { id: 'same' })
+      onTestFinished(() => second.close())
+      const continued = task()
+      await second.submitTasks([continued])
+      await eventually(() => expect(continued.state).toBe('RUNNING'))
+      if (how === 'has closed') await second.close()
+      link.mend()
+      await first.waitTasks([replaced])
+      expect(replaced.error?.cause).toMatchObject({
+        code: 'SessionInUseError',
+        message:
+          'another process has continued session "same" while this one was suspended or disconnected',
+      })
+      await first.close()
+      if (how === 'holds') {
+        writeFileSync(join(folder, 'go'), '')
+        expect(await continued).toBe('x')
+        await second.close()
+      }
+      expect(warnings).toEqual([])
+      expect(lines(join(folder, 'begun'))).toEqual(['held'])
+      expect(await storedNames(url)).toEqual([])
+    },
+  )
 
   it('loses no node because its own driver was stopped', async () => {
     const cluster = await twoAgents()

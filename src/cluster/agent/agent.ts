@@ -227,9 +227,9 @@ export class Agent {
       return { kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong
     }
     if (request.kind === 'challenge') {
-      const { use } = request
+      const { use, run = '' } = request
       const known = use === undefined ? undefined : this.#sessions.get(toUseId(use))
-      const latestStart = known?.driver.epoch ?? 0
+      const latestStart = Math.max(known?.driver.epoch ?? 0, this.#closedRuns.get(run) ?? 0)
       const nonce = this.#challenges.issue()
       return { kind: 'challenged', nonce, latestStart } satisfies Challenged
     }

@@ -15,7 +15,6 @@ import {
 } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
-import { expectMessage } from '../wire/message-forms.ts'
 import { silenceMs } from '../wire/messages.ts'
 import { answerAsOwner, askOwner, type OwnerReply, processId } from '../wire/owner-request.ts'
 import {
@@ -25,6 +24,7 @@ import {
   streamPrefix,
 } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
+import { askLatestStart } from './latest-start.ts'
 import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.ts'
 
 const retryMs = 500
@@ -110,7 +110,13 @@ export async function claimSession(options: ClaimOptions): Promise<ClaimedSessio
     const { isNew, run } = ownership
     const keys = deriveKeys(token, { ...use, run })
     const noted = isNew ? nothingNoted : await readNotedAgents(broker, subjects, keys)
-    const latestStart = Math.max(noted.latestEpoch, await askLatestStart(directory, use))
+    const names = directory.agents.map(({ announcement }) => announcement.name)
+    const latestStart = Math.max(
+      noted.latestEpoch,
+      // The driver of that start is gone or suspended. Its notes may be gone, too, and its clock
+      // may have been ahead.
+      await askLatestStart(directory, names, { use }),
+    )
     return { ...ownership, keys, noted, epoch: newDriverEpoch(clock, latestStart) }
   } catch (error) {
     ownership.stop()
@@ -201,27 +207,6 @@ async function claim(
     if (!isOwner) stop()
   }
   return isOwner ? stop : null
-}
-
-/**
- * The latest driver's epoch of the session that an agent knows; 0 if there is none. For the owner
- * of the session: the driver of that start is gone or suspended. Its notes may be gone, too, and
- * its clock may have been ahead.
- */
-async function askLatestStart(directory: AgentDirectory, use: SessionUse): Promise<number> {
-  const ask = async (name: string): Promise<number> => {
-    try {
-      const answer = await directory.request(name, { kind: 'challenge', use }, silenceMs)
-      return expectMessage(answer, 'challenged').latestStart ?? 0
-    } catch {
-      // The agent is attached to when it answers again.
-      return 0
-    }
-  }
-  const starts = await Promise.all(
-    directory.agents.map(({ announcement }) => ask(announcement.name)),
-  )
-  return Math.max(0, ...starts)
 }
 
 /**

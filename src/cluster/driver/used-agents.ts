@@ -1,7 +1,7 @@
 /** Notes the agents that a session uses in its stream, so that a later start can ask them. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { Broker, StreamState } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
@@ -18,6 +18,8 @@ import {
 } from '../wire/messages.ts'
 import { askOwner, type Owner, processId } from '../wire/owner-request.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
+import type { AgentDirectory } from './directory/agent-directory.ts'
+import { askLatestStart } from './latest-start.ts'
 
 export interface NotedAgents {
   /** The latest driver's epoch in a note: no agent knows a later one. 0 without notes. */
@@ -113,12 +115,15 @@ export interface UsedAgentsOptions {
   readonly keys: () => Keys
   readonly subjects: SessionSubjects
   readonly broker: Broker
+  readonly directory: Pick<AgentDirectory, 'request'>
   readonly stream: SessionStream
   readonly clock: Clock
   readonly log: Log
   readonly resultTtlSeconds: number
   /** Called when attempts have been noted: jobs that waited for that may be sent. */
   readonly onChange: () => void
+  /** Called when another process has continued the session. */
+  readonly onFailed: (error: BackendError) => void
 }
 
 const appendMs = 5000
@@ -275,17 +280,23 @@ export class UsedAgents {
   }
 
   async #noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
-    const { broker, subjects, keys, run, stream, log, use } = this.#options
+    const { broker, subjects, keys, run, stream, log, use, directory, epoch } = this.#options
     const opened = await stream.open()
     if (this.#isClosed || opened === null) return
     if (opened.label !== run() && !(await this.#replaceStream())) return
     const seen = await broker.store.findStream(subjects.stream, subjects.used)
-    const { used, left } = await readNotedAgents(broker, subjects, keys())
+    const { used, left, latestEpoch } = await readNotedAgents(broker, subjects, keys())
+    if (latestEpoch > epoch()) return this.#fail()
     this.#seen = seen
     // An agent that has left by itself has noted that, but this driver may not have heard of it.
     const noted = new Set([...used, ...left].map(keyOf))
     const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
     if (missing.length === 0 || this.#isClosed) return
+    // A later start that has closed the session has removed the stream, and the agents know that.
+    const names = missing.map(({ name }) => name)
+    const latestStart = await askLatestStart(directory, names, { use, run: run() })
+    if (latestStart > epoch()) return this.#fail()
+    if (this.#isClosed) return
     await Promise.all(missing.map((agent) => this.#note(agent, 'used')))
     this.#lostStreams++
     const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
@@ -298,10 +309,23 @@ export class UsedAgents {
    */
   async #replaceStream(): Promise<boolean> {
     const { broker, subjects, stream } = this.#options
-    if ((await this.#hasOtherOwner()) || this.#isClosed) return false
+    if (await this.#hasOtherOwner()) this.#fail()
+    if (this.#isClosed) return false
     await broker.store.remove(subjects.stream)
     await stream.open()
     return true
+  }
+
+  /** Another process has continued the session, and owns what is stored. */
+  #fail(): void {
+    const { use, onFailed } = this.#options
+    this.close()
+    const text = `another process has continued session "${use.sessionId}"`
+    onFailed(
+      new BackendError(`${text} while this one was suspended or disconnected`, {
+        code: 'SessionInUseError',
+      }),
+    )
   }
 
   async #hasOtherOwner(): Promise<boolean> {

@@ -121,7 +121,7 @@ const forms: Forms = {
   },
   ping: {},
   pong: { epoch: number, receivedMs: number, sentMs: number },
-  challenge: { use: optional(fields(use)) },
+  challenge: { use: optional(fields(use)), run: optional(text) },
   challenged: { nonce: number, latestStart: optional(number) },
   attach: {
     ...use,

@@ -101,12 +101,14 @@ export interface Challenge {
   readonly kind: 'challenge'
   /** If given, the answer also has the latest start of this use of a session. */
   readonly use?: SessionUse
+  /** A run of this use: the start that has closed it counts, too. */
+  readonly run?: string
 }
 
 export interface Challenged {
   readonly kind: 'challenged'
   readonly nonce: number
-  /** The latest start of the driver that has attached to the agent; 0 if there is none. */
+  /** The latest start of the driver that the agent knows; 0 if there is none. */
   readonly latestStart?: number
 }
 

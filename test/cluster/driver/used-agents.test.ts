@@ -38,11 +38,13 @@ async function openUsed(settings = '') {
     keys: () => keys,
     subjects,
     broker,
+    directory: { request: () => Promise.reject(new Error('no agent answers')) },
     stream: new SessionStream({ store: broker.store, name, subjects: stored, run, maxAgeSeconds }),
     clock: systemClock,
     log: { warn: (code) => void warnings.push(code) },
     resultTtlSeconds: 60,
     onChange() {},
+    onFailed: ({ code }) => void warnings.push(code),
   })
   return { broker, used, warnings }
 }
@@ -69,7 +71,7 @@ it('replaces the stream of another run, which an older store has brought back', 
   expect(warnings).toEqual(['StoreLost'])
 })
 
-it('keeps the stream of another run that a living process has', async () => {
+it('keeps the stream of another run that a living process has, and reports that', async () => {
   const opened = await openUsed()
   const labelNow = await restoreOther(opened)
   const { broker, used, warnings } = opened
@@ -77,7 +79,7 @@ it('keeps the stream of another run that a living process has', async () => {
   broker.subscribe(subjects.owner, answerAsOwner(deriveKeys(token, null), other))
   await used.noteMissing(() => [{ name: 'first', epoch: 1 }])
   expect(await labelNow()).toBe('another run')
-  expect(warnings).toEqual([])
+  expect(warnings).toEqual(['SessionInUseError'])
 })
 
 it.each(['the driver', 'the agent'])(
