@@ -136,12 +136,13 @@ export const agentMessages = [
 const wrongValues = ['wrong', NaN, 7n, new Date(0), ['wrong'], { wrong: 1 }]
 
 const optionalFields = new Set([
-  'use',
-  'lost',
-  'latestStart',
-  'waitingPriorities',
-  'events',
-  'reports',
+  'challenge.use',
+  'challenge.run',
+  'challenged.latestStart',
+  'recorded.lost',
+  'beat.waitingPriorities',
+  'ends.events',
+  'ends.reports',
 ])
 
 /** One of the messages, without one of its fields, or with a value of another type in it. */
@@ -149,7 +150,7 @@ export const spoiled = (messages: readonly { readonly kind: string }[]): fc.Arbi
   const cases = messages.flatMap((message) =>
     Object.entries(message).flatMap(([field, value]) => {
       const { [field]: _, ...others } = message as Readonly<Record<string, unknown>>
-      const isOptional = optionalFields.has(field) && message.kind !== 'report'
+      const isOptional = optionalFields.has(`${message.kind}.${field}`)
       const wrong = wrongValues
         .filter((one) => typeof one !== typeof value || Number.isNaN(one))
         .concat(Array.isArray(value) ? [{ wrong: 1 }] : [])

@@ -36,6 +36,8 @@ const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().spli
 const statesOf = async ({ ended }: RunningCommand): Promise<string[]> =>
   JSON.parse((await ended).stdout) as string[]
 
+const since = 'while this one was suspended or disconnected'
+
 describe('one session id', () => {
   it('has one living driver: a second one is told, and leaves the first alone', async () => {
     const cluster = await oneAgent()
@@ -162,8 +164,7 @@ describe('one session id', () => {
       await first.waitTasks([replaced])
       expect(replaced.error?.cause).toMatchObject({
         code: 'SessionInUseError',
-        message:
-          'another process has continued session "same" while this one was suspended or disconnected',
+        message: `another process has continued session "same" ${since}`,
       })
       await first.close()
       if (how === 'holds') {
@@ -171,11 +172,43 @@ describe('one session id', () => {
         expect(await continued).toBe('x')
         await second.close()
       }
-      expect(warnings).toEqual([])
+      expect(warnings).not.toContain('StoreLost')
       expect(lines(join(folder, 'begun'))).toEqual(['held'])
       expect(await storedNames(url)).toEqual([])
     },
   )
+
+  it('an agent does not refuse what a replaced driver sends when its link is back', async () => {
+    const cluster = await startTestCluster()
+    const { url, folder } = cluster
+    const warnings: string[] = []
+    const log = { warn: (code: string): void => void warnings.push(code) }
+    await startAgentHere(cluster, { name: 'only', log })
+    const link = await LinkProxy.start(url)
+    const options = { lossSeconds: 3600, ownerTtlSeconds: 3600, log }
+    const servers = { servers: link.url }
+    const first = new Session([await cluster.connect({ ...servers, ...options })], { id: 'same' })
+    onTestFinished(() => first.close())
+    const task = (): ComputeTask<string> =>
+      new ComputeTask({ uid: 'held', function: heldWork, args: [folder, 'held', 1] })
+    const replaced = task()
+    await first.submitTasks([replaced])
+    await eventually(() => expect(replaced.state).toBe('RUNNING'))
+    link.cut()
+    // Sent to the agent when the link is back.
+    expect(first.cancel(replaced)).toBe(true)
+    const second = new Session([await cluster.connect(options)], { id: 'same' })
+    onTestFinished(() => second.close())
+    const continued = task()
+    await second.submitTasks([continued])
+    await eventually(() => expect(continued.state).toBe('RUNNING'))
+    link.mend()
+    await first.waitTasks([replaced])
+    writeFileSync(join(folder, 'go'), '')
+    expect(await continued).toBe('x')
+    expect(await cluster.agents()).toMatchObject([{ refusedMessages: 0 }])
+    expect(warnings).not.toContain('MessageRefused')
+  })
 
   it('loses no node because its own driver was stopped', async () => {
     const cluster = await twoAgents()

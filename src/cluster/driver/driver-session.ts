@@ -9,7 +9,6 @@ import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, seal } from '../wire/envelope.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
-import { earlierConnection } from '../wire/reliable-link.ts'
 import { newRun, type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
@@ -344,8 +343,6 @@ export class DriverSession implements ClusterConnection {
   }
 
   #refuseMessage(reason: string): void {
-    // Agents send to an earlier start of this driver until they hear of this one.
-    if (reason === earlierConnection) return
     if (this.#refusedMessages++ > 0) return
     const text = `a message of an agent was refused: ${reason}; further ones are counted`
     this.#options.log.warn('MessageRefused', text)

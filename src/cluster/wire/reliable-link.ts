@@ -12,7 +12,7 @@ export interface ReliableLinkOptions {
   readonly clock: Clock
   readonly sendKey: Key
   readonly receiveKey: Key
-  /** Identifies the link; messages with another epoch are refused. */
+  /** Identifies the link; messages with another epoch are ignored. */
   readonly epoch: number
   /** The subject of messages that carry only an acknowledgement. */
   readonly idleSubject: string
@@ -40,9 +40,6 @@ const askAfterMs = 100
 const windowBytes = 1024 * 1024
 /** After so many bytes an acknowledgement is sent at once, else with the next message or tick. */
 const acknowledgeBytes = 128 * 1024
-
-/** The refusal reason for a message of an earlier attach. */
-export const earlierConnection = 'it belongs to an earlier connection'
 
 export class ReliableLink {
   readonly #options: ReliableLinkOptions
@@ -113,7 +110,9 @@ export class ReliableLink {
     } catch (error) {
       return onRefused(messageOf(error))
     }
-    if (message.epoch !== epoch) return onRefused(earlierConnection)
+    // It is signed: the other side has sent it before it knew of this link, or before it knew that
+    // it was replaced, such as after its connection was cut.
+    if (message.epoch !== epoch) return
     this.#heardMs = this.#options.clock.monotonicMs()
     this.#acknowledge(message)
     if (message.number === 0) return message.payload === true ? this.#sendMissing() : undefined
