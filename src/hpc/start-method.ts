@@ -65,8 +65,9 @@ export function setStartMethod(method: StartMethod): void {
 /** Called when a backend is created. Throws a `StateError` with a hint if no method fits. */
 export function useStartMethod(): { readonly method: StartMethod; readonly facts: LaunchFacts } {
   if (chosen === null) {
+    const call = "setStartMethod('slurm') or, with --hosts, setStartMethod('hosts')"
     throw new StateError('HpcBackend.create needs a start method', {
-      hint: "Call setStartMethod('slurm') at the top of the script, before backends are created.",
+      hint: `Call ${call} at the top of the script, before backends are created.`,
     })
   }
   isUsed = true
@@ -127,5 +128,8 @@ function writeMark(name: string): void {
 
 const notLaunched = (why: string): StateError =>
   new StateError(`this script was not started by \`tutti launch\`${why}`, {
-    hint: 'Start it with: npx tutti launch --nodes 4 --time 1:00:00 script.ts',
+    hint:
+      chosen === 'hosts'
+        ? 'Start it with: npx tutti launch --hosts FILE script.ts'
+        : 'Start it with: npx tutti launch --nodes 4 --time 1:00:00 script.ts',
   })

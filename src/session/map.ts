@@ -1,9 +1,16 @@
 /** One function task per item of a list. */
 
 import type { SessionCore } from '../core/session-core.ts'
-import { expectBoolean, expectFunction, expectObject, notAnArray } from '../foundation/options.ts'
+import {
+  expectBoolean,
+  expectFunction,
+  expectKnownKeys,
+  expectObject,
+  notAnArray,
+} from '../foundation/options.ts'
 import type { ComputeOptions } from '../tasks/compute-options.ts'
 import { ComputeTask } from '../tasks/compute-task.ts'
+import { taskOptionNames } from '../tasks/task-fields.ts'
 import { waitForAll } from './wait.ts'
 
 /** Options of `session.map`: those of function tasks, for every task. */
@@ -15,6 +22,8 @@ export interface MapOptions<I> extends Omit<ComputeOptions, 'uid' | 'name'> {
   /** Gives the outcomes of all tasks, as `Promise.allSettled` does. Default `false`. */
   readonly settle?: boolean
 }
+
+const known = [...taskOptionNames, 'resources', 'settle']
 
 /** What `map` needs from a session's core. */
 type MapCore = Pick<SessionCore, 'submit' | 'clock' | 'checks' | 'find'>
@@ -28,7 +37,8 @@ export async function mapTasks<I, T>(
 ): Promise<readonly ComputeTask<T>[]> {
   expectFunction('fn', fn)
   if (!Array.isArray(list)) throw notAnArray('list', 'items', list, '[item]')
-  const { uid, name, settle, ...others } = expectObject('options', options) as MapOptions<I>
+  expectKnownKeys('map', expectObject('options', options), known)
+  const { uid, name, settle, ...others } = options
   if (settle !== undefined) expectBoolean('settle', settle)
   const tasks = list.map((item: I, index) => {
     const own = { uid: optionFor(uid, item, index), name: optionFor(name, item, index) }

@@ -162,7 +162,9 @@ function resolveFunction(
   expectFunction('function', options.function)
   const body = options.function as AnyFunction
   const args = options.args === undefined ? none : expectArgs(options.args)
-  const executable = body.name === '' ? 'anonymous' : body.name
+  // `{ function: () => 5 }` gives the closure the name of the option.
+  const isNamed = body.name !== '' && body.name !== 'function'
+  const executable = isNamed ? body.name : 'anonymous'
   const definition = definitionOf(body)
   const spec =
     definition === undefined

@@ -112,15 +112,15 @@ const interpreters = new Set(
     .concat(' sh bash dash zsh ksh fish')
     .split(' '),
 )
-/** Options that are followed by code or by a module's name. */
-const codeOptions = new Set(['-c', '-e', '-m', '-jar', '--eval'])
+/** Options that are followed by code, and those that a module or a file follows. */
+const codeOptions = new Set(['-c', '-e', '--eval'])
+const moduleOptions = new Set(['-m', '-jar'])
 /** A script has an extension, unless it is the first argument. */
 const scriptName = /\.\w{1,8}$/
-const longestCode = 40
 
 /**
- * The default name of a program: `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py 10`; a
- * shell is named with the first words of its command.
+ * The default name of a program: `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py 10`,
+ * `sh -c make all` for a shell with a command. Tasks that differ in numbers share a name.
  */
 export function programName({ executable, arguments: args, shell }: ProgramSpec): string {
   if (shell) return firstWords(executable)
@@ -131,18 +131,17 @@ export function programName({ executable, arguments: args, shell }: ProgramSpec)
 
 function scriptOf(args: readonly string[]): string {
   for (const [at, argument] of args.entries()) {
-    const next = args[at + 1]
-    if (codeOptions.has(argument) && next !== undefined) return `${argument} ${firstWords(next)}`
+    const next = args[at + 1] ?? ''
+    if (codeOptions.has(argument)) return `${argument} ${firstWords(next)}`.trim()
+    if (moduleOptions.has(argument)) return `${argument} ${basename(next)}`.trim()
     if (argument.startsWith('-')) continue
     if (at === 0 || scriptName.test(argument)) return basename(argument)
   }
   return ''
 }
 
-/** As many words as fit, on one line. */
-function firstWords(text: string): string {
-  const line = text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
-  if (line.length <= longestCode) return line
-  const end = line.lastIndexOf(' ', longestCode)
-  return `${line.slice(0, end > 0 ? end : longestCode)}…`
-}
+/** The first word of a command, and up to two more that have neither digits nor punctuation. */
+const wordsOfCommand = /^[^\s;|&<>(){}'"`$#]{1,60}(?: [\p{L}_./-]{1,60}(?= |$)){0,2}/u
+
+const firstWords = (command: string): string =>
+  wordsOfCommand.exec(command.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim())?.[0] ?? ''

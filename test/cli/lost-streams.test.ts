@@ -64,7 +64,9 @@ describe('a command whose reader is gone', () => {
 describe('a command on a full disk', () => {
   const told = 'OutputFileError  stdout cannot be written: ENOSPC: no space left on device, write\n'
   needs(fullDevice)('tells in one line that its result is lost, and exits with 1', async () => {
-    for (const args of [['--help'], ['journal', 'verify', '/dev/null']]) {
+    const record = join(folder, 'empty.1.telemetry.jsonl')
+    await writeFile(record, '')
+    for (const args of [['--help'], ['journal', 'verify', record]]) {
       const end = await runRedirected('> /dev/full', ...args)
       expect([end.code, end.stderr]).toEqual([1, told])
     }

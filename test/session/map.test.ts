@@ -70,7 +70,8 @@ describe('map', () => {
     ['fn', [5, []]],
     ['list', [square, 5]],
     ['settle', [square, [1], { settle: 1 }]],
-    ['retrys', [square, [1], { retrys: 1 }]],
+    ['setle', [square, [1], { setle: true }]],
+    ['args', [square, [1], { args: [3] }]],
   ])('map: a wrong `%s` is named', async (field, args) => {
     await using session = new Session([new NoopBackend()])
     const map = session.map.bind(session) as (...given: unknown[]) => Promise<unknown>

@@ -16,19 +16,19 @@ describe('the default name of a task', () => {
     ['python3 train', 'python3', ['train', 'x.csv']],
     ['node x.mjs', 'node', ['--import', 'tsx', 'x.mjs', 'y.json']],
     ['java -jar solver.jar', 'java', ['-Xmx1g', '-jar', 'solver.jar']],
-    ['sh -c cd run && make', 'sh', ['-c', 'cd run\n  && make']],
-    [
-      'bash -c for i in 1 2 3; do echo "step number…',
-      'bash',
-      ['-c', 'for i in 1 2 3; do echo "step number $i"; done'],
-    ],
+    ['sh -c cd run', 'sh', ['-c', 'cd run\n  && make']],
+    ['sh -c sleep', 'sh', ['-c', 'sleep 0.02']],
+    ['sh -c exit', 'sh', ['-c', 'exit 1 # --seed 3']],
+    ['bash -c for i in', 'bash', ['-c', 'for i in 1 2 3; do echo "step $i"; done']],
+    ['python3 -c print', 'python3', ['-c', 'print(1)']],
+    ['sh -c', 'sh', ['-c', '"$0"']],
   ])('is %j for %s %j', (name, executable, args) => {
     expect(nameOf(executable, ...args)).toBe(name)
   })
 
   it('of a shell command is its first words', () => {
     const task = new ComputeTask({ executable: 'make all | tee log', shell: true })
-    expect(task.name).toBe('make all | tee log')
+    expect(task.name).toBe('make all')
   })
 
   it('of a prompt is its model', () => {

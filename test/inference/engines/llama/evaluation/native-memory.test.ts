@@ -6,6 +6,10 @@ import type { OutputFormat } from '../../../../../src/inference/generation/infer
 import { RecordingGeneration, toRequest } from '../../generation.ts'
 import { modelProcesses } from '../model-processes.ts'
 import { loadStorySlot, openEngine, storyModel } from '../open-engine.ts'
+import {
+  cpuAttention,
+  cpuFlags,
+} from '../../../../../src/inference/engines/llama/evaluation/cpu-attention.ts'
 
 /** As a processor has them whose BF16 is faster for heads of 48 numbers, those of this model. */
 vi.mock(
@@ -86,10 +90,14 @@ function toMapping(line: string) {
   return { from: Number.parseInt(from, 16), to: Number.parseInt(to, 16), rights, line }
 }
 
+/** For the model's heads of 48 numbers on this processor. */
+const formatHere = () =>
+  cpuAttention({ attention: { key_length: 48 } }, cpuFlags(), true).experimentalKvCacheKeyType
+
 it('keys are in the format that is the fastest on the processor', async () => {
   const { context } = await loadWithContext()
   expect(context.flashAttention).toBe(false)
-  expect(context.kvCacheKeyType).toBe(GgmlType.BF16)
+  expect(context.kvCacheKeyType).toBe(GgmlType[formatHere()])
   expect(context.kvCacheValueType).toBe(GgmlType.F16)
 })
 
@@ -99,8 +107,8 @@ it('with flash attention, values are as well, and the text is the same', async (
     await loadWithContext({ flashAttention: true }),
   ] as const
   expect(flash.context.flashAttention).toBe(true)
-  expect(flash.context.kvCacheKeyType).toBe(GgmlType.BF16)
-  expect(flash.context.kvCacheValueType).toBe(GgmlType.BF16)
+  expect(flash.context.kvCacheKeyType).toBe(GgmlType[formatHere()])
+  expect(flash.context.kvCacheValueType).toBe(GgmlType[formatHere()])
   const tellStory = async ({ slot, greedy, vocabulary }: typeof plain): Promise<number[]> => {
     const stream = slot.continue(
       vocabulary.tokenize('Once upon a time', { special: false, inner: false }),
