@@ -84,7 +84,7 @@ export function defaultExports(files: readonly SourceFile[]): string[] {
 }
 
 /** Where an error that nobody handles would end the tasks of other sessions. */
-const handlesAll = /^src\/(?:cluster\/(?!bundles\/)|hpc\/agents\/node-agent\.ts|cli\/agent\.ts)/
+const handlesAll = /^src\/(?:cluster\/|hpc\/agents\/|cli\/agent\.ts)/
 
 /** `void` before a promise hides from the linter that nobody handles its rejection. */
 export function droppedPromises(files: readonly SourceFile[]): string[] {

@@ -40,7 +40,10 @@ registerHooks({
 })
 
 const parent = connectToParent<ToBundleProgram, FromBundleProgram>({
-  onMessage: ({ module }) => void pack(module),
+  onMessage({ module }) {
+    // Its failure could not be sent. The driver reports the exit.
+    pack(module).catch(() => process.exit(1))
+  },
   onEnd: () => process.exit(0),
   runsForeignCode: true,
 })

@@ -53,6 +53,6 @@ export async function packModule(
     // Code of the module may keep the process alive.
     child.kill()
     // Otherwise a child that was to start in this turn would still start.
-    void child.close()
+    child.close().catch(() => {})
   }
 }

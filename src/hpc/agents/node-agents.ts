@@ -1,7 +1,7 @@
 /** The agents of an allocation's nodes: starts them together, and restarts each one that dies. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { BackendError } from '../../foundation/errors.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
@@ -105,7 +105,7 @@ export class NodeAgents {
   async ready(): Promise<void> {
     const { clock } = this.#options
     const reasons = new Map<RemoteProcess, string>()
-    const { promise: over, resolve: finish } = Promise.withResolvers<boolean>()
+    const { promise: over, resolve: finish, reject } = Promise.withResolvers<boolean>()
     const cancelDeadline = clock.after(startMs, () => finish(false))
     this.#onChange = () => {
       if (this.#isComplete()) finish(true)
@@ -115,7 +115,9 @@ export class NodeAgents {
       reasons.set(one, reason)
       this.#onChange()
     }
-    for (const one of this.#first) void one.ended.then((reason) => noteEnd(one, reason))
+    for (const one of this.#first) {
+      one.ended.then((reason) => noteEnd(one, reason)).catch(reject)
+    }
     this.#onChange()
     const isComplete = await over
     cancelDeadline()
@@ -236,7 +238,13 @@ export class NodeAgents {
       if (nowMs - restarts.missingMs > endMs) this.#tellSilent(node, restarts, why)
     } else if (restarts.state === 'none') {
       if (restarts.count >= mostRestarts) this.#giveUp(node, restarts, why)
-      else if (restarts.backOff.delayMs(nowMs) === 0) void this.#start(node, restarts, why)
+      else if (restarts.backOff.delayMs(nowMs) === 0) {
+        this.#start(node, restarts, why).catch((error: unknown) => {
+          restarts.state = 'none'
+          restarts.backOff.fail(clock.monotonicMs())
+          this.#fail(node, restarts, messageOf(error))
+        })
+      }
     }
   }
 
