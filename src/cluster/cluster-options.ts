@@ -4,7 +4,7 @@ import { networkInterfaces } from 'node:os'
 import type { Clock } from '../foundation/clock.ts'
 import { clockMethods, systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
-import { type Log, processLog } from '../foundation/log.ts'
+import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   expectBoolean,
   expectInteger,
@@ -122,7 +122,7 @@ export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedC
   const { name = 'cluster', modules = 'shared', sampling = 'default', largestNode } = options
   const { agentTimeoutSeconds = 60, lossSeconds = 10 } = options
   const { ownerTtlSeconds = 60, resultTtlSeconds = 86_400 } = options
-  const log = expectMethods('log', options.log ?? processLog, ['warn'])
+  const log = resolveLog(options.log)
   const range = { above: 0, max: 30 * 86_400 }
   return {
     name: expectString('name', name),

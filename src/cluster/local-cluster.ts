@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { usableCores, usableMemoryMb, visibleGpus } from '../backends/local/node-capacity.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
-import { type Log, processLog } from '../foundation/log.ts'
+import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   expectInteger,
   expectKnownKeys,
@@ -46,7 +46,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const keys = ['name', 'agents', 'cores', 'clock', 'log']
   expectKnownKeys('ClusterBackend.local', expectObject('options', options), keys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
-  const log = expectMethods('log', options.log ?? processLog, ['warn'])
+  const log = resolveLog(options.log)
   if (options.name !== undefined) expectString('name', options.name)
   const count = expectInteger('agents', options.agents ?? 2, { min: 1, max: 256 })
   const share = Math.max(1, Math.floor(usableCores() / count))

@@ -54,10 +54,6 @@ export class GuardedEmitter implements LifecycleEmitter {
     this.#incompleteEvents++
     if (this.#incompleteEvents > 1) return
     const text = `an event of task ${task.uid} has no details: ${messageOf(error)}`
-    try {
-      this.#log.warn('TaskEventIncomplete', `${text}; further ones are only counted`)
-    } catch {
-      // The log is an object of the application.
-    }
+    this.#log.warn('TaskEventIncomplete', `${text}; further ones are only counted`)
   }
 }

@@ -4,7 +4,7 @@ import type { Backend, Connection } from '../backends/backend.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { BackendError, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
-import { type Log, processLog } from '../foundation/log.ts'
+import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   expectBoolean,
   expectId,
@@ -46,13 +46,13 @@ export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'clock', 
 
 /** The caller has already rejected unknown keys. */
 export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
-  const { id, workDir, clock = systemClock, log = processLog } = options
+  const { id, workDir, clock = systemClock, log } = options
   return {
     isOwnId: id !== undefined,
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
     workDir: workDir === undefined ? null : expectWorkDir(workDir),
     clock: expectMethods('clock', clock, clockMethods),
-    log: expectMethods('log', log, ['warn']),
+    log: resolveLog(log),
   }
 }
 

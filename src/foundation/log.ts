@@ -1,5 +1,7 @@
 /** Warnings about things that no caller awaits. The library prints nothing itself. */
 
+import { expectMethods } from './options.ts'
+
 /** Receives warnings. `code` is stable; `message` is for users. */
 export interface Log {
   /** Receives one warning. */
@@ -11,4 +13,22 @@ export const processLog: Log = {
   warn(code, message) {
     process.emitWarning(message, { type: 'TuttiWarning', code })
   },
+}
+
+/**
+ * The log of an application, or `processLog`. What the application's log throws is ignored: a
+ * warning must not keep a task from its end.
+ */
+export function resolveLog(log: Log = processLog): Log {
+  expectMethods('log', log, ['warn'])
+  if (log === processLog) return log
+  return {
+    warn(code, message) {
+      try {
+        log.warn(code, message)
+      } catch {
+        // There is nowhere else to report it.
+      }
+    },
+  }
 }

@@ -1,7 +1,7 @@
 /** The options of the HPC backend and their validation. */
 
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
-import { type Log, processLog } from '../foundation/log.ts'
+import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   expectKnownKeys,
   expectMethods,
@@ -58,7 +58,7 @@ export function resolveHpcOptions(options: HpcBackendOptions): ResolvedHpcOption
     allocations: allocations === undefined ? null : resolveAllocations(allocations, graceSeconds),
     graceSeconds,
     clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
-    log: expectMethods('log', options.log ?? processLog, ['warn']),
+    log: resolveLog(options.log),
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
-import { type Log, processLog } from '../foundation/log.ts'
+import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   describe,
   expectBoolean,
@@ -167,7 +167,7 @@ export function resolveInferenceOptions(
       expectNumber('engineTimeoutSeconds', engineTimeoutSeconds, { above: 0, max: 86_400 }) * 1000,
     drainMs: expectNumber('drainSeconds', drainSeconds, { min: 0, max: 86_400 }) * 1000,
     clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
-    log: expectMethods('log', options.log ?? processLog, ['warn']),
+    log: resolveLog(options.log),
     onProgress: options.onProgress ?? (() => {}),
     signal: options.signal ?? null,
   }

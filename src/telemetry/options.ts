@@ -3,7 +3,7 @@
 import type { CheckpointLock } from '../checkpoint/lock.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
-import { type Log, processLog } from '../foundation/log.ts'
+import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   expectBoolean,
   expectId,
@@ -126,7 +126,7 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
       expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: longestSeconds }) *
       1000,
     clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
-    log: expectMethods('log', options.log ?? processLog, ['warn']),
+    log: resolveLog(options.log),
   }
 }
 

@@ -3,7 +3,7 @@
 import { hostname } from 'node:os'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
-import { type Log, processLog } from '../../foundation/log.ts'
+import { type Log, resolveLog } from '../../foundation/log.ts'
 import {
   expectId,
   expectInteger,
@@ -287,7 +287,7 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
     nodeId: nodeId === undefined ? hostname() : expectId('nodeId', nodeId),
     workDir: workDir === undefined ? null : expectWorkDir(workDir),
     clock: options.clock ?? systemClock,
-    log: options.log ?? processLog,
+    log: resolveLog(options.log),
   }
   const capacity: Capacity = {
     cores,

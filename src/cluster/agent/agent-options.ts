@@ -13,7 +13,7 @@ import {
 } from '../../backends/local/node-capacity.ts'
 import { createLocalSampler } from '../../backends/sampling/node-sampler.ts'
 import { type Clock, clockMethods, systemClock } from '../../foundation/clock.ts'
-import { type Log, processLog } from '../../foundation/log.ts'
+import { type Log, resolveLog } from '../../foundation/log.ts'
 import {
   expectId,
   expectKnownKeys,
@@ -84,7 +84,7 @@ export async function startAgent(
 ): Promise<Agent> {
   expectKnownKeys('an agent', expectObject('options', options), knownKeys)
   const clock = expectMethods('clock', options.clock ?? systemClock, clockMethods)
-  const log = expectMethods('log', options.log ?? processLog, ['warn'])
+  const log = resolveLog(options.log)
   const name = expectId('name', options.name ?? hostname())
   const { cores, gpus, memoryMb, labels } = resolveCapacity(options)
   if (options.workDir !== undefined) expectString('workDir', options.workDir)
