@@ -25,7 +25,7 @@ describe('row 122: a log of the application that throws', () => {
   ])('row 122: a %s whose retry condition throws ends all the same', async (_, create) => {
     const backend = await ConcurrentBackend.create({ workers: 1, log })
     await using session = new Session([backend], { log })
-    const task = create() as ComputeTask
+    const task = create()
     await session.submitTasks([task])
     expect(await rejection(task)).toMatchObject({ name: expect.stringContaining('FailedError') })
     expect(task.state).toBe('FAILED')
