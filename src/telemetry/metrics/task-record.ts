@@ -35,7 +35,7 @@ export class TaskRecord implements Indexed {
   /** The workflow that the task belongs to, and the workflow's span. */
   workflowId: string | null = null
   parentSpanId: string | null = null
-  /** Attributes from enrichers; `null` for most tasks. */
+  /** Attributes from enrichers, span processors and the task's code; `null` for most tasks. */
   enriched: JsonObject | null = null
   /** Span events from `annotateCurrentSpan`; `null` for most tasks. */
   annotations: SpanAnnotation[] | null = null
@@ -89,6 +89,11 @@ export class TaskRecord implements Indexed {
       executable: this.executable,
       task_type: this.taskType,
     }
+  }
+
+  /** Adds attributes to those of the span. */
+  enrich(added: JsonObject | null): void {
+    if (added !== null) this.enriched = { ...this.enriched, ...added }
   }
 
   annotate(annotation: SpanAnnotation): void {

@@ -63,6 +63,7 @@ export class TaskTable {
   /** Creates the record of a task that was not known before. */
   open(uid: string, event: BaseEvent): TaskRecord {
     const record = new TaskRecord(uid, newSpanId(), event.event_time)
+    record.describe(event)
     this.#known.set(uid, record)
     this.#open.add(record)
     return record

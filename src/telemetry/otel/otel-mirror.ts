@@ -1,6 +1,7 @@
 /** SDK spans for the attached span processors. Loaded with telemetry that has some. */
 
 import {
+  type Attributes,
   type Context,
   ROOT_CONTEXT,
   type Span,
@@ -8,12 +9,14 @@ import {
   TraceFlags,
   type Tracer,
 } from '@opentelemetry/api'
-import { type SpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import { type ReadableSpan, type SpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
+import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { version } from '../../foundation/version.ts'
 import type { SpanIds } from '../spans/span-ids.ts'
 import type { SpanMirror, StartedSpan } from '../spans/span-mirror.ts'
@@ -67,12 +70,14 @@ export class OtelSpanMirror implements SpanMirror {
     this.#tracer = this.#provider.getTracer(instrumentationScope.name, version)
   }
 
-  started(spanId: string, span: () => StartedSpan): void {
-    this.#guard(() => {
+  started(spanId: string, span: () => StartedSpan): JsonObject | null {
+    return this.#guard(() => {
       const { name, time, parent, attributes } = span()
       this.#nextSpanId = spanId
       const options = { startTime: toHrTime(time), attributes: toOtelAttributes(attributes) }
-      this.#open.set(spanId, this.#tracer.startSpan(name, options, this.#contextOf(parent)))
+      const started = this.#tracer.startSpan(name, options, this.#contextOf(parent))
+      this.#open.set(spanId, started)
+      return findAdded(started, options.attributes)
     })
   }
 
@@ -135,13 +140,22 @@ export class OtelSpanMirror implements SpanMirror {
   }
 
   /** Errors of processors, which are foreign code, must not reach the emitter. */
-  #guard(act: () => void): void {
+  #guard<T>(act: () => T): T | null {
     try {
-      act()
+      return act()
     } catch (error) {
-      if (this.#hasWarned) return
+      if (this.#hasWarned) return null
       this.#hasWarned = true
       this.#parts.log.warn('SpanProcessorError', `a span processor threw: ${messageOf(error)}`)
+      return null
     }
   }
+}
+
+/** The attributes that processors set in `onStart`; those that the span has itself stay its own. */
+function findAdded(started: Span, own: Attributes): JsonObject | null {
+  // A span that is not sampled has no attributes.
+  const { attributes = {} } = started as Partial<ReadableSpan>
+  const added = Object.entries(attributes).filter(([key]) => !Object.hasOwn(own, key))
+  return added.length === 0 ? null : maskSecretsIn(toJsonObject(Object.fromEntries(added)))
 }

@@ -4,6 +4,7 @@
  */
 
 import {
+  type Attributes,
   type HrTime,
   type SpanContext,
   SpanKind,
@@ -13,7 +14,7 @@ import {
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan, SpanProcessor } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../../checkpoint/format.ts'
-import type { JsonObject } from '../../foundation/json-value.ts'
+import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 import { version } from '../../foundation/version.ts'
 import { loadResources } from './packages.ts'
 
@@ -47,18 +48,22 @@ export function toHrTime(seconds: number): HrTime {
 }
 
 /**
- * OpenTelemetry accepts scalars; other values become JSON text. `null` and empty keys are left out.
+ * OpenTelemetry accepts scalars and lists of scalars of one type; other values become JSON text.
+ * `null` and empty keys are left out.
  */
-export function toOtelAttributes(
-  attributes: JsonObject,
-): Record<string, string | number | boolean> {
-  const flat: Record<string, string | number | boolean> = {}
+export function toOtelAttributes(attributes: JsonObject): Attributes {
+  const flat: Attributes = {}
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || key === '') continue
-    flat[key] = typeof value === 'object' ? JSON.stringify(value) : (value as string)
+    const isText = typeof value === 'object' && !isScalarList(value)
+    flat[key] = isText ? JSON.stringify(value) : value
   }
   return flat
 }
+
+const isScalarList = (value: JsonValue): boolean =>
+  Array.isArray(value) &&
+  value.every((item) => typeof item !== 'object' && typeof item === typeof value[0])
 
 const statusCodes = {
   UNSET: SpanStatusCode.UNSET,

@@ -113,7 +113,12 @@ const toLink = ({ traceId, spanId }: SpanIds): SpanLink => ({
 export const sessionAttributes = (sessionId: string): JsonObject =>
   toJsonObject({ session_id: sessionId, backend: sessionBackend })
 
-export function toSessionSpan(session: SessionIds, startTime: number, time: number): FinishedSpan {
+export function toSessionSpan(
+  session: SessionIds,
+  attributes: JsonObject,
+  startTime: number,
+  time: number,
+): FinishedSpan {
   const endTime = Math.max(time, startTime)
   return {
     name: 'session',
@@ -125,7 +130,7 @@ export function toSessionSpan(session: SessionIds, startTime: number, time: numb
     duration_ms: (endTime - startTime) * 1000,
     status_code: 'UNSET',
     status_description: null,
-    attributes: sessionAttributes(session.sessionId),
+    attributes,
     events: [],
     ...(session.link === null ? {} : { links: [toLink(session.link)] }),
   }

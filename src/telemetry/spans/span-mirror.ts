@@ -16,7 +16,8 @@ export interface StartedSpan {
  * so that nothing is created without span processors.
  */
 export interface SpanMirror {
-  started(spanId: string, span: () => StartedSpan): void
+  /** Returns the attributes that processors added to the span; `null` if there are none. */
+  started(spanId: string, span: () => StartedSpan): JsonObject | null
   annotated(spanId: string, annotation: () => SpanAnnotation): void
   ended(spanId: string, finished: () => FinishedSpan): void
   /** Flushes and shuts the processors down; resolves at the latest after the deadline. */
@@ -24,7 +25,7 @@ export interface SpanMirror {
 }
 
 export const nullMirror: SpanMirror = {
-  started() {},
+  started: () => null,
   annotated() {},
   ended() {},
   close: () => Promise.resolve(),

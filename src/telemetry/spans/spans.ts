@@ -19,7 +19,7 @@ import { Envelope } from './envelope.ts'
 import { sessionAttributes, toScopeSpan, toSessionSpan } from './finished-span.ts'
 import { type SessionIds, toTaskSpan, toWorkSpan } from './finished-span.ts'
 import { type ActiveSpans, LiveScope, LiveTask } from './live-span.ts'
-import type { SpanMirror } from './span-mirror.ts'
+import type { SpanMirror, StartedSpan } from './span-mirror.ts'
 import type { SpanIds } from './span-ids.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
@@ -46,12 +46,14 @@ export class SpanBook {
   readonly #finishedScopes: FinishedSpan[] = []
   readonly #openWorkflows = new Map<string, ScopeSpan>()
   #sessionStart = 0
+  #sessionAttributes: JsonObject
   #sessionSpan: FinishedSpan | null = null
 
   constructor(parts: SpanBookParts) {
     this.#parts = parts
     const { sessionId, traceId, parent, link } = parts
     this.#session = { sessionId, traceId, parent, link, spanId: newSpanId() }
+    this.#sessionAttributes = sessionAttributes(sessionId)
   }
 
   get sessionSpanId(): string {
@@ -108,10 +110,10 @@ export class SpanBook {
     const task = work.taskId === null ? undefined : this.#parts.tasks.find(work.taskId)
     const { traceId } = this.#session
     const parent = { traceId, spanId: task?.spanId ?? this.#session.spanId }
-    const span = toWorkSpan(work, traceId, parent.spanId)
+    const { name, startTime: time } = work
+    const attributes = this.#startSpan(work.spanId, work.attributes, { parent, name, time })
+    const span = toWorkSpan({ ...work, attributes }, traceId, parent.spanId)
     this.#finishedScopes.push(span)
-    const { name, startTime: time, attributes } = work
-    this.#parts.mirror.started(work.spanId, () => ({ parent, name, time, attributes }))
     this.#parts.mirror.ended(work.spanId, () => span)
     return span
   }
@@ -158,20 +160,26 @@ export class SpanBook {
 
   #openScope(givenName: string, given: object, time: number, parent: SpanIds): ScopeSpan {
     const name = maskSecrets(givenName)
-    const attributes = maskSecretsIn(toJsonObject(given))
+    const spanId = newSpanId()
+    const masked = maskSecretsIn(toJsonObject(given))
     const scope: ScopeSpan = {
-      spanId: newSpanId(),
+      spanId,
       traceId: parent.traceId,
       parentSpanId: parent.spanId,
       name,
       startTime: time,
-      attributes,
+      attributes: this.#startSpan(spanId, masked, { parent, name, time }),
       annotations: [],
       hasEnded: false,
     }
     this.#openScopes.add(scope)
-    this.#parts.mirror.started(scope.spanId, () => ({ parent, name, time, attributes }))
     return scope
+  }
+
+  /** Returns the attributes of the span: its own and those of span processors. */
+  #startSpan(spanId: string, own: JsonObject, span: Omit<StartedSpan, 'attributes'>): JsonObject {
+    const added = this.#parts.mirror.started(spanId, () => ({ ...span, attributes: own }))
+    return added === null ? own : { ...own, ...added }
   }
 
   #admitTaskEvent(event: BaseEvent, uid: string, stage: number): Envelope {
@@ -179,10 +187,10 @@ export class SpanBook {
     const known = tasks.find(uid)
     if (known !== undefined && hasEnded(known.passed)) return new Envelope(event, known.spanId)
     const record = known ?? this.#openRecord(uid, event)
+    if (stage === stages.created) record.enrich(this.#parts.enrichers.enrich(event))
+    if (known === undefined) this.#openTask(record)
     const { passed } = record
     const isEnd = tasks.apply(record, event, stage)
-    if (stage === stages.created) record.enriched = this.#parts.enrichers.enrich(event)
-    if (known === undefined) this.#openTask(record)
     if (((record.passed ^ passed) & annotatedStages) !== 0) {
       mirror.annotated(record.spanId, () => toAnnotation(event, beyondTask(event.attributes)))
     }
@@ -201,7 +209,7 @@ export class SpanBook {
   }
 
   #openTask(record: TaskRecord): void {
-    this.#parts.mirror.started(record.spanId, () => ({
+    const added = this.#parts.mirror.started(record.spanId, () => ({
       parent: {
         traceId: this.#session.traceId,
         spanId: record.parentSpanId ?? this.#session.spanId,
@@ -210,22 +218,22 @@ export class SpanBook {
       time: record.startTime,
       attributes: this.toSpan(record).attributes,
     }))
+    record.enrich(added)
   }
 
   #openSession(event: BaseEvent): void {
-    this.#sessionStart = event.event_time
-    this.#parts.mirror.started(this.#session.spanId, () => ({
-      parent: this.#session.parent,
-      name: 'session',
-      time: event.event_time,
-      attributes: sessionAttributes(this.#session.sessionId),
-    }))
+    const { event_time: time } = event
+    const { spanId, parent } = this.#session
+    this.#sessionStart = time
+    const own = this.#sessionAttributes
+    this.#sessionAttributes = this.#startSpan(spanId, own, { parent, name: 'session', time })
   }
 
   #closeSession(event: BaseEvent): Envelope {
     const { spanId } = this.#session
     if (this.#sessionSpan !== null) return new Envelope(event, spanId)
-    const span = toSessionSpan(this.#session, this.#sessionStart, event.event_time)
+    const attributes = this.#sessionAttributes
+    const span = toSessionSpan(this.#session, attributes, this.#sessionStart, event.event_time)
     this.#sessionSpan = span
     this.#parts.mirror.ended(spanId, () => span)
     return new Envelope(event, spanId, span)
