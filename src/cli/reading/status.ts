@@ -2,7 +2,7 @@
 
 import { countText, firstLine, nameAndProgram, numberText } from '../../views/readable.ts'
 import { secondsText, shortNames } from '../../views/readable.ts'
-import { counts, countUnsubmitted, submittedIn } from '../../views/panels/counts.ts'
+import { countOtherOpen, counts, submittedIn } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, allReused, names, type NameView } from '../../views/panels/names.ts'
@@ -117,7 +117,7 @@ function headLine(record: OpenRecord): string {
 
 function taskLine(record: OpenRecord): string {
   const { tasks, completed, failed, canceled, running, queued } = totalsOf(record)
-  const unsubmitted = countUnsubmitted(record.pass.counts)
+  const { unsubmitted, submitted, left } = countOtherOpen(record.pass.counts)
   const waiting = waitingIn(record)
   const isOver = record.state === 'interrupted'
   const reused = allReused(record.pass.states.names)
@@ -126,10 +126,16 @@ function taskLine(record: OpenRecord): string {
     `${countText(tasks, 'task')}: ${numberText(completed)} done${ofThem}`,
     `${numberText(failed)} failed`,
     `${numberText(canceled)} canceled`,
-    isOver ? `${numberText(running)} interrupted` : `${numberText(running - waiting)} running`,
+    isOver
+      ? `${numberText(running + left)} interrupted`
+      : `${numberText(running - waiting)} running`,
   ]
+  if (left > 0 && !isOver) parts.push(`${numberText(left)} interrupted`)
   if (waiting > 0 && !isOver) parts.push(`${numberText(waiting)} between attempts`)
-  if (queued > 0) parts.push(`${numberText(queued)} ${isOver ? 'did not begin' : 'queued'}`)
+  const notBegun = queued + submitted
+  if (isOver && notBegun > 0) parts.push(`${numberText(notBegun)} did not begin`)
+  if (!isOver && queued > 0) parts.push(`${numberText(queued)} queued`)
+  if (!isOver && submitted > 0) parts.push(`${numberText(submitted)} submitted`)
   if (unsubmitted > 0) parts.push(`${numberText(unsubmitted)} not submitted`)
   const { retries, workersLost } = run.show(record.pass.states.run)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))

@@ -6,7 +6,8 @@
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { countCreation, countStage, createTotals, forgetStages, stageOf } from '../lifecycle.ts'
-import { hasEnded, stages, staysEnded, type TaskTotals, validSeconds } from '../lifecycle.ts'
+import { hasEnded, hasStarted, isQueued, stages, staysEnded } from '../lifecycle.ts'
+import { type TaskTotals, validSeconds } from '../lifecycle.ts'
 import { noDependencies, noStep, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
 import { beginFile, createTaskIndex, findHere, type TaskIndex, taskOf } from '../task-index.ts'
@@ -103,15 +104,30 @@ export const submittedIn = ({ submitted, started }: Readonly<TaskTotals>): numbe
 export const stagesOf = ({ passed }: CountsState, task: number): number =>
   valueAt(passed, task) & ~ofEarlier
 
-/** Tasks that have neither ended nor a backend. Loops over all tasks only if the totals differ. */
-export function countUnsubmitted({ totals, index, passed }: CountsState): number {
-  if (totals.tasks <= totals.submitted) return 0
-  let count = 0
+/** Open tasks that the totals count neither as queued nor as running. */
+export interface OtherOpenTasks {
+  /** Without a backend. */
+  unsubmitted: number
+  /** With a backend that has not queued them, or the line that says so was lost. */
+  submitted: number
+  /** Submitted in an earlier session of the run; no later one has created them again. */
+  left: number
+}
+
+/** With queued, running and ended tasks, these are all. Loops over the tasks only if needed. */
+export function countOtherOpen(state: CountsState): OtherOpenTasks {
+  const { index, passed } = state
+  const found: OtherOpenTasks = { unsubmitted: 0, submitted: 0, left: 0 }
+  const { open, queued, running } = counts.show(state)
+  if (open === queued + running) return found
   for (let task = 0; task < index.names.size; task++) {
-    const known = valueAt(passed, task) & ~ofEarlier
-    if (known !== 0 && (known & stages.submitted) === 0 && !hasEnded(known)) count++
+    const known = stagesOf(state, task)
+    if (known === 0 || hasEnded(known)) continue
+    if ((known & ~stages.created) === 0) found.unsubmitted++
+    else if (valueAt(passed, task) >= ofEarlier) found.left++
+    else if (!hasStarted(known) && !isQueued(known)) found.submitted++
   }
-  return count
+  return found
 }
 
 /** Whether an earlier session left the task uncompleted and no later one has created it again. */

@@ -125,3 +125,32 @@ it('status: in a damaged record, a task that has ended counts as submitted', asy
   expect(text).toMatch(/^4 tasks: 2 done, .*, 1 not submitted$/m)
   expect(JSON.parse(await read('status', path, '--json'))).toMatchObject({ created: 4 })
 })
+
+describe('status: the numbers of the tasks add up', () => {
+  const tasks = ['a', 'b', 'c', 'd', 'e'].map((uid) => ({ uid, start: 1 }))
+  const all = eventsOf({ nodes: [], tasks, end: 9 })
+  const lost: Readonly<Record<string, readonly string[]>> = {
+    // No line after the submission, none of a submission, none after the creation.
+    a: ['TaskQueued', 'TaskStarted'],
+    b: ['TaskSubmitted'],
+    c: ['TaskSubmitted', 'TaskStarted'],
+    d: ['TaskSubmitted', 'TaskQueued', 'TaskStarted'],
+  }
+  const kept = all.filter(
+    ({ event_type, task_id }) => lost[task_id ?? '']?.includes(event_type) !== true,
+  )
+  const killed = kept.filter(({ event_type }) => event_type !== 'SessionEnded')
+  const resumed = viewEvent('SessionStarted', null, { attributes: { resumed_from: 'x' } })
+  const ended = viewEvent('SessionEnded', null, { event_time: 9 })
+  const rows: readonly [string, readonly ViewEvent[], string][] = [
+    ['killed', killed, '2 interrupted, 2 did not begin, 1 not submitted'],
+    ['closed', kept, '2 running, 1 queued, 1 submitted, 1 not submitted'],
+    ['resumed-killed', [...killed, resumed], '4 interrupted, 1 not submitted'],
+    ['resumed', [...killed, resumed, ended], '0 running, 4 interrupted, 1 not submitted'],
+  ]
+  it.each(rows)('status: of a record with lost lines, session %s', async (name, events, text) => {
+    const path = join(folder.path, `${name}.1.telemetry.jsonl`)
+    writeFileSync(path, linesOf(events, name))
+    expect(await read('status', path)).toContain(`5 tasks: 0 done, 0 failed, 0 canceled, ${text}\n`)
+  })
+})
