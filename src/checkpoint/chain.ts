@@ -1,9 +1,9 @@
 /** A run may be a chain of files: each resumed one names the earlier file, which is beside it. */
 
-import { closeSync, readSync, realpathSync, statSync } from 'node:fs'
+import { closeSync, readSync, realpathSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { CheckpointError } from '../foundation/errors.ts'
-import { openRegularFileSync } from '../foundation/regular-file.ts'
+import { isRegularFile, openRegularFileSync } from '../foundation/regular-file.ts'
 import { compressedSuffix, isCompressed } from './compressed.ts'
 import { readFailure } from './files.ts'
 import { type EventLine, parseLine } from './format.ts'
@@ -192,7 +192,7 @@ export async function removeUnused(path: string): Promise<boolean> {
     const lock = acquireLock(lockPathOf(dirname(path), start.session_id))
     try {
       removeRecord(path)
-      return !isFile(path)
+      return !isRegularFile(path)
     } finally {
       lock.release()
     }
@@ -256,7 +256,7 @@ async function hasTasks(path: string): Promise<boolean> {
 function forerunnerIn(folder: string, name: string): string | null {
   if (basename(name) !== name) return null
   const path = join(folder, name)
-  return [path, `${path}${compressedSuffix}`].find(isFile) ?? null
+  return [path, `${path}${compressedSuffix}`].find(isRegularFile) ?? null
 }
 
 /** Resolves symbolic links, because earlier files are beside the file itself. */
@@ -269,8 +269,4 @@ function absolutePath(path: string): string {
 }
 
 /** Whether it is the standard input, unless that is a regular file. */
-export const isPipe = (path: string): boolean => path === standardInput && !isFile(path)
-
-function isFile(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
-}
+export const isPipe = (path: string): boolean => path === standardInput && !isRegularFile(path)

@@ -1,11 +1,11 @@
 /** The system calls behind a checkpoint: folders, files, syncs, and what their errors mean. */
 
 import { closeSync, constants, fdatasync, fsyncSync, ftruncateSync, mkdirSync } from 'node:fs'
-import { openSync } from 'node:fs'
-import { statSync, writeSync } from 'node:fs'
+import { openSync, writeSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
+import { statOf } from '../foundation/regular-file.ts'
 
 /**
  * The port over the calls that write a checkpoint; tests replace it to make a disk fail. Each call
@@ -186,13 +186,7 @@ function makeLast(path: string): void {
   }
 }
 
-function isFolder(path: string): boolean {
-  try {
-    return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
-  } catch {
-    return false
-  }
-}
+const isFolder = (path: string): boolean => statOf(path)?.isDirectory() ?? false
 
 export const readAccessHint = 'Give this user read access to it, or ask its owner.'
 
@@ -215,6 +209,7 @@ const readHints: Readonly<Record<string, string>> = {
   ...hints,
   EACCES: readAccessHint,
   EPERM: readAccessHint,
+  ELOOP: 'Check the path: a symbolic link in it leads back to itself.',
   ENAMETOOLONG: 'Check the path: a name in it is longer than the system allows.',
   ENOTSUP: 'Name a regular file. Commands that read a record also take - for the standard input.',
 }

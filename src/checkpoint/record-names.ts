@@ -1,7 +1,8 @@
 /** The names of records: their session, their order, and which are copies. */
 
-import { type Dirent, readdirSync, rmSync, statSync } from 'node:fs'
+import { type Dirent, readdirSync, rmSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { isRegularFile, statOf } from '../foundation/regular-file.ts'
 
 export const recordSuffix = '.telemetry.jsonl'
 
@@ -42,9 +43,7 @@ function filesIn(folder: string): string[] {
 }
 
 function isRegular(folder: string, entry: Dirent): boolean {
-  if (!entry.isSymbolicLink()) return entry.isFile()
-  const path = join(folder, entry.name)
-  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
+  return entry.isSymbolicLink() ? isRegularFile(join(folder, entry.name)) : entry.isFile()
 }
 
 /** The name that a record and its repaired and compressed copies have in common. */
@@ -66,13 +65,7 @@ export function sortNewestFirst(records: readonly RecordFile[]): RecordFile[] {
   )
 }
 
-function changedAt({ path }: RecordFile): number {
-  try {
-    return statSync(path).mtimeMs
-  } catch {
-    return 0
-  }
-}
+const changedAt = ({ path }: RecordFile): number => statOf(path)?.mtimeMs ?? 0
 
 /** Removes a record and its companion files. Never throws. */
 export function removeRecord(path: string): void {

@@ -1,7 +1,9 @@
-/** Opens files for reading by a path that others may have chosen. Only regular files: no waits. */
+/** Examines and opens files by a path that others may have chosen. Only regular files: no waits. */
 
-import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs'
+import { type Stats, statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
+import { errnoOf } from './errors.ts'
 
 /**
  * Without O_NONBLOCK, opening a FIFO waits for a writer. What was opened is checked afterwards,
@@ -9,9 +11,9 @@ import { type FileHandle, open } from 'node:fs/promises'
  */
 const readFlags = constants.O_RDONLY | constants.O_NONBLOCK
 
-/** Rejects with the system's error, `EISDIR` for a folder, or `ENOTSUP` for a pipe or device. */
+/** Rejects with the system's error, `EISDIR` for a folder, or `ENOTSUP` for anything else. */
 export async function openRegularFile(path: string): Promise<FileHandle> {
-  const file = await open(path, readFlags)
+  const file = await open(path, readFlags).catch((error: unknown) => notOpened(path, error))
   try {
     expectRegular(await file.stat())
     return file
@@ -23,7 +25,7 @@ export async function openRegularFile(path: string): Promise<FileHandle> {
 
 /** Like `openRegularFile`; returns the descriptor. `flags` are added to those for reading. */
 export function openRegularFileSync(path: string, flags = 0): number {
-  const fd = openSync(path, readFlags | flags)
+  const fd = openFile(path, readFlags | flags)
   try {
     expectRegular(fstatSync(fd))
     return fd
@@ -32,6 +34,20 @@ export function openRegularFileSync(path: string, flags = 0): number {
     throw error
   }
 }
+
+/**
+ * Follows symbolic links. `null` if there is no such file or it cannot be examined, for example
+ * because of a link to itself: one bad entry must not hide the others of its folder.
+ */
+export function statOf(path: string): Stats | null {
+  try {
+    return statSync(path)
+  } catch {
+    return null
+  }
+}
+
+export const isRegularFile = (path: string): boolean => statOf(path)?.isFile() ?? false
 
 /** The content and the permissions. Throws like `openRegularFile`, or `EFBIG` if it is larger. */
 export function readRegularFileSync(
@@ -52,10 +68,26 @@ export function readRegularFileSync(
 export const readTextFileSync = (path: string): string =>
   readRegularFileSync(path).bytes.toString('utf8')
 
+function openFile(path: string, flags: number): number {
+  try {
+    return openSync(path, flags)
+  } catch (error) {
+    return notOpened(path, error)
+  }
+}
+
+/** A socket cannot be opened: the system reports only ENXIO, as for a device without a driver. */
+function notOpened(path: string, error: unknown): never {
+  const stats = errnoOf(error) === 'ENXIO' ? statOf(path) : null
+  if (stats !== null) expectRegular(stats)
+  throw error
+}
+
 function expectRegular(stats: Stats): void {
   if (stats.isFile()) return
   if (stats.isDirectory()) throw failure('EISDIR', 'a regular file', 'a folder')
-  throw failure('ENOTSUP', 'a regular file', stats.isFIFO() ? 'a pipe' : 'a device')
+  const got = stats.isFIFO() ? 'a pipe' : stats.isSocket() ? 'a socket' : 'a device'
+  throw failure('ENOTSUP', 'a regular file', got)
 }
 
 /** In the form of the system's errors, because callers explain those. */

@@ -1,6 +1,6 @@
 /** Finds the record that a user names: a file, a folder, a session, or the latest one. */
 
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
 import { findLastFile } from '../checkpoint/chain.ts'
 import { readFailure } from '../checkpoint/files.ts'
@@ -9,6 +9,7 @@ import { parseRecordPath, type RecordFile, recordsIn } from '../checkpoint/recor
 import { recordSuffix, sortNewestFirst } from '../checkpoint/record-names.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { didYouMean } from '../foundation/options.ts'
+import { statOf } from '../foundation/regular-file.ts'
 
 /** The folders that are searched for a session or `latest`. */
 const usualFolders: readonly string[] = ['.', './telemetry']
@@ -42,12 +43,9 @@ export function nearestPath(path: string): string {
 
 /** Never throws, for example if a name is longer than the system allows. */
 function kindOf(path: string): 'file' | 'folder' | 'other' | null {
-  try {
-    const stats = statSync(path)
-    return stats.isFile() ? 'file' : stats.isDirectory() ? 'folder' : 'other'
-  } catch {
-    return null
-  }
+  const stats = statOf(path)
+  if (stats === null) return null
+  return stats.isFile() ? 'file' : stats.isDirectory() ? 'folder' : 'other'
 }
 
 async function latestOf(

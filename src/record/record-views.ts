@@ -1,6 +1,5 @@
 /** The views of a record: one pass over all files of its run, from a snapshot if there is one. */
 
-import { statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../checkpoint/chain.ts'
 import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
@@ -9,6 +8,7 @@ import { type BadLine, type LinePosition, readBatches } from '../checkpoint/read
 import type { ReadOptions } from '../checkpoint/reader.ts'
 import { parseRecordPath } from '../checkpoint/record-names.ts'
 import { systemClock } from '../foundation/clock.ts'
+import { statOf } from '../foundation/regular-file.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
 import { run } from '../views/panels/run.ts'
 import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
@@ -78,8 +78,7 @@ export async function readViews(
 const leastKeptBytes = 32 * 2 ** 20
 
 /** Whether a command that reads the record should keep a snapshot beside it. */
-export const isWorthKeeping = (path: string): boolean =>
-  (statSync(path, { throwIfNoEntry: false })?.size ?? 0) > leastKeptBytes
+export const isWorthKeeping = (path: string): boolean => (statOf(path)?.size ?? 0) > leastKeptBytes
 
 /** A run that is going on, one that has ended, or one whose process ended without recording it. */
 export type RecordState = 'running' | 'ended' | 'interrupted'

@@ -8,6 +8,7 @@ import {
   readRegularFileSync,
   readTextFileSync,
 } from '../../src/foundation/regular-file.ts'
+import { makeSocket } from '../make-socket.ts'
 import { tempFolder } from '../telemetry/open-telemetry.ts'
 
 const openFiles = (): number => readdirSync('/proc/self/fd').length
@@ -16,6 +17,7 @@ describe('regular files', () => {
   const others: readonly [string, string, (path: string) => void][] = [
     ['a pipe', 'ENOTSUP', (path) => void execFileSync('mkfifo', [path])],
     ['a device', 'ENOTSUP', (path) => symlinkSync('/dev/zero', path)],
+    ['a socket', 'ENOTSUP', makeSocket],
     ['a folder', 'EISDIR', (path) => mkdirSync(path)],
   ]
   it.each(others)('row 121: %s is refused at once, and closed', async (got, code, create) => {

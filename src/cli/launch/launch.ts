@@ -1,6 +1,6 @@
 /** `tutti launch`: runs a script on the nodes of an allocation. */
 
-import { existsSync, statSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import {
   readRecordOf,
@@ -14,6 +14,7 @@ import { findNatsServer } from '../../cluster/broker/nats-program.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
+import { statOf } from '../../foundation/regular-file.ts'
 import { readHostFile } from '../../hpc/launch/host-file.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
 import { cacheVariable, openModuleCache } from '../../hpc/launch/module-cache.ts'
@@ -74,8 +75,8 @@ export async function launch(
   const [script, ...args] = at === -1 ? [] : words.slice(at)
   if (options.check === true && script === undefined) return check(options, words, output)
   if (script === undefined) throw usage('script', 'which script? See npx tutti launch --help')
-  const found = statSync(script, { throwIfNoEntry: false })
-  if (found === undefined) throw usage('script', `${script} was not found`)
+  const found = statOf(script)
+  if (found === null) throw usage('script', `${script} was not found`)
   if (found.isDirectory()) throw usage('script', `${script} is a folder`)
   if (!found.isFile()) throw usage('script', `${script} is not a regular file`)
   if (resolve(script).includes('\\')) {

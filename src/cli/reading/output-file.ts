@@ -1,10 +1,11 @@
 /** The file for the result of a command (`-o`). Never one that it reads, and never a record. */
 
-import { fstatSync, lstatSync, realpathSync, type Stats, statSync } from 'node:fs'
+import { fstatSync, lstatSync, realpathSync, type Stats } from 'node:fs'
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { findChain, readSessionStart } from '../../checkpoint/chain.ts'
 import { messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
+import { statOf } from '../../foundation/regular-file.ts'
 import { isDiskError } from '../exit.ts'
 
 export type Pieces =
@@ -105,15 +106,6 @@ async function append(file: FileHandle, piece: string | Uint8Array): Promise<num
 }
 
 const isSame = (a: Stats, b: Stats): boolean => a.dev === b.dev && a.ino === b.ino
-
-/** Follows symbolic links. `null` if the file does not exist or is not accessible. */
-function statOf(path: string): Stats | null {
-  try {
-    return statSync(path)
-  } catch {
-    return null
-  }
-}
 
 /** Returns `path` itself if it does not exist. */
 function realPathOf(path: string): string {

@@ -1,10 +1,10 @@
 /** Shows how much of a long record has been read. */
 
-import { statSync } from 'node:fs'
 import { basename } from 'node:path'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { ReadOptions } from '../../checkpoint/reader.ts'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
+import { statOf } from '../../foundation/regular-file.ts'
 import type { Output } from '../output.ts'
 
 /** No progress is shown before this time. */
@@ -40,7 +40,7 @@ export async function withReadingProgress<Result>(
 
 /** Counts uncompressed bytes; for a compressed file their total is not known. */
 function describe(bytes: number, path: string): string {
-  const size = isCompressed(path) ? 0 : (statSync(path, { throwIfNoEntry: false })?.size ?? 0)
+  const size = isCompressed(path) ? 0 : (statOf(path)?.size ?? 0)
   if (size < bytes) return megabytes(bytes)
   return `${Math.floor((100 * bytes) / size)} % of ${megabytes(size)}`
 }

@@ -8,7 +8,7 @@ import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { EventLine } from '../../checkpoint/format.ts'
 import { type LinePosition, readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
-import { openRegularFileSync } from '../../foundation/regular-file.ts'
+import { openRegularFileSync, statOf } from '../../foundation/regular-file.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
@@ -117,7 +117,7 @@ async function readFile(
   closed: AbortSignal,
 ): Promise<Latest> {
   const isPlain = !filter.needsAll && !isPipe(path) && !isCompressed(path)
-  const size = isPlain ? (statSync(path, { throwIfNoEntry: false })?.size ?? 0) : 0
+  const size = isPlain ? (statOf(path)?.size ?? 0) : 0
   for (let window = firstWindow; ; window *= 8) {
     const from = Math.max(0, size - window)
     const found = await readFrom(path, from, { lines, filter, closed })
@@ -183,8 +183,8 @@ class FileIdentity {
 
   /** The size of the file; `null` if it is a different one. */
   sizeOfSame(least: number): number | null {
-    const stat = statSync(this.#path, { throwIfNoEntry: false })
-    if (stat === undefined || stat.ino !== this.#ino || stat.size < least) return null
+    const stat = statOf(this.#path)
+    if (stat === null || stat.ino !== this.#ino || stat.size < least) return null
     const head = this.#readHead()
     if (!head.subarray(0, this.#head.length).equals(this.#head)) return null
     this.#head = head

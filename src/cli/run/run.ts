@@ -1,6 +1,5 @@
 /** `tutti run` and `tutti resume`: a script or a task file, with a record to resume from. */
 
-import { statSync } from 'node:fs'
 import { countText } from '../../views/readable.ts'
 import { dirname, resolve } from 'node:path'
 import {
@@ -19,6 +18,7 @@ import {
   toKeptArguments,
 } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
+import { isRegularFile, statOf } from '../../foundation/regular-file.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { endedJobOf } from '../reading/record-writer.ts'
@@ -41,8 +41,8 @@ export async function run(
   output: Output,
 ): Promise<number> {
   const path = resolve(file)
-  const found = statSync(path, { throwIfNoEntry: false })
-  if (found === undefined) throw noSuchFile(file)
+  const found = statOf(path)
+  if (found === null) throw noSuchFile(file)
   if (!found.isFile()) {
     const what = found.isDirectory() ? 'a folder' : 'not a regular file'
     throw new ValueError(`${file} is ${what}`, {
@@ -100,7 +100,7 @@ export async function resume(
         'a workflow `await flow.resume(file)`.',
     })
   }
-  if (!isFile(command.file)) throw noSuchFile(command.file)
+  if (!isRegularFile(command.file)) throw noSuchFile(command.file)
   if (!isFolder(command.folder)) {
     throw new ValueError(`there is no folder ${command.folder}, in which the run was started`, {
       code: 'FileNotFoundError',
@@ -136,11 +136,7 @@ async function expectNoWriter(lock: string): Promise<void> {
   expectUnlocked(lock, await endedJobOf(lock))
 }
 
-const isFile = (path: string): boolean =>
-  statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
-
-const isFolder = (path: string): boolean =>
-  statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
+const isFolder = (path: string): boolean => statOf(path)?.isDirectory() ?? false
 
 const noSuchFile = (file: string): ValueError =>
   new ValueError(`there is no file ${file}`, { code: 'FileNotFoundError', got: file })

@@ -3,6 +3,7 @@
 import { lstatSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { isRegularFile } from '../../foundation/regular-file.ts'
 import { type Bundle, largestBundleBytes, ownCodeFolder, ownPackageFolder } from './bundle.ts'
 
 /** One import: the importing module, the specifier, and the URL that Node resolved. */
@@ -85,7 +86,7 @@ function packageFilesOf(file: string): string[] {
   const found: string[] = []
   for (let folder = dirname(file); ; folder = dirname(folder)) {
     const candidate = join(folder, 'package.json')
-    if (isFile(candidate)) {
+    if (isRegularFile(candidate)) {
       found.push(candidate)
       if (!folder.includes(`${sep}${modules}${sep}`)) return found
     }
@@ -96,10 +97,6 @@ function packageFilesOf(file: string): string[] {
 }
 
 const modules = 'node_modules'
-
-function isFile(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false
-}
 
 /** Symbolic links on the paths of imports: from the path of a link to its real target. */
 function linksOf(files: ReadonlySet<string>, imports: readonly Import[]): Map<string, string> {

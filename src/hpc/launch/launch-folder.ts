@@ -1,11 +1,11 @@
 /** The folder of one launch, whose files the batch script and the launcher use to communicate. */
 
 import { closeSync, existsSync, readdirSync } from 'node:fs'
-import { readSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
-import { openRegularFileSync, readTextFileSync } from '../../foundation/regular-file.ts'
+import { openRegularFileSync, readTextFileSync, statOf } from '../../foundation/regular-file.ts'
 import {
   elasticFile,
   endedFile,
@@ -141,7 +141,7 @@ export class LaunchFolder {
 
   /** How often the script has been started. */
   get runs(): number {
-    const size = statSync(this.file('started'), { throwIfNoEntry: false })?.size
+    const size = statOf(this.file('started'))?.size
     return size === undefined ? 0 : Math.max(1, Math.floor(size / runLine.length))
   }
 

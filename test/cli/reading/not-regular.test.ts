@@ -1,8 +1,9 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { keepCommand } from '../../../src/checkpoint/run-file.ts'
+import { makeSocket } from '../../make-socket.ts'
 import { type CommandEnd, runHere } from '../run-command.ts'
 import { recordFolder, writeRecord } from './record-file.ts'
 
@@ -30,21 +31,28 @@ const kinds: readonly [string, (path: string) => void][] = [
   ['a pipe', makePipe],
   ['a device', (path) => symlinkSync('/dev/zero', path)],
   ['a folder', (path) => mkdirSync(path)],
+  ['a socket', makeSocket],
+]
+const linkToItself: (typeof kinds)[number] = [
+  'a link to itself',
+  (path) => symlinkSync(basename(path), path),
 ]
 
+const commands = [
+  ['status', []],
+  ['tasks', []],
+  ['failures', []],
+  ['tail', []],
+  ['report', []],
+  ['export', ['--format', 'csv']],
+  ['journal verify', []],
+  ['journal repair', []],
+  ['journal compress', []],
+  ['resume', []],
+] as const
+
 describe('what is not a regular file', () => {
-  it.each([
-    ['status', []],
-    ['tasks', []],
-    ['failures', []],
-    ['tail', []],
-    ['report', []],
-    ['export', ['--format', 'csv']],
-    ['journal verify', []],
-    ['journal repair', []],
-    ['journal compress', []],
-    ['resume', []],
-  ] as const)('row 121: %s refuses a pipe in place of a record', async (command, options) => {
+  it.each(commands)('row 121: %s refuses a pipe in place of a record', async (command, options) => {
     const { folder, at, tutti } = newFolder()
     makePipe(at('s-1.1790000000.telemetry.jsonl'))
     makePipe(at('x'))
@@ -58,20 +66,46 @@ describe('what is not a regular file', () => {
     expect(readdirSync(folder)).toHaveLength(2)
   })
 
-  it.each(kinds)('row 121: %s with the name of a record is passed over', async (_, create) => {
+  it.each(commands)('row 121: %s refuses a link to itself, or a socket', async (name, options) => {
+    const { at, tutti } = newFolder()
+    symlinkSync('x.jsonl', at('x.jsonl'))
+    makeSocket(at('socket'))
+    const link = await tutti(...name.split(' '), 'x.jsonl', ...options)
+    expect([link.code, link.stdout]).toEqual([2, ''])
+    expect(link.stderr).toMatch(/x\.jsonl: ELOOP: .*\n {2}hint: Check the path: a symbolic link/)
+    const socket = await tutti(...name.split(' '), 'socket', ...options)
+    expect([socket.code, socket.stdout]).toEqual([2, ''])
+    expect(socket.stderr).toMatch(
+      /ENOTSUP: expected a regular file, got a socket\n {2}hint: Name a /,
+    )
+  })
+
+  it('row 121: a link to itself of any name hides no record of its folder', async () => {
     const { folder, at, tutti } = newFolder()
     writeRecord(folder, run)
-    create(at('s-1.1790000001.telemetry.jsonl'))
-    create(at('s-9.1790000002.telemetry.jsonl'))
-    symlinkSync('s-9.1790000002.telemetry.jsonl', at('s-8.1790000003.telemetry.jsonl'))
-    for (const what of ['.', 'latest', 's-1']) {
-      const { code, stdout, stderr } = await tutti('--json', 'status', what)
-      expect([code, stderr]).toEqual([0, ''])
-      expect(JSON.parse(stdout)).toMatchObject({ session_id: 's-1', tasks: { completed: 1 } })
+    for (const name of ['x', 'x.jsonl', 'x.telemetry.jsonl']) symlinkSync(name, at(name))
+    for (const command of ['status', 'tasks', 'report', 'tail', 'failures']) {
+      expect([command, await tutti(command, '.')]).toMatchObject([command, { code: 0, stderr: '' }])
     }
-    const none = await tutti('status', 's-9')
-    expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('There are s-1.')])
   })
+
+  it.each([...kinds, linkToItself])(
+    'row 121: %s with the name of a record is passed over',
+    async (_, create) => {
+      const { folder, at, tutti } = newFolder()
+      writeRecord(folder, run)
+      create(at('s-1.1790000001.telemetry.jsonl'))
+      create(at('s-9.1790000002.telemetry.jsonl'))
+      symlinkSync('s-9.1790000002.telemetry.jsonl', at('s-8.1790000003.telemetry.jsonl'))
+      for (const what of ['.', 'latest', 's-1']) {
+        const { code, stdout, stderr } = await tutti('--json', 'status', what)
+        expect([code, stderr]).toEqual([0, ''])
+        expect(JSON.parse(stdout)).toMatchObject({ session_id: 's-1', tasks: { completed: 1 } })
+      }
+      const none = await tutti('status', 's-9')
+      expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('There are s-1.')])
+    },
+  )
 
   it.each(kinds)('row 121: %s in place of `.view` or `.run` is no such file', async (_, create) => {
     const { folder, at, tutti } = newFolder()
