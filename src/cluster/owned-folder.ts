@@ -3,38 +3,60 @@
  * without an owner. Folders of killed processes are removed when the next one is created.
  */
 
+import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { lstatSync, mkdtempSync, readdirSync, readlinkSync, realpathSync } from 'node:fs'
-import { rm } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { type Clock, sleep } from '../foundation/clock.ts'
-import { boundedWait } from '../foundation/promises.ts'
+import { messageOf } from '../foundation/errors.ts'
 import { identityOf, isProcessAlive } from '../runtime/process-group.ts'
 
 /** The owner in a folder's name, after the kind. */
 const owner = /^-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-[^-]*$/
 
-/** The time limit for the removal of a folder, and the delay between two attempts. */
-const removeMs = 2000
+/** The time limit for a removal, for how long a failed one is tried again, and the delay. */
+const removeMs = 5000
+const tryMs = 2000
 const retryMs = 100
 
 /**
- * Removes a folder with its contents. Tries again for two seconds, then rejects: a process may
- * still write to it, or it holds what this user may not remove. Not synchronous, because
- * `rmSync` does not return while a process creates files faster than it removes them.
+ * Removes a folder with its contents, also what is read-only. Rejects if that fails for two
+ * seconds or takes more than five: a process may still write to it, or it holds what this user may
+ * not remove. In another process, because `rm` of Node blocks the event loop for seconds if there
+ * are many files.
  */
 export async function removeFolder(folder: string, clock: Clock): Promise<void> {
-  const untilMs = clock.monotonicMs() + removeMs
-  for (;;) {
-    const leftMs = untilMs - clock.monotonicMs()
-    try {
-      return await boundedWait(clock, leftMs, rm(folder, { recursive: true, force: true }))
-    } catch (error) {
-      if (clock.monotonicMs() + retryMs >= untilMs) throw error
-    }
-    await sleep(clock, retryMs)
+  const startMs = clock.monotonicMs()
+  const limit = new AbortController()
+  const run = async (command: string, ...options: string[]): Promise<void> => {
+    const { signal } = limit
+    await execute(command, [...options, '--', folder], { signal, killSignal: 'SIGKILL' })
   }
+  const cancel = clock.after(removeMs, () => limit.abort())
+  try {
+    for (;;) {
+      try {
+        return await run('rm', '-rf')
+      } catch (error) {
+        if (limit.signal.aborted) throw new Error(`it was not removed within ${removeMs / 1000} s`)
+        if (clock.monotonicMs() - startMs >= tryMs) throw new Error(reasonOf(error))
+      }
+      await run('chmod', '-R', 'u+rwX').catch(() => {})
+      await sleep(clock, retryMs)
+    }
+  } finally {
+    cancel()
+  }
+}
+
+const execute = promisify(execFile)
+
+/** The first line that the program has printed. */
+function reasonOf(error: unknown): string {
+  const { stderr = '' } = error as { stderr?: string }
+  return stderr.split('\n', 1)[0] || messageOf(error)
 }
 
 /**

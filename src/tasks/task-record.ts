@@ -32,6 +32,12 @@ export type Outcome =
 
 /** The settlement of a program that did not succeed, with its output. */
 class UnsuccessfulProgram {
+  /** Not `instanceof`, which the value of a task can make throw. */
+  static is(value: unknown): value is UnsuccessfulProgram {
+    return typeof value === 'object' && value !== null && #brand in value
+  }
+
+  readonly #brand = true
   readonly error: TuttiError
   readonly output: ProgramOutput
 
@@ -43,6 +49,12 @@ class UnsuccessfulProgram {
 
 /** The settlement of a prompt: its answers, and why they ended. */
 class Answered {
+  /** Not `instanceof`, which the value of a task can make throw. */
+  static is(value: unknown): value is Answered {
+    return typeof value === 'object' && value !== null && #brand in value
+  }
+
+  readonly #brand = true
   readonly value: unknown
   readonly finishReasons: readonly FinishReason[]
 
@@ -91,26 +103,26 @@ export class TaskRecord {
   get value(): unknown {
     if (!this.hasEnded || this.state !== 'DONE') return undefined
     const settlement = this.#settlement
-    return settlement instanceof Answered ? settlement.value : settlement
+    return Answered.is(settlement) ? settlement.value : settlement
   }
 
   /** Why each answer of a prompt ended; `undefined` for any other task. */
   get finishReasons(): readonly FinishReason[] | undefined {
     const settlement = this.#settlement
-    return settlement instanceof Answered ? settlement.finishReasons : undefined
+    return Answered.is(settlement) ? settlement.finishReasons : undefined
   }
 
   /** `null` unless the task FAILED or was CANCELED. */
   get error(): TuttiError | null {
     if (!this.hasEnded || this.state === 'DONE') return null
     const settlement = this.#settlement as TuttiError | UnsuccessfulProgram
-    return settlement instanceof UnsuccessfulProgram ? settlement.error : settlement
+    return UnsuccessfulProgram.is(settlement) ? settlement.error : settlement
   }
 
   /** The output of a program that did not succeed. A successful one has it in its value. */
   get output(): ProgramOutput | undefined {
     const settlement = this.#settlement
-    return settlement instanceof UnsuccessfulProgram ? settlement.output : undefined
+    return UnsuccessfulProgram.is(settlement) ? settlement.output : undefined
   }
 
   /** The task has ended: settles its promise. */

@@ -86,29 +86,6 @@ it('row 119: a drained agent ends with 0 while a process writes to its folder', 
   await drain(agent)
 })
 
-it('row 119: a folder that cannot be removed is reported once and left there', async () => {
-  const cluster = await startTestCluster()
-  const warnings: string[] = []
-  const log = { warn: (code: string, text: string): void => void warnings.push(`${code}: ${text}`) }
-  const agent = await startAgentHere(cluster, { name: 'only', log })
-  const session = await openSession(cluster)
-  // Its paths are longer than the system takes.
-  const deeper = "fs.mkdirSync('x'.repeat(200)); process.chdir('x'.repeat(200))"
-  const script = `for (let i = 0; i < 30; i++) { ${deeper} }`
-  const left = { executable: process.execPath, arguments: ['-e', script] }
-  await runProgram(session, new ComputeTask(left))
-  await session.close()
-  const text = 'WorkFolderNotRemoved: agent "only" cannot remove '
-  expect(warnings).toEqual([expect.stringContaining(text)])
-  const next = await openSession(cluster)
-  await runProgram(next, new ComputeTask({ executable: 'true' }))
-  await agent.close()
-  expect(warnings).toHaveLength(1)
-  await startAgentHere(cluster, { name: 'next', log })
-  // The process of the first agent lives, so that its folder stays.
-  expect(warnings).toHaveLength(1)
-})
-
 it('the folder of a session that somebody removed is created again', async () => {
   const cluster = await startTestCluster()
   const workDir = join(cluster.folder, 'work')

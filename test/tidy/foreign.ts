@@ -45,6 +45,7 @@ const modulePermits: readonly Permit[] = [
       'src/backends/local/',
       'src/backends/sampling/',
       'src/runtime/',
+      'src/cluster/owned-folder.ts',
       'src/hpc/',
       'src/inference/engines/',
       'src/inference/models/npm-file.ts',

@@ -150,7 +150,7 @@ export class SessionFolder {
     if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }
     try {
       // For each program, because an earlier one or a user may have removed it.
-      mkdirSync(this.#substitute, { recursive: true })
+      mkdirSync(this.#substitute, { recursive: true, mode: 0o700 })
     } catch (cause) {
       const text = `node ${this.#node} cannot create a folder for its programs`
       return { spec, problem: new BackendError(`${text}: ${messageOf(cause)}`, { cause }) }

@@ -37,3 +37,20 @@ describe('row 122: a log of the application that throws', () => {
     expect(await rejection(creating)).toMatchObject({ name: 'ValueError', field: 'log' })
   })
 })
+
+it('row 122: a value whose prototype cannot be read is the value of its task', async () => {
+  await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+  const hostile = new Proxy(
+    {},
+    {
+      get: () => undefined,
+      getPrototypeOf: () => {
+        throw new Error('no prototype')
+      },
+    },
+  )
+  const task = new ComputeTask({ function: () => hostile })
+  await session.submitTasks([task])
+  expect((await task) === hostile).toBe(true)
+  expect([task.state, task.error, task.returnValue === hostile]).toEqual(['DONE', null, true])
+})
