@@ -42,9 +42,14 @@ function lettersOf(character: string): string | undefined {
   )
 }
 
-/** Only characters that normalization keeps, and no bars, which separate words. */
+/** No bars, which separate words, and nothing that is the same letter in lower case. */
 function isUsed(character: string, letters: string): boolean {
-  if (lowerCase(character) !== character || /^[\0-\x7f]/.test(character)) return false
+  const lower = lowerCase(character)
+  if (/^[\0-\x7f]/.test(character)) return false
+  if (lower !== character) {
+    const inLower = latinIn(lower) ?? lettersOf(lower)
+    return /^\p{L}$/u.test(character) && /^[^\0-\x7f]$/u.test(lower) && inLower !== letters
+  }
   if (/\p{L}/u.test(character)) return true
   const isBar = letters.startsWith('l') && latinInName(character) === undefined
   return /\p{S}/u.test(character) && !isBar

@@ -53,15 +53,18 @@ export const cutText = (text: string, most: number): string =>
 /**
  * Untrusted text with all characters that are invisible, or that change how others are shown, as
  * escapes such as `\u001b` or `\u{e0041}`: control and format characters (text directions, zero
- * width) and line separators; those in `kept` stay. The page of a report contains the source of
- * this function, so it must not refer to anything outside.
+ * width), fillers and line separators; those in `kept` stay. The page of a report contains the
+ * source of this function, so it must not refer to anything outside.
  */
 export function escapeControls(text: string, kept = ''): string {
-  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
-    if (kept.includes(character)) return character
-    const code = (character.codePointAt(0) ?? 0).toString(16)
-    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`
-  })
+  return text.replaceAll(
+    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu,
+    (character) => {
+      if (kept.includes(character)) return character
+      const code = (character.codePointAt(0) ?? 0).toString(16)
+      return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`
+    },
+  )
 }
 
 /** Like `escapeControls`, but keeps line breaks. */

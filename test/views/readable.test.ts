@@ -22,6 +22,7 @@ describe('words for people', () => {
     expect(escapeControls(plain)).toBe(plain)
     expect(escapeControls('\n\t', '\n')).toBe('\n\\u0009')
     expect(escapeLines('\u001B\n\u200B')).toBe('\\u001b\n\\u200b')
+    expect(escapeControls('a\u034Fb\u3164')).toBe('a\\u034fb\\u3164')
   })
 
   it.each([

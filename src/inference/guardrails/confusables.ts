@@ -162,11 +162,14 @@ function learn(code: number): number {
 
 function foreignLetters(code: number): string {
   const shown = String.fromCodePoint(isTag(code) ? code - 0xe_00_00 : code)
-  const plain = shown
-    .normalize('NFKD')
-    .toLowerCase()
-    .replaceAll(/[^\p{L}]/gu, '')
-  // A symbol such as a letter in a square is a letter only to readers.
-  if (plain === '') return foldLatin(latinTwins.get(shown) ?? '')
-  return foldLatin(Array.from(plain, (letter) => latinTwins.get(letter) ?? letter).join(''))
+  const own = latinTwins.get(shown)
+  if (own !== undefined) return foldLatin(own)
+  const plain = shown.normalize('NFKD').replaceAll(/[^\p{L}]/gu, '')
+  return foldLatin(Array.from(plain, latinOf).join(''))
+}
+
+/** A capital first: Ν looks like N, and its small letter like v. */
+function latinOf(letter: string): string {
+  const lower = letter.toLowerCase()
+  return latinTwins.get(letter) ?? latinTwins.get(lower) ?? lower
 }
