@@ -39,9 +39,10 @@ export async function removeFolder(folder: string, clock: Clock): Promise<void> 
     for (;;) {
       try {
         return await run('rm', '-rf')
-      } catch (error) {
-        if (limit.signal.aborted) throw new Error(`it was not removed within ${removeMs / 1000} s`)
-        if (clock.monotonicMs() - startMs >= tryMs) throw new Error(reasonOf(error))
+      } catch (cause) {
+        const isLate = limit.signal.aborted
+        const reason = isLate ? `it was not removed within ${removeMs / 1000} s` : reasonOf(cause)
+        if (isLate || clock.monotonicMs() - startMs >= tryMs) throw new Error(reason, { cause })
       }
       await run('chmod', '-R', 'u+rwX').catch(() => {})
       await sleep(clock, retryMs)

@@ -30,37 +30,44 @@ export type Outcome =
       readonly output?: ProgramOutput
     }
 
-/** The settlement of a program that did not succeed, with its output. */
+/**
+ * The settlement of a program that did not succeed, with its output. Recognized by a private field:
+ * the value of another task could make `instanceof` throw.
+ */
 class UnsuccessfulProgram {
-  /** Not `instanceof`, which the value of a task can make throw. */
-  static is(value: unknown): value is UnsuccessfulProgram {
-    return typeof value === 'object' && value !== null && #brand in value
-  }
-
-  readonly #brand = true
   readonly error: TuttiError
-  readonly output: ProgramOutput
+  readonly #output: ProgramOutput
+
+  static is(value: unknown): value is UnsuccessfulProgram {
+    return typeof value === 'object' && value !== null && #output in value
+  }
 
   constructor(error: TuttiError, output: ProgramOutput) {
     this.error = error
-    this.output = output
+    this.#output = output
+  }
+
+  get output(): ProgramOutput {
+    return this.#output
   }
 }
 
-/** The settlement of a prompt: its answers, and why they ended. */
+/** The settlement of a prompt: its answers, and why they ended. Recognized in the same way. */
 class Answered {
-  /** Not `instanceof`, which the value of a task can make throw. */
-  static is(value: unknown): value is Answered {
-    return typeof value === 'object' && value !== null && #brand in value
-  }
-
-  readonly #brand = true
   readonly value: unknown
-  readonly finishReasons: readonly FinishReason[]
+  readonly #finishReasons: readonly FinishReason[]
+
+  static is(value: unknown): value is Answered {
+    return typeof value === 'object' && value !== null && #finishReasons in value
+  }
 
   constructor(value: unknown, finishReasons: readonly FinishReason[]) {
     this.value = value
-    this.finishReasons = finishReasons
+    this.#finishReasons = finishReasons
+  }
+
+  get finishReasons(): readonly FinishReason[] {
+    return this.#finishReasons
   }
 }
 
