@@ -1,10 +1,11 @@
 import fc from 'fast-check'
 import { connect } from '@nats-io/transport-node'
 import { expect, it, onTestFinished } from 'vitest'
-import { deriveKeys, seal } from '../../src/cluster/wire/envelope.ts'
+import { deriveKeys, newEpoch, open, seal } from '../../src/cluster/wire/envelope.ts'
 import {
   agentSubject,
   announcementSubject,
+  sessionSubjects,
   watcherSubject,
 } from '../../src/cluster/wire/subjects.ts'
 import { Session } from '../../src/session/session.ts'
@@ -13,8 +14,8 @@ import { eventually } from '../eventually.ts'
 import { assertProperty } from '../property.ts'
 import { sharedTestCluster, startAgentHere } from './agents.ts'
 import { echo } from './fixtures/value-tasks.ts'
-import { announcements, requests, spoiled } from './sample-messages.ts'
-import { token } from './test-token.ts'
+import { announcements, driverMessages, requests, spoiled } from './sample-messages.ts'
+import { runOf, token } from './test-token.ts'
 
 const sharedServer = sharedTestCluster()
 const keys = deriveKeys(token, null)
@@ -45,6 +46,48 @@ it('row 98: signed requests with fields missing or wrong have no effect on an ag
   await session.submitTasks([task])
   expect(await task).toBe(1)
   await agent.close()
+})
+
+it('row 98: signed jobs with nested fields wrong have no effect on other sessions', async () => {
+  const cluster = await sharedServer()
+  const agent = await startAgentHere(cluster, { name: 'first', cores: 2, log: { warn() {} } })
+  const session = new Session([await cluster.connect()])
+  onTestFinished(() => session.close())
+  const running = new ComputeTask({ executable: 'sleep', arguments: ['1000'] })
+  await session.submitTasks([running])
+  await eventually(() => expect(running.state).toBe('RUNNING'))
+  const client = await connect({ servers: cluster.url, token })
+  onTestFinished(() => client.close())
+  const request = async (payload: object): Promise<object> => {
+    const subject = agentSubject('first')
+    const { data } = await client.request(subject, seal(keys.toAgent, subject, header, payload))
+    return open(keys.toDriver, subject, data).payload as object
+  }
+  const run = runOf('malformed')
+  const link = newEpoch()
+  const [, , attach] = requests
+  const { nonce } = (await request({ kind: 'challenge' })) as { readonly nonce: number }
+  await request({ ...attach, ...run, nonce, link })
+  const down = sessionSubjects(run).downTo('first')
+  const { toAgent } = deriveKeys(token, run)
+  let number = 0
+  await assertProperty(
+    fc.asyncProperty(spoiled([driverMessages[1]]), async (jobs) => {
+      const at = { epoch: link, number: ++number, acknowledged: 0 }
+      client.publish(down, seal(toAgent, down, at, jobs))
+      await client.flush()
+    }),
+    { numRuns: 500 },
+  )
+  await eventually(async () => {
+    const [found] = await cluster.agents()
+    expect(found).toMatchObject({ state: 'ready', sessions: 2, refusedMessages: number })
+  })
+  const task = new ComputeTask({ function: echo, args: [1] })
+  await session.submitTasks([task])
+  expect(await task).toBe(1)
+  expect(running.state).toBe('RUNNING')
+  await agent.close({ needsEnds: false })
 })
 
 it('row 98: signed announcements with fields missing or wrong are refused', async () => {

@@ -1,17 +1,89 @@
 /** A valid message of each kind, with all of its fields, and messages with a field spoiled. */
 
 import fc from 'fast-check'
+import type { AttemptFacts } from '../../src/backends/backend.ts'
 import { packCompletions } from '../../src/cluster/wire/completions.ts'
+import type { FunctionSpec, ProgramSpec } from '../../src/tasks/spec.ts'
 import { runOf } from './test-token.ts'
 
-const facts = { cores: 1, gpus: 0, memoryMb: 1000, labels: {} }
+const facts = { cores: 1, gpus: 0, memoryMb: 1000, labels: { disk: 'ssd' } }
 const offer = { cores: 1, gpus: 0, memoryMb: 1000, ahead: 1 }
 const sent = { index: 0, uid: 'task', attempt: 1 }
 const start = { ...sent, atMs: 1, workerId: 'first/1' }
-const event = { eventType: 'a.B', schema: {}, fields: {}, taskId: null, atMs: 1 }
+const schema = { size: { type: 'int', nullable: false, fallback: 0, min: 0, max: 9 } }
+const event = { eventType: 'a.B', schema, fields: { size: 1 }, taskId: 'task', atMs: 1 }
 const completion = { ...sent, beganMs: 0, atMs: 1, workerId: 'first/1', value: 1 }
-const resources = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1 }
-const spec = { kind: 'program', executable: 'true', arguments: [], resources, priority: 0 }
+const resources = {
+  cores: 1,
+  gpus: 0,
+  memoryMb: 0,
+  ranks: 1,
+  ranksPerNode: 1,
+  labels: { disk: 'ssd' },
+  seconds: 1,
+}
+const common = {
+  executable: 'true',
+  priority: 0,
+  timeoutSeconds: 60,
+  resources,
+  workDir: '/',
+} as const
+const program: Required<ProgramSpec> = {
+  kind: 'program',
+  ...common,
+  arguments: ['a'],
+  cwd: '/',
+  env: { LANG: 'C' },
+  stdin: 'text',
+  shell: false,
+  captureStdio: { stdout: 'out', stderr: 'err' },
+  killBackground: false,
+  isFollowed: true,
+  namedCores: 1,
+}
+const definition = { module: 'file:///a.ts', name: 'a' }
+const defined: FunctionSpec = { kind: 'function', ...common, definition, args: [1] }
+const plainError = {
+  isError: true,
+  type: 'Error',
+  name: 'Error',
+  message: 'no',
+  stack: 'Error: no',
+  fields: { code: 1 },
+} as const
+const error = {
+  ...plainError,
+  lineage: ['TuttiError'],
+  errorFields: { inner: plainError },
+  cause: plainError,
+  errors: [plainError],
+} as const
+const attemptFacts: Required<AttemptFacts> = {
+  workerId: 'first/1',
+  cpuSeconds: 1,
+  peakMemoryBytes: 1,
+  exitCode: 1,
+  signal: 'SIGTERM',
+  stdout: 'a',
+  stderr: 'b',
+  stdoutTail: 'a',
+  stderrTail: 'b',
+  stdoutTruncated: true,
+  stderrTruncated: true,
+  stdoutPath: '/a',
+  stderrPath: '/b',
+  finishReasons: ['stop'],
+}
+const ended = {
+  ...sent,
+  beganMs: 0,
+  atMs: 1,
+  workerId: 'first/1',
+  facts: attemptFacts,
+  outputObject: 'output',
+  errorObject: 'error',
+} as const
 const announcement = {
   kind: 'announcement',
   name: 'forged',
@@ -60,16 +132,16 @@ export const driverMessages = [
   },
   {
     kind: 'jobs',
-    definitions: [{ module: 'file:///a.ts', name: 'a' }],
+    definitions: [definition],
     functions: {
       indexes: new Uint32Array([0]),
       uids: 'task',
-      attempts: null,
-      definitions: null,
+      attempts: [1],
+      definitions: [0],
       args: [[1]],
-      options: [{ priority: 1 }],
+      options: [{ priority: 1, timeoutSeconds: 1, resources }],
     },
-    others: [{ ...sent, spec, specObject: null, after: 0 }],
+    others: [program, defined].map((spec) => ({ ...sent, spec, specObject: 'spec', after: 0 })),
   },
   { kind: 'cancel', jobs: [['task', 1]], reason: 'canceled' },
   { kind: 'recall', jobs: [['task', 1]] },
@@ -91,7 +163,7 @@ export const answers = [
     kind: 'attached',
     epoch: 1,
     offer,
-    held: [{ uid: 'task', attempt: 1, beganMs: null, workerId: null }],
+    held: [{ uid: 'task', attempt: 1, beganMs: 1, workerId: 'first/1' }],
     endsEpoch: 1,
     endMessages: 0,
     unrecorded: [1],
@@ -118,14 +190,9 @@ export const agentMessages = [
     ahead: 1,
     completions: packCompletions([completion]),
     ends: [
-      {
-        ...sent,
-        beganMs: null,
-        atMs: 1,
-        workerId: null,
-        facts: null,
-        outcome: { kind: 'cancel', reason: 'canceled' },
-      },
+      { ...ended, outcome: { kind: 'cancel', reason: 'canceled' } },
+      { ...ended, outcome: { kind: 'fail', error, isThrown: true } },
+      { ...ended, outcome: { kind: 'complete-large', object: 'value' } },
     ],
     events: { link: 1, number: 1 },
     reports: [{ link: 1, number: 1, starts: [start], events: [event] }],
@@ -135,28 +202,54 @@ export const agentMessages = [
 /** Of no type that a field of a message has. */
 const wrongValues = ['wrong', NaN, 7n, new Date(0), ['wrong'], { wrong: 1 }]
 
-const optionalFields = new Set([
-  'challenge.use',
-  'challenge.run',
-  'challenged.latestStart',
-  'recorded.lost',
-  'beat.waitingPriorities',
-  'ends.events',
-  'ends.reports',
-])
+/** Fields that a message may omit, and keys that its sender chooses. */
+const optionalFields = [
+  /^challenge\.(?:use|run)$/,
+  /^(?:challenged\.latestStart|recorded\.lost|beat\.waitingPriorities)$/,
+  /^ends\.(?:events|reports)$/,
+  /\.returned\.notAllowed$/,
+  /\.labels(?:\.disk)?$/,
+  /\.schema\.size(?:\.(?:min|max|fallback))?$/,
+  /\.resources\.(?:ranksPerNode|seconds)$/,
+  /\.options\.(?:priority|timeoutSeconds|resources)$/,
+  /\.spec\.(?:isFollowed|captureStdio\.std(?:out|err)|env\.LANG)$/,
+  /\.(?:outputObject|errorObject)$/,
+  /\.ends\.facts\.\w+$/,
+  /\.error\.(?:lineage|cause|errors|errorFields(?:\.inner)?)$/,
+]
+
+/** Values of tasks and of events, which may be of any type. */
+const anyValue =
+  /\.(?:functions\.args\.\*\.\*|spec\.args\.\*|values\.\*|fields\.(?:size|code)|fallback)$/
+
+const isPlain = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype
+
+/** The value with one of its fields, at any depth, omitted or of another type. */
+function spoil(path: string, value: unknown): unknown[] {
+  if (anyValue.test(path)) return []
+  const wrong = wrongValues.filter((one) => typeof one !== typeof value || Number.isNaN(one))
+  if (Array.isArray(value)) {
+    const items: readonly unknown[] = value
+    const changed = items.flatMap((item, at) =>
+      spoil(`${path}.*`, item).map((one) => items.with(at, one)),
+    )
+    return [...wrong, { wrong: 1 }, ...changed]
+  }
+  return isPlain(value) ? [...wrong, ...spoilFields(path, value)] : wrong
+}
+
+function spoilFields(path: string, value: Readonly<Record<string, unknown>>): object[] {
+  return Object.entries(value).flatMap(([field, inner]) => {
+    const { [field]: _, ...others } = value
+    const at = `${path}.${field}`
+    const changed = spoil(at, inner).map((one) => ({ ...others, [field]: one }))
+    const name = at.replaceAll('.*', '')
+    const isOptional = anyValue.test(at) || optionalFields.some((known) => known.test(name))
+    return isOptional ? changed : [others, ...changed]
+  })
+}
 
 /** One of the messages, without one of its fields, or with a value of another type in it. */
-export const spoiled = (messages: readonly { readonly kind: string }[]): fc.Arbitrary<object> => {
-  const cases = messages.flatMap((message) =>
-    Object.entries(message).flatMap(([field, value]) => {
-      const { [field]: _, ...others } = message as Readonly<Record<string, unknown>>
-      const isOptional = optionalFields.has(`${message.kind}.${field}`)
-      const wrong = wrongValues
-        .filter((one) => typeof one !== typeof value || Number.isNaN(one))
-        .concat(Array.isArray(value) ? [{ wrong: 1 }] : [])
-      const changed = wrong.map((one) => ({ ...others, [field]: one }))
-      return isOptional ? changed : [others, ...changed]
-    }),
-  )
-  return fc.constantFrom(...cases)
-}
+export const spoiled = (messages: readonly { readonly kind: string }[]): fc.Arbitrary<object> =>
+  fc.constantFrom(...messages.flatMap((message) => spoilFields(message.kind, message)))

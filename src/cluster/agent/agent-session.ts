@@ -200,7 +200,11 @@ export class AgentSession implements BackendListener {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.heardMs > silenceMs) return 0
     const { jobs, cores } = this.held.give(mostCores)
-    if (jobs.length > 0) this.#connection.submit(jobs)
+    try {
+      if (jobs.length > 0) this.#connection.submit(jobs)
+    } catch (error) {
+      this.#options.onFailed(error)
+    }
     return cores
   }
 

@@ -134,16 +134,15 @@ export class AgentLink {
     this.endMessages = endMessages
     this.endsEpoch = endsEpoch
     this.#earlierThrough = isFirst ? endMessages : 0
+    received.addRange({ from: 1, to: endMessages }, unrecorded)
     const missing = new Set(unrecorded)
     // A message may overtake an answer that was sent before it.
-    const last = Math.max(endMessages, received.last)
-    for (let number = 1; number <= last; number++) {
-      const isLater = number > endMessages
-      if (!isLater && !missing.has(number)) received.add(number)
-      if (!received.has(number)) continue
-      if ((isLater || missing.has(number)) && unread.has(number)) this.keep(number)
-      else this.settled(number)
-    }
+    const kept = [...unread].filter(
+      (number) => received.has(number) && (number > endMessages || missing.has(number)),
+    )
+    for (const number of kept) this.keep(number)
+    this.#taken.addAll(received)
+    this.#recorded.addAll(received, kept)
     const first = unrecorded.reduce((least, number) => Math.min(least, number), endMessages + 1)
     this.#reportedRecorded = first - 1
     this.#reportedTaken = first - 1

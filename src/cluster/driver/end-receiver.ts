@@ -10,7 +10,7 @@ import { decode } from '../wire/codec.ts'
 import { splitUids } from '../wire/columns.ts'
 import { namesObject } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
-import { expectMessage } from '../wire/message-forms.ts'
+import { expectMessage, isErrorRecord, isOutput } from '../wire/message-forms.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import {
   agentClosed,
@@ -298,7 +298,7 @@ export class EndReceiver {
     this.takeEnd(one, { ...end, outcome: fail }, agent, message)
   }
 
-  /** Reads output or an error that exceeded a message. If it is lost, the end still counts. */
+  /** Reads output or an error that exceeded a message. The end counts without it, too. */
   async #takeStoredParts(
     one: DriverJob,
     { outputObject, errorObject, ...end }: WireEnd,
@@ -306,10 +306,16 @@ export class EndReceiver {
     message: ReceivedMessage | null,
   ): Promise<void> {
     one.isEnding = true
-    const read = async (object: string | undefined): Promise<ReadValue | null> =>
-      object === undefined ? null : this.#readValue(object, message, agent === null)
-    const output = await read(outputObject)
-    const stored = await read(errorObject)
+    const read = async (
+      object: string | undefined,
+      isValid: (value: unknown) => boolean,
+    ): Promise<ReadValue | null> => {
+      if (object === undefined) return null
+      const found = await this.#readValue(object, message, agent === null)
+      return found !== null && isValid(found.value) ? found : null
+    }
+    const output = await read(outputObject, isOutput)
+    const stored = await read(errorObject, isErrorRecord)
     message?.agent.taken(message.number, (output?.bytes ?? 0) + (stored?.bytes ?? 0))
     if (this.#options.jobs.findOwn(one.job) !== one) return
     const facts = output === null ? end.facts : { ...end.facts, ...(output.value as OutputFacts) }

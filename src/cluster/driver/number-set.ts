@@ -1,27 +1,55 @@
 /** A set of message numbers, such as those that have arrived. */
 
+interface Range {
+  readonly from: number
+  readonly to: number
+}
+
 /** Numbers from 1 that are added almost in order. */
 export class NumberSet {
-  /** All numbers up to this one are in the set. */
-  through = 0
-  readonly #later = new Set<number>()
+  /** Ascending, with gaps between them. The first begins with 0, which no message has. */
+  readonly #ranges: Range[] = [{ from: 0, to: 0 }]
 
-  /** The largest number in the set. */
-  get last(): number {
-    let last = this.through
-    for (const number of this.#later) last = Math.max(last, number)
-    return last
+  /** All numbers up to this one are in the set. */
+  get through(): number {
+    return this.#ranges[0]?.to ?? 0
   }
 
   has(number: number): boolean {
-    return number <= this.through || this.#later.has(number)
+    return (this.#ranges.findLast(({ from }) => from <= number)?.to ?? -1) >= number
   }
 
   /** `false` if the number was in the set already. */
   add(number: number): boolean {
     if (this.has(number)) return false
-    this.#later.add(number)
-    while (this.#later.delete(this.through + 1)) this.through++
+    this.#join({ from: number, to: number })
     return true
+  }
+
+  /** Adds all numbers of this range but the exceptions. Its length costs nothing. */
+  addRange({ from, to }: Range, except: readonly number[]): void {
+    let next = from
+    for (const one of except.toSorted((a, b) => a - b)) {
+      if (one < next || one > to) continue
+      if (one > next) this.#join({ from: next, to: one - 1 })
+      next = one + 1
+    }
+    if (next <= to) this.#join({ from: next, to })
+  }
+
+  /** Adds all numbers of the other set but the exceptions. */
+  addAll(other: NumberSet, except: readonly number[] = []): void {
+    for (const range of other.#ranges) this.addRange(range, except)
+  }
+
+  /** Replaces the ranges that the new one overlaps or touches, and the new one, by their union. */
+  #join({ from, to }: Range): void {
+    const first = this.#ranges.findLastIndex((range) => range.to < from - 1) + 1
+    const end = this.#ranges.findLastIndex((range) => range.from <= to + 1) + 1
+    const joined = this.#ranges.slice(first, end)
+    this.#ranges.splice(first, joined.length, {
+      from: Math.min(from, joined[0]?.from ?? from),
+      to: Math.max(to, joined.at(-1)?.to ?? to),
+    })
   }
 }

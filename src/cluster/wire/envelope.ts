@@ -150,13 +150,14 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
   if (version !== protocolVersion) {
     throw new VersionMismatchError(protocolVersion, version, announcedName(message))
   }
+  const epoch = message.readDoubleLE(headerStart)
+  const number = message.readDoubleLE(headerStart + 8)
+  const acknowledged = message.readDoubleLE(headerStart + 16)
+  if (![number, acknowledged].every((one) => Number.isSafeInteger(one) && one >= 0)) {
+    throw new RefusedMessageError('its number is not an integer from 0')
+  }
   try {
-    return {
-      epoch: message.readDoubleLE(headerStart),
-      number: message.readDoubleLE(headerStart + 8),
-      acknowledged: message.readDoubleLE(headerStart + 16),
-      payload: decode(message.subarray(payloadStart)),
-    }
+    return { epoch, number, acknowledged, payload: decode(message.subarray(payloadStart)) }
   } catch {
     throw new RefusedMessageError('it cannot be decoded')
   }

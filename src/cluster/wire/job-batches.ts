@@ -8,6 +8,7 @@ import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
 import { joinUids, packIndexes, RareColumn, splitUids } from './columns.ts'
+import { expectSpec } from './message-forms.ts'
 import type {
   DriverMessage,
   JobReference,
@@ -115,7 +116,7 @@ export function encodeLargeJob(one: NumberedJob, specObject: string): Buffer {
   return encode({ kind: 'jobs', definitions: [], functions, others: [other] })
 }
 
-export const decodeSpec = (data: Uint8Array): TaskSpec => decode(data) as TaskSpec
+export const decodeSpec = (data: Uint8Array): TaskSpec => expectSpec(decode(data))
 
 function toSentArguments(spec: TaskSpec): readonly unknown[] {
   if (spec.kind !== 'function') return noArguments

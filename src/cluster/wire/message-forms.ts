@@ -3,6 +3,11 @@
  * that it is the same version of this package, or without faults.
  */
 
+import type { AttemptFacts } from '../../backends/backend.ts'
+import type { FieldSpec } from '../../events/event.ts'
+import type { ErrorRecord } from '../../foundation/error-record.ts'
+import type { ResourceRequest } from '../../tasks/resources.ts'
+import type { FunctionSpec, ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
 import type {
   AgentNote,
   AgentReport,
@@ -16,6 +21,7 @@ import type {
   EndsMessage,
   Pong,
   WatcherReport,
+  WireOptions,
 } from './messages.ts'
 
 type Message =
@@ -38,12 +44,19 @@ type Forms = {
 }
 
 const text: Check = (value) => typeof value === 'string'
-const number: Check = (value) => typeof value === 'number' && !Number.isNaN(value)
+const number: Check = (value) => Number.isFinite(value)
+/** A priority; `Infinity` stands for none. */
+const limit: Check = (value) => typeof value === 'number' && !Number.isNaN(value)
+const atLeast =
+  (least: number): Check =>
+  (value) =>
+    Number.isSafeInteger(value) && (value as number) >= least
+const count = atLeast(0)
+const amount: Check = (value) => number(value) && (value as number) >= 0
+const anything: Check = () => true
 const flag: Check = (value) => typeof value === 'boolean'
 const object: Check = (value) => typeof value === 'object' && value !== null
 const array: Check = (value) => Array.isArray(value)
-/** A column of numbers, which may be a typed array. Its elements are not checked: it is long. */
-const column: Check = (value) => Array.isArray(value) || ArrayBuffer.isView(value)
 const optional =
   (check: Check): Check =>
   (value) =>
@@ -60,6 +73,14 @@ const list =
   (check: Check): Check =>
   (value) =>
     Array.isArray(value) && value.every(check)
+/** An object whose keys are free. */
+const record =
+  (check: Check): Check =>
+  (value) =>
+    object(value) && !Array.isArray(value) && Object.values(value as object).every(check)
+const indexes: Check = (value) => value instanceof Uint32Array || list(count)(value)
+const times: Check = (value) =>
+  value instanceof Float64Array ? value.every(Number.isFinite) : list(number)(value)
 function fields(form: Readonly<Record<string, Check>>): Check {
   // Once per form, and not for each row of a message.
   const checks = Object.entries(form)
@@ -70,44 +91,121 @@ function fields(form: Readonly<Record<string, Check>>): Check {
 }
 
 const use = { sessionId: text, backend: text }
-const attempt = { uid: text, attempt: number }
-const sent = { index: number, ...attempt }
+const attempt = { uid: text, attempt: count }
+const sent = { index: count, ...attempt }
 const reference: Check = (value) =>
-  Array.isArray(value) && value.length === 2 && text(value[0]) && number(value[1])
-const offer = fields({ cores: number, gpus: number, memoryMb: number, ahead: number })
-const facts = fields({ cores: number, gpus: number, memoryMb: number, labels: object })
+  Array.isArray(value) && value.length === 2 && text(value[0]) && count(value[1])
+const capacity = { cores: count, gpus: count, memoryMb: amount }
+const offer = fields({ ...capacity, ahead: count })
+const facts = fields({ ...capacity, labels: record(text) })
 const start = fields({ ...sent, atMs: number, workerId: text })
+const eventField: FormOf<FieldSpec> = {
+  type: oneOf('float', 'int', 'str', 'bool', 'any'),
+  nullable: flag,
+  fallback: anything,
+  min: optional(number),
+  max: optional(number),
+}
 const event = fields({
   eventType: text,
-  schema: object,
-  fields: object,
+  schema: record(fields(eventField)),
+  fields: record(anything),
   taskId: nullable(text),
   atMs: number,
 })
-const spec = fields({
-  kind: oneOf('function', 'program'),
+const resources: FormOf<ResourceRequest> = {
+  cores: atLeast(1),
+  gpus: count,
+  memoryMb: amount,
+  ranks: atLeast(1),
+  ranksPerNode: optional(atLeast(1)),
+  labels: optional(record(text)),
+  seconds: optional(amount),
+}
+const commonSpec = {
   executable: text,
-  resources: fields({ cores: number, gpus: number, memoryMb: number }),
   priority: number,
-})
+  timeoutSeconds: nullable(amount),
+  resources: fields(resources),
+  workDir: nullable(text),
+}
+const definition = fields({ module: text, name: text })
+const functionSpec: FormOf<FunctionSpec> = { ...commonSpec, definition, args: array }
+const stdin: Check = (value) => text(value) || fields({ base64: text })(value)
+const programSpec: FormOf<ProgramSpec> = {
+  ...commonSpec,
+  arguments: list(text),
+  cwd: nullable(text),
+  env: nullable(record(nullable(text))),
+  stdin: nullable(stdin),
+  shell: flag,
+  captureStdio: nullable(fields({ stdout: optional(text), stderr: optional(text) })),
+  killBackground: flag,
+  isFollowed: oneOf(undefined, true),
+  namedCores: nullable(atLeast(1)),
+}
+/** Closures and prompts are not sent to agents. */
+const specForms = { function: fields(functionSpec), program: fields(programSpec) }
+const spec: Check = (value) => {
+  const { kind } = Object(value) as { readonly kind?: unknown }
+  return (kind === 'function' || kind === 'program') && specForms[kind](value)
+}
+const functionOptions: FormOf<WireOptions> = {
+  priority: optional(number),
+  timeoutSeconds: optional(nullable(amount)),
+  resources: optional(fields(resources)),
+}
+const output = { stdout: optional(text), stderr: optional(text) }
+const attemptFacts: FormOf<AttemptFacts> = {
+  ...output,
+  workerId: optional(text),
+  cpuSeconds: optional(number),
+  peakMemoryBytes: optional(number),
+  exitCode: optional(number),
+  signal: optional(text),
+  stdoutTail: optional(text),
+  stderrTail: optional(text),
+  stdoutTruncated: oneOf(undefined, true),
+  stderrTruncated: oneOf(undefined, true),
+  stdoutPath: optional(text),
+  stderrPath: optional(text),
+  finishReasons: optional(list(text)),
+}
+/** Checks the errors in an error, too. A cyclic one overflows the stack, and so is refused. */
+const error: Check = (value) => {
+  const { isError } = Object(value) as { readonly isError?: unknown }
+  return isError === false || (isError === true && fields(errorForm)(value))
+}
+const errorForm: FormOf<Extract<ErrorRecord, { readonly isError: true }>> = {
+  isError: flag,
+  type: text,
+  lineage: optional(list(text)),
+  name: text,
+  message: text,
+  stack: text,
+  fields: record(anything),
+  errorFields: optional(record(error)),
+  cause: optional(error),
+  errors: optional(list(error)),
+}
 const outcome: Check = (value) => {
   const { kind, ...own } = Object(value) as Record<string, unknown>
   if (kind === 'complete') return true
   if (kind === 'complete-large') return text(own['object'])
   if (kind === 'cancel') return text(own['reason'])
-  return kind === 'fail' && object(own['error']) && flag(own['isThrown'])
+  return kind === 'fail' && error(own['error']) && flag(own['isThrown'])
 }
 
 const announcement: Forms['announcement'] = {
   name: text,
   epoch: number,
   host: text,
-  pid: number,
+  pid: count,
   version: text,
   state: oneOf('ready', 'draining', 'gone'),
   facts,
-  sessions: number,
-  refusedMessages: number,
+  sessions: count,
+  refusedMessages: count,
   only: oneOf(null, 'functions', 'programs'),
   allow: nullable(list(text)),
 }
@@ -116,7 +214,7 @@ const forms: Forms = {
   announcement,
   'watcher-report': {
     state: oneOf('dead', 'silent'),
-    agent: fields(announcement),
+    agent: fields({ kind: oneOf('announcement'), ...announcement }),
     silentSeconds: number,
   },
   ping: {},
@@ -139,8 +237,8 @@ const forms: Forms = {
     offer,
     held: list(fields({ ...attempt, beganMs: nullable(number), workerId: nullable(text) })),
     endsEpoch: number,
-    endMessages: number,
-    unrecorded: list(number),
+    endMessages: count,
+    unrecorded: list(atLeast(1)),
   },
   refused: { code: text, message: text },
   detach: { ...use, run: text, epoch: number, reason: text },
@@ -148,31 +246,31 @@ const forms: Forms = {
   sample: { sampler: text, step: oneOf('first', 'next', 'last') },
   beat: {
     hasWaiting: flag,
-    waitingPriorities: optional(fields({ lowest: number, highest: number })),
+    waitingPriorities: optional(fields({ lowest: limit, highest: limit })),
     hasIdle: flag,
-    agents: number,
+    agents: count,
     hasStream: flag,
-    lostStreams: number,
+    lostStreams: count,
     needsRoom: flag,
   },
   jobs: {
-    definitions: list(fields({ module: text, name: text })),
+    definitions: list(definition),
     functions: fields({
-      indexes: column,
+      indexes,
       uids: text,
-      attempts: nullable(array),
-      definitions: nullable(array),
+      attempts: nullable(list(count)),
+      definitions: nullable(list(count)),
       args: nullable(list(array)),
-      options: nullable(list(nullable(object))),
+      options: nullable(list(nullable(fields(functionOptions)))),
     }),
     others: list(
-      fields({ ...sent, spec: nullable(spec), specObject: nullable(text), after: number }),
+      fields({ ...sent, spec: nullable(spec), specObject: nullable(text), after: count }),
     ),
   },
   cancel: { jobs: list(reference), reason: text },
   recall: { jobs: list(reference) },
-  recorded: { through: number, taken: number, lost: optional(list(number)) },
-  missing: { from: number, to: number },
+  recorded: { through: count, taken: count, lost: optional(list(count)) },
+  missing: { from: count, to: count },
   report: {
     offer,
     starts: list(start),
@@ -181,19 +279,19 @@ const forms: Forms = {
     ),
     events: list(event),
     lostBundles: list(text),
-    endMessages: number,
+    endMessages: count,
     needsRoom: flag,
   },
   ends: {
     agent: text,
-    ahead: number,
+    ahead: count,
     completions: fields({
-      indexes: column,
+      indexes,
       uids: text,
-      attempts: nullable(array),
-      times: column,
+      attempts: nullable(list(count)),
+      times,
       workerIds: list(text),
-      workers: nullable(array),
+      workers: nullable(list(count)),
       values: nullable(array),
     }),
     ends: list(
@@ -202,15 +300,15 @@ const forms: Forms = {
         beganMs: nullable(number),
         atMs: number,
         workerId: nullable(text),
-        facts: nullable(object),
+        facts: nullable(fields(attemptFacts)),
         outputObject: optional(text),
         errorObject: optional(text),
         outcome,
       }),
     ),
-    events: optional(fields({ link: number, number })),
+    events: optional(fields({ link: number, number: count })),
     reports: optional(
-      list(fields({ link: number, number, starts: list(start), events: list(event) })),
+      list(fields({ link: number, number: count, starts: list(start), events: list(event) })),
     ),
   },
 }
@@ -246,6 +344,18 @@ export function expectNote(payload: unknown): AgentNote {
   expectForm('', note, Object(payload) as object)
   return payload as AgentNote
 }
+
+/** Returns the spec that a driver has stored because it exceeds a message. */
+export function expectSpec(stored: unknown): TaskSpec {
+  if (!spec(stored)) throw new MalformedMessageError('its spec has not the form of its kind')
+  return stored as TaskSpec
+}
+
+/** Whether an object that an agent has stored is the output of a program. */
+export const isOutput = fields(output)
+
+/** Whether an object that an agent has stored is an error. */
+export const isErrorRecord = error
 
 function expectForm(prefix: string, form: Readonly<Record<string, Check>>, value: object): void {
   for (const [field, check] of Object.entries(form)) {

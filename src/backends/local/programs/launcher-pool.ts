@@ -164,9 +164,14 @@ export class LauncherPool implements Executor {
     cancelKill()
   }
 
+  /** An error fails this program alone: thrown here, it would end the jobs of all sessions. */
   #launch(attempt: Attempt): void {
-    attempt.launcher = this.#fleet.take()
-    attempt.launcher.request(toProgramRequest(attempt, this.#workDir))
+    try {
+      attempt.launcher = this.#fleet.take()
+      attempt.launcher.request(toProgramRequest(attempt, this.#workDir))
+    } catch (error) {
+      this.#end(attempt, { kind: 'fail', error })
+    }
   }
 
   #take(update: ProgramUpdate, now: TimeReading): void {

@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../../src/foundation/clock.ts'
+import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
+import type { ProgramSpec } from '../../../../src/tasks/spec.ts'
 import { eventually } from '../../../eventually.ts'
 import { expectCompleted, expectFailed, openPool, processes, sharedPool } from './pool-driver.ts'
 
@@ -41,6 +43,14 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(over).toBeLessThan(systemClock.monotonicMs())
     expect(Math.abs((start.at?.wallSeconds ?? 0) - systemClock.now())).toBeLessThan(60)
     expect(driver.finished).toHaveLength(1)
+  })
+
+  it('row 98: fails a program whose spec is incomplete, and runs the next one', async () => {
+    const driver = shared()
+    const { captureStdio: _, ...spec } = new ComputeTask({ executable: 'true' }).spec as ProgramSpec
+    const job = { sessionId: 's', uid: 'incomplete', attempt: 1, spec: spec as ProgramSpec }
+    expect(expectFailed(await driver.submitJob(job).ended)).toBeInstanceOf(TypeError)
+    expect(expectCompleted(await driver.run(shell('echo next')))).toMatchObject({ exitCode: 0 })
   })
 
   it('reports the start of a long program before its end', async () => {
