@@ -1,5 +1,6 @@
 /** Calls as JSON objects with a name and arguments, alone, in a list, or between marks. */
 
+import { isJsonText } from '../../../../foundation/json-value.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
@@ -49,66 +50,94 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   }
 }
 
-/** Reads one call; nothing is passed on before its name is known. */
+/** Reads one call; nothing is passed on before its arguments begin, so that the rest is text. */
 export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
   yield* input.accept('{')
-  let hasName = false
+  let name: string | null = null
   let early: string | null = null
+  let hasBegun = false
+  let isClosed = false
   for (;;) {
     yield* input.space()
-    if ((yield* input.accept('}')) !== null) break
+    isClosed = (yield* input.accept('}')) !== null
+    if (isClosed) break
     if ((yield* input.accept(',')) !== null) continue
-    if (!(yield* input.nextIs('"'))) break
-    const key = yield* jsonText(input)
+    const key = yield* objectKey(input)
     if (key === null) break
-    yield* input.space()
-    if ((yield* input.accept(':')) === null) break
-    yield* input.space()
     if (key === 'function' && (yield* input.nextIs('{'))) {
       // The format of tool lists: the name and the arguments are in a nested object.
-      if (hasName || !(yield* callObject(input, sink))) return hasName
-      hasName = true
-    } else if (nameKeys.has(key) && !hasName) {
-      const name = yield* jsonText(input)
-      if (name === null || !sink.call(name)) return false
-      hasName = true
-      if (early !== null) sink.argument(early)
-    } else if (argumentKeys.has(key)) {
-      const text = yield* argumentsValue(input, hasName ? sink : null)
-      if (!hasName) early = text
+      if (hasBegun || name !== null || !(yield* callObject(input, sink))) return hasBegun
+      hasBegun = true
+    } else if (nameKeys.has(key) && name === null && !hasBegun) {
+      const text: string | null = yield* jsonText(input)
+      if (!sink.tools.some((tool) => tool.name === text)) return false
+      name = text
+    } else if (argumentKeys.has(key) && !hasBegun && early === null) {
+      if (name !== null) hasBegun = yield* argumentsValue(input, sink, name)
+      else early = yield* argumentsText(input)
+      if (!hasBegun && early === null) return false
     } else yield* input.json(() => {})
   }
-  return hasName
+  if (hasBegun || name === null) return hasBegun
+  if (early === null && !isClosed && !isCutHere(input)) return false
+  sink.call(name)
+  sink.argument(early ?? (isClosed ? '{}' : ''))
+  return true
+}
+
+const isCutHere = (input: ParserInput): boolean => input.isCut && input.isAtEnd
+
+/** Reads a key and the colon after it. */
+function* objectKey(input: ParserInput): Step<string | null> {
+  const key = (yield* input.nextIs('"')) ? yield* jsonText(input) : null
+  yield* input.space()
+  if (key === null || (yield* input.accept(':')) === null) return null
+  yield* input.space()
+  return key
 }
 
 /** Reads one call of the form `{"name": {…}}`. */
 function* keyedObject(input: ParserInput, sink: CallSink): Step<boolean> {
   yield* input.accept('{')
   yield* input.space()
-  const name = (yield* input.nextIs('"')) ? yield* jsonText(input) : null
-  yield* input.space()
-  if (name === null || (yield* input.accept(':')) === null || !sink.call(name)) return false
-  yield* input.space()
-  yield* argumentsValue(input, sink)
+  const name = yield* objectKey(input)
+  if (!sink.tools.some((tool) => tool.name === name)) return false
+  if (name === null || !(yield* argumentsValue(input, sink, name))) return false
   yield* input.space()
   yield* input.accept('}')
   return true
 }
 
-/** Passes arguments on while they arrive, if the name is known; returns them in any case. */
-function* argumentsValue(input: ParserInput, sink: CallSink | null): Step<string> {
-  // Some models write the arguments as a string that contains JSON.
-  if (yield* input.nextIs('"')) {
-    const text = (yield* jsonText(input)) ?? ''
-    sink?.argument(text)
-    return text
+/**
+ * Begins the call and passes its arguments on, those that are an object while they arrive. Returns
+ * `false`, before anything is passed on, if they are not JSON.
+ */
+function* argumentsValue(input: ParserInput, sink: CallSink, name: string): Step<boolean> {
+  if (yield* input.nextIs('{')) {
+    sink.call(name)
+    yield* input.json((piece) => sink.argument(piece))
+    return true
   }
-  let all = ''
-  yield* input.json((piece) => {
-    all += piece
-    sink?.argument(piece)
-  })
-  return all
+  const text = yield* argumentsText(input)
+  if (text === null && !isCutHere(input)) return false
+  sink.call(name)
+  sink.argument(text ?? '')
+  return true
+}
+
+/** Reads arguments; `null` if they are not JSON or do not end. */
+function* argumentsText(input: ParserInput): Step<string | null> {
+  // Some models write the arguments as a string that contains JSON.
+  const isQuoted = yield* input.nextIs('"')
+  let text: string | null = ''
+  if (isQuoted) text = yield* jsonText(input)
+  else {
+    yield* input.json((piece) => {
+      text += piece
+    })
+  }
+  if (isQuoted && text?.trim() === '') return '{}'
+  return text !== null && isJsonText(text) ? text : null
 }
 
 /** Reads a JSON string; `null` if there is none or it does not end. */

@@ -32,7 +32,7 @@ function messageFormat(options: MessageFormatOptions): ToolCallFormat {
     parse: parseNothing,
     *parseAll(input, sink) {
       // The prompt ends with the role, so that the first message may begin with its header.
-      while (!input.hasEnded || input.rest !== '') yield* readMessage(input, sink, options)
+      while (!input.isAtEnd) yield* readMessage(input, sink, options)
     },
   }
 }

@@ -18,8 +18,8 @@ export const functionTagCalls: ToolCallFormat = {
   openings: ['<function='],
   marks: [],
   *parse(input, sink) {
-    const { text, mark } = yield* input.textUntil('>')
-    if (mark === null || !sink.call(text.trim())) return false
+    const { text, mark } = yield* input.textUntil('>', '<function=')
+    if (mark !== '>' || !sink.call(text.trim())) return false
     yield* jsonArguments(input, sink)
     yield* input.space()
     yield* input.accept('</function>')
@@ -40,7 +40,7 @@ export const arrowCalls: ToolCallFormat = {
     if (!(yield* input.attempt(() => arrowSection(input, sink)))) {
       yield* input.until(['>>>'], (text) => sink.text(text))
     }
-    while (!input.hasEnded || input.rest !== '') {
+    while (!input.isAtEnd) {
       if (yield* input.attempt(() => arrowSection(input, sink))) continue
       sink.text('>>>')
       if ((yield* input.until(['>>>'], (text) => sink.text(text))) === null) return
@@ -63,15 +63,18 @@ function* arrowSection(input: ParserInput, sink: CallSink): Step<boolean> {
   return true
 }
 
+const kimiOpenings = ['<|tool_calls_section_begin|>', '<|tool_call_begin|>']
+const kimiArguments = '<|tool_call_argument_begin|>'
+
 /** Kimi K2: ids such as `functions.name:0` contain the name. */
 export const kimiCalls: ToolCallFormat = {
   name: 'Kimi K2',
-  openings: ['<|tool_calls_section_begin|>', '<|tool_call_begin|>'],
+  openings: kimiOpenings,
   marks: [
     '<|tool_calls_section_begin|>',
     '<|tool_calls_section_end|>',
     '<|tool_call_begin|>',
-    '<|tool_call_argument_begin|>',
+    kimiArguments,
     '<|tool_call_end|>',
   ],
   toId: (name, index) => `functions.${name}:${index}`,
@@ -80,10 +83,10 @@ export const kimiCalls: ToolCallFormat = {
       yield* input.space()
       if ((yield* input.accept('<|tool_call_begin|>')) === null) return false
     }
-    const { text, mark } = yield* input.textUntil('<|tool_call_argument_begin|>')
+    const { text, mark } = yield* input.textUntil(kimiArguments, ...kimiOpenings)
     const id = text.trim()
     const name = id.replace(/^functions\./, '').replace(/:\d+$/, '')
-    if (mark === null || !sink.call(name, id)) return false
+    if (mark !== kimiArguments || !sink.call(name, id)) return false
     yield* jsonArguments(input, sink)
     yield* input.skip('<|tool_call_end|>', '<|tool_calls_section_end|>')
     return true
@@ -91,27 +94,30 @@ export const kimiCalls: ToolCallFormat = {
 }
 
 const deepseekCall = '<｜tool▁call▁begin｜>'
+const deepseekOpenings = ['<｜tool▁calls▁begin｜>', deepseekCall]
+const deepseekSeparator = '<｜tool▁sep｜>'
 
 /** DeepSeek V3.1: name and JSON. V3 and R1: `function`, then the name, and JSON in a code block. */
 export const deepseekCalls: ToolCallFormat = {
   name: 'DeepSeek V3, R1 and V3.1',
-  openings: ['<｜tool▁calls▁begin｜>', deepseekCall],
+  openings: deepseekOpenings,
   marks: [
     '<｜tool▁calls▁begin｜>',
     '<｜tool▁calls▁end｜>',
     deepseekCall,
     '<｜tool▁call▁end｜>',
-    '<｜tool▁sep｜>',
+    deepseekSeparator,
   ],
   *parse(input, sink, opening) {
     if (opening !== deepseekCall) {
       yield* input.space()
       if ((yield* input.accept(deepseekCall)) === null) return false
     }
-    const { text, mark } = yield* input.textUntil('<｜tool▁sep｜>')
-    if (mark === null) return false
+    const { text, mark } = yield* input.textUntil(deepseekSeparator, ...deepseekOpenings)
+    if (mark !== deepseekSeparator) return false
     const first = text.trim()
-    const name = first === 'function' ? (yield* input.textUntil('\n')).text.trim() : first
+    const line = input.textUntil('\n', ...deepseekOpenings)
+    const name = first === 'function' ? (yield* line).text.trim() : first
     if (!sink.call(name)) return false
     yield* input.space()
     yield* input.accept('```json', '```')
@@ -123,10 +129,10 @@ export const deepseekCalls: ToolCallFormat = {
 
 /** Mistral Small 3.2 and later: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`; the id is optional. */
 export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> {
-  const first = yield* input.textUntil('[ARGS]', '[CALL_ID]', '{')
-  if (first.mark === null || first.mark === '{') return false
+  const first = yield* input.textUntil('[ARGS]', '[CALL_ID]', '{', '[TOOL_CALLS]')
+  if (first.mark !== '[ARGS]' && first.mark !== '[CALL_ID]') return false
   const hasId = first.mark === '[CALL_ID]'
-  const id = hasId ? (yield* input.textUntil('[ARGS]')).text.trim() : undefined
+  const id = hasId ? (yield* input.textUntil('[ARGS]', '[TOOL_CALLS]')).text.trim() : undefined
   if (!sink.call(first.text.trim(), id)) return false
   yield* jsonArguments(input, sink)
   yield* input.space()
@@ -139,9 +145,10 @@ export const solarCalls: ToolCallFormat = {
   openings: ['<|tool_call:begin|>'],
   marks: ['<|tool_call:begin|>', '<|tool_call:name|>', '<|tool_call:args|>', '<|tool_call:end|>'],
   *parse(input, sink) {
-    const id = (yield* input.textUntil('<|tool_call:name|>')).text.trim()
-    const { text, mark } = yield* input.textUntil('<|tool_call:args|>')
-    if (mark === null || !sink.call(text.trim(), id)) return false
+    const [opening, args] = ['<|tool_call:begin|>', '<|tool_call:args|>']
+    const id = (yield* input.textUntil('<|tool_call:name|>', opening)).text.trim()
+    const { text, mark } = yield* input.textUntil(args, opening)
+    if (mark !== args || !sink.call(text.trim(), id)) return false
     yield* jsonArguments(input, sink)
     yield* input.skip('<|tool_call:end|>')
     return true

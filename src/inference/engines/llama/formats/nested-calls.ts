@@ -25,8 +25,8 @@ export function nestedCalls({ name, prefix }: NestedCallsOptions): ToolCallForma
         yield* input.space()
         if ((yield* input.accept(call)) === null) return false
       }
-      const { text: tool, mark } = yield* input.textUntil('">')
-      if (mark === null || !sink.call(tool)) return false
+      const { text: tool, mark } = yield* input.textUntil('">', list, call)
+      if (mark !== '">' || !sink.call(tool)) return false
       const parameters = sink.tools.find((one) => one.name === tool)?.parameters
       const reader = new NestedReader(input, sink, prefix)
       const isWhole = yield* reader.members(alternativesOf(parameters), `${prefix}</invoke>`)

@@ -179,13 +179,17 @@ function* readReasoning(
   const marks = [reasoning.close, ...opens, ...openings]
   sink.isReasoning = true
   yield* input.space()
+  let draftsEnd = 0
   for (;;) {
     const mark = yield* input.until(marks, (text) => sink.reasoning(text))
     sink.isReasoning = false
     if (format === null || mark === null || !openings.includes(mark)) break
     const dry = dryRun(sink)
-    const isCall = yield* input.peek(() => callsOnly(input, dry, format, mark, closes))
-    if (isCall && (yield* format.parse(input, sink, mark))) return
+    if (input.position > draftsEnd) {
+      const end = yield* input.peek(() => endOfDrafts(input, dry, format, mark, closes))
+      if (end === null && (yield* format.parse(input, sink, mark))) return
+      draftsEnd = end ?? 0
+    }
     sink.isReasoning = true
     sink.reasoning(mark)
   }
@@ -193,23 +197,24 @@ function* readReasoning(
 }
 
 /**
- * Whether only calls follow, up to the end of the output. Otherwise a call within reasoning is a
- * draft: the model continues to reason.
+ * The position up to which calls within reasoning are drafts, because the model continues to reason
+ * after them; `null` if only calls follow, up to the end of the output.
  */
-function* callsOnly(
+function* endOfDrafts(
   input: ParserInput,
   sink: CallSink,
   format: ToolCallFormat,
   opening: string,
   closings: readonly string[],
-): Step<boolean> {
+): Step<number | null> {
   for (let mark: string | null = opening; mark !== null;) {
+    const start = input.position
     const isClosing: boolean = closings.includes(mark)
-    if (!isClosing && !(yield* format.parse(input, sink, mark))) return false
+    if (!isClosing && !(yield* format.parse(input, sink, mark))) return start
     yield* input.space()
     mark = yield* input.accept(...format.openings, ...closings)
   }
-  return input.hasEnded && input.rest === ''
+  return input.isAtEnd ? null : input.position
 }
 
 /** Accepts what a parser finds, and passes nothing on. */
@@ -267,22 +272,28 @@ class PieceCollector implements CallSink {
 
   text(text: string): void {
     if (this.isFull || (this.isCut && this.callCount > 0)) return
-    const all = this.#heldText + text
-    const kept = this.#trims || !this.hasText ? all.trimEnd() : all
-    this.#heldText = all.slice(kept.length)
-    if (kept === '') return
+    const end = this.#trims || !this.hasText ? text.trimEnd().length : text.length
+    if (end === 0) {
+      this.#heldText += text
+      return
+    }
+    const kept = this.#heldText + text.slice(0, end)
+    this.#heldText = text.slice(end)
     const isAfter = !this.hasText && (this.#hasReasoning || this.callCount > 0)
     this.#text += isAfter ? kept.trimStart() : kept
     this.hasText = true
   }
 
   reasoning(text: string): void {
-    const all = this.#heldReasoning + text
-    const kept = all.trimEnd()
-    this.#heldReasoning = all.slice(kept.length)
-    this.#reasoning += kept
-    this.#hasReasoning ||= kept !== ''
     this.#heldText = ''
+    const kept = text.trimEnd()
+    if (kept === '') {
+      this.#heldReasoning += text
+      return
+    }
+    this.#reasoning += this.#heldReasoning + kept
+    this.#heldReasoning = text.slice(kept.length)
+    this.#hasReasoning = true
   }
 
   call(name: string, id?: string): boolean {

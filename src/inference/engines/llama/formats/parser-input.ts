@@ -12,20 +12,18 @@ export type Step<T> = Generator<undefined, T, undefined>
 export type Emit = (text: string) => void
 
 export class ParserInput {
-  #buffer = ''
-  #at = 0
+  /** The text that was not read yet; short while the parser waits, because V8 copies it then. */
+  #rest = ''
+  /** What was read during the running attempts, for going back. */
+  #read: string[] = []
+  #position = 0
   #hasEnded = false
   #isCut = false
-  /** The number of running attempts; while there are any, the text is kept for going back. */
-  #bookmarks = 0
+  #attempts = 0
   #isPeeking = false
 
   push(text: string): void {
-    if (this.#bookmarks === 0) {
-      this.#buffer = this.rest
-      this.#at = 0
-    }
-    this.#buffer += text
+    this.#rest += text
   }
 
   /** `isCut` means that the output was cut off. */
@@ -45,34 +43,59 @@ export class ParserInput {
 
   /** Whether there is text that was not read yet, or only to see what it is. */
   get isHolding(): boolean {
-    return this.#isPeeking || this.rest !== ''
+    return this.#isPeeking || this.#rest !== ''
+  }
+
+  /** Whether everything was read and nothing more will come. */
+  get isAtEnd(): boolean {
+    return this.#hasEnded && this.#rest === ''
   }
 
   /** The text that was not read yet. */
   get rest(): string {
-    return this.#buffer.slice(this.#at)
+    return this.#rest
+  }
+
+  /** The number of characters that were read. */
+  get position(): number {
+    return this.#position
+  }
+
+  #take(length: number): string {
+    const text = this.#rest.slice(0, length)
+    this.#rest = this.#rest.slice(length)
+    this.#position += length
+    if (this.#attempts > 0) this.#read.push(text)
+    return text
   }
 
   /** Runs a parser; if it returns `false`, the input goes back to where the parser began. */
   *attempt(parse: () => Step<boolean>): Step<boolean> {
-    const start = this.#at
-    this.#bookmarks++
+    const start = this.#read.length
+    this.#attempts++
     const isIt = yield* parse()
-    this.#bookmarks--
-    if (!isIt) this.#at = start
+    this.#attempts--
+    if (!isIt) this.#goBack(start)
+    if (this.#attempts === 0) this.#read = []
     return isIt
   }
 
+  #goBack(start: number): void {
+    const text = this.#read.splice(start).join('')
+    this.#rest = text + this.#rest
+    this.#position -= text.length
+  }
+
   /** Runs a parser to see what it returns; the input goes back to where it began. */
-  *peek(parse: () => Step<boolean>): Step<boolean> {
-    let isIt = false
+  *peek<T>(parse: () => Step<T>): Step<T | undefined> {
+    let result: T | undefined
     this.#isPeeking = true
     yield* this.attempt(function* () {
-      isIt = yield* parse()
+      result = yield* parse()
       return false
     })
     this.#isPeeking = false
-    return isIt
+    return result
   }
 
   /** Waits for more input; `false` at the end. */
@@ -93,18 +116,18 @@ export class ParserInput {
   /** Reads up to and including the first of the marks; `null` if the output ends before. */
   *until(marks: readonly string[], emit: Emit, isPart = false): Step<string | null> {
     for (;;) {
-      const { rest } = this
+      const rest = this.#rest
       const found = firstOf(rest, marks)
       const canGrow = found !== null && !this.#hasEnded && begins(rest.slice(found.at), marks)
       if (found !== null && !canGrow) {
-        emitIf(emit, rest.slice(0, found.at))
-        this.#at += found.at + found.mark.length
+        emitIf(emit, this.#take(found.at))
+        this.#take(found.mark.length)
         return found.mark
       }
       const isLast = this.#hasEnded && !(isPart && this.#isCut)
       const kept = canGrow ? rest.length - found.at : isLast ? 0 : longestBeginning(rest, marks)
-      emitIf(emit, rest.slice(0, rest.length - kept))
-      this.#at += this.#hasEnded ? rest.length : rest.length - kept
+      emitIf(emit, this.#take(rest.length - kept))
+      if (this.#hasEnded) this.#take(kept)
       if (!(yield* this.more())) return null
     }
   }
@@ -124,27 +147,25 @@ export class ParserInput {
   /** Reads one of the marks if it comes next; otherwise `null`. */
   *accept(...marks: readonly string[]): Step<string | null> {
     for (;;) {
-      const { rest } = this
+      const rest = this.#rest
       const found = marks.filter((mark) => rest.startsWith(mark)).toSorted(byLength)[0]
       if (begins(rest, marks) && (yield* this.more())) continue
       if (found === undefined) return null
-      this.#at += found.length
+      this.#take(found.length)
       return found
     }
   }
 
   /** Whether one of the letters comes next; reads nothing. */
   *nextIs(letters: string): Step<boolean> {
-    while (this.rest === '') if (!(yield* this.more())) return false
-    return letters.includes(this.rest[0] ?? '')
+    while (this.#rest === '') if (!(yield* this.more())) return false
+    return letters.includes(this.#rest[0] ?? '')
   }
 
   *space(): Step<void> {
     for (;;) {
-      const { rest } = this
-      const text = rest.trimStart()
-      this.#at += rest.length - text.length
-      if (text !== '' || !(yield* this.more())) return
+      this.#take(this.#rest.length - this.#rest.trimStart().length)
+      if (this.#rest !== '' || !(yield* this.more())) return
     }
   }
 
@@ -160,13 +181,10 @@ export class ParserInput {
   *word(letter: RegExp): Step<string> {
     let word = ''
     for (;;) {
-      const next = this.#buffer[this.#at]
-      if (next === undefined) {
-        if (!(yield* this.more())) return word
-      } else if (letter.test(next)) {
-        word += next
-        this.#at++
-      } else return word
+      let length = 0
+      while (letter.test(this.#rest[length] ?? '')) length++
+      word += this.#take(length)
+      if (this.#rest !== '' || !(yield* this.more())) return word
     }
   }
 
@@ -174,10 +192,7 @@ export class ParserInput {
   *json(emit: Emit): Step<boolean> {
     const scanner = new JsonScanner()
     for (;;) {
-      const { rest } = this
-      const length = scanner.scan(rest)
-      emitIf(emit, rest.slice(0, length))
-      this.#at += length
+      emitIf(emit, this.#take(scanner.scan(this.#rest)))
       if (scanner.isDone) return true
       if (!(yield* this.more())) return scanner.isNumberOrWord
     }
@@ -194,8 +209,22 @@ function emitIf(emit: Emit, text: string): void {
 const begins = (text: string, marks: readonly string[]): boolean =>
   marks.some((mark) => mark.length > text.length && mark.startsWith(text))
 
-/** The first of the marks in a text; of several at one position, the longest. */
+/**
+ * The first of the marks in a text. A mark that is not in the text would be searched for up to its
+ * end each time another one is found: beginnings of growing length are searched instead.
+ */
 function firstOf(text: string, marks: readonly string[]): MarkPosition | null {
+  const longest = marks.reduce((most, { length }) => Math.max(most, length), 0)
+  for (let length = 256; length < text.length; length *= 2) {
+    const found = firstIn(text.slice(0, length), marks)
+    // A longer mark at the same position may end beyond the beginning.
+    if (found !== null && found.at + longest <= length) return found
+  }
+  return firstIn(text, marks)
+}
+
+/** Of several marks at one position, the longest. */
+function firstIn(text: string, marks: readonly string[]): MarkPosition | null {
   let best: MarkPosition | null = null
   for (const mark of marks) {
     const at = text.indexOf(mark)

@@ -61,7 +61,7 @@ function* pythonValue(input: ParserInput): Step<string | null> {
   const opening = yield* input.accept('[', '(', '{')
   if (opening !== null) return yield* pythonItems(input, opening)
   const word = yield* input.word(/[\w.+-]/)
-  if (input.hasEnded && input.rest === '') return null
+  if (input.isAtEnd) return null
   return toJson(word)
 }
 

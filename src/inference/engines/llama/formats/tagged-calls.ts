@@ -80,18 +80,20 @@ export interface TaggedCallsOptions {
 export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
   const { name, wrappers = [], call, parameter, tagEnd = '>', marks = [] } = options
   const { hasLines, hasCdata } = options
+  const openings = [...wrappers.map(([open]) => open), call[0]]
   return {
     name,
-    openings: [...wrappers.map(([open]) => open), call[0]],
+    openings,
     marks,
     *parse(input, sink, opening) {
       if (opening !== call[0]) {
         yield* input.space()
         if ((yield* input.accept(call[0])) === null) return false
       }
-      const { text, mark } = yield* input.textUntil(tagEnd)
+      // Without the openings, each of many openings would search for the same end.
+      const { text, mark } = yield* input.textUntil(tagEnd, ...openings)
       const { name: tool } = toTag(text)
-      if (mark === null || !sink.call(tool)) return false
+      if (mark !== tagEnd || !sink.call(tool)) return false
       const writer = new ArgumentWriter(sink, tool)
       for (;;) {
         yield* input.space()
