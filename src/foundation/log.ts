@@ -22,7 +22,9 @@ export const processLog: Log = {
 export function resolveLog(log: Log = processLog): Log {
   expectMethods('log', log, ['warn'])
   if (log === processLog) return log
-  return {
+  const known = guarded.get(log)
+  if (known !== undefined) return known
+  const added: Log = {
     warn(code, message) {
       try {
         log.warn(code, message)
@@ -31,4 +33,9 @@ export function resolveLog(log: Log = processLog): Log {
       }
     },
   }
+  guarded.set(log, added).set(added, added)
+  return added
 }
+
+/** One for each log, because some warnings are given once for each. */
+const guarded = new WeakMap<Log, Log>()

@@ -11,15 +11,6 @@ import {
   cpuFlags,
 } from '../../../../../src/inference/engines/llama/evaluation/cpu-attention.ts'
 
-/** As a processor has them whose BF16 is faster for heads of 48 numbers, those of this model. */
-vi.mock(
-  import('../../../../../src/inference/engines/llama/evaluation/cpu-attention.ts'),
-  async (load) => ({
-    ...(await load()),
-    cpuFlags: () => new Set(['avx512f']),
-  }),
-)
-
 const schema = {
   type: 'object',
   properties: { name: { type: 'string', maxLength: 8 }, age: { type: 'integer', maximum: 99 } },
