@@ -133,6 +133,8 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 
   #watchChecked(tasks: readonly T[]): void {
+    // The iteration was ended meanwhile.
+    if (!this.#isChecking) return
     try {
       this.#watch(tasks)
       this.#isChecking = false
