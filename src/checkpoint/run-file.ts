@@ -22,13 +22,15 @@ export const resumeChannel = 'tutti.resume'
 
 /** How a record was started, so that it can be resumed in the same way. */
 export interface RunCommand {
-  readonly kind: 'script' | 'tasks'
-  /** An absolute path. */
+  readonly kind: 'script' | 'tasks' | 'array'
+  /** An absolute path; of an array, the program as it was typed. */
   readonly file: string
   /** `null` for an argument that contained a secret. */
   readonly arguments: readonly (string | null)[]
   /** The working folder of the program. */
   readonly folder: string
+  /** For an array: its numbers as they were typed, such as `1-10,20`. */
+  readonly array?: string
   /** For a script started by `tutti launch`: what was requested of the scheduler. */
   readonly launch?: {
     readonly options: Readonly<Record<string, unknown>>
@@ -217,8 +219,9 @@ const commandPathOf = (record: string): string =>
 
 function isCommand(given: unknown): given is RunCommand {
   if (typeof given !== 'object' || given === null) return false
-  const { kind, file, arguments: args, folder, launch } = given as Partial<RunCommand>
-  const isKind = kind === 'script' || kind === 'tasks'
+  const { kind, file, arguments: args, folder, array, launch } = given as Partial<RunCommand>
+  const isArray = kind === 'array' && typeof array === 'string'
+  const isKind = kind === 'script' || kind === 'tasks' || isArray
   if (!isKind || typeof file !== 'string' || typeof folder !== 'string') return false
   const isArgument = (one: unknown): boolean => one === null || typeof one === 'string'
   return Array.isArray(args) && args.every(isArgument) && isLaunch(launch)

@@ -78,12 +78,13 @@ async function factsOf(
 }
 
 /** The command as it was typed, without secrets. */
-function commandLine({ file, arguments: args, launch }: RunCommand): string {
+function commandLine({ file, arguments: args, array, launch }: RunCommand): string {
   const options = Object.entries(launch?.options ?? {}).flatMap(([name, value]) => {
     const option = `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
     return value === true ? [option] : [option, String(value)]
   })
-  const started = launch === undefined ? ['run'] : ['launch', ...options, ...launch.more]
+  const run = array === undefined ? ['run'] : ['run', '--array', array, '--']
+  const started = launch === undefined ? run : ['launch', ...options, ...launch.more]
   const words = ['npx', 'tutti', ...started, file, ...args.map((one) => one ?? '(secret)')]
   return words.join(' ')
 }

@@ -117,10 +117,15 @@ function addDemo({ program, output, finish }: Cli): void {
 function addRun({ program, output, finish }: Cli): void {
   program
     .command('run')
-    .description('Run a script, or the tasks of a .jsonl or .yaml file')
-    .argument('<file>', 'Script for Node, or file of tasks')
-    .argument('[args...]', 'Arguments of the script')
-    .option('--folder <path>', 'Folder of the record, for a file of tasks (default: ./telemetry)')
+    .description('Run a script, the tasks of a .jsonl or .yaml file, or a program many times')
+    .argument('<file>', 'Script for Node, or file of tasks; with --array, a program')
+    .argument('[args...]', 'Arguments of the script or program')
+    .option('--folder <path>', 'Folder of the record of tasks (default: ./telemetry)')
+    .option(
+      '--array <numbers>',
+      'Run the program once per number, which {} and TUTTI_ARRAY_ID are: 1-10,20 or 1-100:5',
+      toOnce,
+    )
     .action(async (file: string, args: readonly string[], options: RunOptions) => {
       const { run } = await import('../run/run.ts')
       finish(await run(file, args, options, output()))

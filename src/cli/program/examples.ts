@@ -8,7 +8,11 @@ const cluster = '--connect nats://127.0.0.1:4222 --token-file cluster.token'
 /** Keys are the words of a command. */
 const examples: Readonly<Record<string, readonly string[]>> = {
   demo: ['tutti demo --simulations 20'],
-  run: ['tutti run tasks.yaml', 'tutti run simulate.mjs --steps 10'],
+  run: [
+    'tutti run tasks.yaml',
+    'tutti run simulate.mjs --steps 10',
+    'tutti run --array 1-20:5 -- echo {}',
+  ],
   resume: [`tutti resume ${record}`],
   serve: ['tutti serve --config model.yaml --port 8000'],
   'model get': ['tutti model get stories15M --folder models'],

@@ -1,12 +1,13 @@
-/** Runs the tasks of a file with live progress, and prints how to resume if some are left. */
+/** Runs the tasks of a file or an array with progress; prints how to resume if some are left. */
 
 import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
-import { ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
+import { type ComputeTask, ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
 import { nearestPath } from '../../record/find-record.ts'
 import { countText, quoteWord } from '../../views/readable.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
+import { arrayTasks } from './array.ts'
 import { resumeCommand } from './resume-command.ts'
 import { reportResume } from './script-reports.ts'
 import { readTasks } from './task-file.ts'
@@ -15,18 +16,29 @@ export interface RunTasksOptions {
   /** The folder of the record; a resumed record is continued in its own folder. */
   readonly folder: string
   readonly resume: { readonly record: string; readonly how: ResumeOptions } | null
+  /** The arguments of an array's program, with secrets. */
+  readonly args: readonly string[]
+}
+
+/** What the command runs, in the order of its file or numbers. */
+async function tasksOf(
+  { kind, file, array = '' }: RunCommand,
+  args: readonly string[],
+  backend: ConcurrentBackend,
+): Promise<ComputeTask[]> {
+  return kind === 'array' ? arrayTasks(array, [file, ...args]) : await readTasks(file, backend)
 }
 
 /** Resolves with the exit code: 1 if a task failed. */
 export async function runTasks(
   command: RunCommand,
-  { folder, resume }: RunTasksOptions,
+  { folder, resume, args }: RunTasksOptions,
   output: Output,
 ): Promise<number> {
   const local = await ConcurrentBackend.create({ name: 'local' })
   const session = new Session([local], { workDir: command.folder })
   try {
-    const tasks = await readTasks(command.file, local)
+    const tasks = await tasksOf(command, args, local)
     if (resume !== null) {
       reportResume(output)
       await session.resume(resume.record, resume.how)

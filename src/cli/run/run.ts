@@ -29,17 +29,26 @@ import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
 
 export interface RunOptions {
-  /** The folder of the record of a task file; a script chooses its own. Default `./telemetry`. */
+  /** The folder of the record of tasks; a script chooses its own. Default `./telemetry`. */
   readonly folder?: string
+  /** The numbers for which a program runs, such as `1-10,20`. */
+  readonly array?: string
 }
 
-/** Resolves with the script's exit code; for a task file with 1 if a task failed. */
+const usualFolder = './telemetry'
+
+/** Resolves with the script's exit code; for tasks with 1 if one failed. */
 export async function run(
   file: string,
   args: readonly string[],
-  { folder }: RunOptions,
+  { folder, array }: RunOptions,
   output: Output,
 ): Promise<number> {
+  const typed = { arguments: toKeptArguments(args), folder: process.cwd() }
+  if (array !== undefined) {
+    const command = { kind: 'array', file, ...typed, array } as const
+    return runTasks(command, { folder: folder ?? usualFolder, resume: null, args }, output)
+  }
   const path = resolve(file)
   const found = statOf(path)
   if (found === null) throw noSuchFile(file)
@@ -65,14 +74,9 @@ export async function run(
       hint: 'Give what differs to each task in the file; see npx tutti run --help for the options.',
     })
   }
-  const command = {
-    kind,
-    file: path,
-    arguments: toKeptArguments(args),
-    folder: process.cwd(),
-  } as const
+  const command = { kind, file: path, ...typed } as const
   if (kind === 'tasks') {
-    return runTasks(command, { folder: folder ?? './telemetry', resume: null }, output)
+    return runTasks(command, { folder: folder ?? usualFolder, resume: null, args }, output)
   }
   return runScript({ command, keep_results: true, resume: null }, args, output)
 }
@@ -100,7 +104,8 @@ export async function resume(
         'a workflow `await flow.resume(file)`.',
     })
   }
-  if (!isRegularFile(command.file)) throw noSuchFile(command.file)
+  const isTyped = command.kind === 'array'
+  if (!isTyped && !isRegularFile(command.file)) throw noSuchFile(command.file)
   if (!isFolder(command.folder)) {
     throw new ValueError(`there is no folder ${command.folder}, in which the run was started`, {
       code: 'FileNotFoundError',
@@ -109,8 +114,8 @@ export async function resume(
     })
   }
   const args = completeArguments(record, command, given)
-  if (command.kind === 'tasks') {
-    return runTasks(command, { folder: '', resume: { record: path, how } }, output)
+  if (command.kind !== 'script') {
+    return runTasks(command, { folder: '', resume: { record: path, how }, args }, output)
   }
   const { changed, keepFailed: keep_failed } = how
   const continued = { record: path, session_id, changed, keep_failed }

@@ -1,0 +1,78 @@
+/** `tutti run --array`: one program, run once for each number of a list. */
+
+import { ValueError } from '../../foundation/errors.ts'
+import { ComputeTask } from '../../index.ts'
+
+/** In an argument or the program itself, stands for the number. */
+const placeholder = '{}'
+const idVariable = 'TUTTI_ARRAY_ID'
+/** The most tasks of an array; a typing error must not fill the memory. */
+const mostNumbers = 1_000_000
+/** Up to twelve digits, so that a range is counted exactly. */
+const partForm = /^(\d{1,12})(?:-(\d{1,12})(?::(\d{1,12}))?)?$/
+
+/**
+ * The numbers of a list such as `1-10,20` or `1-100:5` (every fifth), in ascending order and each
+ * once, as Slurm has them. Throws a `ValueError` that names the part that is wrong.
+ */
+function parseArray(text: string): number[] {
+  const numbers = new Set<number>()
+  let count = 0
+  for (const part of text.split(',')) {
+    const { first, last, step } = parsePart(part, text)
+    count += Math.floor((last - first) / step) + 1
+    if (count > mostNumbers) throw invalidArray(text, part, `more than ${mostNumbers} numbers`)
+    for (let number = first; number <= last; number += step) numbers.add(number)
+  }
+  return [...numbers].toSorted((a, b) => a - b)
+}
+
+function parsePart(part: string, text: string) {
+  const [, start, end = start, every = '1'] = partForm.exec(part) ?? []
+  if (start === undefined) throw invalidArray(text, part, `"${part}" is no number and no range`)
+  const [first, last, step] = [Number(start), Number(end), Number(every)]
+  if (last < first) throw invalidArray(text, part, `${part} ends before it begins`)
+  if (step < 1) throw invalidArray(text, part, `the step of ${part} is not 1 or more`)
+  return { first, last, step }
+}
+
+function invalidArray(text: string, part: string, problem: string): ValueError {
+  const isLimit = part.includes('%')
+  return new ValueError(`--array ${JSON.stringify(text)}: ${problem}`, {
+    field: '--array',
+    expected: 'numbers and ranges such as 1-10,20 or 1-100:5',
+    got: text,
+    hint: isLimit
+      ? 'A limit such as %4 is not known: as many run at a time as this machine has cores.'
+      : 'Write numbers and ranges such as 1-10,20 or 1-100:5.',
+  })
+}
+
+/** One task per number, with uids `<name>-<number>`; all have the name of the program. */
+export function arrayTasks(
+  array: string,
+  [program = '', ...args]: readonly string[],
+): ComputeTask[] {
+  const { name } = new ComputeTask({ executable: program, arguments: args })
+  return parseArray(array).map((number) => {
+    const own = (word: string): string => word.replaceAll(placeholder, String(number))
+    return new ComputeTask({
+      executable: own(program),
+      arguments: args.map(own),
+      env: { [idVariable]: String(number) },
+      uid: `${toIdPart(name)}-${number}`,
+      name,
+    })
+  })
+}
+
+/** The longest part of an id before a number. */
+const mostIdCharacters = 100
+
+/** A name as the beginning of an id: `python3 mesh.py` becomes `python3-mesh.py`. */
+const toIdPart = (name: string): string =>
+  name
+    .replaceAll(/[^A-Za-z0-9._]+/g, '-')
+    .replace(/^[._-]+/, '')
+    .slice(0, mostIdCharacters)
+    .replace(/[._-]+$/, '') || 'array'
