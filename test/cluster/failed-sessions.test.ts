@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, it, onTestFinished, vi } from 'vitest'
+import { expect, it, type Mock, onTestFinished, vi } from 'vitest'
 import { AgentSession } from '../../src/cluster/agent/agent-session.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -8,12 +8,16 @@ import { eventually } from '../eventually.ts'
 import { startAgentHere, startTestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { echo } from './fixtures/value-tasks.ts'
+import { LinkProxy } from './link-proxy.ts'
 
-it('row 119: an unexpected error in one session ends that session alone', async () => {
+/** Two sessions on one agent: a task of the first runs until the file `go` exists. */
+async function startTwoSessions() {
   const cluster = await startTestCluster()
   const warnings: string[] = []
   const log = { warn: (code: string, text: string): void => void warnings.push(`${code}: ${text}`) }
-  const agent = await startAgentHere(cluster, { name: 'only', cores: 2, log })
+  const link = await LinkProxy.start(cluster.url)
+  const own = { name: 'only', cores: 2, log }
+  const agent = await startAgentHere({ ...cluster, url: link.url }, own)
   const other = new Session([await cluster.connect()])
   onTestFinished(() => other.close())
   const held = new ComputeTask({ function: heldWork, args: [cluster.folder, 'held', 1] })
@@ -24,21 +28,56 @@ it('row 119: an unexpected error in one session ends that session alone', async 
   const first = new ComputeTask({ function: echo, args: [1] })
   await failing.submitTasks([first])
   expect(await first).toBe(1)
-  const tick = vi.spyOn(AgentSession.prototype, 'tick')
-  onTestFinished(() => tick.mockRestore())
-  tick.mockImplementation(function fail(this: AgentSession) {
-    if (this.id !== 'failing/cluster') return false
+  const letGo = (): void => writeFileSync(join(cluster.folder, 'go'), '')
+  return { agent, failing, held, letGo, link, warnings }
+}
+
+/** Makes a method of the agent's part of the session "failing" throw. */
+function failIn(method: 'tick' | 'reconnected' | 'drain'): void {
+  const real = AgentSession.prototype[method] as (...args: unknown[]) => unknown
+  const spy = vi.spyOn(AgentSession.prototype, method) as Mock<(...args: unknown[]) => unknown>
+  onTestFinished(() => spy.mockRestore())
+  spy.mockImplementation(function fail(this: AgentSession, ...args: unknown[]) {
+    if (this.id !== 'failing/cluster') return real.apply(this, args)
     throw new Error('unexpected')
   })
-  await eventually(() => expect(warnings).toHaveLength(1))
-  tick.mockRestore()
-  const text = 'AgentSessionFailed: agent "only" ends its part of session "failing/cluster"'
-  expect(warnings).toEqual([expect.stringContaining(`${text} after an unexpected error: Error`)])
+}
+
+const failed = expect.stringContaining(
+  'AgentSessionFailed: agent "only" ends its part of session "failing/cluster" after an ' +
+    'unexpected error: Error',
+)
+
+it('row 119: an unexpected error in one session ends that session alone', async () => {
+  const { agent, failing, held, letGo, warnings } = await startTwoSessions()
+  failIn('tick')
+  await eventually(() => expect(warnings).toEqual([failed]))
+  vi.restoreAllMocks()
   const second = new ComputeTask({ function: echo, args: [2] })
   await failing.submitTasks([second])
   expect(await second).toBe(2)
-  writeFileSync(join(cluster.folder, 'go'), '')
+  letGo()
   await expect(held).resolves.toBe('x')
   await agent.close()
   expect(warnings).toHaveLength(1)
+})
+
+it('row 119: an unexpected error while an agent drains ends the session alone', async () => {
+  const { agent, held, letGo, warnings } = await startTwoSessions()
+  failIn('drain')
+  agent.drain()
+  expect(warnings).toEqual([failed])
+  letGo()
+  await expect(held).resolves.toBe('x')
+  expect(await agent.left).toBe(0)
+})
+
+it('row 119: an unexpected error after a reconnect ends the session alone', async () => {
+  const { held, letGo, link, warnings } = await startTwoSessions()
+  failIn('reconnected')
+  link.cut()
+  link.mend()
+  await eventually(() => expect(warnings).toContainEqual(failed))
+  letGo()
+  await expect(held).resolves.toBe('x')
 })

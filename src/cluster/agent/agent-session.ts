@@ -199,13 +199,14 @@ export class AgentSession implements BackendListener {
   begin(mostCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.heardMs > silenceMs) return 0
-    const { jobs, cores } = this.held.give(mostCores)
     try {
+      const { jobs, cores } = this.held.give(mostCores)
       if (jobs.length > 0) this.#connection.submit(jobs)
+      return cores
     } catch (error) {
       this.#options.onFailed(error)
+      return 0
     }
-    return cores
   }
 
   /** Returns all jobs that have not begun, and accepts no more. */
@@ -239,7 +240,11 @@ export class AgentSession implements BackendListener {
   notice(notice: Notice): void {
     if (notice.kind !== 'event') return
     const { taskId } = notice
-    this.#reports.addEvent(notice, taskId === null ? undefined : this.held.get(taskId))
+    try {
+      this.#reports.addEvent(notice, taskId === null ? undefined : this.held.get(taskId))
+    } catch (error) {
+      this.#options.onFailed(error)
+    }
   }
 
   /** Called when the agent leaves: limits how long `end` waits for the broker. */

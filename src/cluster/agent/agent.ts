@@ -132,7 +132,7 @@ export class Agent {
   drain(): void {
     if (this.#isDraining) return
     this.#isDraining = true
-    for (const session of this.#sessions.values()) session.drain()
+    this.#forEachSession((session) => session.drain())
     this.#announcer.announce()
     this.#leaveWhenIdle()
   }
@@ -183,7 +183,7 @@ export class Agent {
       }),
       broker.onConnection((isConnected) => {
         if (!isConnected) return
-        for (const session of this.#sessions.values()) session.reconnected()
+        this.#forEachSession((session) => session.reconnected())
         this.#announcer.announce()
       }),
     )
@@ -375,17 +375,22 @@ export class Agent {
 
   #tick(): void {
     this.#cancelTick = this.#options.clock.after(tickMs, () => this.#tick())
-    for (const session of this.#sessions.values()) this.#tickSession(session)
+    const nowMs = this.#options.clock.monotonicMs()
+    this.#forEachSession((session) => {
+      if (session.tick(nowMs)) this.#startRemoval(session, 'the driver is gone')
+    })
     this.#feed()
     if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }
 
-  #tickSession(session: AgentSession): void {
-    try {
-      const isOver = session.tick(this.#options.clock.monotonicMs())
-      if (isOver) this.#startRemoval(session, 'the driver is gone')
-    } catch (error) {
-      this.#failSession(session, error)
+  /** An error that `action` throws ends the session in which it occurred. */
+  #forEachSession(action: (session: AgentSession) => void): void {
+    for (const session of this.#sessions.values()) {
+      try {
+        action(session)
+      } catch (error) {
+        this.#failSession(session, error)
+      }
     }
   }
 

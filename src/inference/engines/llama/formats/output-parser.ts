@@ -129,12 +129,9 @@ function* parseOutput(
   const openings = format?.openings ?? []
   const { open, close, marks: controls = [], isControl = false } = reasoning ?? {}
   const { opens = [], closes = [] } = answer ?? {}
-  const leftOut = new Set([
-    ...opens,
-    ...closes,
-    ...(isControl ? [...listed(close), ...controls] : []),
-  ])
-  const marks = [...listed(open), ...listed(close), ...leftOut, ...openings]
+  const answerMarks = new Set([...opens, ...closes])
+  const single = new Set(isControl ? [...listed(close), ...controls] : [])
+  const marks = [...listed(open), ...listed(close), ...answerMarks, ...single, ...openings]
   for (;;) {
     const mark = yield* input.until(marks, (text) => sink.text(text))
     if (mark === null) return
@@ -142,9 +139,10 @@ function* parseOutput(
     const isEnd = mark === close && !sink.hasText
     const isBegin = mark === open && (isControl || !sink.hasText)
     if (isBegin) yield* readReasoning(input, sink, options)
-    if (isEnd || leftOut.has(mark)) yield* input.space()
+    if (isEnd || answerMarks.has(mark)) yield* input.space()
+    const isLeftOut = answerMarks.has(mark) || single.has(mark)
     if (isBegin || isEnd) yield* bareCalls(input, sink, format)
-    else if (!leftOut.has(mark)) yield* readCalls(input, sink, format, mark)
+    else if (!isLeftOut) yield* readCalls(input, sink, format, mark)
   }
 }
 

@@ -45,9 +45,10 @@ function* pythonCall(input: ParserInput, sink: CallSink): Step<boolean> {
     const key = yield* input.word(/\w/)
     yield* input.space()
     if (key === '' || (yield* input.accept('=')) === null) return true
+    sink.argument(`${count === 0 ? '' : ', '}${JSON.stringify(key)}: `)
     const value = yield* pythonValue(input)
     if (value === null) return true
-    sink.argument(`${count === 0 ? '' : ', '}${JSON.stringify(key)}: ${value}`)
+    sink.argument(value)
   }
   sink.argument('}')
   return true

@@ -28,3 +28,14 @@ it.each(outputs)('$template: $title, whole and letter by letter', (one) => {
   expect(parsed(whole)).toEqual({ text, reasoning, calls })
   expect(read(Array.from(output), options)).toEqual(whole)
 })
+
+it.each(['LFM2-8B-A1B', 'LFM2.5-Instruct', 'LFM2.5-8B-A1B'])(
+  '%s: an argument without its value, because the output is cut',
+  (template) => {
+    const options = readingBy(sources.get(template) ?? '', { tools })
+    const output = '<|tool_call_start|>[weather(city='
+    const expected = { text: '', calls: [{ name: 'weather', arguments: '{"city": ' }] }
+    expect(read([output], options, true)).toMatchObject(expected)
+    expect(read(Array.from(output), options, true)).toMatchObject(expected)
+  },
+)
