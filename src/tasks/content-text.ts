@@ -40,14 +40,15 @@ export function contentText(path: string, value: unknown, options: ContentOption
 const hole = '4:hole'
 const missing = Symbol('missing')
 
-/** Returns the same text as `Writer` for a list of primitives, which most arguments are. */
+/** Returns the text of `Writer` for a list of primitives, which most arguments are, or `null`. */
 function flatText(path: string, value: object): string | null {
-  if (!Array.isArray(value)) return null
+  if (!isPlainArray(value) || hasFields(value)) return null
   const length = String(value.length)
   let text = `5:array${length.length}:${length}`
-  for (const [at, item] of (value as readonly unknown[]).entries()) {
-    if (typeof item === 'object' && item !== null) return null
-    text += item === undefined && !(at in value) ? hole : primitiveText(item, `${path}.${at}`)
+  for (const [at, item] of value.entries()) {
+    // A hole is read as `undefined`.
+    if (item === undefined || (typeof item === 'object' && item !== null)) return null
+    text += primitiveText(item, `${path}.${at}`)
   }
   return text
 }
@@ -105,9 +106,7 @@ class Writer {
     const prototype: unknown = Object.getPrototypeOf(value)
     if (prototype === Object.prototype) return this.#writePlain('object', value, path, depth)
     if (prototype === null) return this.#writePlain('bare object', value, path, depth)
-    if (Array.isArray(value) && prototype === Array.prototype) {
-      return this.#writeArray(value as readonly unknown[], path, depth)
-    }
+    if (isPlainArray(value)) return this.#writeArray(value, path, depth)
     if (ArrayBuffer.isView(value)) return this.#writeBytes(value, path)
     if (Reflect.ownKeys(value).length > 0) throw notComparable(path, instanceWith(value))
     if (types.isDate(value) && prototype === Date.prototype) {
@@ -132,9 +131,7 @@ class Writer {
 
   /** Arrays may have fields besides their items, as the result of a pattern's `exec` does. */
   #writeArray(items: readonly unknown[], path: string, depth: number): void {
-    // Indices come first, then `length`, then other fields.
-    const hasFields = Reflect.ownKeys(items).at(-1) !== 'length'
-    if (!hasFields) return this.#writeItems('array', items, path, depth)
+    if (!hasFields(items)) return this.#writeItems('array', items, path, depth)
     const names = Object.keys(items)
     if (hidesFields(items, names.length + 1)) throw notComparable(path, hidden)
     const fields = names.filter((name) => !isIndex(name))
@@ -180,6 +177,12 @@ function primitiveText(value: unknown, path: string): string {
   const type = value === null ? 'null' : typeof value
   return `${type.length}:${type}${text.length}:${text}`
 }
+
+const isPlainArray = (value: object): value is readonly unknown[] =>
+  Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype
+
+/** Indices come first, then `length`, then other fields. */
+const hasFields = (items: readonly unknown[]): boolean => Reflect.ownKeys(items).at(-1) !== 'length'
 
 const isIndex = (name: string): boolean => /^(?:0|[1-9]\d*)$/.test(name)
 

@@ -35,6 +35,12 @@ describe('the key of a result', () => {
     expect(memoKey(scaled, [1], { k: 2 })).toBe(memoKey(scaled, [1], { k: 2 }))
     expect(memoKey(scaled, [1], { k: 2 })).not.toBe(memoKey(scaled, [1], { k: 3 }))
     expect(() => memoKey(scaled, [1], new URL('http://a'))).toThrow('this: an instance of URL')
+    const hole = Array.from({ length: 1 })
+    Reflect.deleteProperty(hole, 0)
+    const lists = [hole, [undefined], Object.assign([1], { k: 2 }), Object.assign([1], { k: 3 })]
+    expect(new Set(lists.map((list) => memoKey(scaled, [1], list as never))).size).toBe(4)
+    const items = new (class Items extends Array<number> {})()
+    expect(() => memoKey(scaled, [1], items)).toThrow('this: an instance of Items')
     expect(memoKey(own, [1], { k: 2 })).toBe(memoKey(own, [1], new URL('http://a')))
     expect(memoKey(plan, [1], new URL('http://a'))).toBe(memoKey(plan, [1]))
   })
@@ -105,6 +111,8 @@ describe('the key of a result', () => {
     ['a Buffer with fields', Object.assign(Buffer.from('a'), { k: 1 })],
     ['a kind of array', new (class Items extends Array<number> {})()],
     ['a kind of Map', new (class Table extends Map {})()],
+    ['a kind of Set', new (class Group extends Set {})()],
+    ['a kind of Date', new (class Day extends Date {})(0)],
     ['a kind of bytes', new (class Bytes extends Uint8Array {})(1)],
   ])('memo key: is refused for %s, which looks like what it is not', (_, given: unknown) => {
     expect(() => keyOf([given])).toThrow(/^args\.0\.0.* cannot be compared/)
