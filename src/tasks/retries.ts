@@ -50,7 +50,7 @@ function timesOnly(times: number): RetryPolicy {
 }
 
 export function resolveRetries(given: unknown): RetryPolicy {
-  if (typeof given !== 'object' || given === null) {
+  if (typeof given !== 'object') {
     const times = expectInteger('retries', given, { min: 0 })
     return shared[times] ?? timesOnly(times)
   }

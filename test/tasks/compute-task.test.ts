@@ -93,6 +93,7 @@ describe('a program', () => {
     [{ resources: { ranks: 2, ranksPerNode: 0 } }, 'resources.ranksPerNode'],
     [{ resources: { ranksPerNode: 2 } }, 'resources.ranksPerNode'],
     [{ resources: { labels: ['a'] } }, 'resources.labels'],
+    [{ resources: { labels: { '': 'a' } } }, 'resources.labels'],
     [{ resources: { labels: { zone: 7 } } }, 'resources.labels.zone'],
     [{ resources: { seconds: 0 } }, 'resources.seconds'],
   ]
