@@ -41,8 +41,8 @@ export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError 
  * may have been canceled meanwhile.
  */
 export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): AttemptFacts | undefined {
-  if (report.kind !== 'complete') return report.facts
-  const { stdout, stderr } = (report.value ?? none) as ProgramOutput
+  const value = report.kind === 'complete' ? report.value : null
+  const { stdout, stderr } = (value ?? none) as ProgramOutput
   const isOutput = typeof stdout === 'string' && typeof stderr === 'string'
   return isOutput ? { ...report.facts, stdout, stderr } : report.facts
 }

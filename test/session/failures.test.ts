@@ -115,6 +115,33 @@ describe('a failed program', () => {
     expect(task.exitCode).toBeUndefined()
     expect(attribute((await eventsOf(task)).at(-1), 'signal')).toBe('SIGSEGV')
   })
+
+  it('failed program: the task has the reported output, and which part was cut', async () => {
+    const { session, backend } = await openSession()
+    const programs = ['cut', 'whole'].map((executable) => new ComputeTask({ executable }))
+    await session.submitTasks(programs)
+    const cut = { stdoutTruncated: true, stderrTruncated: true } as const
+    for (const task of programs) {
+      const kept = { exitCode: 3, stdout: 'out', stderr: 'err' }
+      const facts = task.executable === 'cut' ? { ...kept, ...cut } : kept
+      backend.report(backend.jobOf(task), { kind: 'fail', error: new Error('3'), facts })
+      await rejection(task)
+      expect([task.exitCode, task.stdout, task.stderr]).toEqual([3, 'out', 'err'])
+    }
+    expect(programs.map((task) => task.stdoutTruncated)).toEqual([true, false])
+    expect(programs.map((task) => task.stderrTruncated)).toEqual([true, false])
+  })
+
+  it('canceled program: if it succeeded meanwhile, the task has its output', async () => {
+    const { session, backend } = await openSession()
+    const task = new ComputeTask({ executable: 'simulate' })
+    await session.submitTasks([task])
+    backend.start(task)
+    session.cancel(task, 'not needed')
+    backend.complete(task, { exitCode: 0, stdout: 'out', stderr: 'err' })
+    expect(await rejection(task)).toMatchObject({ reason: 'not needed' })
+    expect([task.state, task.stdout, task.stderr]).toEqual(['CANCELED', 'out', 'err'])
+  })
 })
 
 it('one value in the place of a list: the error says what it is and what to write', async () => {
