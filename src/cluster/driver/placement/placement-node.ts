@@ -125,7 +125,8 @@ export const freeCores = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? Math.max(0, offer.cores - cores) : 0
 
 /** How many more jobs of one core it takes: running ones, and some that wait there. */
-export const roomOf = ({ offer, cores }: Node): number => offer.cores + offer.ahead - cores
+export const roomOf = ({ offer, cores, isUsable }: Node): number =>
+  isUsable ? offer.cores + offer.ahead - cores : 0
 
 /** With fewer nodes, messages have many jobs anyway. */
 const manyNodes = 8

@@ -365,7 +365,7 @@ export class Placement<T extends PlacedJob> {
 
   /** Moves the node into the ring where it belongs. */
   #sort(node: Node): void {
-    const isOpen = node.isUsable && roomOf(node) >= leastRoomOf(node, this.#nodes.size)
+    const isOpen = roomOf(node) >= leastRoomOf(node, this.#nodes.size)
     const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
     if (node.ring === ring) return
     if (node.ring !== null) (node.ring === this.#idle ? this.#idle : this.#busy).delete(node)
