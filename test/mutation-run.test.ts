@@ -3,7 +3,6 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createRandom } from './long-run.ts'
 import { needs, requireCommand } from './require.ts'
 import { runMutants, sampleOf, testsFor } from '../scripts/mutation/mutation-run.ts'
 
@@ -49,6 +48,27 @@ describe('a mutation run', () => {
     expect(readdirSync(join(root, '.cache'))).toEqual([])
   })
 
+  needs(requireCommand('unshare'))('runs tests further away if the nearest pass', async () => {
+    const near = Array.from({ length: 7 }, (_, at) => [
+      `test/near-${at}.test.ts`,
+      testOf('expect(isPositive(1)).toBe(true)'),
+    ])
+    const root = projectOf({
+      'package.json': '{ "type": "module" }',
+      'src/positive.ts': 'export const isPositive = (n: number): boolean => n > 0\n',
+      ...(Object.fromEntries(near) as Record<string, string>),
+      'test/use.ts': "export { isPositive } from '../src/positive.ts'",
+      'test/far.test.ts': testOf(
+        'expect(isPositive(0)).toBe(false); expect(isPositive(-1)).toBe(false)',
+      ).replace('../src/positive.ts', './use.ts'),
+    })
+    const lines: string[] = []
+    const print = (line: string): unknown => lines.push(line)
+    const { survived } = await runMutants({ ...options, root, print })
+    expect(survived).toEqual([])
+    expect(lines.filter((line) => line.includes('killed by test/far.test.ts'))).toHaveLength(2)
+  })
+
   it('without a mutant fails', async () => {
     const root = projectOf({ 'src/empty.ts': 'export const none = 0\n' })
     const run = runMutants({ ...options, root, print: () => {} })
@@ -57,16 +77,26 @@ describe('a mutation run', () => {
 })
 
 describe('the sample of a mutation run', () => {
-  it('follows from the seed, and has at most six mutants of a file', () => {
-    const text = 'export const f = () => a && b && c && d && e\n'
-    const files = ['src/a.ts', 'src/b.ts', 'src/c.ts'].map((path) => ({ path, text }))
-    const draw = (seed: number): string[] =>
-      sampleOf(files, 10, createRandom(seed)).map(({ path, after }) => `${path} ${after}`)
-    expect(draw(1)).toHaveLength(10)
-    expect(draw(1)).toEqual(draw(1))
-    expect(draw(1)).not.toEqual(draw(2))
-    const [first = ''] = draw(1)
-    expect(draw(1).filter((one) => one.startsWith(first.slice(0, 8)))).toHaveLength(6)
+  const text = 'export const f = () => a && b && c && d && e\n'
+  const files = ['src/a.ts', 'src/b.ts', 'src/c.ts', 'src/d.ts'].map((path) => ({ path, text }))
+  const empty = { path: 'src/empty.ts', text: '' }
+  const draw = (seed: number, count: number, from = files): string[] =>
+    sampleOf(from, count, seed).map(({ path, after }) => `${path} ${after}`)
+
+  it('follows from the seed, with three mutants of a file, or more of few files', () => {
+    expect(draw(1, 10)).toHaveLength(10)
+    expect(draw(1, 10)).toEqual(draw(1, 10))
+    expect(draw(1, 10)).not.toEqual(draw(2, 10))
+    const pathsOf = (drawn: readonly string[]) => drawn.map((one) => one.slice(0, 8))
+    expect(new Set(pathsOf(draw(1, 6))).size).toBe(2)
+    expect(draw(1, 8, [...files.slice(0, 1), empty])).toHaveLength(8)
+  })
+
+  it('of a file stays the same when another file changes', () => {
+    const ofFirst = (from: typeof files) =>
+      draw(1, 12, from).filter((one) => one.startsWith('src/a.ts'))
+    const changed = files.with(1, { path: 'src/b.ts', text: `${text}export const g = h && i\n` })
+    expect(ofFirst(changed)).toEqual(ofFirst(files))
   })
 })
 
@@ -83,12 +113,15 @@ describe('the tests of a mutant', () => {
       'test/b/user.test.ts': "import '../../src/b/user.ts'",
       'test/a/slow.test.ts': "import '../../src/a/program.ts'",
       'test/c/types.test.ts': "import type { One } from '../../src/a/one.ts'",
+      'test/c/one-by-one.test.ts': "import '../../src/a/one.ts'",
     }
     const files = Object.entries(texts).map(([path, text]) => ({ path, text }))
-    const startsNothing = (test: string): boolean => test !== 'test/a/slow.test.ts'
+    const startsNothing = (test: string): boolean => !/slow|one-by-one/.test(test)
     expect(testsFor('src/a/one.ts', files, startsNothing)).toEqual([
       'test/a/one.test.ts',
       'test/a/program.test.ts',
+      // Its name says that it is about the file.
+      'test/c/one-by-one.test.ts',
       'test/b/starter.test.ts',
       'test/a/slow.test.ts',
       'test/b/user.test.ts',

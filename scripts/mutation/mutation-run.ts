@@ -5,19 +5,19 @@
  */
 
 import { spawn } from 'node:child_process'
+import { hash } from 'node:crypto'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join, posix, relative } from 'node:path'
-import { createRandom } from '../../test/long-run.ts'
 import { importsOf, listPaths, readTree, type SourceFile } from '../../test/tidy/source-file.ts'
 import { isQuick } from '../test-selection.ts'
 import { type Mutant, mutantsOf } from './mutants.ts'
+import { keyOf } from './survivors.ts'
 
-/** How many test files a mutant gets at first, and how many more if it survives those. */
-const nearTests = 6
-const furtherTests = 4
-/** Mutants of one file share their tests, which are in the caches then. */
-const mostOfFile = 6
+/** Up to which test file a mutant is tested at first, and then if it survives those. */
+const stages = [6, 14, 26]
+/** Of a file, unless there are too few files. */
+const mostOfFile = 3
 /** Tests that run longer have failed, because of the mutant if half of it is enough without. */
 const limitMs = 240_000
 
@@ -42,7 +42,7 @@ export async function runMutants(options: MutationOptions): Promise<MutationResu
   const { root, within, count, seed, minutes, print } = options
   const files = readTree(root)
   const chosen = files.filter(({ path }) => within.some((one) => isBelow(path, one)))
-  const sample = sampleOf(chosen, count, createRandom(seed))
+  const sample = sampleOf(chosen, count, seed)
   if (sample.length === 0) throw new Error(`expected code below ${within.join(', ')}, found none`)
   const startsNothing = (test: string): boolean =>
     isQuick(relative(process.cwd(), join(root, test)))
@@ -67,29 +67,34 @@ export const describeMutant = ({ path, line, within, before, after }: Mutant): s
 const isBelow = (path: string, folder: string): boolean =>
   path === folder || path.startsWith(`${folder}/`)
 
-/** Mutants of random files, those of one file together. */
-export function sampleOf(
-  files: readonly SourceFile[],
-  count: number,
-  random: () => number,
-): Mutant[] {
+/**
+ * Mutants of random files, those of one file together. What is drawn of a file depends only on the
+ * seed and on the file, so that a change elsewhere brings no other mutants.
+ */
+export function sampleOf(files: readonly SourceFile[], count: number, seed: number): Mutant[] {
+  const code = files.filter((file) => mutantsOf(file).length > 0)
+  const most = Math.max(mostOfFile, Math.ceil(count / code.length))
   const sample: Mutant[] = []
-  for (const file of shuffled(files, random)) {
-    const mutants = shuffled(mutantsOf(file), random)
-    sample.push(...mutants.slice(0, Math.min(mostOfFile, count - sample.length)))
+  for (const file of shuffled(code, seed, ({ path }) => path)) {
+    const mutants = shuffled(mutantsOf(file), seed, keyOf)
+    sample.push(...mutants.slice(0, Math.min(most, count - sample.length)))
   }
   return sample
 }
 
-function shuffled<Item>(items: readonly Item[], random: () => number): Item[] {
-  const ranked = items.map((item) => ({ item, rank: random() }))
-  return ranked.toSorted((one, other) => one.rank - other.rank).map(({ item }) => item)
+function shuffled<Item>(
+  items: readonly Item[],
+  seed: number,
+  nameOf: (item: Item) => string,
+): Item[] {
+  const rankOf = (item: Item): string => hash('sha256', `${seed} ${nameOf(item)}`)
+  const ranked = items.map((item) => ({ item, rank: rankOf(item) }))
+  return ranked.toSorted((one, other) => (one.rank < other.rank ? -1 : 1)).map(({ item }) => item)
 }
 
 /**
  * The test files that run a source file: its own first, then those of its folder and of others, by
- * the number of imports between. Tests that start processes come
- * later, because they take long.
+ * the number of imports between. Tests that start processes come later, because they take long.
  */
 export function testsFor(
   path: string,
@@ -104,12 +109,14 @@ export function testsFor(
     }
   }
   const own = path.replace(/^src\//, 'test/').replace(/\.ts$/, '.test.ts')
-  // A session is the public way to what `core` does.
-  const ofSession = own.replace(/^test\/core\//, 'test/session/')
+  const name = posix.basename(path, '.ts')
+  // A session is the public way to what `core` and `tasks` do.
+  const ofSession = own.replace(/^test\/(?:core|tasks)\//, 'test/session/')
   const rankOf = (test: string): number => {
     if (test === own) return -Infinity
     const shared = Math.max(sharedFolders(test, own), sharedFolders(test, ofSession))
-    return (distances.get(test) ?? 0) - 2 * shared + (startsNothing(test) ? 0 : 4)
+    const isNamesake = posix.basename(test).startsWith(name)
+    return (distances.get(test) ?? 0) - 2 * shared + (startsNothing(test) || isNamesake ? 0 : 4)
   }
   const tests = [...distances.keys()].filter((one) => one.endsWith('.test.ts'))
   return tests.toSorted((one, other) => rankOf(one) - rankOf(other) || one.localeCompare(other))
@@ -199,9 +206,11 @@ class MutationCopy implements Disposable {
 
   /** What failed with the mutant, or `null`. */
   async findKiller(mutant: Mutant, tests: readonly string[]): Promise<string | null> {
-    const near = tests.slice(0, nearTests)
-    const further = tests.slice(nearTests, nearTests + furtherTests)
-    return (await this.#killerAmong(near, mutant)) ?? (await this.#killerAmong(further, mutant))
+    for (const [at, end] of stages.entries()) {
+      const killer = await this.#killerAmong(tests.slice(stages[at - 1] ?? 0, end), mutant)
+      if (killer !== null) return killer
+    }
+    return null
   }
 
   /** A failure counts only if the tests pass without the mutant. */
