@@ -19,7 +19,9 @@ export type Bound =
   | 'critical path'
   | 'straggler'
   | 'slots'
-  | 'dispatcher'
+  | 'worker start'
+  | 'short tasks'
+  | 'scheduler'
   | 'nodes'
   | 'tasks'
   | 'model'
@@ -38,6 +40,7 @@ export interface BoundFacts {
   readonly replacedWorkers: number
   /** Tasks without an end: how long the run would have taken with them is not known. */
   readonly openTasks: number
+  readonly tasks: number
 }
 
 /** Above this CPU utilization, more slots on the same nodes would only share the processors. */
@@ -96,10 +99,12 @@ export const notYetReadyOf = ({ backends }: BoundsView): number =>
   backends.reduce((sum, { notYetReady }) => sum + notYetReady, 0)
 
 export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
-  const { noTaskReady, noSlotFitted, heldBack, nodeAway } = slotSeconds
+  const { noTaskReady, noSlotFitted, nodeAway } = slotSeconds
   const { cores, workers, processes } = noSlotFitted
   return [
-    { bound: 'dispatcher', class: 'heldBack', seconds: heldBack },
+    { bound: 'worker start', class: 'startingWorkers', seconds: slotSeconds.startingWorkers },
+    { bound: 'short tasks', class: 'taskOverhead', seconds: slotSeconds.taskOverhead },
+    { bound: 'scheduler', class: 'heldBack', seconds: slotSeconds.heldBack },
     { bound: 'gpus', class: 'gpus', seconds: noSlotFitted.gpus },
     { bound: 'memory', class: 'memory', seconds: noSlotFitted.memory },
     { bound: 'labels', class: 'labels', seconds: noSlotFitted.labels },
@@ -107,6 +112,19 @@ export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
     { bound: 'nodes', class: 'nodeAway', seconds: nodeAway },
     { bound: 'tasks', class: 'noTaskReady', seconds: noTaskReady },
   ]
+}
+
+/** A task should be so long that its overhead is at most this share of its slot's time. */
+const mostOverhead = 0.05
+
+/**
+ * How many tasks to put into one, so that their overhead becomes small: at most as many as leave
+ * each slot a task. 1 if that would not help.
+ */
+export function tasksPerTask({ slots, slotSeconds }: BoundsView, { tasks }: BoundFacts): number {
+  const { taskOverhead, ran } = slotSeconds
+  const wanted = Math.ceil(((1 - mostOverhead) / mostOverhead) * (taskOverhead / ran))
+  return Math.max(1, Math.min(wanted, Math.floor(tasks / Math.max(1, slots))))
 }
 
 export interface LeastTime {

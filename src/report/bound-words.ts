@@ -1,6 +1,6 @@
 /** Sentences about what bounded a run; `improvements.ts` says what would shorten it. Pure. */
 
-import { countText, percentText, secondsText, shortName } from '../views/readable.ts'
+import { countText, numberText, percentText, secondsText, shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import { findImprovements, type Improvement } from './improvements.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
@@ -14,6 +14,7 @@ import {
   slotWaitsOf,
   slotTimeOf,
   smallestShare,
+  tasksPerTask,
 } from './bound-measures.ts'
 import { stragglerOnPath } from './bound-measures.ts'
 
@@ -230,17 +231,29 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     }
     return `${start}${waited}, so more of them would have finished it earlier.`
   },
-  dispatcher(_bounds, { heldBack }, { replacedWorkers: replaced }) {
+  'worker start'(_bounds, { startingWorkers }, { replacedWorkers: replaced }) {
     const start =
-      `The dispatcher bounded this run: for ${heldBack.text} of the slots' time a ` +
-      'task was ready and fitted a free slot, but had not been started there.'
-    if (replaced === 0) return start
+      `Starting workers bounded this run: for ${startingWorkers.text} of the slots' time a task ` +
+      'was ready while its worker started and loaded its module.'
+    if (replaced === 0) return `${start} A session starts them once, for all its tasks.`
     const were = `${countText(replaced, 'worker')} ${replaced === 1 ? 'was' : 'were'} replaced`
     return (
       `${start} ${were}, because a function timed out, was canceled or ended its worker, and ` +
       'functions wait while a worker starts; one that uses `currentTask().signal` can end in time.'
     )
   },
+  'short tasks'(bounds, { taskOverhead }, facts) {
+    const count = tasksPerTask(bounds, facts)
+    const advice = count === 1 ? '' : ` Put the work of about ${numberText(count)} into one task.`
+    return (
+      `Tasks too short for their overhead bounded this run: for ${taskOverhead.text} of the ` +
+      `slots' time the next task was ready and was just being started.${advice}`
+    )
+  },
+  scheduler: (_bounds, { heldBack }) =>
+    `Waiting for the scheduler bounded this run: for ${heldBack.text} of the slots' time a task ` +
+    'was ready and fitted a free slot, but was started much later than others. The event loop ' +
+    'of the program may have been busy with other work.',
   nodes: (_bounds, { nodeAway }) =>
     `Missing nodes bounded this run: ${nodeAway.text} of the slots' time belongs ` +
     'to nodes that had not joined yet or had left.',

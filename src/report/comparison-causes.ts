@@ -85,7 +85,9 @@ function idleShare({ slotSeconds, slots: all, seconds }: ReportData['bounds'], r
 
 const idleTexts: Readonly<Record<IdleReason, string>> = {
   noTaskReady: 'no task was ready',
-  heldBack: 'a ready task had not been started on a free slot',
+  startingWorkers: 'a ready task waited for its worker to start',
+  taskOverhead: 'a ready task was just being started',
+  heldBack: 'a ready task waited for the scheduler',
   nodeAway: 'a node was away',
   cores: 'free slots had too few cores for the tasks that were ready',
   gpus: 'free slots lacked gpus for the tasks that were ready',

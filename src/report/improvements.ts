@@ -5,7 +5,8 @@
  * said. Pure.
  */
 
-import { countText, percentText, secondsText, shortName } from '../views/readable.ts'
+import { countText, numberText, percentText, secondsText } from '../views/readable.ts'
+import { shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
@@ -20,6 +21,7 @@ import {
 import type { LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
 import { pathBoundOf, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
+import { tasksPerTask } from './bound-measures.ts'
 
 export interface Improvement {
   /** The bound that it is about; `null` for none. */
@@ -42,7 +44,7 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improve
 }
 
 const ofSlots = (bounds: BoundsView, facts: BoundFacts): Improvement[] => [
-  ...idleImprovements(bounds),
+  ...idleImprovements(bounds, facts),
   ...resourceImprovements(bounds),
   ...slotImprovements(bounds, facts),
   ...backendImprovements(bounds),
@@ -119,7 +121,7 @@ function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
   return Math.max(longest(bounds.criticalPath.seconds, others), doubled.doubled)
 }
 
-function idleImprovements(bounds: BoundsView): Improvement[] {
+function idleImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const { seconds, criticalPath } = bounds
   const time = slotTimeOf(bounds)
   // A long critical path, or tasks that wait for slots, would explain why slots were idle.
@@ -136,12 +138,14 @@ function idleImprovements(bounds: BoundsView): Improvement[] {
       if (idle < smallestShare * time) return []
       const lost = lostTo(bounds, { bound, reason: own, idle })
       const others = leastTimesOf(bounds).filter(({ resource }) => resource !== bound)
+      const least = longest(criticalPath.seconds, others) + otherStarts(bounds, bound, idle)
+      const what = bound === 'short tasks' ? inOneTask(bounds, facts) : idleNames[bound]
       const part = idle === all ? shares[own].text : percentText(idle / time)
       return sentence(
         bounds,
-        { bound, least: longest(criticalPath.seconds, others), lost },
+        { bound, least, lost },
         (saved) =>
-          `${idleNames[bound]} it could end up to ${saved} earlier: ` +
+          `${what} it could end up to ${saved} earlier: ` +
           `${part} of the slots' time was idle for that reason.`,
       )
     })
@@ -155,15 +159,35 @@ function lostTo(
   const { seconds, slotSeconds } = bounds
   // A few tasks may wait for a single GPU while most slots have nothing to do.
   if (lackedResources.has(bound)) return idleLength(bounds, reason)
-  // Tasks can use as many slots as ran or were held back.
-  if (bound === 'dispatcher') return (seconds * idle) / (idle + slotSeconds.ran)
+  // Tasks can use as many slots as ran or were free for them.
+  if (startBounds.has(bound)) return (seconds * idle) / (startSecondsOf(bounds) + slotSeconds.ran)
   return (seconds * idle) / slotTimeOf(bounds)
 }
 
+/** The slot-seconds in which a ready task fitted a free slot. */
+const startSecondsOf = ({ slotSeconds }: BoundsView): number =>
+  slotSeconds.startingWorkers + slotSeconds.taskOverhead + slotSeconds.heldBack
+
+/** What the other reasons for late starts still cost. */
+const otherStarts = (bounds: BoundsView, bound: Bound, idle: number): number =>
+  startBounds.has(bound)
+    ? (bounds.seconds * (startSecondsOf(bounds) - idle)) /
+      (startSecondsOf(bounds) + bounds.slotSeconds.ran)
+    : 0
+
+function inOneTask(bounds: BoundsView, facts: BoundFacts): string {
+  const count = tasksPerTask(bounds, facts)
+  return count === 1
+    ? 'If starting a task took no time,'
+    : `With the work of about ${numberText(count)} tasks in one task`
+}
+
+const startBounds: ReadonlySet<Bound> = new Set(['worker start', 'short tasks', 'scheduler'])
 const lackedResources: ReadonlySet<Bound> = new Set(['gpus', 'memory', 'labels'])
 
 const idleNames: Readonly<Partial<Record<Bound, string>>> = {
-  dispatcher: 'If ready tasks started as soon as a slot is free,',
+  'worker start': 'If workers started in no time,',
+  scheduler: 'If no ready task waited for the scheduler,',
   gpus: 'With enough gpus for the tasks that are ready',
   memory: 'With enough memory for the tasks that are ready',
   labels: 'If all nodes had the labels that tasks ask for,',

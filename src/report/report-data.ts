@@ -122,6 +122,7 @@ export function collectReport(
       clockStep: healthView.clockStep,
       state: facts.state,
       openTasks: counted.open,
+      tasks: counted.tasks,
       cpuPercent: meanCpuPercent(showNodes(states.resources)),
       replacedWorkers: replacedWorkersOf(pass),
     }),

@@ -100,7 +100,7 @@ describe('what bounded this run', () => {
       'Too few gpus bounded this run: its gpus (1) were in use for 100 % of the time, so the run ' +
         'could not have ended before 10.0 s.',
     )
-    // The dispatcher cannot make it shorter than the gpu allows.
+    // Faster starts cannot make it shorter than the gpu allows.
     expect(textOf({ words } as ReportData)).not.toContain('start as soon as')
   })
 
@@ -134,7 +134,7 @@ describe('what bounded this run', () => {
 })
 
 describe('which bound is named', () => {
-  it('report: of slots and the dispatcher the one that would shorten the run most', () => {
+  it('report: of slots and short tasks the one that would shorten the run most', () => {
     // Ready from the start, 1.5 s each, and 0.4 s between them.
     const tasks = queue(10).map((task, at) => ({ ...task, start: 1.9 * at, end: 1.9 * at + 1.5 }))
     const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 19 }
@@ -153,18 +153,20 @@ describe('which bound is named', () => {
     expect(busy.words.improvements[0]).toContain('With twice as many slots and processors it')
   })
 
-  it('report: workers that were replaced are told where ready tasks were not started', () => {
-    const { tasks, end } = boundedRuns.dispatcher
+  it('report: workers that were replaced are named where starting workers bounded the run', () => {
+    const { tasks, end } = boundedRuns.overhead
     const nodes = [{ nodeId: 'n1', cores: 1, workers: 1 }]
     const on = (worker: (at: number) => number): string | undefined => {
       const own = tasks.map((task, at) => ({ ...task, worker: `n1/local/w${worker(at)}` }))
       return reportOfRun({ nodes, tasks: own, end }).words.sentences[0]
     }
-    expect(on(() => 1)).toMatch(
-      /^The dispatcher bounded this run: .* had not been started there\.$/,
+    expect(on(() => 1)).toBe(
+      "Tasks too short for their overhead bounded this run: for 40 % of the slots' time the next " +
+        'task was ready and was just being started. Put the work of about 5 into one task.',
     )
     expect(on((at) => at + 1)).toContain(
-      'not been started there. 4 workers were replaced, because a function timed out,',
+      "Starting workers bounded this run: for 50 % of the slots' time a task was ready while its " +
+        'worker started and loaded its module. 4 workers were replaced, because a function timed',
     )
   })
 

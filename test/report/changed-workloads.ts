@@ -53,7 +53,8 @@ const changes: Readonly<Record<string, Change>> = {
   'With enough memory': withNodes(() => ({ memoryMb: 1_000_000 })),
   'If all nodes had the labels': withNodes(() => ({ labels: { disk: 'ssd' } })),
   'If the nodes were present all the time': withNodes(() => ({ from: 0 })),
-  'If ready tasks started as soon as': (workload) => ({ ...workload, gap: 0 }),
+  'With the work of about': (workload) => ({ ...workload, gap: 0 }),
+  'If no ready task waited': (workload) => ({ ...workload, gap: 0 }),
   'If tasks were ready earlier': withJobs((job) => ({ ...job, created: 0 })),
   'Without the delays': withJobs((job) => ({
     ...job,

@@ -40,10 +40,10 @@ describe('why the same tasks took longer', () => {
     expect(compareWords(on(4), on(4)).sentences).toEqual([unmoved])
   })
 
-  it('report: a slow dispatcher is told as the idle time that it made', () => {
+  it('report: the overhead of starts is named as the idle time that it made', () => {
     const { sentences } = compareWords(on(4), on(4, { gap: 0.5 }))
     expect(sentences.at(-1)).toMatch(
-      /^For \d+ % of its slots' time a ready task had not been started .*, 0 % in the first run/,
+      /^For \d+ % of its slots' time a ready task was just being started, 0 % in the first run/,
     )
   })
 

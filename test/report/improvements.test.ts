@@ -63,9 +63,9 @@ const known: readonly [name: string, workload: Workload, kind: string, saved: nu
     8,
   ],
   [
-    'a slow dispatcher',
+    'late starts',
     { nodes: nodes(8), jobs: jobs(96, 0.125), gap: 0.125 },
-    'If ready tasks started as soon as',
+    'With the work of about',
     10.5,
   ],
   ['a failed attempt', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(10, 0)) }, 'failed', 10],
@@ -169,22 +169,22 @@ describe('what would shorten a run', () => {
     expect(words.improvements.join('\n')).not.toMatch(/Attempts that failed|twice as many slots/)
   })
 
-  it('report: a slow dispatcher is not told as too few gpus', () => {
+  it('report: late starts are not reported as too few gpus', () => {
     const gpus = nodes(8, { gpus: 4 })
     const { report, said } = tryImprovements({
       nodes: gpus,
       jobs: jobs(40, 0.25, { gpus: 1 }),
       gap: 0.125,
     })
-    expect(report.words.bound).toBe('dispatcher')
-    expect(said.map(({ kind }) => kind)).toEqual(['If ready tasks started as soon as'])
+    expect(report.words.bound).toBe('short tasks')
+    expect(said.map(({ kind }) => kind)).toEqual(['With the work of about'])
     expect(said[0]?.saved).toBe(2.625)
     expect(said[0]?.said).toBeCloseTo(2.63, 6)
   })
 
   it('report: tasks that were all ready at the start cannot be ready earlier', () => {
     const { said } = tryImprovements({ nodes: nodes(8), jobs: jobs(96, 0.125), gap: 0.125 })
-    expect(said.map(({ kind }) => kind)).toEqual(['If ready tasks started as soon as'])
+    expect(said.map(({ kind }) => kind)).toEqual(['With the work of about'])
   })
 })
 

@@ -27,7 +27,7 @@ export interface Job {
 export interface Workload {
   readonly nodes: readonly SyntheticNode[]
   readonly jobs: readonly Job[]
-  /** The least time between two starts: a slow dispatcher. */
+  /** The least time between two starts. */
   readonly gap?: number
 }
 

@@ -25,7 +25,7 @@ describe('what bounded this run', () => {
     bag: 'slots',
     straggler: 'straggler',
     gpus: 'gpus',
-    dispatcher: 'dispatcher',
+    overhead: 'overhead',
   } as const
   const runs = Object.entries(boundedRuns)
   it.each(runs)('report: the first sentence names the bound of the run %s', async (name, run) => {

@@ -69,7 +69,7 @@ export const boundedRuns = {
     })),
     end: 10,
   },
-  dispatcher: {
+  overhead: {
     nodes: [{ nodeId: 'n1', cores: 1 }],
     tasks: Array.from({ length: 5 }, (_, at) => ({
       uid: `t${at}`,

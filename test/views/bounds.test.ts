@@ -17,6 +17,8 @@ const nothing = {
   ran: 0,
   noTaskReady: 0,
   noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
+  startingWorkers: 0,
+  taskOverhead: 0,
   heldBack: 0,
   nodeAway: 0,
 }
@@ -99,7 +101,7 @@ describe('what bounded a run', () => {
     const early = { uid: 'early', created: 0, start: 3, end: 4, worker: 'n1/local/w1' }
     const others = bag(4, 1).map((task) => ({ ...task, resources }))
     expect(boundsOfRun({ nodes, tasks: [early, ...others], end: 4 }).slotSeconds).toMatchObject({
-      heldBack: 3,
+      startingWorkers: 3,
     })
   })
 
@@ -123,12 +125,54 @@ describe('what bounded a run', () => {
     })
   })
 
-  it('bounds: ready tasks that begin late in free slots were held back by the dispatcher', () => {
+  it('bounds: a ready task waits for its worker, then for the overhead of each start', () => {
     const tasks = Array.from({ length: 5 }, (_, at) => {
       return { uid: `t${at}`, created: 0, start: 2 * at + 1, end: 2 * at + 2 }
     })
-    const shown = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 10 })
-    expect(shown.slotSeconds).toEqual({ ...nothing, ran: 5, heldBack: 5 })
+    const nodes = [{ nodeId: 'n1', cores: 1 }]
+    const { slotSeconds } = boundsOfRun({ nodes, tasks, end: 10 })
+    expect(slotSeconds).toEqual({ ...nothing, ran: 5, startingWorkers: 1, taskOverhead: 4 })
+    // A closure has no worker that starts.
+    const closures = tasks.map((task) => ({ ...task, worker: 'n1/local/main' }))
+    expect(boundsOfRun({ nodes, tasks: closures, end: 10 }).slotSeconds).toEqual({
+      ...nothing,
+      ran: 5,
+      taskOverhead: 5,
+    })
+  })
+
+  it('bounds: a start that is much later than most waited for the scheduler', () => {
+    // 10 ms between two tasks, and once 5 s.
+    const starts = Array.from({ length: 20 }, (_, at) => 1.01 * at + (at < 10 ? 0 : 5))
+    const tasks = starts.map((start, at) => ({ uid: `t${at}`, start, end: start + 1 }))
+    const end = (starts.at(-1) ?? 0) + 1
+    const { slotSeconds } = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end })
+    expect(slotSeconds.ran).toBeCloseTo(20, 3)
+    expect(slotSeconds.taskOverhead).toBeCloseTo(18 * 0.01, 3)
+    expect(slotSeconds.heldBack).toBeCloseTo(5.01, 3)
+  })
+
+  it('bounds: a straggler whose extra time is below 1 % of the run is left out', () => {
+    const nodes = [{ nodeId: 'n1', cores: 1 }]
+    const tasksWith = (seconds: number): SyntheticTask[] => [
+      ...bag(99, 1),
+      { uid: 'slow', start: 99, end: 99 + seconds },
+    ]
+    const found = [2.1, 2.5].map((seconds) =>
+      boundsOfRun({ nodes, tasks: tasksWith(seconds), end: 120 }).stragglers.map(
+        ({ task }) => task,
+      ),
+    )
+    expect(found).toEqual([[], [99]])
+  })
+
+  it('bounds: a worker that replaces another starts as well', () => {
+    const tasks = [1, 1, 2, 2].map((worker, at) => {
+      const start = worker === 1 ? at : at + 3
+      return { uid: `t${at}`, start, end: start + 1, worker: `n1/local/w${worker}` }
+    })
+    const { slotSeconds } = boundsOfRun({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 7 })
+    expect(slotSeconds).toEqual({ ...nothing, ran: 4, startingWorkers: 3 })
   })
 
   it('bounds: a node that joins late or is lost is away meanwhile', () => {
@@ -183,9 +227,9 @@ describe('what bounded a run', () => {
 })
 
 const sumOf = ({ slotSeconds }: BoundsView): number => {
-  const { ran, noTaskReady, noSlotFitted, heldBack, nodeAway } = slotSeconds
-  const unfitted = Object.values(noSlotFitted).reduce((sum, part) => sum + part, 0)
-  return ran + noTaskReady + unfitted + heldBack + nodeAway
+  const { noSlotFitted, ...others } = slotSeconds
+  const all = [...Object.values(others), ...Object.values(noSlotFitted)]
+  return all.reduce((sum, part) => sum + part, 0)
 }
 
 it('bounds: whatever happens, each second of each slot is in exactly one class', () => {
@@ -203,8 +247,8 @@ it('bounds: whatever happens, each second of each slot is in exactly one class',
       expect(sumOf(shown)).toBeCloseTo(time, 6)
       const length = sizes.reduce((sum, { seconds }) => sum + seconds, 0)
       expect(length).toBeCloseTo(shown.backends.length * shown.seconds, 6)
-      const { ran, noTaskReady, noSlotFitted, heldBack, nodeAway } = shown.slotSeconds
-      const all = [ran, noTaskReady, heldBack, nodeAway, ...Object.values(noSlotFitted)]
+      const { noSlotFitted, ...others } = shown.slotSeconds
+      const all = [...Object.values(others), ...Object.values(noSlotFitted)]
       expect(Math.min(...all)).toBeGreaterThanOrEqual(0)
       expect(shown.criticalPath.share).toBeLessThanOrEqual(1)
     }),

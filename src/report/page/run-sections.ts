@@ -87,7 +87,9 @@ const classLabels = [
   ['gpus', 'ready, but gpus were short', 'c3'],
   ['memory', 'ready, but memory was short', 'c4'],
   ['labels', 'ready, but no free slot had the labels', 'c5'],
-  ['heldBack', 'held back by the dispatcher', 'c7'],
+  ['startingWorkers', 'ready, while its worker started', 'c8'],
+  ['taskOverhead', 'ready, and just being started', 'c7'],
+  ['heldBack', 'ready, and waiting for the scheduler', 'c9'],
   ['nodeAway', 'node away', 'grey'],
 ] as const
 

@@ -59,7 +59,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       number,
     ]
     const gaps = findAttemptGaps(state, query, to)
-    const stragglers = findStragglers(state, query)
+    const stragglers = findStragglers(state, query, end - start)
     const pathRange = { from: start, to, seconds: end - start, gaps, stragglers }
     return {
       from,

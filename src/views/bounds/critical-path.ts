@@ -144,8 +144,15 @@ function largestNameOf(
   return { ...largest[1], isNamed: (task) => valueAt(nameOfTask, task) === largest[0] }
 }
 
+/** Shorter extra times are not worth a row: their share of the run's length. */
+const smallestShare = 0.01
+
 /** Tasks that took over twice the median of their name, those with most extra seconds first. */
-export function findStragglers(state: BoundsState, { names }: BoundsQuery): Straggler[] {
+export function findStragglers(
+  state: BoundsState,
+  { names }: BoundsQuery,
+  runSeconds: number,
+): Straggler[] {
   const medians = durationsByName(names).map((durations) =>
     durations.length < fewestOfName ? Infinity : statsInPlace(durations).p50,
   )
@@ -155,6 +162,7 @@ export function findStragglers(state: BoundsState, { names }: BoundsQuery): Stra
     const median = medians[valueAt(names.nameOfTask, task)] ?? 0
     if (Number.isNaN(seconds) || seconds <= 2 * median || isBlock(state, task)) continue
     const excess = seconds - median
+    if (excess < smallestShare * runSeconds) continue
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
     if (at === -1 && worst.length >= mostStragglers) continue
     const isRetried = valueAt(names.waits, task) > 0

@@ -142,19 +142,22 @@ function waitsOf(
   state: BoundsState,
   { counts, lanes }: BoundsQuery,
   isOwn: Uint8Array,
-): Pick<SlotRun, 'waits' | 'lastReady'> {
+): Pick<SlotRun, 'waits' | 'workerStarts' | 'lastReady'> {
   const tasks = counts.index.names.size
   const retries = retriesIn(lanes)
   const waits = createIntervals(tasks + retries + waitingIn(state.attended))
+  const firsts = firstOnWorkers(state, lanes)
+  const workerStarts = new Set<number>()
   let [count, lastReady] = [0, -Infinity]
-  const addRequest = (request: number, from: number, to: number): void => {
+  const addRequest = (request: number, from: number, to: number, isStart = false): void => {
     if (isOwn[request] !== 1 || to <= from) return
+    if (isStart && isForWorker(state, request, from, to)) workerStarts.add(count)
     waits.from[count] = activeTime(state.pauses, from)
     waits.to[count] = activeTime(state.pauses, to)
     waits.request[count++] = request
   }
-  const add = (task: number, from: number, to: number): void =>
-    addRequest(valueAt(state.requestOfTask, task), from, to)
+  const add: AddWait = (task, from, to, isStart) =>
+    addRequest(valueAt(state.requestOfTask, task), from, to, isStart)
   for (let task = 0; task < tasks; task++) {
     const passed = stagesOf(counts, task)
     if ((passed & stages.submitted) === 0) continue
@@ -162,14 +165,42 @@ function waitsOf(
     const isOwnTask = isOwn[valueAt(state.requestOfTask, task)] === 1
     if (isOwnTask && ready !== null && ready > lastReady) lastReady = ready
     const isLeft = isInterrupted(counts, task) && started === null && ended === null
-    if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity)
+    if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity, firsts.tasks.has(task))
   }
-  if (retries > 0) addRetryWaits(state, { counts, lanes }, add)
+  if (retries > 0) addRetryWaits(state, { counts, lanes }, firsts.segments, add)
   for (const { from, to, waiting, request } of state.attended) {
     for (let one = 0; one < Math.min(waiting, mostWaiting); one++) addRequest(request, from, to)
   }
-  return { waits: cutIntervals(waits, count), lastReady: activeTime(state.pauses, lastReady) }
+  const last = activeTime(state.pauses, lastReady)
+  return { waits: cutIntervals(waits, count), workerStarts, lastReady: last }
 }
+
+/** Closures and prompts need no worker; while no session is running, no worker starts. */
+const isForWorker = (state: BoundsState, request: number, from: number, to: number): boolean =>
+  (state.requests[request]?.limit ?? null) !== null &&
+  !state.attended.some((pause) => pause.from < to && pause.to > from)
+
+type AddWait = (task: number, from: number, to: number, isStart: boolean) => void
+
+/** The first segment of each worker in each session, and the tasks that begin with one. */
+function firstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
+  const [segments, tasks] = [new Set<number>(), new Set<number>()]
+  // Of dropped segments it is not known which was the first.
+  if (lanes.first > 0) return { segments, tasks }
+  const sessionOfLane = new Int32Array(lanes.lanes.size).fill(-1)
+  for (let segment = 0; segment < lanes.size; segment++) {
+    const lane = valueAt(lanes.lane, segment)
+    const session = pauses.length === 0 ? 0 : sessionAt(pauses, valueAt(lanes.start, segment))
+    if (sessionOfLane[lane] === session) continue
+    sessionOfLane[lane] = session
+    segments.add(segment)
+    if (valueAt(lanes.attempt, segment) <= 1) tasks.add(valueAt(lanes.task, segment))
+  }
+  return { segments, tasks }
+}
+
+const sessionAt = (pauses: readonly Pause[], time: number): number =>
+  pauses.reduce((count, { to }) => count + (to <= time ? 1 : 0), 0)
 
 function wideTasksOf(state: BoundsState, { counts }: BoundsQuery, backend: string): WideTasks {
   const cores = state.requests.map((one, at) => (one.backend === backend ? coresOf(state, at) : 0))
@@ -205,7 +236,8 @@ function retriesIn(lanes: LanesState): number {
 function addRetryWaits(
   state: BoundsState,
   { counts, lanes }: Pick<BoundsQuery, 'counts' | 'lanes'>,
-  add: (task: number, from: number, to: number) => void,
+  firsts: ReadonlySet<number>,
+  add: AddWait,
 ): void {
   /** For each task that may be retried, the end of its retry delay. */
   const retryAt = new Map<number, { readonly time: number; readonly isOpen: boolean }>()
@@ -213,7 +245,7 @@ function addRetryWaits(
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
     const from = retryAt.get(task)
-    if (from !== undefined) add(task, from.time, start)
+    if (from !== undefined) add(task, from.time, start, firsts.has(segment))
     retryAt.delete(task)
     const outcome = valueAt(lanes.outcome, segment)
     if (!mayBeFollowed(outcome, lanes)) continue
@@ -224,7 +256,7 @@ function addRetryWaits(
   for (const [task, { time, isOpen }] of retryAt) {
     if (!isOpen || isInterrupted(counts, task)) continue
     const { ended } = storyOf(state.times, task, stagesOf(counts, task))
-    add(task, time, ended ?? Infinity)
+    add(task, time, ended ?? Infinity, false)
   }
 }
 

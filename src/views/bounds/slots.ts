@@ -57,7 +57,7 @@ export type HeldResource = 'cores' | 'gpus' | 'memory' | SlotLimit
 export type SlotResource = HeldResource | 'labels'
 
 /** Why a slot is idle. */
-export type IdleReason = 'noTaskReady' | 'heldBack' | 'nodeAway' | SlotResource
+export type IdleReason = keyof Omit<SlotSeconds, 'ran' | 'noSlotFitted'> | SlotResource
 
 /** Core-seconds by class. Their sum is that of all cores that existed at each time. */
 export interface SlotSeconds {
@@ -66,7 +66,11 @@ export interface SlotSeconds {
   noTaskReady: number
   /** Tasks were ready, but the free slots had too little of this resource. */
   readonly noSlotFitted: Record<SlotResource, number>
-  /** A ready task fitted a free slot and did not run there yet. */
+  /** A ready task fitted a free slot, and its worker was starting. */
+  startingWorkers: number
+  /** A ready task fitted a free slot, for about as long as most tasks of the run take to start. */
+  taskOverhead: number
+  /** A ready task fitted a free slot for longer than that, and did not run there yet. */
   heldBack: number
   /** The node of the slot had not joined yet or had left. */
   nodeAway: number
@@ -80,6 +84,8 @@ export interface SlotRun {
   readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
   /** Times in which tasks were ready but did not run. */
   readonly waits: Intervals
+  /** Indexes of the waits that ended with the first attempt on a worker. */
+  readonly workerStarts: ReadonlySet<number>
   /** When the last task became ready; -Infinity for none. */
   readonly lastReady: number
   readonly from: number
@@ -116,6 +122,8 @@ export const createSlotSeconds = (): SlotSeconds => ({
   ran: 0,
   noTaskReady: 0,
   noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
+  startingWorkers: 0,
+  taskOverhead: 0,
   heldBack: 0,
   nodeAway: 0,
 })

@@ -1,9 +1,9 @@
 /**
  * Why slots were idle: slot-seconds by reason, and how long at least one slot was idle for it. In
- * each time span, add `heldBack` before the resources that tasks lack.
+ * each time span, add tasks that fit before the resources that tasks lack.
  */
 
-import type { IdleReason, SlotSeconds } from '../slots.ts'
+import type { IdleReason, SlotResource, SlotSeconds } from '../slots.ts'
 
 export class IdleTimes {
   readonly seconds = createReasons()
@@ -26,19 +26,29 @@ export class IdleTimes {
   add(reason: IdleReason, slots: number): void {
     if (slots <= 0) return
     const slotSeconds = slots * this.#length
-    if (reason === 'noTaskReady' || reason === 'heldBack' || reason === 'nodeAway') {
-      this.#sums[reason] += slotSeconds
-    } else {
+    if (isLack(reason)) {
       this.#sums.noSlotFitted[reason] += slotSeconds
       // While tasks that fit are held back, more of the lacking resource would not help.
-      if (this.#spans.heldBack === this.#span) return
-    }
+      const { heldBack, startingWorkers } = this.#spans
+      if (Math.max(heldBack, startingWorkers) === this.#span) return
+    } else this.#sums[reason] += slotSeconds
     // Several requests may add the same reason in one span: count the span once.
     if (this.#spans[reason] === this.#span) return
     this.#spans[reason] = this.#span
     this.seconds[reason] += this.#length
   }
 }
+
+const lacks: ReadonlySet<string> = new Set<SlotResource>([
+  'cores',
+  'gpus',
+  'memory',
+  'workers',
+  'processes',
+  'labels',
+])
+
+const isLack = (reason: IdleReason): reason is SlotResource => lacks.has(reason)
 
 const createReasons = (): Record<IdleReason, number> => ({
   cores: 0,
@@ -48,6 +58,8 @@ const createReasons = (): Record<IdleReason, number> => ({
   processes: 0,
   labels: 0,
   noTaskReady: 0,
+  startingWorkers: 0,
+  taskOverhead: 0,
   heldBack: 0,
   nodeAway: 0,
 })

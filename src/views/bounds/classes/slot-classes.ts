@@ -19,6 +19,7 @@ import { oneCore } from '../slots.ts'
 import { createHeld, type FreeNode, resizeNode, sizeChangesOf } from './free-node.ts'
 import { toFreeNode, TotalSize } from './free-node.ts'
 import { IdleTimes } from './idle-times.ts'
+import { StartGaps } from './start-gaps.ts'
 import { earliestOf, TimeStream } from './time-streams.ts'
 import { WaitQueues } from './wait-queues.ts'
 
@@ -67,6 +68,8 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
 /** How many more ranks of one request would fit on all nodes: in total and by each resource. */
 interface Room {
   ready: number
+  /** How many of the ready tasks wait for a worker to start. */
+  starting: number
   nodes: number
   fits: number
   cores: number
@@ -80,6 +83,7 @@ interface Room {
 
 const noRoom: Room = {
   ready: 0,
+  starting: 0,
   nodes: 0,
   fits: 0,
   cores: 0,
@@ -110,6 +114,8 @@ class Slots {
   readonly #busy = createHeld()
   readonly #held = createHeld()
   readonly #idle: IdleTimes
+  readonly #gaps = new StartGaps()
+  readonly #workerStarts: ReadonlySet<number>
   readonly #lastReady: number
   #capacity: Readonly<Record<HeldResource, number>>
   /** Since when the nodes have had the size `#capacity`. */
@@ -120,7 +126,9 @@ class Slots {
   #noneFreeSeconds = 0
   #now: number
 
-  constructor({ requests, nodes, waits, lastReady, from }: SlotRun, sums: SlotSeconds) {
+  constructor(run: SlotRun, sums: SlotSeconds) {
+    const { requests, nodes, waits, workerStarts, lastReady, from } = run
+    this.#workerStarts = workerStarts
     this.#requests = requests.map(withOwnLimit)
     this.#queues = new WaitQueues(waits, requests.length)
     this.#rooms = requests.map(() => ({ ...noRoom }))
@@ -136,6 +144,10 @@ class Slots {
 
   toUse(): SlotUse {
     this.#endSpan()
+    const overhead = this.#gaps.usualSlotSeconds()
+    this.#sums.taskOverhead += overhead
+    // Not below 0 by rounding.
+    this.#sums.heldBack = Math.max(0, this.#sums.heldBack - overhead)
     const none = { seconds: 0, capacity: this.#capacity }
     return {
       sizes: this.#spans.length === 0 ? [none] : this.#spans,
@@ -155,20 +167,24 @@ class Slots {
   }
 
   wait(at: number): void {
-    const request = this.#queues.add(at)
-    const room = this.#rooms[request]
-    if (room !== undefined) room.ready++
+    this.#changeReady(this.#queues.add(at), at, 1)
   }
 
   endWait(at: number): void {
-    const request = this.#queues.remove(at)
+    this.#changeReady(this.#queues.remove(at), at, -1)
+  }
+
+  #changeReady(request: number, wait: number, change: number): void {
     const room = this.#rooms[request]
-    if (room !== undefined) room.ready--
+    if (room === undefined) return
+    room.ready += change
+    if (this.#workerStarts.has(wait)) room.starting += change
   }
 
   use(node: number, request: number, change: number): void {
     const found = this.#nodes[node]
     if (found === undefined) return
+    if (change > 0) this.#gaps.end()
     const { cores, gpus, memoryMb, ranks, limit } = this.#requests[request] ?? oneCore
     const busy = this.#busy
     busy.cores += change * cores * ranks
@@ -285,7 +301,7 @@ class Slots {
 
   /** Counts slots for tasks that fit first, then for those that do not, each in queue order. */
   #countIdle(idle: number, seconds: number, blocker: Blocker | null): void {
-    let [rest, behind] = [idle, 0]
+    let [rest, behind, late] = [idle, 0, 0]
     const ahead: Lack[] = []
     for (let at = 0; at < this.#rooms.length; at++) {
       const room = this.#rooms[at] ?? noRoom
@@ -297,12 +313,18 @@ class Slots {
       rest -= held
       const isBehind = blocker !== null && !this.#queues.isBefore(at, blocker.request)
       if (isBehind) this.#idle.add(blocker.resource, held)
-      else this.#idle.add('heldBack', held)
+      else {
+        const starting = Math.min(held, room.starting * cores * ranks)
+        this.#idle.add('startingWorkers', starting)
+        this.#idle.add('heldBack', held - starting)
+        late += held - starting
+      }
       if (isBehind) behind += lacking
       else if (lacking > 0) {
         ahead.push({ request: at, resource: scarcestOf(room, limit), cores: lacking })
       }
     }
+    this.#gaps.add(seconds, late)
     for (const { resource, cores } of this.#inOrder(ahead)) {
       const part = Math.min(rest, cores)
       this.#idle.add(resource, part)

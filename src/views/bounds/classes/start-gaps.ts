@@ -1,0 +1,55 @@
+/**
+ * The times before starts in which a task was ready and fitted a free slot: which part of them is
+ * usual in the run, and therefore its overhead per task. A histogram of constant size.
+ */
+
+/** Bars by length: doubling from a microsecond on. */
+const shortest = 1e-6
+const bars = 48
+/** A gap with at most this many bars more than the median is usual: 16 times as long. */
+const usualBars = 4
+/** The median of fewer gaps does not show what is usual. */
+const fewestGaps = 4
+/** Shorter gaps are always usual: starting a program takes so long on a busy machine. */
+const alwaysUsual = 0.05
+
+const barOf = (seconds: number): number =>
+  Math.min(bars - 1, Math.max(0, Math.ceil(Math.log2(seconds / shortest))))
+
+export class StartGaps {
+  readonly #starts = new Float64Array(bars)
+  readonly #slotSeconds = new Float64Array(bars)
+  /** The gap since the last start, or since a slot became free. */
+  #length = 0
+  #held = 0
+
+  /** Call for each time span with the number of slots that were free for a ready task. */
+  add(seconds: number, slots: number): void {
+    if (slots <= 0) return this.end()
+    this.#length += seconds
+    this.#held += slots * seconds
+  }
+
+  /** Call when a task starts. */
+  end(): void {
+    if (this.#held === 0) return
+    const bar = barOf(this.#length)
+    this.#starts[bar] = (this.#starts[bar] ?? 0) + 1
+    this.#slotSeconds[bar] = (this.#slotSeconds[bar] ?? 0) + this.#held
+    this.#length = 0
+    this.#held = 0
+  }
+
+  /** The slot-seconds of all gaps that are not much longer than most. */
+  usualSlotSeconds(): number {
+    this.end()
+    const last = Math.max(barOf(alwaysUsual), this.#medianBar() + usualBars)
+    return this.#slotSeconds.subarray(0, last + 1).reduce((sum, one) => sum + one, 0)
+  }
+
+  #medianBar(): number {
+    const all = this.#starts.reduce((sum, count) => sum + count, 0)
+    let passed = 0
+    return all < fewestGaps ? -1 : this.#starts.findIndex((count) => (passed += count) >= all / 2)
+  }
+}
