@@ -4,7 +4,7 @@ import { ConcurrentBackend } from '../src/backends/local/concurrent-backend.ts'
 import { Session } from '../src/session/session.ts'
 import { ComputeTask } from '../src/tasks/compute-task.ts'
 import { WorkflowEngine } from '../src/workflow/workflow-engine.ts'
-import type { Handle } from '../src/workflow/handle.ts'
+import type { Handle } from '../src/workflow/task-function.ts'
 import { join, noop } from './fixtures/noop.ts'
 import { median, runMode, timed } from './harness.ts'
 

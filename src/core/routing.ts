@@ -82,10 +82,11 @@ export function alreadySubmitted({ uid }: { readonly uid: string }): Problem {
 }
 
 export function changedDefinition(
-  { uid, spec }: { readonly uid: string; readonly spec: { readonly executable: string } },
+  uid: string,
+  executable: string,
   changed: readonly string[],
 ): Problem {
-  const name = spec.executable === '' ? '' : ` (${spec.executable})`
+  const name = executable === '' ? '' : ` (${executable})`
   const parts = changed.join(' and ')
   return {
     field: 'uid',
@@ -115,11 +116,20 @@ export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
   })
 }
 
+const keepHint =
+  'resume(file, { changed: "keep" }) keeps what they returned (npx tutti resume --keep-done), ' +
+  '{ changed: "rerun" } runs them again (--force).'
 const wrongHint =
   'Nothing was submitted: correct the tasks that are named and submit the list again.'
-const changedHint =
-  'Nothing was submitted. resume(file, { changed: "keep" }) keeps what they returned (npx tutti ' +
-  'resume --keep-done), { changed: "rerun" } runs them again (--force).'
+const changedHint = `Nothing was submitted. ${keepHint}`
+
+/** Why a single task must not run. */
+export const toTaskError = ({ field, message, code, changed }: Problem): ValueError =>
+  new ValueError(`${field}: ${message}`, {
+    field,
+    code,
+    ...(changed === undefined ? {} : { hint: keepHint }),
+  })
 
 /** Such as `3 tasks are DONE in the record and have changed since: code of 2, input of 1`. */
 function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): string {

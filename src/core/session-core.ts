@@ -279,13 +279,17 @@ export class SessionCore {
     return this.#ledger.requestCancel(task, reason)
   }
 
+  /** Reserves a task and its uid for `defer`; `false` if either is taken. */
+  claim(task: Task): boolean {
+    this.#resumed.expectNotReading()
+    return this.#ledger.claim(task)
+  }
+
   /**
-   * Opens a task whose work is not known yet: TaskCreated. It can be awaited and canceled; its
-   * signal may already have ended it when this returns.
+   * Opens a claimed task whose work is not known yet: TaskCreated. It can be awaited and canceled;
+   * its signal may already have ended it when this returns.
    */
   defer(task: Task, opening: Opening): Entry {
-    this.#resumed.expectNotReading()
-    if (!this.#ledger.claim(task)) throw new TypeError(`${task.uid} was already submitted`)
     if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
     this.#resumed.accepted()
     const plan = (entry: Entry): void => this.#resumed.planEntry(entry, opening.inputs?.())

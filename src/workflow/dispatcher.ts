@@ -1,10 +1,11 @@
 /** From a call to its end: finds dependencies, waits for them, and dispatches ready calls. */
 
 import type { Entry, Target, UndispatchedEnd, Work } from '../core/entry.ts'
+import { alreadySubmitted, toTaskError } from '../core/routing.ts'
 import type { Dispatch, SessionCore } from '../core/session-core.ts'
 import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
-import { newUuid } from '../foundation/ids.ts'
+import { generatedNumber, newUuid } from '../foundation/ids.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { digestOf, joinWords } from '../tasks/content-text.ts'
@@ -13,9 +14,9 @@ import type { Outcome } from '../tasks/task-record.ts'
 import { findHandles, isFixed, substitute } from './arguments.ts'
 import { cycleError, foreignHandleError, toDependencyFailure } from './dependency-errors.ts'
 import { Graph } from './graph.ts'
-import { EngineHandle, type HandleOwner, Run } from './handle.ts'
-import { Memo } from './memo.ts'
-import { hashOfCall, memoKey, worksOnCaptured } from './memo-key.ts'
+import { type CallSite, EngineHandle, type HandleOwner, Run } from './handle.ts'
+import { Memo } from './memo/memo.ts'
+import { hashOfCall, memoKey, worksOnCaptured } from './memo/memo-key.ts'
 import type { Plan } from './plan.ts'
 import {
   BodyPlace,
@@ -25,6 +26,7 @@ import {
   type RunContexts,
 } from './run-context.ts'
 import type { Scopes } from './scopes.ts'
+import { type CallTexts, toCallLabels } from './task-options.ts'
 
 export interface DispatcherParts {
   readonly core: SessionCore
@@ -72,20 +74,28 @@ export class Dispatcher implements HandleOwner {
   }
 
   /** Opens the task of a call at once; an invalid call fails only that task. */
-  call(plan: Plan, receiver: unknown, args: readonly unknown[]): EngineHandle {
+  call(
+    plan: Plan,
+    receiver: unknown,
+    args: readonly unknown[],
+    texts: CallTexts | null,
+  ): EngineHandle {
     this.expectOpen()
     const context = this.#parts.contexts.current
-    const run = new Run(new EngineHandle(plan, this), { context, receiver, args })
+    const site = { context, receiver, args }
     let dependencies: readonly EngineHandle[] = none
     let problem: unknown = null
     try {
       dependencies = findHandles(args)
       this.#expectOwn(dependencies)
-      // Handles can be added to an object or array after the call, and any object can change.
-      if (dependencies.length === 0 && isFixed(args)) run.values = args
     } catch (error) {
       problem = error
     }
+    const created = this.#createHandle(plan, site, texts, dependencies)
+    problem ??= created.problem ?? null
+    const run = new Run(created.handle, site)
+    // Handles can be added to an object or array after the call, and any object can change.
+    if (problem === null && dependencies.length === 0 && isFixed(args)) run.values = args
     if (run.values === null) run.createdMs = this.#parts.core.clock.monotonicMs()
     run.dependencyCount = dependencies.length
     const refusal = this.#open(run, dependencies)
@@ -99,6 +109,33 @@ export class Dispatcher implements HandleOwner {
     else if (dependencies.length === 0) this.#ready.add(run)
     else this.#await(run, dependencies)
     return run.handle
+  }
+
+  /**
+   * A call whose uid or name is invalid fails, as a task with a generated uid: so does one that is
+   * DONE in the record and has changed since, whose value a later resume may keep.
+   */
+  #createHandle(
+    plan: Plan,
+    site: CallSite,
+    texts: CallTexts | null,
+    dependencies: readonly EngineHandle[],
+  ): { readonly handle: EngineHandle; readonly problem?: unknown } {
+    const { core } = this.#parts
+    const claimed = (handle: EngineHandle): EngineHandle => {
+      if (core.claim(handle)) return handle
+      throw toTaskError(alreadySubmitted(handle))
+    }
+    if (texts === null) return { handle: claimed(new EngineHandle(plan, this)) }
+    try {
+      const labels = toCallLabels(texts, site.args)
+      const hash = (): string | null => this.#hashOf(plan, site, dependencies)
+      const changed = core.resumed.problemOfCall(labels.uid ?? '', plan.executable, hash)
+      if (changed !== null) throw toTaskError(changed)
+      return { handle: claimed(new EngineHandle(plan, this, labels)) }
+    } catch (problem) {
+      return { handle: claimed(new EngineHandle(plan, this)), problem }
+    }
   }
 
   /** Arguments that can change after the call, and calls that depend on such calls, must wait. */
@@ -161,7 +198,7 @@ export class Dispatcher implements HandleOwner {
       dependencies:
         dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
-      name: handle.plan.label,
+      name: handle.label,
       definitionHash: () => this.#define(run, dependencies),
       inputs: () => ({
         dependencies: dependencies.map(({ row }) => row),
@@ -180,18 +217,26 @@ export class Dispatcher implements HandleOwner {
    */
   #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
     const { handle, context } = run
-    const { name, plan } = handle
-    handle.definitionHash = this.#hashOf(run, dependencies)
+    const { plan } = handle
+    handle.definitionHash = this.#hashOf(plan, run, dependencies)
     if (handle.definitionHash !== null) return handle.definitionHash
     const { place } = context
-    const key = joinWords([plan.isBlock ? 'block' : plan.kind, name, String(plan.body)])
+    const key = joinWords([
+      plan.isBlock ? 'block' : plan.kind,
+      plan.options.name,
+      String(plan.body),
+    ])
     handle.place = `${digestOf(joinWords([key, place.text]))}#${place.count(key)}`
     return null
   }
 
-  #hashOf({ handle, receiver, args, context }: Run, dependencies: readonly EngineHandle[]) {
+  #hashOf(
+    plan: Plan,
+    { receiver, args, context }: CallSite,
+    dependencies: readonly EngineHandle[],
+  ) {
     const { text: place } = context.place
-    return hashOfCall(handle.plan, { receiver, args, dependencies, place, owner: this })
+    return hashOfCall(plan, { receiver, args, dependencies, place, owner: this })
   }
 
   /** Waits for the dependencies that have not ended; a failed or canceled one decides at once. */
@@ -281,7 +326,7 @@ export class Dispatcher implements HandleOwner {
     const areSame =
       handles.length === dependencies.length &&
       handles.every(({ uid }, at) => uid === dependencies[at])
-    return !areSame || this.#hashOf(run, handles) !== run.handle.definitionHash
+    return !areSame || this.#hashOf(run.handle.plan, run, handles) !== run.handle.definitionHash
   }
 
   /** Waits for handles that were added to the arguments after the call; throws for a cycle. */
@@ -316,9 +361,14 @@ export class Dispatcher implements HandleOwner {
     return (body) => contexts.runAttempt(this.#contextIn(run), run.handle, body)
   }
 
+  isInside({ uid }: EngineHandle): boolean {
+    return generatedNumber(uid) !== null || this.#parts.contexts.current.uid === uid
+  }
+
   /** The context for calls that the body makes. */
-  #contextIn({ handle, context, entry }: Run): RunContext {
-    const { definitionHash: hash, place, inputs } = handle
+  #contextIn({ handle, context: outer, entry }: Run): RunContext {
+    const { uid, definitionHash: hash, place, inputs } = handle
+    const context = generatedNumber(uid) === null ? { ...outer, uid } : outer
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''
     if (entry === null || !isRecorded) return resumed.isActive ? { ...context, inputs } : context

@@ -1,87 +1,19 @@
 /** What a call in a workflow returns: awaitable, and a dependency wherever it is passed. */
 
 import type { Entry, TaskOwner, Work } from '../core/entry.ts'
-import { StateError, type TuttiError } from '../foundation/errors.ts'
+import { StateError } from '../foundation/errors.ts'
 import { expectString } from '../foundation/options.ts'
 import { currentTask } from '../foundation/task-context.ts'
-import type { TaskState } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task-record.ts'
 import { Task, type TaskKind } from '../tasks/task.ts'
 import type { GraphNode } from './graph.ts'
 import type { Plan } from './plan.ts'
 import type { RunContext } from './run-context.ts'
 import type { OpenScope } from './scopes.ts'
+import type { CallLabels } from './task-options.ts'
+import type { Handle, mark } from './task-function.ts'
 
 const none: readonly never[] = Object.freeze([])
-
-/** A type-level brand: no such value exists. */
-declare const mark: unique symbol
-
-/** Any type that is not a handle. */
-interface NoHandle {
-  readonly [mark]?: never
-}
-
-/**
- * A task of a workflow. Awaiting it gives its value; passed as an argument, it is a dependency and
- * is replaced by its value. A failed handle that is never awaited raises no unhandledRejection.
- */
-export interface Handle<T> extends Promise<T> {
-  /** Exists for the compiler only: distinguishes a handle from values with the same members. */
-  readonly [mark]: true
-  readonly uid: string
-  /** The label for people: the option `name`, or the function's name. */
-  readonly name: string
-  readonly state: TaskState
-  /** Why it failed or was canceled; `null` otherwise. */
-  readonly error: TuttiError | null
-  /** When its next attempt is due, in wall-clock seconds, while it waits for one; else `null`. */
-  readonly retryAt: number | null
-  /**
-   * Cancels the task and its dependents, and for a block also the tasks created inside. Returns
-   * `true` once, and `false` after its end.
-   */
-  cancel(reason?: string): boolean
-}
-
-/** A value, a handle of it, or an array or object that holds handles in place of values. */
-export type Deferrable<T> = Handle<T> | DeferrableParts<T>
-
-/**
- * `NoHandle` keeps a handle from passing for an object type with the same members. Arrays are
- * matched before objects: recursive types would not terminate otherwise.
- */
-type DeferrableParts<T> = T extends Whole
-  ? T & NoHandle
-  : T extends readonly (infer E)[]
-    ? number extends T['length']
-      ? (T | readonly Deferrable<E>[]) & NoHandle
-      : (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
-    : T extends object
-      ? (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
-      : T
-
-/** Types that are not searched for handles. */
-type Whole =
-  | ((...args: never[]) => unknown)
-  | Date
-  | RegExp
-  | Error
-  | ArrayBufferView
-  | ArrayBufferLike
-  | ReadonlyMap<unknown, unknown>
-  | ReadonlySet<unknown>
-  | PromiseLike<unknown>
-
-/** The arguments of a function, each of which may be a handle or hold some. */
-export type DeferrableArgs<A extends readonly unknown[]> = {
-  readonly [K in keyof A]: Deferrable<A[K]>
-}
-
-/** A wrapped function: its arguments may be handles, and it returns a handle at once. */
-export type TaskFunction<A extends readonly unknown[], T> = (
-  ...args: DeferrableArgs<A>
-) => Handle<T>
 
 /** The engine that a handle belongs to. */
 export interface HandleOwner {
@@ -92,6 +24,8 @@ export interface HandleOwner {
   ended(run: Run, outcome: Outcome): void
   /** Whether its arguments differ from those that were recorded. */
   hasChanged(run: Run): boolean
+  /** Whether the running code, which belongs to a task of the handle's uid, is the handle's. */
+  isInside(handle: EngineHandle): boolean
 }
 
 /** The task of one call; what it runs is known once its dependencies have ended. */
@@ -116,8 +50,9 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   /** The task whose cancellation canceled it, directly or through others. */
   canceledWith: EngineHandle | null = null
 
-  constructor(plan: Plan, owner: HandleOwner) {
-    super(plan.options.task)
+  /** `own` is what the call has instead of a generated uid and the wrapper's name. */
+  constructor(plan: Plan, owner: HandleOwner, own: CallLabels | null = null) {
+    super(own === null ? plan.options.task : { ...plan.options.task, ...own })
     this.plan = plan
     this.owner = owner
   }
@@ -135,7 +70,12 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   }
 
   get name(): string {
-    return this.plan.options.name
+    return this.givenName ?? this.plan.options.name
+  }
+
+  /** The name in its events; empty for a prompt without one, which its model names. */
+  get label(): string {
+    return this.givenName ?? this.plan.label
   }
 
   /** Its value, once it is DONE. */
@@ -147,12 +87,13 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return 'Handle'
   }
 
-  /** Rejects in its own body, which would wait for ever. Handles have only generated uids. */
+  /** Rejects in its own body, which would wait for ever. */
   override then<A = T, B = never>(
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    if (this.run === null || currentTask()?.uid !== this.uid) {
+    const isOwnUid = this.run !== null && currentTask()?.uid === this.uid
+    if (!isOwnUid || !this.owner.isInside(this)) {
       return super.then(onFulfilled, onRejected)
     }
     return Promise.reject(selfWaitError(this)).then(onFulfilled, onRejected)

@@ -5,10 +5,11 @@ import '../foundation/require-node.ts'
 export { DependencyFailedError } from './dependency-errors.ts'
 export { WorkflowEngine } from './workflow-engine.ts'
 export type { Prompt, PromptCall, PromptResult, WorkflowEngineOptions } from './workflow-engine.ts'
-export type { Deferrable, DeferrableArgs, Handle, TaskFunction } from './handle.ts'
+export type { Deferrable, DeferrableArgs, Handle, TaskFunction } from './task-function.ts'
 export type {
   BlockOptions,
   CacheOptions,
+  CallText,
   ExecutableTaskOptions,
   FunctionTaskOptions,
   ProgramCall,

@@ -5,6 +5,8 @@ import type { OpenScope } from './scopes.ts'
 
 /** Where a handle was created; handles created by its body inherit it. */
 export interface RunContext {
+  /** The task whose body runs, if its uid was chosen: another engine may have the same uid. */
+  readonly uid: string | null
   readonly scope: OpenScope | null
   readonly block: BlockAttempt | null
   /**
@@ -56,6 +58,7 @@ export type Enter = <T>(body: () => T) => T
 export class RunContexts {
   readonly #storage = new AsyncLocalStorage<RunContext>()
   readonly #outside: RunContext = Object.freeze({
+    uid: null,
     scope: null,
     block: null,
     inputs: Object.freeze([]),

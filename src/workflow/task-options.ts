@@ -1,6 +1,6 @@
 /** The options of a workflow's tasks, checked when a function is wrapped. */
 
-import { expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
+import { expectId, expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
 import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
 import type { ExecutableOptions } from '../tasks/compute-task.ts'
 import type { ResourceRequest } from '../tasks/resources.ts'
@@ -10,11 +10,26 @@ import {
   type TaskFields,
   type TaskOptions,
 } from '../tasks/task-fields.ts'
+import { expectOwnUid } from '../tasks/uid.ts'
+import type { DeferrableArgs } from './task-function.ts'
+
+/** A text for all calls, or a function of a call's arguments as they were passed. */
+export type CallText<A extends readonly unknown[]> =
+  | string
+  | ((...args: DeferrableArgs<A>) => string)
 
 /** Options of `block`, for every call of the wrapped function. */
-export interface BlockOptions extends Omit<TaskOptions, 'uid' | 'name' | 'backend'> {
-  /** The label for people. Default: the function's name. */
-  readonly name?: string
+export interface BlockOptions<A extends readonly unknown[] = readonly unknown[]> extends Omit<
+  TaskOptions,
+  'uid' | 'name' | 'backend'
+> {
+  /**
+   * Unique in the engine: a function of the arguments, or with `with` the uid of one call. A handle
+   * among the arguments has no value yet, but a `uid` and a `name`. Default: generated.
+   */
+  readonly uid?: CallText<A>
+  /** The label for people, for all calls or by their arguments. Default: the function's name. */
+  readonly name?: CallText<A>
 }
 
 /** How calls are compared before a task runs. */
@@ -23,7 +38,7 @@ export interface CacheOptions<A extends readonly unknown[]> {
   readonly key: string | ((...args: A) => string)
 }
 
-interface WorkflowTaskOptions<A extends readonly unknown[]> extends BlockOptions {
+interface WorkflowTaskOptions<A extends readonly unknown[]> extends BlockOptions<A> {
   /** The name of the backend to use. Default: the first that can run it. */
   readonly backend?: string
   /** Reuses a stored result of the same function and arguments. Default `false`. */
@@ -53,7 +68,7 @@ export type ProgramCall =
   | readonly [executable: string, ...args: string[]]
   | Omit<ExecutableOptions, keyof TaskOptions | 'resources' | 'shell'>
 
-const common = ['name', 'timeoutSeconds', 'signal', 'retries', 'priority', 'attributes']
+const common = ['uid', 'name', 'timeoutSeconds', 'signal', 'retries', 'priority', 'attributes']
 const onBackends = [...common, 'backend', 'cache']
 const known = {
   functionTask: [...onBackends, 'resources'],
@@ -65,16 +80,31 @@ const known = {
 /** Any of the options above. */
 export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<never[]>
 
+/** A uid and a name; `null` for a generated uid, and for the wrapper's name. */
+export type CallLabels = Pick<TaskFields, 'uid' | 'name'>
+
+/** Of the options `uid` and `name`, those that calls differ in. */
+export interface CallTexts {
+  readonly uid?: CallText<never[]>
+  readonly name?: CallText<never[]>
+}
+
 /** The options, grouped by their reader. */
 export interface ResolvedTaskOptions {
+  /** The same for all calls, of which it identifies the function. */
   readonly name: string
   readonly functionName: string
   /** Whether the name was chosen, as an option or as the function's name. */
   readonly isNamed: boolean
+  /** `null` if all calls have generated uids and the same name. */
+  readonly callTexts: CallTexts | null
   /** Options of each call's task. */
   readonly task: TaskFields
   /** Options of the work that runs for it. */
-  readonly work: Omit<AnyTaskOptions, 'name' | 'cache' | 'signal' | 'attributes' | 'retries'>
+  readonly work: Omit<
+    AnyTaskOptions,
+    'uid' | 'name' | 'cache' | 'signal' | 'attributes' | 'retries'
+  >
   readonly cache: CacheOptions<never[]> | boolean
 }
 
@@ -85,18 +115,40 @@ export function resolveTaskOptions(
 ): ResolvedTaskOptions {
   const given = expectObject('options', options)
   expectKnownKeys(method, given, known[method])
-  const { name, cache = false, signal, attributes, retries, ...work } = given as AnyTaskOptions
+  const { uid, name, cache = false, signal, attributes, retries, ...work } = given as AnyTaskOptions
   const { backend, timeoutSeconds, priority } = work
   const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
   const functionName = body.name === '' ? 'anonymous' : body.name
   const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
+  const isPlain = name === undefined || typeof name === 'function'
   return {
-    name: name === undefined ? functionName : expectTaskName(name),
+    name: isPlain ? functionName : expectTaskName(name),
     functionName,
     isNamed: name !== undefined || body.name !== '',
+    callTexts: resolveCallTexts({ uid, name: isPlain ? name : undefined }),
     task: checkTaskOptions(Object.fromEntries(chosen)),
     work,
     cache: expectCache(cache),
+  }
+}
+
+/** Checks texts at once; what functions return is checked with each call. */
+export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTexts | null {
+  if (uid === undefined && name === undefined) return null
+  if (typeof uid !== 'function' && uid !== undefined) expectId('uid', uid)
+  if (typeof name !== 'function' && name !== undefined) expectTaskName(name)
+  const given = { ...(uid === undefined ? {} : { uid }), ...(name === undefined ? {} : { name }) }
+  return given as CallTexts
+}
+
+/** The uid and name of a call with these arguments, in which handles have no values yet. */
+export function toCallLabels({ uid, name }: CallTexts, args: readonly unknown[]): CallLabels {
+  const textOf = (text: CallText<never[]> | undefined): unknown =>
+    typeof text === 'function' ? text(...(args as never[])) : text
+  const [ownUid, ownName] = [textOf(uid), textOf(name)]
+  return {
+    uid: uid === undefined ? null : expectOwnUid(ownUid),
+    name: name === undefined ? null : expectTaskName(ownName),
   }
 }
 

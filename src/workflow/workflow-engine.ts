@@ -29,16 +29,19 @@ import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
 import { BlockRunner } from './block-runner.ts'
 import { Dispatcher } from './dispatcher.ts'
-import { EngineHandle, type Handle, type TaskFunction } from './handle.ts'
+import { EngineHandle } from './handle.ts'
 import { type Plan, planBlock, planExecutable, planFunction, planPrompt } from './plan.ts'
 import { RunContexts } from './run-context.ts'
 import { Scopes } from './scopes.ts'
-import type {
-  BlockOptions,
-  ExecutableTaskOptions,
-  FunctionTaskOptions,
-  ProgramCall,
-  PromptTaskOptions,
+import type { Handle, TaskFunction } from './task-function.ts'
+import {
+  type BlockOptions,
+  type CallTexts,
+  type ExecutableTaskOptions,
+  type FunctionTaskOptions,
+  type ProgramCall,
+  type PromptTaskOptions,
+  resolveCallTexts,
 } from './task-options.ts'
 
 /** An engine's backends, its own options, and those that it shares with a session. */
@@ -67,7 +70,7 @@ interface WrapFunction {
   <A extends readonly unknown[], R>(
     body: (...args: A) => R,
     options?: FunctionTaskOptions<A>,
-  ): TaskFunction<A, Awaited<R>>
+  ): TaskFunction<A, Awaited<R>, FunctionTaskOptions<A>>
   <M extends (...args: never[]) => PromiseLike<unknown>>(
     method: M,
     context: ClassMethodDecoratorContext,
@@ -99,9 +102,12 @@ export class WorkflowEngine implements AsyncDisposable {
    */
   readonly functionTask = ((body: AnyFunction, second: object = {}) => {
     const options = expectObject('options', second)
-    const plan = planFunction(body, isMethodContext(options) ? {} : options)
-    this.#expectRunnable(plan.expected)
-    return this.#wrap(plan)
+    const toPlan = (given: object): Plan => {
+      const plan = planFunction(body, given)
+      this.#expectRunnable(plan.expected)
+      return plan
+    }
+    return this.#wrap(toPlan, isMethodContext(options) ? {} : options)
   }) as WrapFunction
 
   /** Ready when it resolves. The engine owns its backends, unless shut down with `keepBackends`. */
@@ -143,9 +149,9 @@ export class WorkflowEngine implements AsyncDisposable {
   executableTask<A extends readonly unknown[]>(
     body: (...args: A) => ProgramCall | PromiseLike<ProgramCall>,
     options: ExecutableTaskOptions<A> = {},
-  ): TaskFunction<A, ExecutableResult> {
+  ): TaskFunction<A, ExecutableResult, ExecutableTaskOptions<A>> {
     expectNoDecorator('executableTask', 'the program to run', options)
-    return this.#wrap(planExecutable(body, options)) as TaskFunction<A, ExecutableResult>
+    return this.#wrap((given) => planExecutable(body, given), options) as never
   }
 
   /**
@@ -154,9 +160,9 @@ export class WorkflowEngine implements AsyncDisposable {
   promptTask<A extends readonly unknown[], R extends PromptCall>(
     body: (...args: A) => R | PromiseLike<R>,
     options: PromptTaskOptions<A> = {},
-  ): TaskFunction<A, PromptResult<R>> {
+  ): TaskFunction<A, PromptResult<R>, PromptTaskOptions<A>> {
     expectNoDecorator('promptTask', 'the prompts', options)
-    return this.#wrap(planPrompt(body, options)) as TaskFunction<A, PromptResult<R>>
+    return this.#wrap((given) => planPrompt(body, given), options) as never
   }
 
   /**
@@ -165,10 +171,10 @@ export class WorkflowEngine implements AsyncDisposable {
    */
   block<A extends readonly unknown[], R>(
     body: (...args: A) => R,
-    options: BlockOptions = {},
-  ): TaskFunction<A, Awaited<R>> {
+    options: BlockOptions<A> = {},
+  ): TaskFunction<A, Awaited<R>, BlockOptions<A>> {
     expectNoDecorator('block', 'a value, and calls tasks', options)
-    return this.#wrap(planBlock(body, options)) as TaskFunction<A, Awaited<R>>
+    return this.#wrap((given) => planBlock(body, given), options) as never
   }
 
   /**
@@ -257,13 +263,22 @@ export class WorkflowEngine implements AsyncDisposable {
     throw new ValueError(`function: ${first.message}`, { field: 'function', got: spec.executable })
   }
 
-  #wrap(plan: Plan): unknown {
+  /** `own` replaces what the options say about the uid and name of each call. */
+  #wrap(toPlan: (options: object) => Plan, options: object, own: CallTexts = {}): unknown {
     const dispatcher = this.#dispatcher
+    const plan = toPlan(options)
+    const texts = { ...plan.options.callTexts, ...own }
+    const callTexts = Object.keys(texts).length === 0 ? null : texts
     const wrapped = function (this: unknown, ...args: unknown[]): Handle<unknown> {
-      return dispatcher.call(plan, this, args)
+      return dispatcher.call(plan, this, args, callTexts)
+    }
+    const withOptions = (given: unknown): unknown => {
+      const { uid, name, ...others } = expectObject('options', given)
+      const further = resolveCallTexts({ uid, name })
+      return this.#wrap(toPlan, { ...options, ...others }, { ...own, ...further })
     }
     Object.defineProperty(wrapped, 'name', { value: plan.options.name })
-    return wrapped
+    return Object.assign(wrapped, { with: withOptions })
   }
 }
 

@@ -5,7 +5,13 @@ import { EngineHandle } from '../../src/workflow/handle.ts'
 import { planFunction } from '../../src/workflow/plan.ts'
 
 const plan = planFunction(() => 1, {})
-const owner = { id: 'w', cancel: () => false, ended() {}, hasChanged: () => false }
+const owner = {
+  id: 'w',
+  cancel: () => false,
+  ended() {},
+  hasChanged: () => false,
+  isInside: () => false,
+}
 
 function done(value: unknown): EngineHandle {
   const handle = new EngineHandle(plan, owner)

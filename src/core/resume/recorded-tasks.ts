@@ -170,9 +170,11 @@ export class RecordedTasks {
 
   /** The row for a task of the new run, each at most once; 0 if the record has none. */
   take(uid: string, hash: string | null, inputs: TaskInputs): number {
-    const isNamed = generatedNumber(uid) === null
-    const row = isNamed ? this.findNamed(uid) : this.#takeEqual(hash, inputs)
-    if (row > 0) setValue(this.#taken, row, taken.same)
+    const named = this.findNamed(uid)
+    const row = generatedNumber(uid) === null ? named : this.#takeEqual(hash, inputs)
+    // Tasks with chosen uids stay the same task, also if they get other values now.
+    const isOutdated = named > 0 && (inputs.around === null || this.#isOutdated(named, inputs))
+    if (row > 0) setValue(this.#taken, row, isOutdated ? taken.outdated : taken.same)
     return row
   }
 

@@ -8,7 +8,7 @@ import type { Log } from '../../foundation/log.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
 import { countText } from '../../views/readable.ts'
-import { changedParts, definitionHash, markedCodeOf } from '../../tasks/definition-hash.ts'
+import { changedParts, markedCodeOf } from '../../tasks/definition-hash.ts'
 import { withCauses } from '../error-causes.ts'
 import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
@@ -58,14 +58,14 @@ export class Resumption implements Disposable {
   }
 
   /** The problem of a task that was done with another definition; `null` if there is none. */
-  problemOf(task: AnyTask, owner: object): Problem | null {
+  problemOf(uid: string, executable: string, hash: () => string | null): Problem | null {
     if (this.#options.changed !== 'refuse') return null
-    const row = this.#record.tasks.findNamed(task.uid)
+    const row = this.#record.tasks.findNamed(uid)
     if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
-    const changed = this.#changes(row, definitionHash(task, owner))
+    const changed = this.#changes(row, hash())
     if (changed.length === 0) return null
     this.#hasRefused = true
-    return changedDefinition(task, changed)
+    return changedDefinition(uid, executable, changed)
   }
 
   /** Whether a submission was refused because of a changed task. */
@@ -244,7 +244,7 @@ const ambiguousFunction = (name: string, given: string): StateError => {
     code: 'AmbiguousFunctionError',
     hint:
       'They may have captured different variables: the next resume runs all of them again. To ' +
-      'keep their values, give tasks of a session a `uid`, or what differs as arguments.',
+      'keep their values, give the tasks a `uid`, or what differs as arguments.',
   })
 }
 

@@ -6,6 +6,7 @@ import type { AnyTask } from '../../backends/backend.ts'
 import { removeUnused } from '../../checkpoint/chain.ts'
 import { ResultReused } from '../../events/library-events.ts'
 import { StateError } from '../../foundation/errors.ts'
+import { generatedNumber } from '../../foundation/ids.ts'
 import { emptyAttributes } from '../../foundation/json-value.ts'
 import { expectString } from '../../foundation/options.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
@@ -23,7 +24,7 @@ import { resolveResumeOptions, type ResumedRecord, type ResumeOptions } from './
 /** What creators of deferred tasks need to know about a resume. */
 export type ResumedTasks = Pick<
   SessionResume,
-  'isActive' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
+  'isActive' | 'problemOfCall' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
 >
 
 export class SessionResume implements EarlierRun {
@@ -70,7 +71,13 @@ export class SessionResume implements EarlierRun {
   }
 
   problemOf(task: AnyTask): Problem | null {
-    return this.#opened?.resumption.problemOf(task, this.#ledger) ?? null
+    const { uid, spec } = task
+    return this.problemOfCall(uid, spec.executable, () => definitionHash(task, this.#ledger))
+  }
+
+  /** Like `problemOf`; `hash` is called only for a uid that is DONE in the record. */
+  problemOfCall(uid: string, executable: string, hash: () => string | null): Problem | null {
+    return this.#opened?.resumption.problemOf(uid, executable, hash) ?? null
   }
 
   accepted(): void {
@@ -128,6 +135,7 @@ export class SessionResume implements EarlierRun {
   /** Where the task was created first, over all files of the run. */
   firstPlaceOf({ row, task }: Entry): string {
     const { resumption } = this.#opened ?? {}
+    if (generatedNumber(task.uid) === null) return task.uid
     return resumption?.placeOf(row) ?? `${resumption?.file ?? 1}/${task.uid}`
   }
 

@@ -4,11 +4,11 @@ import { createHash } from 'node:crypto'
 import { rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { serialize } from 'node:v8'
-import { makeFolders } from '../checkpoint/files.ts'
-import { fromBytes } from '../checkpoint/kept-value.ts'
-import { newUuid } from '../foundation/ids.ts'
-import { openRegularFile } from '../foundation/regular-file.ts'
-import { Semaphore } from '../runtime/fifo.ts'
+import { makeFolders } from '../../checkpoint/files.ts'
+import { fromBytes } from '../../checkpoint/kept-value.ts'
+import { newUuid } from '../../foundation/ids.ts'
+import { openRegularFile } from '../../foundation/regular-file.ts'
+import { Semaphore } from '../../runtime/fifo.ts'
 
 const digestBytes = 32
 /** Limits open file descriptors. */

@@ -4,12 +4,15 @@ import { symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
-import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
-import type { Log } from '../../src/foundation/log.ts'
-import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/workflow-engine.ts'
-import { rejection, turns, typesOf } from '../session/open-session.ts'
-import { openEngine } from './open-engine.ts'
+import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
+import { ExecutableFailedError } from '../../../src/foundation/task-errors.ts'
+import type { Log } from '../../../src/foundation/log.ts'
+import {
+  WorkflowEngine,
+  type WorkflowEngineOptions,
+} from '../../../src/workflow/workflow-engine.ts'
+import { rejection, turns, typesOf } from '../../session/open-session.ts'
+import { openEngine } from '../open-engine.ts'
 
 function createFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-memo-'))

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { memoKey } from '../../src/workflow/memo-key.ts'
-import { planFunction, planPrompt } from '../../src/workflow/plan.ts'
-import { square } from '../backends/local/fixtures/backend-tasks.ts'
+import { memoKey } from '../../../src/workflow/memo/memo-key.ts'
+import { planFunction, planPrompt } from '../../../src/workflow/plan.ts'
+import { square } from '../../backends/local/fixtures/backend-tasks.ts'
 
 const body = (given: unknown): unknown => given
 const plan = planFunction(body, { name: 'f', cache: true })

@@ -1,8 +1,8 @@
 /** Memoization: equal calls share one run, and its result is stored. */
 
-import { messageOf, StateError } from '../foundation/errors.ts'
-import type { Log } from '../foundation/log.ts'
-import type { Outcome } from '../tasks/task-record.ts'
+import { messageOf, StateError } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import type { Outcome } from '../../tasks/task-record.ts'
 import { type Found, MemoStore } from './memo-store.ts'
 
 /** Callbacks that decide how a call continues. */

@@ -1,12 +1,12 @@
 /** The key under which a result is stored: a hash of the function and its arguments. */
 
-import { contentText, digestOf, joinWords } from '../tasks/content-text.ts'
-import { ValueError } from '../foundation/errors.ts'
-import type { AnyFunction } from '../tasks/compute-options.ts'
-import { definitionOf } from '../tasks/define-task.ts'
-import { codeOfFunction, hashOfParts } from '../tasks/definition-hash.ts'
-import { EngineHandle } from './handle.ts'
-import type { Plan } from './plan.ts'
+import { contentText, digestOf, joinWords } from '../../tasks/content-text.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import type { AnyFunction } from '../../tasks/compute-options.ts'
+import { definitionOf } from '../../tasks/define-task.ts'
+import { codeOfFunction, hashOfParts } from '../../tasks/definition-hash.ts'
+import { EngineHandle } from '../handle.ts'
+import type { Plan } from '../plan.ts'
 
 /** Change it when the encoding changes. */
 const version = 'tutti-memo-5'

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { MemoStore } from '../../src/workflow/memo-store.ts'
-import { hangMs } from '../long-run.ts'
+import { MemoStore } from '../../../src/workflow/memo/memo-store.ts'
+import { hangMs } from '../../long-run.ts'
 
 function createFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-store-'))
@@ -14,7 +14,7 @@ function createFolder(): string {
   return folder
 }
 
-const program = fileURLToPath(new URL('fixtures/fill-memo.ts', import.meta.url))
+const program = fileURLToPath(new URL('../fixtures/fill-memo.ts', import.meta.url))
 
 describe('memo store', () => {
   it('memo store: 1,000 writes and reads at once need fewer than 100 open files', async () => {
