@@ -85,6 +85,13 @@ export function expectUnlocked(path: string, ended: HolderJob | null = null): vo
   acquireLock(path, 'resume', path, ended).release()
 }
 
+/** The same, but writes nothing: for a reader, and the lock may be taken right afterwards. */
+export function expectNotHeld(path: string, ended: HolderJob | null): void {
+  const found = readLock(path)
+  if (found === 'missing' || !isAlive(found) || isOf(found, ended)) return
+  throw lockedError(path, found, 'resume')
+}
+
 /** The job of a holder on another host; only the scheduler knows whether it has ended. */
 export function remoteJobOf(path: string): HolderJob | null {
   const found = readLock(path)

@@ -54,6 +54,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'checkpoint',
     'views',
     'record',
+    'core/resume/preview.ts',
     'cluster/agent-list.ts',
     'cluster/agent/agent-options.ts',
     'cluster/cluster-options.ts',

@@ -29,6 +29,7 @@ interface ResumeFlags {
   readonly keepFailed?: boolean
   readonly keepDone?: boolean
   readonly force?: boolean
+  readonly dryRun?: boolean
 }
 
 interface CommandLine extends Cli {
@@ -140,11 +141,12 @@ function addRun({ program, output, finish }: Cli): void {
       ),
     )
     .option('--force', 'Run again what is done if its definition changed')
+    .option('--dry-run', 'List what would run, and run nothing')
     .action(async (file: string, args: readonly string[], options: ResumeFlags) => {
       const { resume } = await import('../run/run.ts')
-      const { keepFailed = false, keepDone = false, force = false } = options
+      const { keepFailed = false, keepDone = false, force = false, dryRun = false } = options
       const changed = keepDone ? 'keep' : force ? 'rerun' : 'refuse'
-      finish(await resume(file, args, { changed, keepFailed }, output()))
+      finish(await resume(file, args, { changed, keepFailed, isDryRun: dryRun }, output()))
     })
 }
 

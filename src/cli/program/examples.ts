@@ -13,7 +13,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
     'tutti run simulate.mjs --steps 10',
     'tutti run --array 1-20:5 -- echo {}',
   ],
-  resume: [`tutti resume ${record}`],
+  resume: [`tutti resume ${record}`, 'tutti resume --dry-run'],
   serve: ['tutti serve --config model.yaml --port 8000'],
   'model get': ['tutti model get stories15M --folder models'],
   agent: [`tutti agent ${cluster} --cores 2 --label disk=ssd`],

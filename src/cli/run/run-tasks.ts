@@ -21,7 +21,7 @@ export interface RunTasksOptions {
 }
 
 /** What the command runs, in the order of its file or numbers. */
-async function tasksOf(
+export async function tasksOf(
   { kind, file, array = '' }: RunCommand,
   args: readonly string[],
   backend: ConcurrentBackend,

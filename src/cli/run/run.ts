@@ -9,7 +9,7 @@ import {
   noFirstLine,
   readSessionStart,
 } from '../../checkpoint/chain.ts'
-import { expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
+import { expectNotHeld, expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import {
   commandProblemOf,
@@ -81,18 +81,23 @@ export async function run(
   return runScript({ command, keep_results: true, resume: null }, args, output)
 }
 
+export interface ResumeCommandOptions extends Required<ResumeOptions> {
+  /** Whether to list what would run, and run nothing. */
+  readonly isDryRun: boolean
+}
+
 /** Resumes a record the way it was started. `given` replaces arguments that were not stored. */
 export async function resume(
   what: string,
   given: readonly string[],
-  how: Required<ResumeOptions>,
+  { isDryRun, ...how }: ResumeCommandOptions,
   output: Output,
 ): Promise<number> {
   const record = await findRecord(what)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
   // Checked before a script starts; the session that continues the record checks again.
-  const session_id = await expectResumable(path)
+  const session_id = await expectResumable(path, isDryRun)
   const command = readCommandOf(files)
   if (command === null) {
     const problem = commandProblemOf(files)
@@ -113,8 +118,13 @@ export async function resume(
       hint: 'Put it back, or start the program itself and let it call `session.resume(file)`.',
     })
   }
-  const args = completeArguments(record, command, given)
-  if (command.kind !== 'script') {
+  const isScript = command.kind === 'script'
+  const args = isDryRun && isScript ? given : completeArguments(record, command, given)
+  if (isDryRun) {
+    const { showPreview } = await import('./preview-run.ts')
+    return showPreview(command, args, { record: path, how }, output)
+  }
+  if (!isScript) {
     return runTasks(command, { folder: '', resume: { record: path, how }, args }, output)
   }
   const { changed, keepFailed: keep_failed } = how
@@ -127,18 +137,19 @@ export async function resume(
 }
 
 /** Resolves with the id of the record's session. */
-async function expectResumable(path: string): Promise<string> {
+async function expectResumable(path: string, isDryRun: boolean): Promise<string> {
   if (await isAbandoned(path)) throw await noFirstLine(path)
   const started = (await readSessionStart(path))?.session_id
   const sessionId = started ?? parseRecordPath(path)?.sessionId ?? ''
-  if (sessionId !== '') await expectNoWriter(lockPathOf(dirname(path), sessionId))
+  if (sessionId !== '') await expectNoWriter(lockPathOf(dirname(path), sessionId), isDryRun)
   await expectNotContinued(path)
   return started ?? ''
 }
 
 /** The script may run in a job on another host: then Slurm knows whether the job has ended. */
-async function expectNoWriter(lock: string): Promise<void> {
-  expectUnlocked(lock, await endedJobOf(lock))
+async function expectNoWriter(lock: string, isDryRun: boolean): Promise<void> {
+  const check = isDryRun ? expectNotHeld : expectUnlocked
+  check(lock, await endedJobOf(lock))
 }
 
 const isFolder = (path: string): boolean => statOf(path)?.isDirectory() ?? false

@@ -15,6 +15,7 @@ export interface Named {
 /** Rows are numbered from 1. */
 export class LeftTasks {
   readonly #names = new Map<string, number>()
+  readonly #nameTexts: string[] = []
   readonly #name = createColumn('u32')
   #latestName = ''
   #latestNumber = 0
@@ -32,8 +33,13 @@ export class LeftTasks {
       this.#latestName = name
       this.#latestNumber = this.#names.get(name) ?? this.#names.size + 1
       this.#names.set(name, this.#latestNumber)
+      this.#nameTexts[this.#latestNumber - 1] = name
     }
     setValue(this.#name, row, this.#latestNumber)
+  }
+
+  nameOf(row: number): string {
+    return this.#nameTexts[valueAt(this.#name, row) - 1] ?? ''
   }
 
   /** `hashOf` returns an empty text for a task without a hash, and `null` for one to leave out. */

@@ -229,6 +229,10 @@ export class RecordedTasks {
     return this.#uids.uidAt(valueAt(this.#uid, row))
   }
 
+  nameOf(row: number): string {
+    return this.#left.nameOf(row)
+  }
+
   /** The hash when the task's value was computed; `null` if it cannot be compared. */
   madeHashOf(row: number): string | null {
     return this.#hashAt(this.#madeHash, row)

@@ -23,6 +23,16 @@ export interface RecordedEnd {
   readonly uid: string
 }
 
+/** Why a task runs: it is not in the record, how it ended there, or why its value is not used. */
+type RunReason = 'new' | 'failed' | 'canceled' | 'unfinished' | 'changed' | 'not kept'
+
+/** A task that a resume would run. */
+export interface TaskToRun {
+  readonly uid: string
+  readonly name: string
+  readonly reason: RunReason
+}
+
 const mostListed = 20
 const none: readonly never[] = []
 
@@ -82,6 +92,34 @@ export class Resumption implements Disposable {
     const row = tasks.take(uid, call.hash, inputs)
     if (row === 0) return -tasks.takeLeft(uid, { ...call, ...inputs }, this.#isLeft)
     return this.#endsAtOnce(row, call.hash) ? row : -row
+  }
+
+  /** Why a planned task runs; `null` if it ends as recorded. */
+  reasonOf(planned: number): RunReason | null {
+    if (planned > 0) return null
+    const { tasks } = this.#record
+    const state = tasks.stateOf(-planned)
+    if (state === null) return 'new'
+    if (state !== 'done') return state === 'open' ? 'unfinished' : state
+    return tasks.hasValue(-planned) && tasks.isKnown(-planned) ? 'changed' : 'not kept'
+  }
+
+  /** The uid in the record of a planned task; `null` for a new one. */
+  uidOf(planned: number): string | null {
+    return planned === 0 ? null : this.#record.tasks.uidOf(Math.abs(planned))
+  }
+
+  /** What runs if the program creates the tasks of the record, unchanged. */
+  runsOfRecord(): TaskToRun[] {
+    const { tasks } = this.#record
+    const found: TaskToRun[] = []
+    for (let row = 1; row <= tasks.size; row++) {
+      if (tasks.stateOf(row) === null) continue
+      const isEnded = tasks.isKnown(row) && this.#endsAtOnce(row, tasks.doneHashOf(row))
+      const reason = this.reasonOf(isEnded ? row : -row)
+      if (reason !== null) found.push({ uid: tasks.uidOf(row), name: tasks.nameOf(row), reason })
+    }
+    return found
   }
 
   /**

@@ -1,0 +1,53 @@
+/** `tutti resume --dry-run`: lists what a resume would run. Writes nothing, starts nothing. */
+
+import type { RunCommand } from '../../checkpoint/run-file.ts'
+import { previewResume, type ResumePreview } from '../../core/resume/preview.ts'
+import { ConcurrentBackend, type ResumeOptions } from '../../index.ts'
+import { countText, shortName } from '../../views/readable.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { type Column, tableLines } from '../reading/text.ts'
+import { tasksOf } from './run-tasks.ts'
+
+/** A script creates its tasks when it runs, so only those of the record are known. */
+export async function showPreview(
+  command: RunCommand,
+  args: readonly string[],
+  { record, how }: { readonly record: string; readonly how: Required<ResumeOptions> },
+  output: Output,
+): Promise<number> {
+  await using local = await ConcurrentBackend.create({ name: 'local' })
+  const isScript = command.kind === 'script'
+  const tasks = isScript ? null : await tasksOf(command, args, local)
+  const preview = await previewResume(record, how, tasks)
+  const { runs, total } = preview
+  output.result({ record, total, tasks: runs, complete: !isScript }, [
+    ...(runs.length === 0 ? [] : tableLines(columns, runs, output.width)),
+    [summaryOf(preview, isScript), ...(isScript ? notesOf(preview, how) : [])].join('; '),
+  ])
+  return exitCodes.ok
+}
+
+const columns: readonly Column<ResumePreview['runs'][number]>[] = [
+  { head: 'task', cell: ({ uid }) => uid, narrowest: 12 },
+  { head: 'reason', cell: ({ reason }) => reason },
+  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 1, narrowest: 12 },
+]
+
+/** For example `2 of 5 tasks would run: 1 failed, 1 new`. */
+function summaryOf({ runs, total }: ResumePreview, isScript: boolean): string {
+  const all = countText(total, isScript ? 'recorded task' : 'task')
+  const reasons = Map.groupBy(runs, ({ reason }) => reason)
+  const counts = Array.from(reasons, ([reason, { length }]) => `${length} ${reason}`).join(', ')
+  return `${runs.length} of ${all} would run${counts === '' ? '' : `: ${counts}`}`
+}
+
+function notesOf({ unnamed }: ResumePreview, { changed }: Required<ResumeOptions>): string[] {
+  const others = changed === 'rerun' ? '' : ' without a uid of its own'
+  return [
+    'the script may create others',
+    ...(unnamed > 0 || changed === 'rerun'
+      ? [`of those that are done, any${others} runs again if it has changed`]
+      : []),
+  ]
+}
