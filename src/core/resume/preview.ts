@@ -45,7 +45,8 @@ export async function previewResume(
 function runsOf(tasks: readonly AnyTask[], resumption: Resumption): TaskToRun[] {
   const owner = {}
   const wrong = tasks.flatMap((task, at) => {
-    const problem = resumption.problemOf(task, owner)
+    const hash = (): string | null => definitionHash(task, owner)
+    const problem = resumption.problemOf(task.uid, task.spec.executable, hash)
     return problem === null ? [] : { ...problem, at }
   })
   if (wrong.length > 0) throw toSubmissionError(wrong)
