@@ -11,6 +11,7 @@ import { systemClock } from '../foundation/clock.ts'
 import { statOf } from '../foundation/regular-file.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
 import { run } from '../views/panels/run.ts'
+import type { ScopeFilter } from '../views/panels/scopes.ts'
 import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 
 export interface RecordViewOptions {
@@ -29,6 +30,8 @@ export interface RecordViewOptions {
    * was emitted later, without a snapshot. Default: all of it.
    */
   readonly until?: number
+  /** Leaves out tasks of other scopes; reads everything, without a snapshot. Default: none. */
+  readonly scope?: ScopeFilter | null
   readonly signal?: AbortSignal
   /** Called after each block with the byte offset reached in a file, and its path. */
   readonly onRead?: (bytes: number, path: string) => void
@@ -61,13 +64,14 @@ export async function readViews(
   options: RecordViewOptions = {},
 ): Promise<RecordViews> {
   const { files, missing } = await findChain(path)
-  const { snapshot = 'use', until = Infinity, onDemand = false } = options
-  const mayUse = (snapshot === 'use' || snapshot === 'write') && until === Infinity
-  const mayWrite = snapshot === 'write' || snapshot === 'renew'
+  const { snapshot = 'use', until = Infinity, onDemand = false, scope = null } = options
+  const isWhole = until === Infinity && scope === null
+  const mayUse = (snapshot === 'use' || snapshot === 'write') && isWhole
+  const mayWrite = (snapshot === 'write' || snapshot === 'renew') && isWhole
   const reading = mayUse ? await fromSnapshot(files, onDemand) : new RecordReading()
   await reading.readAll(files, options)
   const { pass, read, bytesRead } = reading
-  const isComplete = until === Infinity && bytesRead > 0 && !reading.hasOpenEnd
+  const isComplete = bytesRead > 0 && !reading.hasOpenEnd
   if (mayWrite && isComplete && !isPipe(path)) {
     await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
   }
@@ -194,6 +198,7 @@ class RecordReading {
     options: RecordViewOptions & Pick<ReadOptions, 'onlyWholeLines'>,
   ): Promise<void> {
     const { signal, onRead, onBadLine, until = Infinity, onlyWholeLines = false } = options
+    const { scope = null } = options
     const from: LinePosition = this.read.ends[at] ?? { line: 1, offset: 0 }
     const batches = readBatches(file, {
       skipSpans: true,
@@ -205,7 +210,7 @@ class RecordReading {
     })
     let batch = await batches.next()
     while (batch.done !== true && !this.#isOver) {
-      this.#take(batch.value, until)
+      this.#take(batch.value, until, scope)
       batch = await batches.next()
     }
     if (batch.done !== true) {
@@ -225,7 +230,7 @@ class RecordReading {
     }
   }
 
-  #take(lines: readonly CheckpointLine[], until: number): void {
+  #take(lines: readonly CheckpointLine[], until: number, scope: ScopeFilter | null): void {
     for (const line of lines) {
       if (line.section === 'metric') this.#metrics = line
       if (line.section !== 'event') continue
@@ -233,7 +238,7 @@ class RecordReading {
         this.#isOver = true
         return
       }
-      this.pass.take(line)
+      if (scope === null || scope.keeps(line)) this.pass.take(line)
     }
   }
 }

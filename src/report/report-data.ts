@@ -26,6 +26,8 @@ export interface RunFacts {
   readonly state: RecordState
   /** Wall-clock seconds: the current time for a running session, otherwise its latest event. */
   readonly now: number
+  /** The only scope whose tasks are in the report; `null` for all tasks. */
+  readonly scope: string | null
   /** Attributes of SessionStarted. */
   readonly attributes: Readonly<Record<string, unknown>>
   /** The command of `tutti run`, without secret arguments. */

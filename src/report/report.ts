@@ -11,6 +11,7 @@ import {
   readViews,
   stateNow,
 } from '../record/record-views.ts'
+import { ScopeFilter } from '../views/panels/scopes.ts'
 import { renderComparison } from './comparison.ts'
 import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
@@ -20,6 +21,8 @@ export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRea
   readonly writers?: RecordWriterStates
   /** Throws if the file is not a record. Default: any file gets a report. */
   readonly expectRecord?: (path: string, views: RecordViews) => void
+  /** Shows only the tasks of this `flow.scope`. Default: all tasks. */
+  readonly scope?: string
 }
 
 const mostProblems = 10
@@ -47,10 +50,12 @@ export async function compareRuns(
 }
 
 async function readReport(path: string, options: ReportOptions): Promise<ReportData> {
-  const { signal, onRead } = options
+  const { signal, onRead, scope } = options
+  const filter = scope === undefined ? null : new ScopeFilter(scope)
   const problems: string[] = []
   const views = await readViews(path, {
     snapshot: isWorthKeeping(path) ? 'write' : 'use',
+    scope: filter,
     ...(signal === undefined ? {} : { signal }),
     ...(onRead === undefined ? {} : { onRead }),
     onBadLine({ line, offset, reason }: BadLine, file) {
@@ -59,22 +64,31 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
     },
   })
   options.expectRecord?.(path, views)
-  return collectReport(views, await factsOf(path, views, options), problems)
+  const facts = await factsOf(path, views, options)
+  filter?.expectSeen(facts.state === 'running')
+  return collectReport(views, facts, problems)
 }
 
 async function factsOf(
   path: string,
   views: RecordViews,
-  { writers = lockHolders }: ReportOptions,
+  { writers = lockHolders, scope }: ReportOptions,
 ): Promise<RunFacts> {
   const { files } = views
   const last = files.at(-1) ?? path
   const { state, now } = await stateNow(views, writers)
-  if (isPipe(last)) return { path, state, now, attributes: {}, command: null }
+  if (isPipe(last)) return { path, state, now, scope: scope ?? null, attributes: {}, command: null }
   const start = await readSessionStart(last)
   const command = readCommandOf(files)
   const line = command === null ? null : commandLine(command)
-  return { path, state, now, attributes: start?.attributes ?? {}, command: line }
+  return {
+    path,
+    state,
+    now,
+    scope: scope ?? null,
+    attributes: start?.attributes ?? {},
+    command: line,
+  }
 }
 
 /** The command as it was typed, without secrets. */

@@ -10,9 +10,22 @@ import { names } from './panels/names.ts'
 import { remarks } from './panels/remarks.ts'
 import { resources } from './panels/resources.ts'
 import { run } from './panels/run.ts'
+import { scopes } from './panels/scopes.ts'
 import { Pass, type PassStates } from './pass.ts'
 
-const panels = { run, names, failures, lanes, resources, inference, graph, bounds, health, remarks }
+const panels = {
+  run,
+  names,
+  failures,
+  lanes,
+  resources,
+  inference,
+  graph,
+  bounds,
+  health,
+  remarks,
+  scopes,
+}
 
 /** A pass that feeds all panels. */
 export type RunPass = Pass<typeof panels>

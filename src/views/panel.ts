@@ -46,6 +46,8 @@ export interface ViewEvent {
   readonly limit?: unknown
   readonly executable?: unknown
   readonly seconds?: unknown
+  readonly workflow_id?: unknown
+  readonly parent_workflow_id?: unknown
 }
 
 /** What an event changes for its task. Computed once by the pass, for all panels. */

@@ -12,6 +12,7 @@ import { outcomeNumbers, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
 import { leastMissed } from './panel.ts'
 import { shortName } from './readable.ts'
+import { scopes } from './panels/scopes.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
 import { type BegunBefore, begunBefore, slotFreeBefore } from './turns.ts'
@@ -22,6 +23,8 @@ export interface TaskView {
   readonly task: number
   readonly uid: string
   readonly name: string
+  /** The id of its `flow.scope`; empty for none. */
+  readonly scope: string
   readonly state: TaskState
   /** Whether its session ended first and no later session has created it again. */
   readonly isInterrupted: boolean
@@ -65,6 +68,8 @@ export interface TasksQuery {
 /** A task with all its attempts, and what it waits for. */
 export interface TaskExplanation extends TaskView {
   readonly attempts: readonly AttemptView[]
+  /** The tasks that it needs: those that are not DONE first, then the last to end first. */
+  readonly dependencies: readonly Dependency[]
   /** The uids of dependencies that have not ended. */
   readonly waitsFor: readonly string[]
   /** How many other waiting tasks will start before it. */
@@ -89,6 +94,15 @@ export interface TaskExplanation extends TaskView {
   readonly reuses: readonly { readonly time: number; readonly source: string }[]
   /** Its move from a lost node before it started there; `null` for none. */
   readonly moved: TaskMove | null
+}
+
+/** A task that another one needs. */
+export interface Dependency {
+  readonly uid: string
+  readonly name: string
+  readonly state: TaskState
+  /** Wall-clock seconds; `null` before its end. */
+  readonly ended: number | null
 }
 
 export interface AttemptView extends SegmentView {
@@ -163,21 +177,20 @@ export function explainTask(
   const { counts, states } = pass
   const task = findTask(counts.index, uid)
   if (task === -1 || stagesOf(counts, task) === 0) return null
-  const open = dependenciesOf(states.graph, task).filter(
-    (dependency) => !hasEnded(stagesOf(counts, dependency)),
-  )
   const nameOne = (one: number): string => uidOf(counts.index, one)
   const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
   const view = viewOf(pass, task, now)
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
   const attempts = withRecordedSeconds(attemptsOf(pass, task, notes, now), view)
+  const dependencies = dependenciesIn(pass, task)
   const { created, ended } = view.story
   const { pauses } = states.bounds
   const until = ended ?? now
   return {
     ...view,
     attempts,
-    waitsFor: open.map(nameOne),
+    dependencies,
+    waitsFor: dependencies.flatMap(({ uid: one, ended: end }) => (end === null ? [one] : [])),
     ahead,
     behind: behind.map(nameOne),
     shortage,
@@ -193,6 +206,18 @@ export function explainTask(
     ),
     moved: move,
   }
+}
+
+function dependenciesIn(pass: RunPass, task: number): Dependency[] {
+  const { counts, states } = pass
+  const found = dependenciesOf(states.graph, task).map((one) => {
+    const passed = stagesOf(counts, one)
+    const { ended } = storyOf(states.bounds.times, one, passed)
+    const state = stateOf(passed)
+    return { uid: uidOf(counts.index, one), name: nameOf(pass, one), state, ended }
+  })
+  const rankOf = ({ state }: Dependency): number => (state === 'DONE' ? 1 : 0)
+  return found.toSorted((a, b) => rankOf(a) - rankOf(b) || (b.ended ?? 0) - (a.ended ?? 0))
 }
 
 const isCancel = ({ kind }: Remark): boolean => kind === 'canceled'
@@ -222,6 +247,7 @@ function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime):
     task,
     uid: uidOf(counts.index, task),
     name: nameOf(pass, task),
+    scope: scopes.show(states.scopes, { task }),
     state: stateOf(passed),
     isInterrupted: isInterrupted(counts, task) && !hasEnded(passed),
     ...locationOf(pass, task),

@@ -31,7 +31,7 @@ export function reportOf(
   }
   const attributes = { format: 'tutti-telemetry/1', host: 'n1', program: 'simulate.ts' }
   const now = pass.states.run.lastTime
-  return collectReport(views, { path: 'x', state, now, attributes, command: null }, [])
+  return collectReport(views, { path: 'x', state, now, scope: null, attributes, command: null }, [])
 }
 
 export const reportOfRun = (run: SyntheticRun): ReportData => reportOf(passOver(eventsOf(run)))

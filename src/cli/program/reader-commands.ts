@@ -36,6 +36,7 @@ function addTasks({ program, output, finish }: Cli): void {
     .option('--state <state>', `Only tasks in this state: ${taskStates.join(', ')}`)
     .option('--name <name>', 'Only tasks of this name: a program, function or model')
     .option('--node <node>', 'Only tasks that ran on this node')
+    .option('--scope <id>', 'Only tasks of this scope of a workflow, and of scopes inside of it')
     .option('--sort <time>', 'Longest first, by how long they ran or waited: ran, waited', toSort)
     .option('--limit <n>', 'Number of tasks to show', toCount, 50)
     .action(async (record: string, options: TasksCommandOptions) => {
@@ -45,6 +46,7 @@ function addTasks({ program, output, finish }: Cli): void {
   withRecord(
     program.command('failures').description('Show what failed, by cause, with an example of each'),
   )
+    .option('--scope <id>', 'Only tasks of this scope of a workflow, and of scopes inside of it')
     .option('--limit <n>', 'Number of causes to show', toCount, 20)
     .action(async (record: string, options: FailuresCommandOptions) => {
       const { listFailures } = await import('../reading/failures.ts')
@@ -74,6 +76,7 @@ function addTail({ program, output, finish }: Cli): void {
     .option('--name <name>', 'Only events of tasks of this name: a program, function or model')
     .option('--node <node>', 'Only events of this node')
     .option('--backend <name>', 'Only events of this backend')
+    .option('--scope <id>', 'Only events of this scope of a workflow, and of scopes inside of it')
     .action(async (record: string, options: TailOptions & { readonly limit?: number }) => {
       const { tail } = await import('../reading/tail.ts')
       const { limit: lines = options.lines, ...others } = options
@@ -121,6 +124,7 @@ function addReport({ program, output, finish }: Cli): void {
     .argument('[other]', 'Second run, to compare with the first')
     .option('-o, --output <file>', 'File to write; - for stdout (default: named after the session)')
     .option('--open', 'Show it in the browser; needs a terminal')
+    .option('--scope <id>', 'Only tasks of this scope of a workflow, and of scopes inside of it')
     .action(async (record: string, other: string | undefined, options: ReportCommandOptions) => {
       const { writeReport } = await import('../reading/report.ts')
       finish(await writeReport(record, other, options, output()))

@@ -5,6 +5,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { shortName } from '../../views/readable.ts'
 import { TaskNames } from '../../views/panel.ts'
+import { ScopeFilter } from '../../views/panels/scopes.ts'
 
 export interface FilterOptions {
   readonly type?: readonly string[]
@@ -12,9 +13,10 @@ export interface FilterOptions {
   readonly name?: string
   readonly node?: string
   readonly backend?: string
+  readonly scope?: string
 }
 
-type Kind = keyof FilterOptions
+type Kind = Exclude<keyof FilterOptions, 'scope'>
 
 /** The most values of each kind that a misspelled value is compared with. */
 const mostCompared = 1000
@@ -37,9 +39,11 @@ export class EventFilter {
     backend: new Set(),
   }
   #hasMatched = false
+  readonly #scope: ScopeFilter | null
 
   constructor(options: FilterOptions) {
     this.#options = options
+    this.#scope = options.scope === undefined ? null : new ScopeFilter(options.scope)
     const { type = [], task, name, node, backend } = options
     const single = Object.entries({ task, name, node, backend }) as [Kind, string | undefined][]
     this.#asked = [
@@ -50,7 +54,7 @@ export class EventFilter {
 
   /** Whether the filter must see the events of a task from the first one on. */
   get needsAll(): boolean {
-    return this.#options.name !== undefined
+    return this.#options.name !== undefined || this.#scope !== null
   }
 
   /** Call in the order of the record. */
@@ -66,6 +70,7 @@ export class EventFilter {
    * followed, only types that no event of the library can have are refused.
    */
   async expectKnown(isFollowed: boolean): Promise<void> {
+    this.#scope?.expectSeen(isFollowed)
     for (const [kind, value] of this.#asked) {
       if (this.#seen.has(`${kind} ${value}`)) continue
       const types = kind === 'type' ? await typesOfLibrary() : []
@@ -83,6 +88,7 @@ export class EventFilter {
 
   #isMatch(event: EventLine): boolean {
     const { type, task, name, node, backend } = this.#options
+    if (this.#scope?.includes(event) === false) return false
     if (name !== undefined && !this.#isNamed(event, name)) return false
     if (type !== undefined && !type.includes(event.event_type)) return false
     if (task !== undefined && event.task_id !== task) return false

@@ -16,19 +16,21 @@ import { showRecord } from './open-record.ts'
 
 export interface FailuresCommandOptions {
   readonly limit: number
+  readonly scope?: string
 }
 
 export const longestTitle = 200
+const longestScope = 100
 const mostMessageLines = 40
 const mostStackLines = 12
 const mostOutputLines = 12
 
 export async function listFailures(
   what: string,
-  { limit }: FailuresCommandOptions,
+  { limit, scope }: FailuresCommandOptions,
   output: Output,
 ): Promise<number> {
-  return await showRecord(what, output, (record) => show(record, limit, output))
+  return await showRecord(what, output, (record) => show(record, limit, output), scope)
 }
 
 function show(record: OpenRecord, limit: number, output: Output): void {
@@ -74,6 +76,7 @@ const groupFields = (group: FailureGroup): object => ({
   last_time: group.lastTime,
   example: {
     uid: group.example.task,
+    scope: group.example.scope === '' ? null : group.example.scope,
     program: group.example.program,
     message: group.example.message,
     stack: group.example.stack,
@@ -100,13 +103,15 @@ function groupLines(group: FailureGroup, record: string): string[] {
   const { count, name, errorType, message, example, firstTime, lastTime } = group
   const when = spanText(firstTime, lastTime)
   const end = endText(example)
-  const where = example.workerId || example.nodeId
+  const scope = example.scope === '' ? '' : ` in scope ${firstLine(example.scope, longestScope)}`
+  const place = example.workerId || example.nodeId
+  const where = `${scope}${place === '' ? '' : ` on ${place}`}`
   const title = `${count} x ${nameAndProgram(name, example.program)}`
   const which = count === 1 ? '' : 'first: '
   return [
     '',
     `${title}: ${errorType} "${firstLine(message, longestTitle)}"`,
-    `  ${when}; ${which}${example.task}${where === '' ? '' : ` on ${where}`}${end && `, ${end}`}`,
+    `  ${when}; ${which}${example.task}${where}${end && `, ${end}`}`,
     ...exampleLines(example, message),
     ...(count > 1 ? [`  of another task: npx tutti explain TASK ${record}`] : []),
   ]

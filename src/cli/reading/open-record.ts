@@ -17,6 +17,7 @@ import {
   readViews,
   stateNow,
 } from '../../record/record-views.ts'
+import { ScopeFilter } from '../../views/panels/scopes.ts'
 import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
@@ -32,33 +33,42 @@ export interface OpenRecord extends RecordViews {
 }
 
 /**
- * Shows a record. `show` must read all states that it needs before it prints, because it is called
- * again if a stored state turns out to be damaged. Resolves with exit code 0. Rejects with an error
- * of exit code 2 if there is no such record or the file is something else.
+ * Shows a record; with `scope`, only its tasks. `show` must read all states that it needs before it
+ * prints, because it is called again if a stored state turns out to be damaged. Resolves with exit
+ * code 0. Rejects with an error of exit code 2 if there is no such record or scope, or the file is
+ * something else.
  */
 export async function showRecord(
   what: string,
   output: Output,
   show: (record: OpenRecord) => void | Promise<void>,
+  scope?: string,
 ): Promise<number> {
   const path = await findRecord(what)
+  if (scope !== undefined) {
+    const filter = new ScopeFilter(scope)
+    const record = await openRecord(path, { scope: filter }, output)
+    filter.expectSeen(record.state === 'running')
+    await show(record)
+    return exitCodes.ok
+  }
   const isLarge = isWorthKeeping(path)
   try {
-    await show(await openRecord(path, isLarge ? 'write' : 'use', output))
+    await show(await openRecord(path, { snapshot: isLarge ? 'write' : 'use' }, output))
   } catch (error) {
     if (!(error instanceof SnapshotDamagedError)) throw error
-    await show(await openRecord(path, isLarge ? 'renew' : 'ignore', output))
+    await show(await openRecord(path, { snapshot: isLarge ? 'renew' : 'ignore' }, output))
   }
   return exitCodes.ok
 }
 
 async function openRecord(
   path: string,
-  snapshot: RecordViewOptions['snapshot'] & string,
+  options: Pick<RecordViewOptions, 'snapshot' | 'scope'>,
   output: Output,
 ): Promise<OpenRecord> {
   const views = await withReadingProgress(output, (followed) =>
-    readViews(path, { snapshot, onDemand: true, ...followed }),
+    readViews(path, { ...options, onDemand: true, ...followed }),
   )
   if (isForeign(path, views)) throw foreignFile(path)
   return { ...views, path, ...(await stateNow(views, new RecordWriters())) }

@@ -19,6 +19,7 @@ export interface ReportCommandOptions {
   readonly output?: string
   /** Opens the report in the browser. */
   readonly open?: boolean
+  readonly scope?: string
 }
 
 export async function writeReport(
@@ -35,7 +36,9 @@ export async function writeReport(
   if (!isPrinted) await expectNoRecord(target, second === null ? [path] : [path, second])
   const writers = new RecordWriters()
   const pieces = await withReadingProgress(output, (followed) => {
-    const how = { ...followed, writers, expectRecord }
+    const { scope } = options
+    const only = scope === undefined ? {} : { scope }
+    const how = { ...followed, writers, expectRecord, ...only }
     return second === null ? makeReport(path, how) : compareRuns(path, second, how)
   })
   if (isPrinted) {

@@ -14,6 +14,7 @@ export interface TasksCommandOptions {
   readonly state?: string
   readonly name?: string
   readonly node?: string
+  readonly scope?: string
   readonly sort?: TaskOrder
   readonly limit: number
 }
@@ -32,7 +33,7 @@ export async function listTasks(
     ...(nodeId === undefined ? {} : { nodeId }),
     ...(order === undefined ? {} : { order }),
   }
-  return await showRecord(what, output, (record) => show(record, query, output))
+  return await showRecord(what, output, (record) => show(record, query, output), options.scope)
 }
 
 function show(record: OpenRecord, query: TasksQuery, output: Output): void {
@@ -43,7 +44,7 @@ function show(record: OpenRecord, query: TasksQuery, output: Output): void {
   if (total === 0 && record.state !== 'running') expectKnown(record, query)
   const isCut = total > tasks.length
   output.result({ ...recordFields(record), total, tasks: tasks.map(taskFields) }, [
-    ...(total === 0 ? ['no such task'] : tableLines(columns, tasks, output.width)),
+    ...(total === 0 ? ['no such task'] : tableLines(columnsFor(tasks), tasks, output.width)),
     ...(isCut ? [`${tasks.length} of ${countText(total, 'task')}; --limit shows more`] : []),
     ...recordNotes(record),
   ])
@@ -78,6 +79,7 @@ function toState(text: string): TaskState {
 export const taskFields = (task: TaskView): object => ({
   uid: task.uid,
   name: task.name,
+  scope: task.scope === '' ? null : task.scope,
   state: task.state,
   is_interrupted: task.isInterrupted,
   node_id: task.nodeId === '' ? null : task.nodeId,
@@ -113,6 +115,17 @@ const columns: readonly Column<TaskView>[] = [
   { head: 'worker', cell: ({ workerId }) => workerId || '-', dispensable: 4, narrowest: 12 },
   { head: 'created', cell: ({ story }) => timeText(story.created), dispensable: 6 },
 ]
+
+const scopeColumn: Column<TaskView> = {
+  head: 'scope',
+  cell: ({ scope }) => scope || '-',
+  dispensable: 7,
+  narrowest: 8,
+}
+
+/** Most runs have no scopes. */
+const columnsFor = (tasks: readonly TaskView[]): readonly Column<TaskView>[] =>
+  tasks.some(({ scope }) => scope !== '') ? columns.toSpliced(3, 0, scopeColumn) : columns
 
 export function stateText({ state, isInterrupted }: TaskView): string {
   return isInterrupted ? `${state} (interrupted)` : state

@@ -15,7 +15,8 @@ import { timeline } from './timeline.ts'
 export function* renderReport(data: ReportData): Generator<string> {
   yield openPage(`Report: ${data.run.sessionId}`)
   yield headOf(data)
-  yield boundsSection(data)
+  // Tasks of other scopes had slots, too, so what bounded one scope is not known.
+  if (data.facts.scope === null) yield boundsSection(data)
   yield section('timeline', 'Timeline', timeline(data))
   yield namesSection(data)
   yield waitsSection(data)
@@ -64,8 +65,9 @@ function dataOf(data: ReportData): object {
     failures: failures.groups,
     skipped_lines: skippedLines,
     total_tasks: totalTasks,
-    task_columns: ['uid', 'name', 'state', 'worker', 'created_after', 'waited', 'ran'],
-    tasks: tasks.map(({ uid, name, state, workerId, story, ran, waited }) => [
+    scope: data.facts.scope,
+    task_columns: ['uid', 'name', 'state', 'worker', 'created_after', 'waited', 'ran', 'scope'],
+    tasks: tasks.map(({ uid, name, state, workerId, story, ran, waited, scope }) => [
       uid,
       name,
       state,
@@ -73,6 +75,7 @@ function dataOf(data: ReportData): object {
       rounded(story.created - from),
       waited === null ? null : rounded(waited),
       ran === null ? null : rounded(ran),
+      scope,
     ]),
   }
 }

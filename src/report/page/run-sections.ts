@@ -11,9 +11,11 @@ import { escape, number, paragraph, section, table, text, withCode } from './htm
 
 export function headOf(data: ReportData): string {
   const { mood, sentence } = describeRun(data)
+  const { scope } = data.facts
   const id = data.run.sessionId === '' ? 'of a run' : data.run.sessionId
   return (
     `<h1>Report: session ${escape(id)}</h1>` +
+    (scope === null ? '' : paragraph(`Only the tasks of scope ${scope}.`)) +
     `<p class="verdict ${mood}">${escape(sentence)}</p>` +
     problemBox(data) +
     keyNumbers(data)
@@ -59,7 +61,7 @@ function keyNumbers(data: ReportData): string {
     item('failed', counts.failed.toLocaleString('en'), counts.failed > 0) +
     (counts.canceled > 0 ? item('canceled', counts.canceled.toLocaleString('en')) : '') +
     (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
-    (total > 0 && data.health.clockStep === 0
+    (total > 0 && data.health.clockStep === 0 && data.facts.scope === null
       ? item(`slots${whoseSlots(bounds)} in use`, percentText(bounds.slotSeconds.ran / total))
       : '') +
     (data.health.clockStep === 0

@@ -53,20 +53,22 @@ if (lanes) {
 const body = byId('task-rows');
 if (body) {
   const most = 50;
+  const hasScopes = data.tasks.some((task) => task[7] !== '');
   const show = () => {
     const words = byId('task-filter').value.toLowerCase();
     const state = byId('task-state').value;
     const has = (text) => text.toLowerCase().includes(words);
     const found = data.tasks.filter((task) => (state === '' || task[2] === state) &&
-      (words === '' || has(task[0]) || has(task[1]) || has(task[3])));
+      (words === '' || has(task[0]) || has(task[1]) || has(task[3]) || has(task[7])));
     body.replaceChildren(...found.slice(0, most).map((task) => {
       const row = document.createElement('tr');
-      task.forEach((value, at) => {
+      task.slice(0, hasScopes ? 8 : 7).forEach((value, at) => {
         const cell = document.createElement('td');
         const shown = at === 1 ? shortName(value) : value;
-        cell.textContent = at < 4 ? visible(shown) : seconds(value);
+        const isTime = at >= 4 && at < 7;
+        cell.textContent = isTime ? seconds(value) : visible(shown);
         if (at === 1) cell.title = visible(value);
-        if (at >= 4) cell.className = 'n';
+        if (isTime) cell.className = 'n';
         row.append(cell);
       });
       return row;

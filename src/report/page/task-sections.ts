@@ -76,6 +76,7 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
         `<h3>${count.toLocaleString('en')} x ${escape(nameAndProgram(name, example.program))}: ` +
         `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
+        `${example.scope === '' ? '' : ` in scope ${escape(example.scope)}`}` +
         `${details.length === 0 ? '' : ` ${escape(details.join(', '))}`}</p>` +
         (example.arguments.length === 0
           ? ''
@@ -224,9 +225,11 @@ const states = ['DONE', 'FAILED', 'CANCELED', 'RUNNING', 'QUEUED', 'SUBMITTED', 
 export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
   if (tasks.length === 0) return ''
   const options = states.map((state) => `<option>${state}</option>`).join('')
-  const heads = ['task', 'name', 'state', 'worker', 'created after', 'waited', 'ran']
+  const hasScopes = tasks.some(({ scope }) => scope !== '')
+  const times = ['created after', 'waited', 'ran']
+  const heads = ['task', 'name', 'state', 'worker', ...times, ...(hasScopes ? ['scope'] : [])]
   const head = heads
-    .map((one, at) => `<th scope="col"${at >= 4 ? ' class="n"' : ''}>${one}</th>`)
+    .map((one) => `<th scope="col"${times.includes(one) ? ' class="n"' : ''}>${one}</th>`)
     .join('')
   const note =
     totalTasks > tasks.length
@@ -237,8 +240,8 @@ export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
     'tasks',
     'Tasks',
     `<p class="muted">${escape(note)}</p><div class="controls">` +
-      '<input id="task-filter" type="search" placeholder="task, name or worker" ' +
-      'aria-label="task, name or worker">' +
+      '<input id="task-filter" type="search" placeholder="task, name, worker or scope" ' +
+      'aria-label="task, name, worker or scope">' +
       `<select id="task-state" aria-label="state"><option value="">any state</option>${options}` +
       '</select><button type="button" id="save">save the data as JSON</button></div>' +
       '<p class="muted" id="task-count" aria-live="polite"></p>' +

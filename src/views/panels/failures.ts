@@ -32,6 +32,8 @@ interface GroupState {
 /** The first failure of a group, in full. */
 export interface FailureExample {
   readonly task: string
+  /** The id of its `flow.scope`; empty for none. */
+  readonly scope: string
   /** What ran: the program, function or model. A workflow step may have a different name. */
   readonly program: string
   readonly message: string
@@ -260,6 +262,7 @@ export const failureOf = (event: ViewEvent): FailureExample =>
 
 const toExample = (event: ViewEvent, message: string): FailureExample => ({
   task: event.task_id ?? '',
+  scope: cut(event.attributes['workflow_id']),
   program: cut(event.attributes['executable']),
   message,
   hint: cut(event.attributes['error_hint']),

@@ -20,7 +20,7 @@ import { causeFields, exampleLines, longestTitle } from '../failures.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
 import { showRecord } from '../open-record.ts'
 import { stateText, taskFields } from '../tasks.ts'
-import { attemptLines, remarkLines, storyLines } from './story-lines.ts'
+import { attemptLines, dependencyLines, remarkLines, storyLines } from './story-lines.ts'
 import { waitingLines, waitingSeconds, waitsOf } from './story-lines.ts'
 
 export async function explain(uid: string, what: string, output: Output): Promise<number> {
@@ -52,6 +52,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     reused_at: task.reuses.map(({ time }) => time),
     reused_from: task.reuses.map(({ source }) => source),
     moved: task.moved === null ? null : { time: task.moved.time, node_id: task.moved.nodeId },
+    dependencies: task.dependencies,
     waits_for: task.waitsFor,
     tasks_ahead: task.ahead,
     behind: task.behind,
@@ -63,7 +64,9 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   output.result(value, [
     `${task.uid}  ${shortName(task.name)}  ${stateText(task)}`,
     ...(shortName(task.name) === task.name || task.name === '' ? [] : [`  ${task.name}`]),
+    ...(task.scope === '' ? [] : [`  in scope ${firstLine(task.scope, longestTitle)}`]),
     ...storyLines(task, waits),
+    ...dependencyLines(task),
     ...attemptLines(record, task),
     ...remarkLines(task),
     ...(failure === null ? [] : failureLines(failure, own)),

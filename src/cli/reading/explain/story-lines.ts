@@ -1,6 +1,13 @@
 /** The history of one task as lines of text. Pure. */
 
-import { countText, firstLine, numberText, secondsText, timeText } from '../../../views/readable.ts'
+import {
+  countText,
+  firstLine,
+  numberText,
+  secondsText,
+  shortName,
+  timeText,
+} from '../../../views/readable.ts'
 import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
 import { textAt } from '../../../views/columns.ts'
 import type { TaskExplanation } from '../../../views/tasks.ts'
@@ -87,6 +94,23 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
     ...(waits.away === 0 ? [] : row('while no process of the run was alive', waits.away)),
     ...(story.ended === null ? [] : [`  ended ${timeText(story.ended, story.created)}`]),
   ]
+}
+
+const mostDependencies = 5
+
+/** The tasks that it needs, also after they have ended, and which of them ended last. */
+export function dependencyLines({ dependencies }: TaskExplanation): string[] {
+  if (dependencies.length === 0) return []
+  const shown = dependencies.slice(0, mostDependencies).map(({ uid, name, state }) => {
+    const label = name === '' ? '' : `${shortName(name)}, `
+    return `${uid} (${label}${state})`
+  })
+  const others = dependencies.length - shown.length
+  const last = dependencies.reduce((a, b) => ((b.ended ?? 0) > (a.ended ?? 0) ? b : a))
+  const more = others > 0 ? ` and ${numberText(others)} more` : ''
+  const isOpen = dependencies.some(({ ended }) => ended === null)
+  const end = isOpen || dependencies.length === 1 ? '' : `; ${last.uid} ended last`
+  return [`  depends on ${shown.join(', ')}${more}${end}`]
 }
 
 /** A shorter wait is not explained. */
