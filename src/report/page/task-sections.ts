@@ -76,7 +76,7 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
         `<h3>${count.toLocaleString('en')} x ${escape(nameAndProgram(name, example.program))}: ` +
         `${causeText(errorType, message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
-        `${example.scope === '' ? '' : ` in scope ${escape(example.scope)}`}` +
+        (example.scope === '' ? '' : ` in scope ${escape(example.scope)}`) +
         `${details.length === 0 ? '' : ` ${escape(details.join(', '))}`}</p>` +
         (example.arguments.length === 0
           ? ''

@@ -65,10 +65,10 @@ describe('scopes of a workflow', () => {
     const { tasks, total } = await readJson('tasks', '--scope', 'doc good.pdf')
     expect(total).toBe(3)
     const rows = tasks as unknown as readonly { uid: string; scope: string }[]
-    expect(rows.map(({ uid, scope }) => [uid, scope]).toSorted()).toEqual([
+    expect(rows.map(({ uid, scope }) => [uid, scope])).toEqual([
       ['load-good.pdf', 'doc good.pdf'],
-      ['page-1', 'page 1'],
       ['parse-good.pdf', 'doc good.pdf'],
+      ['page-1', 'page 1'],
     ])
   })
 
