@@ -186,7 +186,7 @@ function makeLast(path: string): void {
   }
 }
 
-const isFolder = (path: string): boolean => statOf(path)?.isDirectory() ?? false
+const isFolder = (path: string): boolean => statOf(path)?.isDirectory() === true
 
 export const readAccessHint = 'Give this user read access to it, or ask its owner.'
 

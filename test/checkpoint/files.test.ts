@@ -2,8 +2,14 @@ import fs, { existsSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 
 import { syncBuiltinESMExports } from 'node:module'
 import { basename, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createCheckpointFile, makeFolders, nodeFiles } from '../../src/checkpoint/files.ts'
+import {
+  createCheckpointFile,
+  makeFolders,
+  nodeFiles,
+  writeSome,
+} from '../../src/checkpoint/files.ts'
 import { startChild } from './child.ts'
+import { FakeDisk } from './fake-disk.ts'
 import { tempFolder } from './open-writer.ts'
 
 /** `before` runs between the check for a folder and its creation. */
@@ -71,6 +77,18 @@ describe('makeFolders', () => {
       expect(reports).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
     }
   })
+})
+
+it.each([0, 'EINTR', 'EAGAIN'])('writeSome: gives up after 100 writes that give %j', (answer) => {
+  const disk = new FakeDisk()
+  let writes = 0
+  disk.answer = () => {
+    writes++
+    return answer
+  }
+  const slice = { bytes: Buffer.from('a'), offset: 0, length: 1 }
+  expect(() => writeSome(disk, 1, slice)).toThrow(expect.objectContaining({ code: 'EAGAIN' }))
+  expect(writes).toBe(100)
 })
 
 describe('createCheckpointFile', () => {
