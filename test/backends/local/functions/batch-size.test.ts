@@ -26,3 +26,13 @@ it('the mean follows what jobs take now, and one slow job does not end the batch
   for (let count = 0; count < 200; count++) durations.add(20)
   expect(durations.meanMs).toBeCloseTo(20, 1)
 })
+
+it.each([
+  [0.99, true],
+  [1, false],
+])('jobs of %d ms are short: %s', (ms, areShort) => {
+  const durations = new JobDurations()
+  expect(durations.areShort).toBe(false)
+  durations.add(ms)
+  expect(durations.areShort).toBe(areShort)
+})

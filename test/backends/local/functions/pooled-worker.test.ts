@@ -31,6 +31,7 @@ class SteppedMailbox extends Mailbox {
 class PlayedWorker {
   readonly mailbox = new SteppedMailbox()
   readonly clock = new ManualClock()
+  readonly durations = new JobDurations()
   readonly reports = new Map<Job, TaskReport[]>()
   readonly givenBack: Job[] = []
   readonly told: unknown[] = []
@@ -52,7 +53,7 @@ class PlayedWorker {
       'n/w1',
       {
         clock: this.clock,
-        durations: new JobDurations(),
+        durations: this.durations,
         nodeId: 'n',
         listener: this.#listener,
         importTimeoutSeconds: 60,
@@ -186,6 +187,30 @@ describe('a worker that moves on to the next job while it is to be ended', () =>
     expect(played.givenBack.map(({ uid }) => uid)).toEqual([next.uid])
     played.worker.poll()
     expect(played.endOf(job)).toMatchObject({ kind: 'complete', value: 'value 0' })
+  })
+})
+
+describe('a batch behind the running one', () => {
+  it('is accepted from a worker that has begun while jobs are short, and only one', () => {
+    const played = new PlayedWorker()
+    const accepts: boolean[] = []
+    const note = (): unknown => accepts.push(played.worker.hasPrefetchPlace)
+    const addDurations = (ms: number): void => {
+      for (let count = 0; count < 200; count++) played.durations.add(ms)
+    }
+    addDurations(0.1)
+    played.give(toJob(echo, ['a']))
+    note()
+    played.begin(0)
+    played.worker.poll()
+    note()
+    addDurations(50)
+    note()
+    addDurations(0.1)
+    note()
+    played.give(toJob(echo, ['b']))
+    note()
+    expect(accepts).toEqual([false, true, false, true, false])
   })
 })
 
