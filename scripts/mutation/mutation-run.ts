@@ -12,14 +12,16 @@ import { dirname, join, posix, relative } from 'node:path'
 import { importsOf, listPaths, readTree, type SourceFile } from '../../test/tidy/source-file.ts'
 import { isQuick } from '../test-selection.ts'
 import { type Mutant, mutantsOf } from './mutants.ts'
-import { keyOf } from './survivors.ts'
+import { keyOf, unlistedOf } from './survivors.ts'
 
 /** Up to which test file a mutant is tested at first, and then if it survives those. */
 const stages = [6, 14, 26]
 /** Of a file, unless there are too few files. */
 const mostOfFile = 3
-/** Tests that run longer have failed, because of the mutant if half of it is enough without. */
-const limitMs = 240_000
+/** A test that runs longer has failed, because of the mutant if half of it is enough without. */
+const testMs = 60_000
+/** The same for all that run together. */
+const limitMs = 4 * testMs
 
 export interface MutationOptions {
   readonly root: string
@@ -37,13 +39,15 @@ export interface MutationResult {
   readonly survived: readonly Mutant[]
 }
 
-/** Samples mutants by the seed and runs them one after the other. */
+/** Samples mutants by the seed and runs those that are not listed, one after the other. */
 export async function runMutants(options: MutationOptions): Promise<MutationResult> {
   const { root, within, count, seed, minutes, print } = options
   const files = readTree(root)
   const chosen = files.filter(({ path }) => within.some((one) => isBelow(path, one)))
-  const sample = sampleOf(chosen, count, seed)
-  if (sample.length === 0) throw new Error(`expected code below ${within.join(', ')}, found none`)
+  const drawn = sampleOf(chosen, count, seed)
+  if (drawn.length === 0) throw new Error(`expected code below ${within.join(', ')}, found none`)
+  const sample = unlistedOf(drawn)
+  print(`seed ${seed}: ${drawn.length} mutants, ${drawn.length - sample.length} of them are listed`)
   const startsNothing = (test: string): boolean =>
     isQuick(relative(process.cwd(), join(root, test)))
   const until = performance.now() + minutes * 60_000
@@ -229,7 +233,7 @@ class MutationCopy implements Disposable {
     const original = readFileSync(path)
     writeFileSync(path, mutant.text)
     try {
-      return await this.#runTests(tests, limitMs)
+      return await this.#runTests(tests)
     } finally {
       writeFileSync(path, original)
     }
@@ -240,7 +244,7 @@ class MutationCopy implements Disposable {
     const key = tests.join(' ')
     if (this.#passing.has(key)) return true
     // Half of the time: otherwise the mutant may not be what took so long.
-    const failure = await this.#runTests(tests, limitMs / 2)
+    const failure = await this.#runTests(tests, 0.5)
     if (failure === null) {
       this.#passing.add(key)
       return true
@@ -251,16 +255,19 @@ class MutationCopy implements Disposable {
     return false
   }
 
-  async #runTests(tests: readonly string[], endMs: number): Promise<Failure | null> {
+  async #runTests(tests: readonly string[], part = 1): Promise<Failure | null> {
     const reportPath = join(this.#folder, '.cache', 'report.json')
     rmSync(reportPath, { force: true })
     const vitest = join(this.#root, 'node_modules/vitest/vitest.mjs')
-    const options = ['run', '--bail=1', '--reporter=json', `--outputFile=${reportPath}`]
+    const report = ['--reporter=json', `--outputFile=${reportPath}`]
+    const limits = ['test', 'hook'].map((kind) => `--${kind}-timeout=${part * testMs}`)
+    const options = ['run', '--bail=1', ...limits, ...report]
     const child = spawn('unshare', [...ownPids, process.execPath, vitest, ...options, ...tests], {
       cwd: this.#folder,
       env: plainEnvironment(),
       stdio: ['ignore', 'ignore', 'pipe'],
     })
+    const endMs = part * limitMs
     const timer = setTimeout(() => child.kill('SIGKILL'), endMs)
     const errors = child.stderr.setEncoding('utf8').toArray()
     const [code, signal] = await new Promise<[number | null, string | null]>((resolve, reject) => {
@@ -268,8 +275,7 @@ class MutationCopy implements Disposable {
     }).finally(() => clearTimeout(timer))
     if (signal !== null) return { file: null, text: `the limit of ${endMs / 1000} s` }
     if (existsSync(reportPath)) {
-      const report = JSON.parse(readFileSync(reportPath, 'utf8')) as TestReport
-      return failureIn(report, tests)
+      return failureIn(JSON.parse(readFileSync(reportPath, 'utf8')) as TestReport, tests)
     }
     return { file: null, text: `vitest ended with code ${code}: ${(await errors).join('')}` }
   }
