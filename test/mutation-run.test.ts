@@ -114,13 +114,15 @@ describe('the tests of a mutant', () => {
       'test/a/slow.test.ts': "import '../../src/a/program.ts'",
       'test/c/types.test.ts': "import type { One } from '../../src/a/one.ts'",
       'test/c/one-by-one.test.ts': "import '../../src/a/one.ts'",
+      'test/c/a-slow.test.ts': "import '../../src/a/one.ts'",
     }
     const files = Object.entries(texts).map(([path, text]) => ({ path, text }))
     const startsNothing = (test: string): boolean => !/slow|one-by-one/.test(test)
     expect(testsFor('src/a/one.ts', files, startsNothing)).toEqual([
       'test/a/one.test.ts',
       'test/a/program.test.ts',
-      // Its name says that it is about the file.
+      // Their names say that they are about the folder or the file.
+      'test/c/a-slow.test.ts',
       'test/c/one-by-one.test.ts',
       'test/b/starter.test.ts',
       'test/a/slow.test.ts',

@@ -113,13 +113,13 @@ export function testsFor(
     }
   }
   const own = path.replace(/^src\//, 'test/').replace(/\.ts$/, '.test.ts')
-  const name = posix.basename(path, '.ts')
+  const names = [posix.basename(path, '.ts'), posix.basename(posix.dirname(path))]
   // A session is the public way to what `core` and `tasks` do.
   const ofSession = own.replace(/^test\/(?:core|tasks)\//, 'test/session/')
   const rankOf = (test: string): number => {
     if (test === own) return -Infinity
     const shared = Math.max(sharedFolders(test, own), sharedFolders(test, ofSession))
-    const isNamesake = posix.basename(test).startsWith(name)
+    const isNamesake = names.some((name) => posix.basename(test).startsWith(name))
     return (distances.get(test) ?? 0) - 2 * shared + (startsNothing(test) || isNamesake ? 0 : 4)
   }
   const tests = [...distances.keys()].filter((one) => one.endsWith('.test.ts'))

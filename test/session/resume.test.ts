@@ -246,6 +246,8 @@ describe('resume of a session', () => {
     const session = await create()
     await expect(session.resume(join(folder, 'missing'))).rejects.toThrow('Cannot read')
     await expect(session.resume(record, { changed: 'no' } as never)).rejects.toThrow('`changed`')
+    const misspelt = session.resume(record, { keepFail: true } as never)
+    await expect(misspelt).rejects.toThrow('did you mean "keepFailed"?')
     const resuming = session.resume(record)
     await expect(session.submitTasks([noted('x')])).rejects.toThrow('resume() is under way')
     await expect(session.startTelemetry()).rejects.toThrow('resume() is under way')
