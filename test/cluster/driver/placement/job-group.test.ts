@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { HeldNodes } from '../../../../src/cluster/driver/placement/held-nodes.ts'
-import type { JobGroup } from '../../../../src/cluster/driver/placement/job-group.ts'
+import { type JobGroup, toRunning } from '../../../../src/cluster/driver/placement/job-group.ts'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
 import {
   findUnplaceable,
@@ -272,4 +272,15 @@ describe('jobs that say how long they run', () => {
     expect(assigned(placement)).toEqual({})
     expect(placement.takeAll()).toEqual(last)
   })
+})
+
+it.each([
+  ['what is left of its `seconds` since it started', { seconds: 10 }, 3000, 8],
+  ['what is left since it was placed, if it has not started', { seconds: 10 }, null, 6],
+  ['nothing more beyond its `seconds`', { seconds: 1 }, 3000, 0],
+  ['nothing more without `seconds`', {}, 3000, 0],
+] as const)('a running job is expected to run for %s', (_, resources, startedMs, seconds) => {
+  const { spec } = job('running', resources)
+  const running = toRunning({ spec, startedMs, sinceMs: 1000 }, 5000)
+  expect(running).toEqual({ request: spec.resources, seconds })
 })
