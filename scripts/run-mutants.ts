@@ -1,6 +1,6 @@
 /**
  * `npm run mutants -- src/core --count 50 --seed 7`: changes the sources in small ways and runs the
- * tests nearest to each change. Prints the changes that no test notices, and fails if there are any.
+ * tests nearest to each change. Prints the changes that no test notices, and fails if there is one.
  * Those that `scripts/mutation/survivors.json` lists with a reason are not run.
  */
 

@@ -14,7 +14,7 @@ needs(requireCommand('unshare'))(
     const { killed, survived } = await runMutants({
       root: process.cwd(),
       within: mutatedFolders,
-      count: 60,
+      count: 40,
       minutes,
       seed,
       print: (line) => process.stdout.write(`${line}\n`),

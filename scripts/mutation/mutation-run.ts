@@ -48,15 +48,16 @@ export async function runMutants(options: MutationOptions): Promise<MutationResu
   if (drawn.length === 0) throw new Error(`expected code below ${within.join(', ')}, found none`)
   const sample = unlistedOf(drawn)
   print(`seed ${seed}: ${drawn.length} mutants, ${drawn.length - sample.length} of them are listed`)
-  const startsNothing = (test: string): boolean =>
-    isQuick(relative(process.cwd(), join(root, test)))
+  const tests = files.map(({ path }) => path).filter((path) => path.endsWith('.test.ts'))
+  // Once: the files of the working tree may change during the run.
+  const quick = new Set(tests.filter((path) => isQuick(relative(process.cwd(), join(root, path)))))
   const until = performance.now() + minutes * 60_000
   const killed: Mutant[] = []
   const survived: Mutant[] = []
   using copy = new MutationCopy(root, print)
   for (const [at, mutant] of sample.entries()) {
     if (performance.now() > until) break
-    const killer = await copy.findKiller(mutant, testsFor(mutant.path, files, startsNothing))
+    const killer = await copy.findKiller(mutant, testsFor(mutant.path, files, quick))
     const result = killer === null ? 'SURVIVED' : `killed by ${killer}`
     print(`[${at + 1}/${sample.length}] ${describeMutant(mutant)}\n    ${result}`)
     if (killer === null) survived.push(mutant)
@@ -103,7 +104,7 @@ function shuffled<Item>(
 export function testsFor(
   path: string,
   files: readonly SourceFile[],
-  startsNothing: (test: string) => boolean,
+  quick: ReadonlySet<string>,
 ): string[] {
   const importers = importersOf(files)
   const distances = new Map([[path, 0]])
@@ -120,7 +121,7 @@ export function testsFor(
     if (test === own) return -Infinity
     const shared = Math.max(sharedFolders(test, own), sharedFolders(test, ofSession))
     const isNamesake = names.some((name) => posix.basename(test).startsWith(name))
-    return (distances.get(test) ?? 0) - 2 * shared + (startsNothing(test) || isNamesake ? 0 : 4)
+    return (distances.get(test) ?? 0) - 2 * shared + (quick.has(test) || isNamesake ? 0 : 4)
   }
   const tests = [...distances.keys()].filter((one) => one.endsWith('.test.ts'))
   return tests.toSorted((one, other) => rankOf(one) - rankOf(other) || one.localeCompare(other))
