@@ -71,20 +71,24 @@ interface RecordHead {
   readonly isEmpty: boolean
   /** The name of the record that it continues. */
   readonly before: string | null
+  /** `null` if its first lines do not say it. */
+  readonly sessionId: string | null
 }
 
-const noHead: RecordHead = { isEmpty: false, before: null }
+const noHead: RecordHead = { isEmpty: false, before: null, sessionId: null }
 
 /** Reads as little as possible, because a folder may have thousands of records. Never rejects. */
-async function readHead(path: string): Promise<RecordHead> {
+export async function readHead(path: string): Promise<RecordHead> {
   try {
     const line = isCompressed(path) ? '' : readFirstLine(path)
-    if (line === null) return { isEmpty: true, before: null }
+    if (line === null) return { ...noHead, isEmpty: true }
     const parsed = parseLine(line)
     const first = parsed.kind === 'line' && parsed.line.section === 'event' ? parsed.line : null
     const isStart = first?.event_type === 'SessionStarted'
-    const name = (isStart ? first : await readSessionStart(path))?.attributes[resumedFrom]
-    return { isEmpty: false, before: typeof name === 'string' ? recordNameOf(name) : null }
+    const start = isStart ? first : await readSessionStart(path)
+    const name = start?.attributes[resumedFrom]
+    const before = typeof name === 'string' ? recordNameOf(name) : null
+    return { isEmpty: false, before, sessionId: start?.session_id ?? null }
   } catch {
     // The reader of the record reports the error.
     return noHead

@@ -12,7 +12,7 @@ import { didYouMean } from '../foundation/options.ts'
 import { statOf } from '../foundation/regular-file.ts'
 
 /** The folders that are searched for a session or `latest`. */
-const usualFolders: readonly string[] = ['.', './telemetry']
+export const usualFolders: readonly string[] = ['.', './telemetry']
 
 /**
  * The path of the record. `what` is the path of a file, `-` for standard input, a folder

@@ -35,6 +35,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   completion: ['tutti completion bash'],
   'journal verify': ['tutti journal verify', `tutti journal verify ${record}`],
   'journal repair': [`tutti journal repair ${record}`],
+  'journal prune': ['tutti journal prune --keep 10 --older 30d --dry-run'],
   'journal compress': [`tutti journal compress ${record}`],
 }
 

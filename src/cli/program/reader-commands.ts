@@ -4,6 +4,7 @@ import { InvalidArgumentError, Option } from 'commander'
 import { taskStates } from '../../tasks/lifecycle.ts'
 import type { ExportOptions } from '../export/export.ts'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
+import type { PruneOptions } from '../reading/prune.ts'
 import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
@@ -94,7 +95,9 @@ function addTop({ program, output, finish }: Cli): void {
 }
 
 function addJournal({ program, output, finish }: Cli): void {
-  const journal = program.command('journal').description('Check, repair and compress records')
+  const journal = program
+    .command('journal')
+    .description('Check, repair, compress and remove records')
   withRecord(
     journal.command('verify').description('Check the order, ends, counters and tail of a record'),
   ).action(async (record: string) => {
@@ -116,6 +119,17 @@ function addJournal({ program, output, finish }: Cli): void {
     const { compressJournal } = await import('../reading/journal-copies.ts')
     finish(await compressJournal(record, output()))
   })
+  journal
+    .command('prune')
+    .description('Remove whole runs with everything beside them; those in use stay')
+    .option('--keep <n>', 'Keep this many of the newest runs', toLines)
+    .option('--older <time>', 'Remove only runs last written longer ago: 12h, 30d or 4w', toAge)
+    .option('--folder <path>', 'Folder of the records (default: . and ./telemetry)')
+    .option('--dry-run', 'Show what would be removed, and remove nothing')
+    .action(async (options: PruneOptions) => {
+      const { pruneJournal } = await import('../reading/prune.ts')
+      finish(await pruneJournal(options, output()))
+    })
 }
 
 function addReport({ program, output, finish }: Cli): void {
@@ -145,6 +159,17 @@ function addExport({ program, output, finish }: Cli): void {
 function toSort(text: string): TaskOrder {
   if (text === 'ran' || text === 'waited') return text
   throw new InvalidArgumentError('expected ran or waited')
+}
+
+const secondsPer = { h: 3600, d: 86_400, w: 604_800 }
+
+/** Seconds of a text such as `30d`. */
+function toAge(text: string): number {
+  const [, count, unit] = /^(\d{1,6})([hdw])$/.exec(text) ?? []
+  if (count === undefined) {
+    throw new InvalidArgumentError('expected hours, days or weeks such as 12h, 30d or 4w')
+  }
+  return Number(count) * secondsPer[unit as keyof typeof secondsPer]
 }
 
 function toLines(text: string): number {

@@ -16,7 +16,7 @@ import {
 
 /** The folder that also holds the records of runs. */
 export const launchParent = './telemetry'
-const suffix = '.launch'
+export const launchSuffix = '.launch'
 
 /** The files of a launch. */
 export const launchFiles = {
@@ -69,7 +69,7 @@ export class LaunchFolder {
     const folders: LaunchFolder[] = []
     for (let count = 1; folders.length < length; count++) {
       const name = count === 1 ? sessionId : `${sessionId}-${count}`
-      const path = join(parent, `${name}${suffix}`)
+      const path = join(parent, `${name}${launchSuffix}`)
       if (!existsSync(path)) folders.push(new LaunchFolder(path))
     }
     return folders
@@ -78,7 +78,7 @@ export class LaunchFolder {
   /** The folder of a job that was launched from this directory, or `null`. */
   static find(parent: string, jobId: string): LaunchFolder | null {
     if (!existsSync(parent)) return null
-    const names = readdirSync(parent).filter((name) => name.endsWith(suffix))
+    const names = readdirSync(parent).filter((name) => name.endsWith(launchSuffix))
     const folders = names.map((name) => new LaunchFolder(join(parent, name)))
     return folders.find((folder) => folder.facts()?.jobId === jobId) ?? null
   }
@@ -225,7 +225,7 @@ export function newAllocationFolder(): LaunchFolder {
   }
 }
 
-const allocationPrefix = 'allocation-'
+export const allocationPrefix = 'allocation-'
 
 /** Reads what is appended to a file that may not exist yet. */
 export class FollowedFile {

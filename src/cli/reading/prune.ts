@@ -1,0 +1,183 @@
+/** `tutti journal prune`: removes whole runs with everything that was written beside them. */
+
+import { lstatSync, rmdirSync, unlinkSync } from 'node:fs'
+import { checkpointFailure } from '../../checkpoint/files.ts'
+import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { CheckpointError, errnoOf, ValueError } from '../../foundation/errors.ts'
+import { statOf } from '../../foundation/regular-file.ts'
+import type { LaunchFolder } from '../../hpc/launch/launch-folder.ts'
+import { contentsOf, isLaunchOver, launchesIn } from '../../hpc/launch/stored-launches.ts'
+import { usualFolders } from '../../record/find-record.ts'
+import { findRuns, type StoredRun } from '../../record/stored-runs.ts'
+import { countText, numberText, timeText } from '../../views/readable.ts'
+import { exitCodes } from '../exit.ts'
+import type { Output } from '../output.ts'
+import { endedJobOf, RecordWriters } from './record-writer.ts'
+
+export interface PruneOptions {
+  /** How many of the newest runs stay. */
+  readonly keep?: number
+  /** Runs that were written within these seconds stay. */
+  readonly older?: number
+  readonly folder?: string
+  readonly dryRun?: boolean
+}
+
+/** A run with the folders of its launches. */
+interface Candidate extends StoredRun {
+  readonly launches: readonly LaunchFolder[]
+}
+
+/** Removes a run only if neither option keeps it; one that is in use always stays. */
+export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {
+  const { dryRun = false } = options
+  const runs = await candidatesIn(foldersOf(options))
+  const removed: Removed[] = []
+  const inUse: string[] = []
+  for (const run of chooseRuns(runs, options)) {
+    const bytes = await (dryRun ? measure(run) : remove(run))
+    if (bytes === null) inUse.push(run.sessionId)
+    else removed.push({ run, bytes })
+  }
+  const bytes = removed.reduce((sum, one) => sum + one.bytes, 0)
+  const kept = runs.length - removed.length
+  const value = {
+    dry_run: dryRun,
+    removed: removed.map(({ run, bytes: own }) => ({
+      session_id: run.sessionId,
+      folder: run.folder,
+      records: run.records,
+      last_time: run.lastSeconds,
+      bytes: own,
+    })),
+    bytes,
+    kept,
+    in_use: inUse,
+  }
+  const verb = dryRun ? 'would remove' : 'removed'
+  output.result(value, [
+    ...removed.map((one) => `${verb} ${describe(one)}`),
+    `${verb} ${countText(removed.length, 'run')}, ${numberText(bytes)} bytes; ${kept} kept`,
+    ...(inUse.length === 0 ? [] : [`in use, so kept: ${inUse.join(', ')}`]),
+  ])
+  return exitCodes.ok
+}
+
+interface Removed {
+  readonly run: Candidate
+  readonly bytes: number
+}
+
+const describe = ({ run, bytes }: Removed): string =>
+  `${run.sessionId}  ${countText(run.records.length, 'record')}, ${numberText(bytes)} bytes, ` +
+  `last written ${timeText(run.lastSeconds)}`
+
+function foldersOf({ folder, keep, older }: PruneOptions): readonly string[] {
+  if (keep === undefined && older === undefined) {
+    throw new ValueError('journal prune: expected --keep or --older, got neither', {
+      hint: '--keep 10 keeps the ten newest runs; --older 30d removes what is older than 30 days.',
+    })
+  }
+  if (folder === undefined) return usualFolders
+  if (statOf(folder)?.isDirectory() === true) return [folder]
+  throw new ValueError(`--folder: there is no folder ${folder}`, {
+    code: 'FileNotFoundError',
+    field: '--folder',
+    got: folder,
+  })
+}
+
+async function candidatesIn(folders: readonly string[]): Promise<Candidate[]> {
+  const found: Candidate[] = []
+  for (const folder of folders) {
+    const launches = launchesIn(folder)
+    for (const run of await findRuns(folder)) {
+      const own = run.records.flatMap((name) => launches.get(name) ?? [])
+      found.push({ ...run, launches: [...new Set(own)] })
+    }
+  }
+  return found.toSorted((a, b) => b.lastSeconds - a.lastSeconds)
+}
+
+/** `runs` are the newest first. */
+function chooseRuns(runs: readonly Candidate[], { keep = 0, older }: PruneOptions): Candidate[] {
+  const before = older === undefined ? Infinity : systemClock.now() - older
+  return runs.slice(keep).filter(({ lastSeconds }) => lastSeconds < before)
+}
+
+/** The bytes that a removal would free; `null` if the run is in use. Writes nothing. */
+async function measure(run: Candidate): Promise<number | null> {
+  const isWritten = await new RecordWriters().isWriting(run.folder, run.sessionId)
+  if (isWritten || !(await areLaunchesOver(run))) return null
+  return sizeOf(pathsOf(run))
+}
+
+async function areLaunchesOver({ launches }: Candidate): Promise<boolean> {
+  for (const launch of launches) if (!(await isLaunchOver(launch))) return false
+  return true
+}
+
+/** The freed bytes; `null` if the run is in use. Locked, so that nobody resumes it meanwhile. */
+async function remove(run: Candidate): Promise<number | null> {
+  if (!(await areLaunchesOver(run))) return null
+  const lock = await lockOf(run)
+  if (lock === null) return null
+  try {
+    // Another process may have continued the run before it was locked.
+    const now = await findRuns(run.folder, run.sessionId)
+    const same = now.find(({ records }) => isSameList(records, run.records))
+    if (same === undefined) return null
+    const paths = pathsOf({ ...same, launches: run.launches })
+    const bytes = sizeOf(paths)
+    for (const path of paths) removeFile(path)
+    for (const launch of run.launches) {
+      for (const folder of contentsOf(launch.path).folders) removeFolder(folder)
+    }
+    return bytes
+  } finally {
+    lock.release()
+  }
+}
+
+const isSameList = (a: readonly string[], b: readonly string[]): boolean =>
+  a.length === b.length && a.every((name) => b.includes(name))
+
+const pathsOf = ({ launches, files }: Candidate): string[] => [
+  ...launches.flatMap(({ path }) => contentsOf(path).files),
+  ...files.map(({ path }) => path),
+]
+
+const sizeOf = (paths: readonly string[]): number =>
+  paths.reduce((sum, path) => sum + (lstatSync(path, { throwIfNoEntry: false })?.size ?? 0), 0)
+
+async function lockOf({ folder, sessionId }: Candidate): Promise<CheckpointLock | null> {
+  const path = lockPathOf(folder, sessionId)
+  try {
+    return acquireLock(path, 'write', path, await endedJobOf(path))
+  } catch (error) {
+    const isHeld = CheckpointError.isInstance(error) && error.code === 'CheckpointLockedError'
+    if (isHeld) return null
+    throw error
+  }
+}
+
+function removeFile(path: string): void {
+  try {
+    unlinkSync(path)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw checkpointFailure('remove', path, error)
+  }
+}
+
+/** A folder with other files stays. */
+function removeFolder(path: string): void {
+  try {
+    rmdirSync(path)
+  } catch (error) {
+    const errno = errnoOf(error)
+    if (errno !== 'ENOTEMPTY' && errno !== 'EEXIST' && errno !== 'ENOENT') {
+      throw checkpointFailure('remove', path, error)
+    }
+  }
+}

@@ -1,0 +1,61 @@
+/** The folders that finished launches have left beside the records of their runs. */
+
+import { type Dirent, readdirSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { readRecordOf } from '../../checkpoint/run-file.ts'
+import { systemClock } from '../../foundation/clock.ts'
+import { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { hasJobEnded } from '../slurm/slurm-job.ts'
+import { allocationPrefix, LaunchFolder, launchFiles, launchSuffix } from './launch-folder.ts'
+
+/** The names of the records that launches in this folder wrote, with the folders. No links. */
+export function launchesIn(folder: string): Map<string, LaunchFolder[]> {
+  const launches = entriesOf(folder)
+    .filter((entry) => entry.isDirectory() && entry.name.endsWith(launchSuffix))
+    .map(({ name }) => new LaunchFolder(join(folder, name)))
+  return Map.groupBy(launches, (launch) => basename(readRecordOf(launch.file('request')) ?? ''))
+}
+
+/** Whether no job of the launch can start the script again. `false` if that is not known. */
+export async function isLaunchOver(launch: LaunchFolder): Promise<boolean> {
+  for (const link of launch.chain) {
+    const jobId = link.facts()?.jobId ?? null
+    if (jobId === null || link.exitCode() !== null) continue
+    if (!(await hasJobEnded({ id: jobId, cluster: null }, new SlurmCommands(), systemClock))) {
+      return false
+    }
+  }
+  return true
+}
+
+/** A request has further names once a session has taken it. */
+const known: ReadonlySet<string> = new Set([
+  ...Object.values(launchFiles).flatMap((name) => [name, `${name}.new`]),
+  ...['taken', 'record'].map((ending) => `${launchFiles.request}.${ending}`),
+])
+
+/** What launches write, and the folders that are empty without it, inner ones first. */
+export interface LaunchContents {
+  readonly files: readonly string[]
+  readonly folders: readonly string[]
+}
+
+export function contentsOf(path: string): LaunchContents {
+  const entries = entriesOf(path)
+  const own = entries.filter((entry) => entry.isFile() && known.has(entry.name))
+  const isAllocation = (entry: Dirent): boolean =>
+    entry.isDirectory() && entry.name.startsWith(allocationPrefix)
+  const inner = entries.filter(isAllocation).map(({ name }) => contentsOf(join(path, name)))
+  return {
+    files: [...inner.flatMap(({ files }) => files), ...own.map(({ name }) => join(path, name))],
+    folders: [...inner.flatMap(({ folders }) => folders), path],
+  }
+}
+
+function entriesOf(folder: string): readonly Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true })
+  } catch {
+    return []
+  }
+}

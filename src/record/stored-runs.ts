@@ -1,0 +1,131 @@
+/** The runs of a folder, each with all its files. Links are never followed. */
+
+import { lstatSync, readdirSync, type Stats } from 'node:fs'
+import { basename, join } from 'node:path'
+import { readHead } from '../checkpoint/chain.ts'
+import {
+  parseRecordPath,
+  type RecordFile,
+  recordNameOf,
+  recordSuffix,
+} from '../checkpoint/record-names.ts'
+
+/** A record, its copies, and what was written beside them. */
+export interface RunFile {
+  readonly path: string
+  readonly bytes: number
+}
+
+export interface StoredRun {
+  readonly folder: string
+  readonly sessionId: string
+  /** The names of its records, without those of copies. */
+  readonly records: readonly string[]
+  /** Records come last, the newest first: what an interrupted removal leaves is an older run. */
+  readonly files: readonly RunFile[]
+  /** When it was last written, in wall-clock seconds. */
+  readonly lastSeconds: number
+}
+
+/** `<stem>.results` and so on; the records themselves are of this form as well. */
+const fileForm = new RegExp(
+  String.raw`^(.+\.\d+(?:-\d+)?)(?:\.results|\.run|` +
+    String.raw`(?:\.repaired)?\.telemetry\.jsonl(?:\.zst)?(?:\.view)?(?:\.\d+\.tmp)?)$`,
+)
+
+/**
+ * Files that only have the name of a record, and links, belong to no run: a run that would need one
+ * is left out. Runs are in no order. Empty if the folder does not exist. `only` is a session.
+ */
+export async function findRuns(folder: string, only?: string): Promise<StoredRun[]> {
+  const all = namesIn(folder)
+  const files = all.flatMap((name) => regularFile(join(folder, name)) ?? [])
+  const byStem = Map.groupBy(files, ({ path }) => fileForm.exec(basename(path))?.[1] ?? '')
+  const records = all.flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
+  const bySession = Map.groupBy(records, ({ sessionId }) => sessionId)
+  const runs: StoredRun[] = []
+  for (const [sessionId, ofSession] of bySession) {
+    if (only !== undefined && sessionId !== only) continue
+    for (const chain of await chainsOf(ofSession)) {
+      if (isWhole(chain)) runs.push(toRun(folder, sessionId, chain, byStem))
+    }
+  }
+  return runs
+}
+
+function namesIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
+  }
+}
+
+interface FileFacts extends RunFile {
+  readonly changedSeconds: number
+}
+
+function regularFile(path: string): FileFacts | null {
+  const stats = lstatOf(path)
+  if (stats?.isFile() !== true) return null
+  return { path, bytes: stats.size, changedSeconds: stats.mtimeMs / 1000 }
+}
+
+const lstatOf = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false })
+
+interface ReadRecord extends RecordFile {
+  /** Whether it is a regular file and no link. */
+  readonly isFile: boolean
+  /** Whether it is a record of the session that its name says, or an empty file. */
+  readonly isOwn: boolean
+}
+
+/** Groups records that continue each other; copies of a record are in its group. */
+async function chainsOf(records: readonly RecordFile[]): Promise<ReadRecord[][]> {
+  const groups = new Map<string, { readonly members: ReadRecord[]; readonly names: Set<string> }>()
+  for (const record of records) {
+    const { sessionId, before } = await readHead(record.path)
+    const stats = lstatOf(record.path)
+    const isEmpty = stats?.size === 0
+    const isFile = stats?.isFile() === true
+    const isOwn = isFile && (isEmpty || sessionId === record.sessionId)
+    const names = new Set([recordNameOf(record.path), ...(before === null ? [] : [before])])
+    const merged = { members: [{ ...record, isFile, isOwn }], names }
+    for (const group of new Set([...names].flatMap((name) => groups.get(name) ?? []))) {
+      merged.members.push(...group.members)
+      for (const name of group.names) names.add(name)
+    }
+    for (const name of names) groups.set(name, merged)
+  }
+  return Array.from(new Set(groups.values()), ({ members }) => members)
+}
+
+/** Copies of a record may be damaged, but one file of each record must prove that it is one. */
+function isWhole(chain: readonly ReadRecord[]): boolean {
+  const byName = Map.groupBy(chain, ({ path }) => recordNameOf(path))
+  const isProven = Array.from(byName.values(), (copies) => copies.some(({ isOwn }) => isOwn))
+  return chain.every(({ isFile }) => isFile) && !isProven.includes(false)
+}
+
+function toRun(
+  folder: string,
+  sessionId: string,
+  chain: readonly ReadRecord[],
+  byStem: ReadonlyMap<string, readonly FileFacts[]>,
+): StoredRun {
+  const names = [...new Set(chain.map(({ path }) => recordNameOf(path)))]
+  const files = names.flatMap((name) => byStem.get(name.slice(0, -recordSuffix.length)) ?? [])
+  const isRecord = ({ path }: RunFile): boolean => parseRecordPath(path) !== null
+  const newest = files.reduce((latest, one) => Math.max(latest, one.changedSeconds), 0)
+  return {
+    folder,
+    sessionId,
+    records: names,
+    files: [
+      ...files.filter((one) => !isRecord(one)),
+      ...files.filter(isRecord).toSorted((a, b) => (a.path < b.path ? 1 : -1)),
+    ],
+    // A copied file has a new time of change, and a clock may have been wrong at the start.
+    lastSeconds: chain.reduce((latest, { seconds }) => Math.max(latest, seconds), newest),
+  }
+}
