@@ -1,14 +1,14 @@
 /**
- * Follows the guides literally: each in its own folder with the packed package, its files written
- * and its commands run in one shell, in order. Takes names of guides (default: all) and `--show`,
- * which prints the output of each command.
+ * Follows README.md and the guides literally: each in its own folder with the packed package, its
+ * files written and its commands run in one shell, in order. Takes names of guides (default: all)
+ * and `--show`, which prints the output of each command.
  */
 
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync } from 'node:fs'
 import { readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { findFreePort } from '../src/runtime/server/free-port.ts'
 import { readerEnvironment, Shell } from './guide-shell.ts'
@@ -20,8 +20,9 @@ const linkedPackages = new Set(['node-llama-cpp', 'koffi'])
 const guidePorts = ['8123', '8124']
 /** Marks a guide that needs a Slurm cluster. */
 const slurmMark = '<!-- needs: slurm -->'
-/** The guide that installs the package. The others start with its resulting folder. */
+/** The guide that installs the package. README.md and the others start with its folder. */
 const firstGuide = 'getting-started.md'
+const readme = 'README.md'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const guides = join(root, 'docs', 'guide')
@@ -42,7 +43,8 @@ process.stdout.write(`${passed} passed, ${failed} failed\n`)
 process.exitCode = failed === 0 && passed > 0 ? 0 : 1
 
 async function followGuides(): Promise<void> {
-  const all = readdirSync(guides).filter((name) => name.endsWith('.md') && name !== firstGuide)
+  const others = readdirSync(guides).filter((name) => name.endsWith('.md') && name !== firstGuide)
+  const all = [readme, ...others]
   const chosen = all.filter(
     (name) => wanted.length === 0 || wanted.includes(name.replace('.md', '')),
   )
@@ -60,11 +62,15 @@ async function followGuides(): Promise<void> {
   }
 }
 
+function pathOf(name: string): string {
+  return join(name === readme ? root : guides, name)
+}
+
 /** Returns whether everything happened as the guide describes. */
 async function follow(name: string, folder: string): Promise<boolean> {
   let problem: string | undefined
   try {
-    let text = readFileSync(join(guides, name), 'utf8')
+    let text = readFileSync(pathOf(name), 'utf8')
     for (const port of guidePorts)
       text = text.replaceAll(port, String(await findFreePort('127.0.0.1')))
     const steps = stepsOf(text)
@@ -77,7 +83,7 @@ async function follow(name: string, folder: string): Promise<boolean> {
   else failed++
   const result = problem === undefined ? 'ok    ' : 'FAILED'
   process.stdout.write(
-    `${result} docs/guide/${name}\n${problem === undefined ? '' : `${problem}\n`}`,
+    `${result} ${relative(root, pathOf(name))}\n${problem === undefined ? '' : `${problem}\n`}`,
   )
   return problem === undefined
 }
@@ -130,7 +136,8 @@ async function checkCommand(shell: Shell, step: GuideCommand): Promise<void> {
 
 /** Links packages instead of installing them; returns whether the command installs only those. */
 function linkInstead(command: string, folder: string): boolean {
-  const names = /^npm install ((?:[\w@/-]+ ?)+)$/.exec(command)?.[1]?.trim().split(' ') ?? []
+  const [npm, install, ...names] = command.trim().split(' ')
+  if (npm !== 'npm' || install !== 'install') return false
   if (names.length === 0 || !names.every((name) => linkedPackages.has(name))) return false
   for (const name of names) {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))

@@ -117,7 +117,7 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
         ? null
         : expectNumber('checkpointSeconds', checkpointSeconds, { above: 0, max: longestSeconds }),
     durability: expectOneOf('durability', options.durability ?? 'os', ['os', 'fsync']),
-    spanProcessors: expectParts('spanProcessors', options.spanProcessors ?? [], 'onStart'),
+    spanProcessors: expectSpanProcessors(options.spanProcessors ?? []),
     metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
     taskLabels: expectBoolean('taskLabels', options.taskLabels ?? true),
     continueTrace: expectBoolean('continueTrace', options.continueTrace ?? false),
@@ -146,6 +146,18 @@ function isJson(value: unknown): boolean {
   } catch {
     return false
   }
+}
+
+function expectSpanProcessors(given: readonly SpanProcessor[]): readonly SpanProcessor[] {
+  const processors = expectParts('spanProcessors', given, 'onStart')
+  processors.forEach((processor, at) => {
+    // OpenTelemetry's own processors accept an exporter in place of options, and then have none.
+    if (!('_exporter' in processor) || processor._exporter !== undefined) return
+    const kind = processor.constructor.name
+    const hint = `Since version 3 of OpenTelemetry, write \`new ${kind}({ exporter })\`.`
+    throw invalid(`spanProcessors[${at}]`, 'a processor with an exporter', processor, hint)
+  })
+  return processors
 }
 
 function expectParts<T extends object>(

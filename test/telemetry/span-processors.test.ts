@@ -175,3 +175,20 @@ describe('row 44: exporters that fail', () => {
     expect(Math.max(...sizes)).toBeLessThanOrEqual(10)
   })
 })
+
+it('a processor without an exporter, as older examples create it, is refused', () => {
+  const older = [SimpleSpanProcessor, BatchSpanProcessor].map((Processor) =>
+    // The constructors of version 2 took the exporter itself.
+    Reflect.construct(Processor, [new InMemorySpanExporter()]),
+  )
+  for (const processor of older) {
+    const open = () =>
+      openTelemetry({ spanProcessors: [new SimpleSpanProcessor({ exporter: never }), processor] })
+    expect(open).toThrow(
+      expect.objectContaining({
+        field: 'spanProcessors[1]',
+        hint: expect.stringContaining(`new ${processor.constructor.name}({ exporter })`),
+      }),
+    )
+  }
+})
