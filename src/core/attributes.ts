@@ -78,15 +78,20 @@ export function describeRegistration(entry: Entry): JsonObject {
   })
 }
 
-/** The attributes of TaskSubmitted: also resources and priority, unless they are the defaults. */
+/**
+ * The attributes of TaskSubmitted: also resources and priority, unless they are the defaults, and
+ * the arguments of a program.
+ */
 export function describeSubmission(entry: Entry): JsonObject {
   const task = describeTask(entry)
   const spec = (entry.work ?? entry.expected?.work)?.spec
   const { resources = defaultResources, priority = 0 } = spec ?? {}
   const isDefault = isDefaultRequest(resources)
-  if (isDefault && priority === 0) return task
+  const args = describeArguments(entry)
+  if (isDefault && priority === 0 && args === null) return task
   return Object.freeze({
     ...task,
+    ...args,
     ...(isDefault ? {} : { resources: toWireResources(resources) }),
     ...(priority === 0 ? {} : { 'tutti.priority': priority }),
   })
@@ -170,9 +175,11 @@ export function describeHint(error: unknown): { error_hint?: string } {
 }
 
 /** The arguments of a program, with secrets masked and cut to a length. */
-export function describeArguments({ work }: Entry): { 'tutti.arguments'?: readonly string[] } {
+export function describeArguments({
+  work,
+}: Entry): { readonly 'tutti.arguments': readonly string[] } | null {
   const spec = work?.spec
-  if (spec?.kind !== 'program' || spec.arguments.length === 0) return {}
+  if (spec?.kind !== 'program' || spec.arguments.length === 0) return null
   const isSecret = findSecretArguments(spec.arguments)
   const shown: string[] = []
   let left = longestTail

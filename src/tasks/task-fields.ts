@@ -121,10 +121,14 @@ const reservedAttributes = new Set([
   'gen_ai.response.finish_reasons',
 ])
 
+/** Whether the library uses the name itself, so that no attribute of a user can have it. */
+export const isLibraryAttribute = (name: string): boolean =>
+  reservedAttributes.has(name) || name.startsWith('tutti.')
+
 function toAttributes(given: unknown): JsonObject {
   const attributes = toJsonObject(expectObject('attributes', given))
   for (const name of Object.keys(attributes)) {
-    if (reservedAttributes.has(name) || name.startsWith('tutti.')) {
+    if (isLibraryAttribute(name)) {
       throw invalid(`attributes.${name}`, 'a name that the library does not use itself', name)
     }
   }

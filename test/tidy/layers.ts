@@ -38,6 +38,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'events/resource-update.ts',
     'tasks/define-task.ts',
     'tasks/lifecycle.ts',
+    'tasks/task-fields.ts',
     'backends/local/node-capacity.ts',
     'backends/sampling/cgroup.ts',
     'telemetry/progress/terminal.ts',

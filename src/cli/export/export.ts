@@ -6,14 +6,14 @@ import { ValueError } from '../../foundation/errors.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { readViews } from '../../record/record-views.ts'
-import type { RunPass } from '../../views/all-panels.ts'
+import { createRunPass, type RunPass } from '../../views/all-panels.ts'
 import { encodeSpans } from '../../telemetry/otel/otlp.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { expectRecord, notesOfLines, type RecordGaps } from '../reading/open-record.ts'
 import { expectNoRecord, isStandardOutput, writePieces } from '../reading/output-file.ts'
 import { type Followed, withReadingProgress } from '../reading/reading-progress.ts'
-import { csvRows } from './csv.ts'
+import { CsvTable } from './csv.ts'
 import { OpenSpans } from './open-spans.ts'
 import { perfettoTrace } from './perfetto.ts'
 import { prometheusText } from './prometheus.ts'
@@ -39,7 +39,16 @@ const formats = {
   perfetto: (reading: Reading, followed: Followed): Pieces =>
     perfettoTrace(linesOf(reading, followed)),
   csv: async function* (reading: Reading, followed: Followed): Pieces {
-    yield* csvRows(await passOf(reading, followed))
+    const pass = createRunPass()
+    const table = new CsvTable(pass)
+    for await (const batch of linesOf(reading, followed)) {
+      for (const line of batch) {
+        if (line.section !== 'event') continue
+        pass.take(line)
+        table.take(line)
+      }
+    }
+    yield* table.rows()
   },
   prometheus: async function* (reading: Reading, followed: Followed): Pieces {
     yield prometheusText(await passOf(reading, followed))

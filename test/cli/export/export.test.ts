@@ -157,11 +157,40 @@ describe('tutti export', () => {
     const { stdout } = await run(record, '--format', 'csv')
     const [head, ...rows] = stdout.trimEnd().split('\r\n')
     expect(head).toBe(
-      'uid,name,state,node_id,worker_id,created,ready,submitted,queued,started,ended,' +
-        'duration_seconds,ran_seconds,error_type',
+      'uid,name,state,backend,node,worker,attempts,cores,gpus,created,waited_seconds,ran_seconds,' +
+        'cpu_seconds,peak_memory_bytes,command,exit_code,error_type,error_message,scope',
     )
     expect(rows).toHaveLength(4)
-    expect(rows[3]).toMatch(/^bad,"'=bad,""1""",FAILED,.*,ExecutableNotFoundError$/)
+    expect(rows[3]).toMatch(/^bad,"'=bad,""1""",FAILED,.*,ExecutableNotFoundError,/)
+  })
+
+  it('export: csv has command, exit code, attempts, cores, backend and attributes', async () => {
+    const place = recordFolder()
+    const backend = await ConcurrentBackend.create({ name: 'local', workers: 1, cores: 2 })
+    const session = new Session([backend], { id: 's-csv' })
+    await session.startTelemetry({ checkpointPath: place.path })
+    const mesh = new ComputeTask({
+      uid: 'mesh-1',
+      name: 'mesh',
+      executable: 'sh',
+      arguments: ['-c', 'exit 3'],
+      retries: 1,
+      resources: { cores: 2 },
+      attributes: { seed: 7, name: 'own', tags: ['a', 'b'] },
+    })
+    const echo = new ComputeTask({ uid: 'echo-1', executable: 'echo', arguments: ['two words'] })
+    const plain = new ComputeTask({ uid: 'plain', function: () => 1, attributes: { seed: 8 } })
+    await session.submitTasks([mesh, echo, plain])
+    await session.waitTasks([mesh, echo, plain])
+    await session.close()
+    const { stdout } = await runHere(place.path, ['export', '--format', 'csv'])
+    place.remove()
+    const [head = '', ...rows] = stdout.trimEnd().split('\r\n')
+    expect(head.split(',').slice(19)).toEqual(['seed', 'attributes.name', 'tags'])
+    expect(rows[0]).toMatch(/^mesh-1,mesh,FAILED,local,[^,]+,[^,]+,2,2,0,[\d.]+,[\d.]+,[\d.]+,/)
+    expect(rows[0]).toMatch(/,sh -c 'exit 3',3,ExecutableFailedError,[^,]*code 3[^,]*,,7,own,"\[/)
+    expect(rows[1]).toMatch(/^echo-1,echo,DONE,local,.*,1,1,0,.*,echo 'two words',0,,,,,,$/)
+    expect(rows[2]).toMatch(/^plain,.*,1,1,0,.*,,,,,,8,,$/)
   })
 
   it('export: prometheus has the names and totals of the live endpoint', async () => {
