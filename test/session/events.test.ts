@@ -44,7 +44,10 @@ describe("a task's events", () => {
           definition_hash: expect.stringMatching(hashPattern) as string,
         },
       }),
-      fields('TaskSubmitted', 1000, { ...common, attributes: about }),
+      fields('TaskSubmitted', 1000, {
+        ...common,
+        attributes: { ...about, 'tutti.arguments': ['--n', '10'] },
+      }),
       fields('TaskQueued', 1000, { ...common, attributes: about }),
       fields('TaskStarted', 1002, {
         ...common,
