@@ -152,7 +152,7 @@ function expectSpanProcessors(given: readonly SpanProcessor[]): readonly SpanPro
   const processors = expectParts('spanProcessors', given, 'onStart')
   processors.forEach((processor, at) => {
     // OpenTelemetry's own processors accept an exporter in place of options, and then have none.
-    if (!('_exporter' in processor) || processor._exporter !== undefined) return
+    if (!('_exporter' in processor) || Reflect.get(processor, '_exporter') !== undefined) return
     const kind = processor.constructor.name
     const hint = `Since version 3 of OpenTelemetry, write \`new ${kind}({ exporter })\`.`
     throw invalid(`spanProcessors[${at}]`, 'a processor with an exporter', processor, hint)
