@@ -1,6 +1,6 @@
 /** The output port of all commands: text for people, JSON for programs, or quiet. */
 
-import { ProgressBlock, type Terminal, withoutRewind } from '../telemetry/progress/terminal.ts'
+import { ProgressBlock, type Terminal } from '../telemetry/progress/terminal.ts'
 import { escapeControls, escapeLines } from '../views/readable.ts'
 import { wrapLine } from './reading/text.ts'
 
@@ -96,7 +96,6 @@ class TextOutput implements Output {
   readonly #stderr: Terminal
   readonly #block: ProgressBlock
   readonly #screen: ProgressBlock
-  #isInterrupted = false
 
   constructor(stdout: Terminal, stderr: Terminal) {
     this.closed = closedOf(stdout)
@@ -116,7 +115,7 @@ class TextOutput implements Output {
   }
 
   screen(lines: readonly string[]): void {
-    this.#interrupt()
+    this.#block.leave()
     // More lines than the terminal has would scroll and could not be replaced.
     const most = Math.max(1, (this.#stdout.rows || 24) - 1)
     this.#screen.draw(lines.slice(0, most).map((line) => escapeControls(line)))
@@ -131,40 +130,33 @@ class TextOutput implements Output {
   }
 
   result(_value: object, lines: readonly string[]): void {
-    this.#interrupt()
+    this.#block.leave()
     const { width } = this
     const shown = lines.flatMap((line) => wrapLine(escapeControls(line), width))
     this.#stdout.write(`${shown.join('\n')}\n`)
   }
 
   problem(line: string): void {
-    this.#interrupt()
+    this.#block.leave()
     this.#stderr.write(wrapped(`${escapeLines(line)}\n`, this.#block.width))
   }
 
   failure(error: CommandFailure): void {
-    this.#interrupt()
+    this.#block.leave()
     this.#stderr.write(wrapped(failureText(error), this.#block.width))
   }
 
-  #interrupt(): void {
-    this.#block.leave()
-    this.#isInterrupted = true
-  }
-
-  /** After an interruption, drawing must not move the cursor back over the printed lines. */
+  /** Reads the size each time, because a terminal can be resized. */
   #createTerminal(): Terminal {
     const stderr = this.#stderr
-    const write = (text: string): void => {
-      const shown = this.#isInterrupted ? withoutRewind(text) : text
-      stderr.write(wrapped(shown, this.#block.width))
-      this.#isInterrupted = false
-    }
     return {
-      write,
+      write: (text) => stderr.write(wrapped(text, this.#block.width)),
       isTTY: stderr.isTTY === true,
       get columns() {
         return stderr.columns ?? 0
+      },
+      get rows() {
+        return stderr.rows ?? 0
       },
     }
   }

@@ -58,6 +58,8 @@ export interface ChildOptions<Out, In> {
   onMessages(messages: readonly In[]): void
   /** A line of the captured output. */
   onLine?(line: string): void
+  /** Captured text of stdout, as it arrives. */
+  onStdout?(text: string): void
   /** Captured text of stderr, as it arrives. */
   onStderr?(text: string): void
   /** A message without the channel's id arrived: user code in the child sent it. */
@@ -184,6 +186,7 @@ export class SupervisedChild<Out, In> {
       stream.setEncoding('utf8').on('data', (text: string) => {
         this.#tail.add(text)
         if (stream === child.stderr) this.#options.onStderr?.(text)
+        else this.#options.onStdout?.(text)
       })
     }
     if (readyDeadlineMs !== null) this.#expectReady(readyDeadlineMs)

@@ -20,13 +20,16 @@ class FakeTerminal implements Terminal {
   }
 }
 
+/** The codes that clear everything from the cursor's line on. */
+const cleared = '\u001B[K\u001B[B\u001B[J\u001B[A'
+
 describe('output', () => {
   it('redraws progress in place on a terminal and never wraps a line', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('text', stdout, stderr)
     output.progress(['one', 'a line that is longer than the terminal'])
     output.progress(['two'])
-    expect(stderr.text).toBe('one\na line that is lon…\n\u001B[2A\u001B[Jtwo\n')
+    expect(stderr.text).toBe(`one\na line that is lon…\n\u001B[2A${cleared}two\n`)
     expect(stdout.text).toBe('')
   })
 
@@ -41,7 +44,7 @@ describe('output', () => {
     const output = createOutput('text', stdout, stderr)
     output.progress(['one'])
     output.progress([])
-    expect(stderr.text).toBe('one\n\u001B[1A\u001B[J')
+    expect(stderr.text).toBe(`one\n\u001B[1A${cleared}`)
   })
 
   it('tells how far a long record is read, and clears that', async () => {
@@ -67,7 +70,7 @@ describe('output', () => {
     expect(result).toBe('read')
     expect(stderr.text).toBe(
       'reading output.test.ts  50 % of 0 MB\n' +
-        '\u001B[1A\u001B[Jreading output.test.ts.zst  7 MB\n\u001B[1A\u001B[J',
+        `\u001B[1A${cleared}reading output.test.ts.zst  7 MB\n\u001B[1A${cleared}`,
     )
   })
 
@@ -88,14 +91,12 @@ describe('output', () => {
     expect(stderr.text).toBe('one | two\n')
   })
 
-  it('a run draws its progress below what was printed meanwhile', () => {
+  it('only the text form has a terminal for progress, of the size that stderr has now', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
-    const output = createOutput('text', stdout, stderr)
-    output.terminal?.write('one\n')
-    output.problem('SIGINT')
-    output.terminal?.write('\u001B[1A\u001B[Jtwo\n')
-    output.terminal?.write('\u001B[1A\u001B[Jthree\n')
-    expect(stderr.text).toBe('one\nSIGINT\ntwo\n\u001B[1A\u001B[Jthree\n')
+    const terminal = createOutput('text', stdout, Object.assign(stderr, { rows: 7 })).terminal
+    expect([terminal?.isTTY, terminal?.columns, terminal?.rows]).toEqual([true, 20, 7])
+    Object.assign(stderr, { columns: 30, rows: 9 })
+    expect([terminal?.columns, terminal?.rows]).toEqual([30, 9])
     expect(createOutput('json', stdout, stderr).terminal).toBeNull()
   })
 

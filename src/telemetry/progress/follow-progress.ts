@@ -2,6 +2,8 @@
 
 import { systemClock } from '../../foundation/clock.ts'
 import { expectKnownKeys, expectObject, invalid } from '../../foundation/options.ts'
+import { atExit } from '../../runtime/at-exit.ts'
+import { PrintedAbove } from './printed-above.ts'
 import { ProgressBlock, type Terminal } from './terminal.ts'
 import type { TelemetryEvent } from '../../events/vocabulary.ts'
 import { Pass } from '../../views/pass.ts'
@@ -14,6 +16,7 @@ export interface ProgressStream {
   /** A terminal is redrawn in place; other streams, and `TERM=dumb`, get lines every 10 seconds. */
   readonly isTTY?: boolean
   readonly columns?: number
+  readonly rows?: number
 }
 
 /** Options of `followProgress`. */
@@ -32,6 +35,8 @@ export interface FollowedTelemetry {
 }
 
 const ttyRedrawMs = 100
+/** While a program prints very often, the block is drawn again no more often than this. */
+const reappearMs = 30
 const plainSeconds = 10
 
 /**
@@ -39,6 +44,11 @@ const plainSeconds = 10
  * attempt, the rate and the time left. The returned function ends the display with the current
  * numbers and the failures by cause; after `session.close()` these are final. Does not keep the
  * process alive. An error of the stream, such as a closed pipe, only ends the display.
+ *
+ * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until then: what the
+ * program and its workers print appears above the lines, each line once its line break is written.
+ * What child processes write to the same terminal themselves is out of reach. A second display at
+ * the same time writes lines, as for a stream that is not a terminal.
  *
  * @example
  * const telemetry = await session.startTelemetry()
@@ -68,6 +78,9 @@ export const showProgress = (
   lineSeconds = plainSeconds,
 ): (() => void) => new ProgressDisplay(telemetry, stream, lineSeconds).start()
 
+/** Whether a block is drawn; a second one would be drawn over it. */
+let isDrawn = false
+
 class ProgressDisplay {
   readonly #telemetry: FollowedTelemetry
   readonly #stream: ProgressStream
@@ -77,21 +90,27 @@ class ProgressDisplay {
   readonly #barWidth = new BarWidth()
   /** Used as the start of the run if SessionStarted was delivered before. */
   readonly #since = systemClock.now()
+  readonly #printed: PrintedAbove
   #isBroken = false
+  #drawnMs = -Infinity
   #cancelTimer = (): void => {}
+  #cancelRedraw: (() => void) | null = null
 
   constructor(telemetry: FollowedTelemetry, stream: ProgressStream, lineSeconds: number) {
     this.#telemetry = telemetry
     this.#stream = stream
     // A dumb terminal does not understand cursor codes.
-    const isTTY = stream.isTTY === true && process.env['TERM'] !== 'dumb'
+    const isTTY = stream.isTTY === true && process.env['TERM'] !== 'dumb' && !isDrawn
     this.#block = new ProgressBlock(this.#guarded(isTTY))
     this.#redrawMs = isTTY ? ttyRedrawMs : lineSeconds * 1000
+    const terminals = [process.stdout, process.stderr].filter((one) => isTTY && one.isTTY)
+    this.#printed = new PrintedAbove(terminals, () => this.#makeRoom())
   }
 
   start(): () => void {
     const unsubscribe = this.#telemetry.subscribe((event) => this.#pass.take(event))
     const stopListening = this.#listenForErrors()
+    const leaveTerminal = this.#block.isRedrawn ? this.#enterTerminal() : () => {}
     this.#drawLater()
     let hasStopped = false
     return () => {
@@ -100,9 +119,25 @@ class ProgressDisplay {
       this.#telemetry.dispatchNow?.()
       unsubscribe()
       this.#cancelTimer()
+      this.#cancelRedraw?.()
       this.#draw()
       for (const line of summaryLines(this.#pass, this.#since)) this.#write(`${line}\n`)
+      leaveTerminal()
       stopListening()
+    }
+  }
+
+  #enterTerminal(): () => void {
+    isDrawn = true
+    const onWarning = (): void => this.#makeRoom()
+    // Called before the listener of Node, which does not print with `write`.
+    process.prependListener('warning', onWarning)
+    const removeAtExit = atExit(() => this.#printed.release())
+    return () => {
+      isDrawn = false
+      process.off('warning', onWarning)
+      removeAtExit()
+      this.#printed.release()
     }
   }
 
@@ -125,6 +160,20 @@ class ProgressDisplay {
       barWidth: this.#barWidth,
     })
     this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines])
+    this.#drawnMs = systemClock.monotonicMs()
+  }
+
+  /** Removes the block for text that follows, and draws it again below. */
+  #makeRoom(): void {
+    this.#block.clear()
+    if (this.#cancelRedraw !== null) return
+    const redraw = (): void => {
+      this.#cancelRedraw = null
+      this.#block.redraw()
+      this.#drawnMs = systemClock.monotonicMs()
+    }
+    const waitMs = Math.max(0, this.#drawnMs + reappearMs - systemClock.monotonicMs())
+    this.#cancelRedraw = systemClock.after(waitMs, redraw, { background: true })
   }
 
   #guarded(isTTY: boolean): Terminal {
@@ -135,13 +184,16 @@ class ProgressDisplay {
       get columns() {
         return stream.columns ?? 0
       },
+      get rows() {
+        return stream.rows ?? 0
+      },
     }
   }
 
   #write(text: string): void {
     if (this.#isBroken) return
     try {
-      this.#stream.write(text)
+      this.#printed.passThrough(() => this.#stream.write(text))
     } catch {
       this.#isBroken = true
     }

@@ -20,6 +20,7 @@ export interface Terminal {
 export class ProgressBlock {
   readonly #terminal: Terminal
   #drawn = 0
+  #lines: readonly string[] = []
 
   constructor(terminal: Terminal) {
     this.#terminal = terminal
@@ -41,17 +42,42 @@ export class ProgressBlock {
     return this.#terminal.isTTY === true
   }
 
+  /** Lines that a block may have, so that all of it stays on the screen; `Infinity` elsewhere. */
+  get mostLines(): number {
+    const { rows = 0 } = this.#terminal
+    return this.isRedrawn ? Math.max(1, (rows || 24) - 2) : Infinity
+  }
+
   draw(lines: readonly string[]): void {
     const { width } = this
+    this.#lines = lines
     if (width === Infinity) {
       this.#terminal.write(`${lines.join(' | ')}\n`)
       return
     }
     const cut = lines.map((line) => cutTo(line, width))
-    // Moves to the first line of the last block and clears from there.
-    const rewind = this.#drawn === 0 || !this.isRedrawn ? '' : `\u001B[${this.#drawn}A\u001B[J`
-    this.#terminal.write(`${rewind}${cut.map((line) => `${line}\n`).join('')}`)
+    this.#terminal.write(`${this.#rewind}${cut.map((line) => `${line}\n`).join('')}`)
     this.#drawn = cut.length
+  }
+
+  /** Removes the block from a terminal, so that something else can be printed in its place. */
+  clear(): void {
+    if (this.#rewind !== '') this.#terminal.write(this.#rewind)
+    this.#drawn = 0
+  }
+
+  /** Draws the last block again if it was cleared. */
+  redraw(): void {
+    if (this.#drawn === 0 && this.#lines.length > 0) this.draw(this.#lines)
+  }
+
+  /**
+   * Moves to the first line of the last block and clears from there. The first line is cleared by
+   * itself: tmux copies a screen that is cleared from its first cell on into the scroll-back.
+   */
+  get #rewind(): string {
+    if (this.#drawn === 0 || !this.isRedrawn) return ''
+    return `\u001B[${this.#drawn}A\u001B[K\u001B[B\u001B[J\u001B[A`
   }
 
   /** Call when something else was printed: the next block is drawn below it. */
@@ -59,10 +85,6 @@ export class ProgressBlock {
     this.#drawn = 0
   }
 }
-
-/** Removes the cursor codes that would overwrite the previous block. */
-export const withoutRewind = (text: string): string =>
-  text.startsWith('\u001B[') ? text.slice(text.indexOf('\u001B[J') + 3) : text
 
 /** Cuts a line and marks the cut with `…`: a wrapped line would break redrawing. */
 function cutTo(line: string, width: number): string {

@@ -33,6 +33,9 @@ export class ProcessLink implements WorkerLink {
         ...inheritedOptions(process.execArgv),
         ...(maxHeapMb === null ? [] : [`--max-old-space-size=${maxHeapMb}`]),
       ],
+      // On a terminal, lines must not be written over a progress block.
+      stdout: process.stdout.isTTY ? 'capture' : 'inherit',
+      onStdout: (text) => forward(text, process.stdout),
       stderr: 'capture',
       onStderr: (text) => this.#errors.add(text),
       onReady: () => {
@@ -181,13 +184,13 @@ class ErrorOutput {
       this.#held = all.slice(at)
       this.#line = ''
       // V8 writes an empty line before its report.
-      return writeError(all.slice(0, all[at - 1] === '\n' ? at - 1 : at))
+      return forward(all.slice(0, all[at - 1] === '\n' ? at - 1 : at))
     }
     // Holds back a last line only if it may be the beginning of `reportStart`.
     const lastLine = all.slice(all.lastIndexOf('\n') + 1)
     const mayBeReport = lastLine !== '' && reportStart.startsWith(lastLine)
     this.#line = mayBeReport ? lastLine : ''
-    writeError(mayBeReport ? all.slice(0, -lastLine.length) : all)
+    forward(mayBeReport ? all.slice(0, -lastLine.length) : all)
   }
 
   /** Forwards the held text, which belongs to no error. */
@@ -195,17 +198,17 @@ class ErrorOutput {
     const held = this.#line + (this.#held ?? '')
     this.#line = ''
     this.#held = null
-    writeError(held)
+    forward(held)
   }
 }
 
-/** Ignores a closed stderr, as `console.error` does. */
-function writeError(text: string): void {
+/** Ignores a closed stream, as `console` does. */
+function forward(text: string, stream: NodeJS.WriteStream = process.stderr): void {
   if (text === '') return
   const ignore = (): void => {}
-  process.stderr.once('error', ignore)
-  process.stderr.write(text)
-  process.stderr.off('error', ignore)
+  stream.once('error', ignore)
+  stream.write(text)
+  stream.off('error', ignore)
 }
 
 /** Why the process could not start, with the first error line of its output. */
