@@ -50,6 +50,19 @@ export const percentText = (share: number): string => `${Math.round(100 * share)
 export const cutText = (text: string, most: number): string =>
   text.length <= most ? text : `${text.slice(0, Math.max(0, most - 1))}…`
 
+/** Cuts text in the middle, because names often differ at their ends. */
+export function cutMiddle(text: string, most: number): string {
+  if (text.length <= most) return text
+  const tail = Math.floor((most - 1) / 2)
+  return `${cutText(text, most - tail)}${tail === 0 ? '' : text.slice(-tail)}`
+}
+
+/** The progress that a task reports, from 0 to 1, with its text: `80 % (step 7)`. */
+export function progressText(fraction: number, text: string, most = 40): string {
+  const shown = firstLine(text, most)
+  return `${percentText(fraction)}${shown === '' ? '' : ` (${shown})`}`
+}
+
 /**
  * Untrusted text with all characters that are invisible, or that change how others are shown, as
  * escapes such as `\u001b` or `\u{e0041}`: control and format characters (text directions, zero

@@ -150,16 +150,17 @@ class ProgressDisplay {
   }
 
   #draw(): void {
-    const { width, isRedrawn } = this.#block
+    const { width, mostLines, isRedrawn } = this.#block
     const isColored = isRedrawn && (process.env['NO_COLOR'] ?? '') === ''
     const lines = progressLines(this.#pass, systemClock.now(), {
       width,
+      most: Math.max(1, mostLines - 1),
       hasBars: isRedrawn,
       isColored,
       since: this.#since,
       barWidth: this.#barWidth,
     })
-    this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines])
+    this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines].slice(-mostLines))
     this.#drawnMs = systemClock.monotonicMs()
   }
 

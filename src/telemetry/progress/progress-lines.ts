@@ -5,19 +5,14 @@ import { counts } from '../../views/panels/counts.ts'
 import { failures } from '../../views/panels/failures.ts'
 import { allReused, names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
-import {
-  countText,
-  cutText,
-  escapeControls,
-  firstLine,
-  nameAndProgram,
-} from '../../views/readable.ts'
-import { percentText, secondsText } from '../../views/readable.ts'
+import { pace, type PaceView } from '../../views/panels/pace.ts'
+import { countText, cutMiddle, escapeControls, firstLine } from '../../views/readable.ts'
+import { nameAndProgram, numberText, progressText, secondsText } from '../../views/readable.ts'
 import { shortName as shortOf } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
 
 /** The panels that the progress block and the summary show. */
-export const progressPanels = { run, names, failures }
+export const progressPanels = { run, names, failures, pace }
 
 export type ProgressPass = Pass<typeof progressPanels>
 
@@ -25,7 +20,6 @@ const widestBar = 20
 /** A shorter bar is not shown. */
 const narrowestBar = 4
 const gap = '  '
-const longestProgressText = 40
 
 /** The numbers of one name in the order of the line; empty texts are not shown. */
 interface Numbers {
@@ -57,6 +51,8 @@ const dispensable = [
 export interface LineOptions {
   /** Default: no limit. */
   readonly width?: number
+  /** The most lines. Default: no limit. */
+  readonly most?: number
   /** Default `true`; in a log file the numbers are enough. */
   readonly hasBars?: boolean
   /** Default `false`. */
@@ -86,51 +82,118 @@ export class BarWidth {
 
 /**
  * One line per name. If `width` is too small, all bars shrink and then disappear, then numbers are
- * left out in the order of `dispensable`.
+ * left out in the order of `dispensable`. If there are more than `most` names, those that run are
+ * shown, and the total.
  */
 export function progressLines(
   pass: ProgressPass,
   now: number,
   options: LineOptions = {},
 ): string[] {
-  const { width = Infinity, hasBars = true, isColored = false, since = now } = options
-  const { barWidth = new BarWidth() } = options
-  const shown = names.show(pass.states.names, { durations: false })
-  const { startTime } = run.show(pass.states.run)
-  const widest = widestOf(shown.map(({ name }) => shortName(name).length))
+  const { width = Infinity, most = Infinity, hasBars = true, isColored = false } = options
+  const { since = now, barWidth = new BarWidth() } = options
+  const all = names.show(pass.states.names, { durations: false })
+  const isCut = all.length > most
+  const shown = isCut ? runningFirst(all).slice(0, Math.max(0, most - 2)) : all
+  const begin = run.show(pass.states.run).startTime ?? since
+  const paceOf = (views: readonly NameView[]): PaceView => {
+    const query = { of: pass.states.names, names: views.map(({ name }) => name), now }
+    return pace.show(pass.states.pace, query)
+  }
+  const rows = shown.map((view) =>
+    toRow(view, speedOf(view, paceOf([view]), begin, now), isColored),
+  )
+  if (isCut)
+    rows.push(toRow(totalOf(all), speedOf(totalOf(all), paceOf(all), begin, now), isColored))
+  const widest = widestOf(rows.map(({ label }) => label.length))
   const labelWidth = Math.min(widest, Math.max(1, Math.floor(width / 3)))
-  const elapsed = Math.max(1e-3, now - (startTime ?? since))
   const room = width - labelWidth - gap.length
-  const rows = shown.map((name) => ({ name, numbers: toNumbers(name, elapsed, isColored) }))
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
   const cells = hasBars ? barWidth.next(width, spare) : 0
-  return rows.map(({ name, numbers }) =>
+  const lines = rows.map(({ label, done, numbers }) =>
     [
-      hasBars ? cutText(shortName(name.name), labelWidth).padEnd(labelWidth) : shortName(name.name),
-      toBar(name, cells),
+      hasBars ? cutMiddle(label, labelWidth).padEnd(labelWidth) : label,
+      toBar(done, cells),
       joined(spareNumbers(numbers, room)),
     ]
       .filter((part) => part !== '')
       .join(gap),
   )
+  if (isCut) lines.splice(-1, 0, `and ${numberText(all.length - shown.length)} more`)
+  return lines.slice(-most)
 }
+
+/** Then those that have tasks left. In each group in order of first appearance. */
+function runningFirst(all: readonly NameView[]): readonly NameView[] {
+  const rankOf = (name: NameView): number => (name.running > 0 ? 0 : leftOf(name) > 0 ? 1 : 2)
+  return [0, 1, 2].flatMap((rank) => all.filter((name) => rankOf(name) === rank))
+}
+
+/** All names as one. */
+function totalOf(all: readonly NameView[]): NameView {
+  const sum = (key: 'total' | 'running' | 'waiting' | Ended): number =>
+    all.reduce((before, name) => before + name[key], 0)
+  return {
+    name: 'total',
+    taskType: '',
+    total: sum('total'),
+    running: sum('running'),
+    waiting: sum('waiting'),
+    progress: null,
+    completed: sum('completed'),
+    reused: sum('reused'),
+    failed: sum('failed'),
+    canceled: sum('canceled'),
+  }
+}
+
+type Ended = 'completed' | 'reused' | 'failed' | 'canceled'
 
 /** `Math.max` with very many arguments overflows the stack. */
 const widestOf = (numbers: readonly number[]): number =>
   numbers.reduce((most, one) => Math.max(most, one), 0)
 
-const endedOf = ({ completed, failed, canceled }: NameView): number => completed + failed + canceled
+/** Canceled tasks are not done. */
+const doneOf = ({ completed, failed }: NameView): number => completed + failed
 
-function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers {
-  const ended = endedOf(name)
+const leftOf = (name: NameView): number => name.total - doneOf(name) - name.canceled
+
+interface Speed {
+  /** Tasks per second; `null` if none has run to its end. */
+  readonly rate: number | null
+  /** `null` if nothing is left or the rate is not known. */
+  readonly secondsLeft: number | null
+}
+
+/** The rate of the last seconds; that of a name whose tasks have all ended is its mean. */
+function speedOf(name: NameView, own: PaceView, begin: number, now: number): Speed {
   // Reused tasks took no time and say nothing about the remaining ones.
-  const ran = ended - name.reused
-  const rate = ran / elapsed
+  const ran = doneOf(name) - name.reused
+  if (ran === 0) return { rate: null, secondsLeft: null }
+  const [start, left] = [own.start ?? begin, leftOf(name)]
+  const since = (time: number, until: number): number => Math.max(1e-3, until - time)
+  if (left === 0) return { rate: ran / since(start, own.end), secondsLeft: null }
+  const rate = own.recent / since(Math.max(start, own.recentSince), now)
+  const running = name.running - name.waiting
+  // Few ends say little about the rate. The mean assumes that running tasks are half done: with
+  // many at a time, the ended tasks alone would give a far too long time at the beginning.
+  const mean = (ran + running / 2) / since(start, now)
+  return { rate, secondsLeft: left / (own.recent < Math.max(10, running) ? mean : rate) }
+}
+
+interface Row {
+  readonly label: string
+  readonly numbers: Numbers
+  /** From 0 to 1. */
+  readonly done: number
+}
+
+function toRow(name: NameView, { rate, secondsLeft }: Speed, isColored: boolean): Row {
+  const done = doneOf(name)
   const failed = `failed ${name.failed}`
   const running = name.running - name.waiting
-  const secondsLeft = (name.total - ended) / rateOfWork(ran, running, elapsed)
-  return {
-    ended: `${String(ended).padStart(String(name.total).length)}/${name.total}`,
+  const numbers = {
+    ended: `${String(done).padStart(String(name.total).length)}/${name.total}`,
     reused: name.reused > 0 ? `reused ${name.reused}` : '',
     ok: `ok ${name.completed - name.reused}`,
     failed: name.failed === 0 ? '' : isColored ? inRed(failed) : failed,
@@ -139,28 +202,24 @@ function toNumbers(name: NameView, elapsed: number, isColored: boolean): Numbers
     // Waiting for their next attempt; `name.running` includes them, because their state is RUNNING.
     waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
     progress: toProgress(name),
-    rate: ran > 0 ? `${rate < 10 ? rate.toFixed(1) : Math.round(rate)}/s` : '',
-    timeLeft: ran > 0 && ended < name.total ? `ETA ${timeLeftText(secondsLeft)}` : '',
+    rate: rate === null ? '' : perSecondText(rate),
+    timeLeft: secondsLeft === null ? '' : `ETA ${timeLeftText(secondsLeft)}`,
   }
+  const sum = done + (name.progress?.sum ?? 0)
+  return { label: shortName(name.name), numbers, done: name.total === 0 ? 0 : sum / name.total }
 }
 
-/**
- * Assumes that running tasks are half done: with many at a time, the rate of ended tasks alone
- * would give a far too long time at the beginning.
- */
-const rateOfWork = (ran: number, running: number, elapsed: number): number =>
-  (ran + running / 2) / elapsed
+function perSecondText(rate: number): string {
+  if (rate > 0 && rate < 0.095) return `${(rate * 60).toFixed(1)}/min`
+  return `${rate === 0 || rate >= 9.95 ? Math.round(rate) : rate.toFixed(1)}/s`
+}
 
 const timeLeftText = (seconds: number): string =>
   seconds < 100 ? `${Math.ceil(seconds)}s` : secondsText(seconds)
 
 /** The progress that tasks report: the mean, and the latest text. */
-function toProgress({ progress }: NameView): string {
-  if (progress === null) return ''
-  const percent = `at ${percentText(progress.mean)}`
-  const text = escapeControls(firstLine(progress.text, longestProgressText))
-  return text === '' ? percent : `${percent} (${text})`
-}
+const toProgress = ({ progress }: NameView): string =>
+  progress === null ? '' : `at ${escapeControls(progressText(progress.mean, progress.text))}`
 
 /** The caller knows whether the stream supports colors. */
 const inRed = (text: string): string => styleText('red', text, { validateStream: false })
@@ -181,9 +240,8 @@ function spareNumbers(numbers: Numbers, width: number): Numbers {
   return kept
 }
 
-function toBar(name: NameView, width: number): string {
-  const done = endedOf(name) + (name.progress === null ? 0 : name.progress.sum)
-  const filled = name.total === 0 ? 0 : Math.floor((done / name.total) * width)
+function toBar(done: number, width: number): string {
+  const filled = Math.floor(done * width)
   return '█'.repeat(filled) + '░'.repeat(width - filled)
 }
 

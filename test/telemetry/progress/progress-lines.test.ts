@@ -43,7 +43,7 @@ describe('progress', () => {
   it('progress: a line for each name, with rate and time left', () => {
     const lines = progressLines(samplePass(), 104).map((line) => stripVTControlCharacters(line))
     expect(lines).toEqual([
-      'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s',
+      'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3s',
       'sort      ░░░░░░░░░░░░░░░░░░░░  0/1  ok 0',
     ])
   })
@@ -62,12 +62,81 @@ describe('progress', () => {
     expect(Number(seconds)).toBeLessThan(20)
   })
 
+  it('progress: the rate is that of the last ten seconds, and of an ended name its mean', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('SessionStarted', 100, null))
+    const uids = Array.from({ length: 41 }, (_, at) => `t${at}`)
+    for (const uid of uids) pass.take(event('TaskCreated', 100, uid))
+    // One a second from second 200 on, then four a second.
+    const endTimes = uids.map((_, at) => (at < 20 ? 201 + at : 220.25 + (at - 19) / 4))
+    pass.take(event('TaskStarted', 200, 't0'))
+    const lineAt = (now: number): string => {
+      while ((endTimes[0] ?? Infinity) <= now) {
+        const uid = uids.at(-endTimes.length) ?? ''
+        pass.take(event('TaskCompleted', endTimes.shift() ?? 0, uid))
+      }
+      return (progressLines(pass, now)[0] ?? '').replace(/^.* ok \d+ */, '')
+    }
+    expect(lineAt(219.9)).toMatch(/^1\.0\/s {2}ETA 2\ds$/)
+    expect(lineAt(225.4)).toMatch(/^2\.[4-7]\/s {2}ETA 1s$/)
+    // The last end was in second 225.5; the mean is that of 25.5 seconds.
+    expect(lineAt(300)).toBe('1.6/s')
+    pass.take(event('TaskCreated', 300, 'later'))
+    expect(lineAt(300)).toMatch(/^0\/s {2}ETA \d+s$/)
+  })
+
+  it('progress: slow tasks have a rate per minute', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('TaskStarted', 100, 'a'))
+    pass.take(event('TaskCompleted', 160, 'a'))
+    expect(progressLines(pass, 160)[0]).toMatch(/ok 1 {2}1\.0\/min$/)
+  })
+
+  it('progress: canceled tasks are not progress', () => {
+    const pass = samplePass()
+    for (const uid of ['c', 'd']) pass.take(event('TaskCanceled', 103, uid))
+    expect(progressLines(pass, 104)[0]).toBe(
+      'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  canceled 2  2.0/s',
+    )
+  })
+
+  it('row 125: of more names than lines, those that run are shown, and the total', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('SessionStarted', 100, null))
+    for (let at = 0; at < 45; at++) {
+      const of = (type: string, time: number): void =>
+        pass.take(event(type, time, `t${at}`, `python3 a-long-script-name-${at}.py`))
+      of('TaskCreated', 100)
+      if (at % 3 === 0) of('TaskStarted', 101)
+      if (at < 10) of('TaskCompleted', 102)
+    }
+    const lines = progressLines(pass, 103, { width: 79, most: 21 })
+    expect(lines).toHaveLength(21)
+    const shown = lines.slice(0, 19).map((line) => Number(/-(\d+)\.py/.exec(line)?.[1]))
+    // Those that run, then those that have not begun, then those that have ended.
+    const running = Array.from({ length: 11 }, (_, at) => 12 + at * 3)
+    expect(shown).toEqual([...running, 10, 11, 13, 14, 16, 17, 19, 20])
+    expect(lines[0]).toMatch(/^python3 a-lon…t-name-12\.py {2}░+ {2}0\/1 {2}ok 0 {2}running 1$/)
+    expect(lines[19]).toBe('and 26 more')
+    expect(lines[20]).toMatch(
+      /^total +█+░+ +10\/45 {2}ok 10 {2}running 11 {2}[\d.]+\/s {2}ETA \ds$/,
+    )
+    for (const width of [19, 39, 79]) {
+      for (let most = 1; most < 50; most++) {
+        const cut = progressLines(pass, 103, { width, most })
+        expect(cut.length).toBe(Math.min(45, most))
+        expect(cut.filter((line) => line.length > width)).toEqual([])
+        if (most < 45) expect(cut.at(-1)).toMatch(/^tot/)
+      }
+    }
+  })
+
   it('progress: of a run whose begin was not seen, times are since it is followed', () => {
     const pass = new Pass(progressPanels)
     pass.take(event('TaskCreated', 102, 'a'))
     pass.take(event('TaskStarted', 102, 'a'))
     pass.take(event('TaskCompleted', 104, 'a'))
-    expect(progressLines(pass, 104, { since: 100 })[0]).toMatch(/ {2}1\/1 {2}ok 1 {2}0\.3\/s$/)
+    expect(progressLines(pass, 104, { since: 100 })[0]).toMatch(/ {2}1\/1 {2}ok 1 {2}0\.5\/s$/)
     expect(summaryLines(pass, 100)).toEqual(['1 task in 4.00 s, 1 done, 0 failed, 0 canceled'])
   })
 
@@ -92,7 +161,7 @@ describe('progress', () => {
     const { attributes, ...rest } = event('TaskCompleted', 102, 'd')
     pass.take({ ...rest, attributes: { ...attributes, reused: true } })
     expect(progressLines(pass, 104)[0]).toBe(
-      'simulate  ███████████████░░░░░  3/4  reused 1  ok 1  failed 1  running 1  0.5/s  ETA 2s',
+      'simulate  ███████████████░░░░░  3/4  reused 1  ok 1  failed 1  running 1  0.7/s  ETA 2s',
     )
     expect(summaryLines(pass)[0]).toContain('2 done (1 of them reused), 1 failed')
   })
@@ -104,14 +173,14 @@ describe('progress', () => {
     pass.take(event('TaskStarted', 103, 'd'))
     pass.take(event('tutti.TaskAttempt', 103, 'c'))
     pass.take(event('tutti.TaskAttempt', 103, 'unknown'))
-    expect(line()).toBe('running 1  waiting 1  0.5/s  ETA 4s')
+    expect(line()).toBe('running 1  waiting 1  0.7/s  ETA 3s')
     pass.take(event('tutti.TaskAttempt', 103, 'd'))
-    expect(line()).toBe('waiting 2  0.5/s  ETA 4s')
+    expect(line()).toBe('waiting 2  0.7/s  ETA 3s')
     pass.take(event('tutti.AttemptStarted', 103, 'c'))
-    expect(line()).toBe('running 1  waiting 1  0.5/s  ETA 4s')
+    expect(line()).toBe('running 1  waiting 1  0.7/s  ETA 3s')
     pass.take(event('TaskCanceled', 103, 'd'))
     pass.take(event('tutti.TaskAttempt', 103, 'd'))
-    expect(line()).toContain('running 1  0.8/s')
+    expect(line()).toBe('canceled 1  running 1  0.7/s  ETA 2s')
   })
 
   it('progress: attempts that wait and what tasks report are shown', () => {
@@ -124,16 +193,16 @@ describe('progress', () => {
     const line = (): string => stripVTControlCharacters(progressLines(pass, 104)[0] ?? '')
     const numbers = '2/4  ok 1  failed 1  running 1'
     const own = 'waiting 1  at 50 % (half\\u001b[2J)'
-    expect(line()).toBe(`simulate  ████████████░░░░░░░░  ${numbers}  ${own}  0.5/s  ETA 4s`)
+    expect(line()).toBe(`simulate  ████████████░░░░░░░░  ${numbers}  ${own}  0.7/s  ETA 3s`)
     about('tutti.AttemptStarted', 'c')
     about('tutti.TaskProgress', 'c', { fraction: 7, text: 4 })
-    expect(line()).toContain('running 2  at 75 %  0.5/s')
+    expect(line()).toContain('running 2  at 75 %  0.7/s')
     pass.take(event('TaskCompleted', 104, 'c'))
     pass.take(event('TaskCompleted', 104, 'd'))
     // What comes after the end, or about a task that nobody knows, changes nothing.
     about('tutti.TaskAttempt', 'c')
     about('tutti.TaskProgress', 'unknown', { fraction: 0.1 })
-    expect(line()).toBe('simulate  ████████████████████  4/4  ok 3  failed 1  1.0/s')
+    expect(line()).toBe('simulate  ████████████████████  4/4  ok 3  failed 1  1.3/s')
   })
 
   it('progress: takes any number of names', () => {
@@ -146,12 +215,12 @@ describe('progress', () => {
     const plain = (width: number): string[] =>
       progressLines(samplePass(), 104, { width }).map((line) => stripVTControlCharacters(line))
     expect(plain(65)).toEqual([
-      'simulate  ████░░░░  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s',
+      'simulate  ████░░░░  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3s',
       'sort      ░░░░░░░░  0/1  ok 0',
     ])
-    expect(plain(60)[0]).toBe('simulate  2/4  ok 1  failed 1  running 1  0.5/s  ETA 4s')
+    expect(plain(60)[0]).toBe('simulate  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3s')
     expect(plain(39)[0]).toBe('simulate  2/4  ok 1  failed 1')
-    expect(plain(19)).toEqual(['simul…  failed 1', 'sort    0/1  ok 0'])
+    expect(plain(19)).toEqual(['sim…te  failed 1', 'sort    0/1  ok 0'])
   })
 
   it('row 96: progress shows failures from 20 columns on and never exceeds the width', () => {
