@@ -9,6 +9,7 @@ import { hasDuration, hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { dependenciesOf } from './panels/graph.ts'
 import { outcomeNumbers, type SegmentView, segmentAt } from './panels/lanes.ts'
+import { type ProgressReport, progressReport } from './panels/names.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
 import { leastMissed } from './panel.ts'
 import { shortName } from './readable.ts'
@@ -43,6 +44,8 @@ export interface TaskView {
   readonly waited: number | null
   /** Seconds since the start of the running attempt; `null` if none runs. */
   readonly runningFor: number | null
+  /** What its running attempt has reported last; `null` if nothing. */
+  readonly progress: ProgressReport | null
   /** Its group in the panel `failures`; 0 if it did not fail. */
   readonly failureGroup: number
   /** The type of the error with which it failed; empty if it did not, or has no group. */
@@ -254,6 +257,7 @@ function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime):
     story,
     ...timesOf(pass, task, story, now),
     runningFor: runningFor(pass, task, now),
+    progress: progressReport(states.names, task),
     failureGroup,
     errorType: states.failures.groups[failureGroup - 1]?.errorType ?? '',
   }

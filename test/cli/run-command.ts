@@ -4,7 +4,8 @@ import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'n
 import { fileURLToPath } from 'node:url'
 import { runCommandLine } from '../../src/cli/program/command-line.ts'
 
-const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
+/** The command from its sources. */
+export const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
 
 export interface CommandEnd {
   readonly code: number | null

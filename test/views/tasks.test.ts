@@ -46,6 +46,7 @@ describe('tasks of a record', () => {
       ran: null,
       waited: 1,
       runningFor: 4,
+      progress: null,
       failureGroup: 0,
       errorType: '',
       attempts: [

@@ -6,7 +6,7 @@ import type { ViewEvent } from '../../src/views/panel.ts'
 export function viewEvent(
   event_type: string,
   task_id: string | null = null,
-  { attributes, ...fields }: Partial<ViewEvent> = {},
+  { attributes, ...fields }: Partial<ViewEvent> & { readonly [field: string]: unknown } = {},
 ): ViewEvent {
   return {
     event_type,

@@ -1,6 +1,6 @@
 /** `tutti tail`: the latest events of a record, and with `--follow` new ones. */
 
-import { cutText, timeText } from '../../views/readable.ts'
+import { cutText, firstLine, progressText, timeText } from '../../views/readable.ts'
 import { closeSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
@@ -278,5 +278,38 @@ function detailsOf(event: EventLine): string[] {
     const value = event[key]
     if (typeof value === 'number') details.push(`${key.split('_')[0]} ${Math.round(value)} %`)
   }
-  return details
+  return [...details, ...ownFields(event)]
+}
+
+/** Fields of every event, and those that are shown in another form. */
+const shownFields = new Set(
+  (
+    'section event_type event_id event_time emit_time session_id backend task_id node_id ' +
+    'attributes trace_id span_id name worker_id duration_seconds error_type reason error_message'
+  ).split(' '),
+)
+/** Fields of the library's events that hold a time. */
+const timeFields = new Set(['start_time', 'retry_at'])
+
+/** The fields that only this type of event has, as `key=value`; those of the specification not. */
+function ownFields(event: EventLine): string[] {
+  const { event_type, event_time, fraction, text } = event
+  if (event_type === 'tutti.TaskProgress' && typeof fraction === 'number') {
+    return [progressText(fraction, typeof text === 'string' ? text : '', longestValue)]
+  }
+  if (!event_type.includes('.')) return []
+  const isOurs = event_type.startsWith('tutti.')
+  return Object.entries(event).flatMap(([key, value]) => {
+    if (shownFields.has(key) || value === null) return []
+    const isTime = isOurs && timeFields.has(key) && typeof value === 'number'
+    return [`${key}=${isTime ? timeText(value, event_time) : valueText(value)}`]
+  })
+}
+
+const longestValue = 200
+
+/** As JSON, except text that is one word. */
+function valueText(value: unknown): string {
+  const isWord = typeof value === 'string' && /^[^\s"]+$/.test(value)
+  return firstLine(isWord ? value : JSON.stringify(value), longestValue)
 }

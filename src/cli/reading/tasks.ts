@@ -94,6 +94,7 @@ export const taskFields = (task: TaskView): object => ({
   duration_seconds: task.seconds,
   ran_seconds: task.ran,
   running_seconds: task.runningFor,
+  progress: task.progress,
   error_type: task.errorType === '' ? null : task.errorType,
 })
 

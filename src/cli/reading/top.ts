@@ -1,10 +1,10 @@
 /** `tutti top`: a running session, redrawn in place; without a terminal it is printed once. */
 
-import { secondsText, shortName } from '../../views/readable.ts'
+import { progressText, secondsText, shortName } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { RecordFollower } from '../../record/record-views.ts'
-import { findTasks } from '../../views/tasks.ts'
+import { findTasks, type TaskView } from '../../views/tasks.ts'
 import { retryTimeOf } from '../../views/waiting.ts'
 import { exitCodes, firstSignal, signalExitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
@@ -21,7 +21,7 @@ export interface TopOptions {
 
 const mostRunning = 10
 
-/** Ends with the run, a signal, or a closed output. */
+/** Ends with the run, the key `q`, a signal, or a closed output. */
 export async function top(what: string, options: TopOptions, output: Output): Promise<number> {
   if (!output.isTerminal) return await showOnce(what, output)
   const path = await findRecord(what)
@@ -29,7 +29,8 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
   const writers = new RecordWriters()
   const signal = firstSignal(output.closed)
   const stop = new AbortController()
-  const stopped = signal.received.then((name) => {
+  const keys = new QuitKey(process.stdin)
+  const stopped = Promise.race([signal.received, keys.pressed]).then((name) => {
     stop.abort()
     return name
   })
@@ -45,17 +46,65 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
     const name = await stopped
     return name === null ? exitCodes.ok : signalExitCodes[name]
   } finally {
+    keys.release()
     signal.release()
+  }
+}
+
+/** Signals that a terminal does not send for their keys while single keys are read from it. */
+const signalKeys: Readonly<Record<string, NodeJS.Signals>> = {
+  '\u0003': 'SIGINT',
+  '\u001A': 'SIGTSTP',
+  '\u001C': 'SIGQUIT',
+}
+
+/** Reads single keys of the terminal until `q`. */
+class QuitKey {
+  /** `q` was pressed. */
+  readonly pressed: Promise<null>
+  readonly #stdin: NodeJS.ReadStream
+  readonly #pressed = Promise.withResolvers<null>()
+
+  constructor(stdin: NodeJS.ReadStream) {
+    this.#stdin = stdin
+    this.pressed = this.#pressed.promise
+    if (!stdin.isTTY) return
+    process.on('SIGCONT', this.#begin)
+    stdin.on('data', this.#take)
+    this.#begin()
+  }
+
+  /** Restores the terminal. */
+  release(): void {
+    if (!this.#stdin.isTTY) return
+    process.off('SIGCONT', this.#begin)
+    this.#stdin.off('data', this.#take).setRawMode(false)
+    this.#stdin.unref()
+    this.#stdin.pause()
+  }
+
+  readonly #begin = (): void => void this.#stdin.setRawMode(true)
+
+  readonly #take = (keys: Buffer): void => {
+    for (const key of keys.toString()) {
+      if (key === 'q') this.#pressed.resolve(null)
+      const signal = signalKeys[key]
+      if (signal === undefined) continue
+      // For a process that is stopped or killed by it.
+      if (signal !== 'SIGINT') this.#stdin.setRawMode(false)
+      process.kill(process.pid, signal)
+    }
   }
 }
 
 async function showOnce(what: string, output: Output): Promise<number> {
   return await showRecord(what, output, async (record) => {
-    const running = longestRunning(record).map(({ uid, name, worker, seconds }) => ({
+    const running = longestRunning(record).map(({ uid, name, worker, seconds, progress }) => ({
       uid,
       name,
       worker_id: worker,
       seconds,
+      progress,
     }))
     const hint = await resumeHintOf(record)
     const fields = { ...statusFields(record, hint), running_tasks: running }
@@ -68,17 +117,19 @@ interface RunningTask {
   readonly name: string
   readonly worker: string
   readonly seconds: number
+  readonly progress: TaskView['progress']
 }
 
 function longestRunning({ pass, now }: OpenRecord): RunningTask[] {
   const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000, now })
   return tasks
     .filter(({ isInterrupted, task }) => !isInterrupted && retryTimeOf(pass, task) === null)
-    .map(({ uid, name, workerId, runningFor }) => ({
+    .map(({ uid, name, workerId, runningFor, progress }) => ({
       uid,
       name,
       worker: workerId,
       seconds: runningFor ?? 0,
+      progress,
     }))
     .toSorted((a, b) => b.seconds - a.seconds)
     .slice(0, mostRunning)
@@ -86,7 +137,9 @@ function longestRunning({ pass, now }: OpenRecord): RunningTask[] {
 
 function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const running = longestRunning(record)
-  const columns = [taskColumn(record), ...otherColumns]
+  const hasProgress = running.some(({ progress }) => progress !== null)
+  const own = hasProgress ? [progressColumn] : []
+  const columns = [taskColumn(record), ...own, ...otherColumns]
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
   return [...statusLines(record, hint, width), ...table].flatMap((line) => wrapLine(line, width))
 }
@@ -98,8 +151,16 @@ const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
   narrowest: 12,
 })
 
+const progressColumn: Column<RunningTask> = {
+  head: 'progress',
+  cell: ({ progress }) =>
+    progress === null ? '-' : progressText(progress.fraction, progress.text),
+  dispensable: 1,
+  narrowest: 8,
+}
+
 const otherColumns: readonly Column<RunningTask>[] = [
-  { head: 'for', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 1 },
-  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
-  { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 3, narrowest: 12 },
+  { head: 'for', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 2 },
+  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 3, narrowest: 12 },
+  { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 4, narrowest: 12 },
 ]

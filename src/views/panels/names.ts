@@ -31,6 +31,8 @@ export interface NamesState {
   readonly isReused: Column
   /** The latest progress text of any task, by name. */
   readonly texts: Map<number, string>
+  /** The latest report of each running task that reports progress. */
+  readonly reports: Map<number, ProgressReport>
   /** The following columns have one row per task. */
   readonly nameOfTask: Column
   readonly isWaiting: Column
@@ -66,6 +68,15 @@ export interface NameView {
   readonly duration?: DurationStats | null
 }
 
+/** What a task has reported about its progress. */
+export interface ProgressReport {
+  /** From 0 to 1. */
+  readonly fraction: number
+  /** `""` if there is none. */
+  readonly text: string
+  readonly time: number
+}
+
 /** What running tasks report about their progress, as fractions from 0 to 1. */
 export interface NameProgress {
   readonly mean: number
@@ -96,6 +107,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     reporting: createColumn('u32'),
     percents: createColumn('u32'),
     texts: new Map(),
+    reports: new Map(),
     completed: createColumn('u32'),
     reused: createColumn('u32'),
     failed: createColumn('u32'),
@@ -152,6 +164,7 @@ function endRunning(state: NamesState): void {
     for (let name = 0; name < state.names.size; name++) setValue(column, name, 0)
   }
   state.waitsSince.clear()
+  state.reports.clear()
   for (let task = 0; task < state.tasks; task++) {
     setValue(state.isWaiting, task, 0)
     setValue(state.percentOfTask, task, 0)
@@ -179,13 +192,16 @@ function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskSt
   const name = valueAt(state.nameOfTask, task)
   const isWaiting = event.event_type === 'tutti.TaskAttempt' && hasStarted(after)
   setWaiting(state, name, task, isWaiting, event)
-  const fraction = event.event_type === 'tutti.TaskProgress' ? numberOf(event.fraction) : null
-  if (fraction === null) {
+  const reported = event.event_type === 'tutti.TaskProgress' ? numberOf(event.fraction) : null
+  if (reported === null) {
     setPercent(state, name, task, null)
     return
   }
-  setPercent(state, name, task, Math.round(Math.min(1, Math.max(0, fraction)) * 100))
-  state.texts.set(name, textOf(event.text).slice(0, longestText))
+  const fraction = Math.min(1, Math.max(0, reported))
+  setPercent(state, name, task, Math.round(fraction * 100))
+  const text = textOf(event.text).slice(0, longestText)
+  state.texts.set(name, text)
+  state.reports.set(task, { fraction, text, time: event.event_time })
 }
 
 function setWaiting(
@@ -211,6 +227,7 @@ function setWaiting(
 function setPercent(state: NamesState, name: number, task: number, percent: number | null): void {
   const before = valueAt(state.percentOfTask, task)
   const after = percent === null ? 0 : percent + 1
+  if (after === 0 && before !== 0) state.reports.delete(task)
   setValue(state.percentOfTask, task, after)
   addToValue(state.reporting, name, Math.sign(after) - Math.sign(before))
   addToValue(state.percents, name, Math.max(0, after - 1) - Math.max(0, before - 1))
@@ -307,6 +324,10 @@ function progressOf(state: NamesState, name: number): NameProgress | null {
   const sum = valueAt(state.percents, name) / 100
   return { mean: sum / reporting, sum, text: state.texts.get(name) ?? '' }
 }
+
+/** `null` for a task that does not run or has reported nothing in its current attempt. */
+export const progressReport = ({ reports }: NamesState, task: number): ProgressReport | null =>
+  reports.get(task) ?? null
 
 const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
   durations === undefined || durations.length === 0 ? null : statsInPlace(durations)

@@ -92,6 +92,27 @@ describe('tail', () => {
     expect([failed.code, failed.stdout, failed.stderr]).toEqual([0, '', ''])
   })
 
+  it('tail: shows the fields of custom events and of those of the library', async () => {
+    const file = join(folder.path, 'fields.4.telemetry.jsonl')
+    const events = [
+      viewEvent('my.Checked', 'a', { energy: -1.5, label: 'best', note: 'two words\nand a line' }),
+      viewEvent('my.Checked', null, { ids: ['x', 'y'], empty: '', none: null, ok: true }),
+      viewEvent('tutti.SubscriberError', null, { subscriber: 'log', count: 3, message: 'no disk' }),
+      viewEvent('tutti.TaskAttempt', 'a', { attempt: 1, error_type: 'E', retry_at: 101.5 }),
+      viewEvent('TaskCompleted', 'a', { duration_seconds: 2, foreign: 'not of the specification' }),
+    ]
+    writeFileSync(file, linesOf(events))
+    const { stdout } = await read('tail', file)
+    const shown = stdout.trimEnd().split('\n')
+    expect(shown.map((line) => line.replace(/^.*? {2}/, ''))).toEqual([
+      'my.Checked  a  simulate  energy=-1.5  label=best  note="two words\\nand a line"',
+      'my.Checked  simulate  ids=["x","y"]  empty=""  ok=true',
+      'tutti.SubscriberError  simulate  subscriber=log  count=3  message="no disk"',
+      expect.stringMatching(/^tutti\.TaskAttempt .* E {2}attempt=1 {2}retry_at=\d\d:\d\d:41\.500$/),
+      'TaskCompleted  a  simulate  2.000 s',
+    ])
+  })
+
   it('tail: -f waits for a task that a run does not have yet', async () => {
     const file = join(folder.path, 'later.4.telemetry.jsonl')
     writeFileSync(file, linesOf([viewEvent('SessionStarted'), viewEvent('TaskCreated', 'a')]))

@@ -4,6 +4,7 @@ import {
   countText,
   firstLine,
   numberText,
+  progressText,
   secondsText,
   shortName,
   timeText,
@@ -11,6 +12,7 @@ import {
 import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
 import { textAt } from '../../../views/columns.ts'
 import type { TaskExplanation } from '../../../views/tasks.ts'
+import type { ProgressReport } from '../../../views/panels/names.ts'
 import type { HeldByTask, MadeRoom } from '../../../views/turns.ts'
 import type { OpenRecord } from '../open-record.ts'
 
@@ -170,9 +172,12 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
 
 /** What happened to the task other than its attempts. */
 export function remarkLines(task: TaskExplanation): string[] {
-  const { attempts, cancelReason, moved, reuses, story } = task
+  const { attempts, cancelReason, moved, progress, reuses, story } = task
   const again = attempts.length === 0 ? '' : ' again'
   return [
+    ...(progress === null
+      ? []
+      : [`  reported at ${timeText(progress.time, story.created)}: ${reportText(progress)}`]),
     ...(moved === null
       ? []
       : [`  moved at ${timeText(moved.time, story.created)}: node ${moved.nodeId} was lost`]),
@@ -186,6 +191,8 @@ export function remarkLines(task: TaskExplanation): string[] {
     }),
   ]
 }
+
+const reportText = ({ fraction, text }: ProgressReport): string => progressText(fraction, text, 200)
 
 const sourceTexts: Readonly<Record<string, string>> = {
   stored: ' from the cache',
