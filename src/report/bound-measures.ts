@@ -36,6 +36,8 @@ export interface BoundFacts {
   readonly state: RecordState
   /** The mean CPU utilization of the nodes; `null` if not measured. */
   readonly cpuPercent: number | null
+  /** The part of `cpuPercent` that the run itself used; `null` if not measured. */
+  readonly runCpuPercent: number | null
   /** Workers that replaced others after a time-out, a cancellation or a crash. */
   readonly replacedWorkers: number
   /** Tasks without an end: how long the run would have taken with them is not known. */
@@ -43,8 +45,29 @@ export interface BoundFacts {
   readonly tasks: number
 }
 
+/** Whether the run itself keeps the processors busy, rather than other programs. */
+export const isCpuBound = ({ cpuPercent, runCpuPercent }: BoundFacts): boolean =>
+  cpuPercent !== null &&
+  cpuPercent >= busyPercent &&
+  (runCpuPercent === null || runCpuPercent >= cpuPercent / 2)
+
+/** A sentence if other programs kept the processors busy: the run may be faster without them. */
+export const otherLoad = (facts: BoundFacts): string[] =>
+  facts.cpuPercent === null || facts.cpuPercent < busyPercent || isCpuBound(facts)
+    ? []
+    : [
+        `The processors were ${cpuText(facts.cpuPercent, facts.runCpuPercent)}: other programs ` +
+          'took the rest, and the run may be faster without them.',
+      ]
+
+/** How busy the processors were, and by whom. */
+export function cpuText(cpuPercent: number, runCpuPercent: number | null): string {
+  const busy = `${Math.round(cpuPercent)} % busy`
+  return runCpuPercent === null ? busy : `${busy}, ${Math.round(runCpuPercent)} % by this run`
+}
+
 /** Above this CPU utilization, more slots on the same nodes would only share the processors. */
-export const busyPercent = 90
+const busyPercent = 90
 /** A critical path with at least this share of the run explains idle slots. */
 export const mostOfIdle = 0.3
 /** Less than this share of the run is not worth a sentence. */
@@ -239,6 +262,9 @@ const noSlots: LeastTime = {
 /** The most used kind of slots: cores, or workers or programs if their limit is tighter. */
 export const scarcestSlots = (bounds: BoundsView): LeastTime =>
   leastTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
+
+/** The settings of a model that limit how many prompts it answers at a time. */
+export const promptSettings = '`sequences`, of other engines than llama `max_concurrency`'
 
 /** The backend without known slots that tasks waited for longest, if it ran any. */
 export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>

@@ -7,7 +7,10 @@ import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound
 import { type LeastTime, leastTimesOf, mostFullSeconds, pathBoundOf } from './bound-measures.ts'
 import {
   busiestModel,
-  busyPercent,
+  cpuText,
+  isCpuBound,
+  otherLoad,
+  promptSettings,
   scarcestSlots,
   sizedBackends,
   slotsText,
@@ -53,6 +56,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
       ...delaySentences(bounds),
       ...idleSentences(bound, bounds),
       ...pauseSentences(bounds),
+      ...otherLoad(facts),
       ...partial,
     ],
     improvements: isOver(bounds, facts)
@@ -206,8 +210,8 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
       `${secondsText(seconds)}, while half of its kind took at most ${secondsText(median)}.`
     )
   },
-  slots(bounds, _shares, { cpuPercent }) {
-    const isBusy = cpuPercent !== null && cpuPercent >= busyPercent
+  slots(bounds, _shares, facts) {
+    const isBusy = isCpuBound(facts)
     if (isForWideTasks(bounds)) return wideText(bounds, isBusy)
     const { of, share } = scarcestSlots(bounds)
     const busy = `${of} ran tasks ${percentText(share)} of the time`
@@ -223,10 +227,11 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
         ? ''
         : `, and for ${percentText(noneFree / bounds.seconds)} of it tasks waited because none ` +
           'was free'
-    if (isBusy) {
+    const { cpuPercent, runCpuPercent } = facts
+    if (isBusy && cpuPercent !== null) {
       return (
-        `${start}${waited}. The processors were ${Math.round(cpuPercent)} % busy: more slots ` +
-        'help only on further processors.'
+        `${start}${waited}. The processors were ${cpuText(cpuPercent, runCpuPercent)}: more ` +
+        'slots help only on further processors.'
       )
     }
     return `${start}${waited}, so more of them would have finished it earlier.`
@@ -269,9 +274,11 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
         ? 'none had to wait for it.'
         : `for ${share(times.waitedSeconds)} of the time further ones waited, ` +
           `${secondsText(times.meanWait)} on average.`
+    const isFull = isModel && times.waitedSeconds >= smallestShare * bounds.seconds
+    const limit = isFull ? ` (${promptSettings})` : ''
     return (
       `The ${what} ${backend} bounded this run: ${ran} for ${share(times.busySeconds)} of the ` +
-      `time, at most ${mostAtOnce} at once, and ${waited}`
+      `time, at most ${mostAtOnce} at once${limit}, and ${waited}`
     )
   },
   gpus: lacking('gpus', 'Too few gpus'),

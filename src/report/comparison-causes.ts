@@ -1,8 +1,8 @@
 /** Why the same tasks took longer or shorter than before, other than their own durations. Pure. */
 
-import { countText, percentText, secondsText } from '../views/readable.ts'
+import { countText, numberText, percentText, secondsText } from '../views/readable.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
-import { lengthChange, likenessOf, noise } from './comparison-verdict.ts'
+import { isReuseOnly, lengthChange, likenessOf, noise } from './comparison-verdict.ts'
 import type { ReportData } from './report-data.ts'
 
 /** Changes in the same direction as the length of the run, which may explain it. */
@@ -14,11 +14,22 @@ export function causesOf(before: ReportData, after: ReportData): string[] {
   const hasTimes = before.health.clockStep + after.health.clockStep === 0
   if ((likeness !== 'work' && likeness !== 'tasks') || isSlower === isFaster || !hasTimes) return []
   const sign = isSlower ? 1 : -1
+  const reused = reuse(before, after, sign)
+  // Tasks that did not run also change waits, the critical path and idle time.
+  if (reused.length > 0 || isReuseOnly(before, after)) return reused
   return causes.flatMap((cause) => cause(before, after, sign))
 }
 
 /** `sign` is 1 if the second run took longer, -1 if it was shorter. */
 type Cause = (before: ReportData, after: ReportData, sign: 1 | -1) => string[]
+
+/** Only if the verdict does not already say so. */
+const reuse: Cause = (before, after, sign) => {
+  if (sign * (before.reused - after.reused) <= 0 || isReuseOnly(before, after)) return []
+  const of = ({ reused, counts }: ReportData): string =>
+    reused === 0 ? 'none' : `${numberText(reused)} of ${numberText(counts.tasks)}`
+  return [`The second run reused ${of(after)} results, the first ${of(before)}.`]
+}
 
 const slots: Cause = ({ bounds: a }, { bounds: b }, sign) =>
   sign * (a.slots - b.slots) > 0

@@ -45,17 +45,17 @@ export function likenessOf(before: ReportData, after: ReportData): Likeness {
 const fewestFinished = 4
 
 /**
- * Whether the durations of a name can be compared: they are of the same tasks, or of many and most
- * of the tasks in each run.
+ * Whether the durations of a name can be compared: they are of the same tasks, at least two, or of
+ * many and most of the tasks in each run. Failed tasks end early or late, and do not count.
  */
 export function isComparable({ a, b }: NamePair): boolean {
   if (a === undefined || b === undefined) return false
   const isDone = ({ completed, reused, total }: NameReport): boolean =>
     completed === total && reused === 0
-  if (a.total === b.total && isDone(a) && isDone(b)) return true
-  return [a, b].every(({ completed, reused, failed, total }) => {
-    const finished = completed + failed - reused
-    return finished >= fewestFinished && 2 * finished >= total - reused
+  if (a.total === b.total && isDone(a) && isDone(b)) return a.total > 1
+  return [a, b].every(({ completed, reused, total }) => {
+    const ran = completed - reused
+    return ran >= fewestFinished && 2 * ran >= total - reused
   })
 }
 
@@ -80,6 +80,7 @@ export function compareWholes(before: ReportData, after: ReportData): WholeWords
   const likeness = likenessOf(before, after)
   if (likeness === 'work') return byLength(before, after)
   if (likeness === 'names' && hasSameMix(before, after)) return byRate(before, after)
+  if (isReuseOnly(before, after)) return byReuse(before, after)
   const counts =
     likeness === 'tasks'
       ? `Both runs have the same ${countText(before.counts.tasks, 'task')}, which ended ` +
@@ -91,6 +92,28 @@ export function compareWholes(before: ReportData, after: ReportData): WholeWords
   const hasMoreFailures = likeness === 'tasks' && after.counts.failed > before.counts.failed
   const verdict = `${counts} They took ${lengthsOf(before, after)}.`
   return { mood: hasMoreFailures ? 'bad' : 'warning', verdict, counts: [counts] }
+}
+
+/** Whether the same tasks had the same ends, but one run reused more results than the other. */
+export function isReuseOnly(before: ReportData, after: ReportData): boolean {
+  const [a, b] = [before.counts, after.counts]
+  const ends = ['completed', 'failed', 'canceled', 'open'] as const
+  return (
+    likenessOf(before, after) === 'tasks' &&
+    before.reused !== after.reused &&
+    ends.every((end) => a[end] === b[end])
+  )
+}
+
+function byReuse(before: ReportData, after: ReportData): WholeWords {
+  const tasks = countText(before.counts.tasks, 'task')
+  const results = ({ reused }: ReportData): string =>
+    reused === 0 ? 'none' : countText(reused, 'result')
+  const counts =
+    `Both runs have the same ${tasks}: the first reused ${results(before)}, the second ` +
+    `${results(after)}.`
+  const verdict = `${counts} So they took ${lengthsOf(before, after)}: no task became slower or faster by that.`
+  return { mood: 'warning', verdict, counts: [counts] }
 }
 
 const lengthsOf = (before: ReportData, after: ReportData): string =>

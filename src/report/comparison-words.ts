@@ -96,7 +96,7 @@ function movesOf(before: ReportData, after: ReportData, rank: 'p50' | 'p95'): Mo
   return pairsOf(before, after)
     .filter(isComparable)
     .flatMap(({ name, a, b }) => {
-      const [old, now] = [a?.duration?.[rank] ?? 0, b?.duration?.[rank] ?? 0]
+      const [old, now] = [a?.done?.[rank] ?? 0, b?.done?.[rank] ?? 0]
       const lost = (now - old) * (b?.total ?? 0)
       const isOther = a?.failed !== b?.failed
       const failed = isOther ? `; ${a?.failed ?? 0} failed before, ${b?.failed ?? 0} now` : ''

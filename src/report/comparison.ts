@@ -29,8 +29,8 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
     names: pairsOf(before, after).map(({ name, a, b }) => ({
       name,
       tasks: { before: a?.total ?? 0, after: b?.total ?? 0 },
-      before: a?.duration ?? null,
-      after: b?.duration ?? null,
+      before: a?.done ?? null,
+      after: b?.done ?? null,
       done_per_second: {
         before: a === undefined ? null : rateOf(before, a),
         after: b === undefined ? null : rateOf(after, b),
@@ -48,21 +48,31 @@ function signed(change: number, unit: string): string {
 /** From this factor on, a factor is shown instead of a percentage. */
 const largestFactor = 10
 
+/** The words for a change by a large factor. */
+interface ChangeWords {
+  readonly more: string
+  readonly less: string
+}
+const ofTimes: ChangeWords = { more: 'longer', less: 'shorter' }
+const ofCounts: ChangeWords = { more: 'more', less: 'fewer' }
+
 /** The change from a value other than 0. */
-function changeText(a: number, b: number): string {
-  if (b >= largestFactor * a) return `× ${numberText(Math.round(b / a))}`
-  if (b > 0 && a >= largestFactor * b) return `× 1/${numberText(Math.round(a / b))}`
+function changeText(a: number, b: number, { more, less }: ChangeWords): string {
+  const times = (factor: number): string => `${numberText(Math.round(factor))} times`
+  if (b >= largestFactor * a) return `${times(b / a)} ${more}`
+  if (b > 0 && a >= largestFactor * b) return `${times(a / b)} ${less}`
   return signed(b / a - 1, '%')
 }
 
 /** A cell for a change that is neither good nor bad. */
-const plainChange = (a: number, b: number): Cell => number(a > 0 ? changeText(a, b) : '-')
+const plainChange = (a: number, b: number, words: ChangeWords): Cell =>
+  number(a > 0 ? changeText(a, b, words) : '-')
 
 /** A cell for a change where more is worse. */
-function changeCell(a: number | null = null, b: number | null = null): Cell {
+function changeCell(a: number | null = null, b: number | null = null, words = ofTimes): Cell {
   if (a === null || b === null || a <= 0) return number('-')
   const change = b / a - 1
-  const shown = changeText(a, b)
+  const shown = changeText(a, b, words)
   if (Math.abs(change) < noise) return number(shown)
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }
@@ -108,7 +118,8 @@ function totalsTable(before: ReportData, after: ReportData): string {
   const shown = totals.filter(({ what }) => what !== 'reused' || hasReused)
   const rows = shown.map(({ what, of, show, isJudged = false }) => {
     const [a, b] = [of(before), of(after)]
-    const judged = isJudged && isSame ? changeCell(a, b) : plainChange(a, b)
+    const words = show === secondsText ? ofTimes : ofCounts
+    const judged = isJudged && isSame ? changeCell(a, b, words) : plainChange(a, b, words)
     const change = of === used ? number(signed(b - a, 'points')) : judged
     return [text(what), number(show(a)), number(show(b)), change]
   })
@@ -139,12 +150,12 @@ function namesTable(before: ReportData, after: ReportData): string {
       text(shortOf(name)),
       number(a?.total ?? 0),
       number(b?.total ?? 0),
-      number(secondsText(a?.duration?.p50 ?? null)),
-      number(secondsText(b?.duration?.p50 ?? null)),
-      change(({ duration }) => duration?.p50),
-      number(secondsText(a?.duration?.p95 ?? null)),
-      number(secondsText(b?.duration?.p95 ?? null)),
-      change(({ duration }) => duration?.p95),
+      number(secondsText(a?.done?.p50 ?? null)),
+      number(secondsText(b?.done?.p50 ?? null)),
+      change(({ done }) => done?.p50),
+      number(secondsText(a?.done?.p95 ?? null)),
+      number(secondsText(b?.done?.p95 ?? null)),
+      change(({ done }) => done?.p95),
       number(a === undefined ? '-' : rateText(rateOf(before, a))),
       number(b === undefined ? '-' : rateText(rateOf(after, b))),
       change(({ meanWait }) => meanWait),
@@ -152,7 +163,9 @@ function namesTable(before: ReportData, after: ReportData): string {
   })
   const percentiles = ['p50', 'now', 'change', 'p95', 'now', 'change']
   const heads = ['name', 'tasks', 'now', ...percentiles, 'done/s', 'now', 'wait change']
-  return rows.length === 0 ? '' : table('durations before and now', heads, rows)
+  return rows.length === 0
+    ? ''
+    : table('durations of tasks that are done, before and now', heads, rows)
 }
 
 function boundsTable(before: ReportData, after: ReportData): string {

@@ -13,7 +13,7 @@ import type { IdleReason } from '../views/bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
 import {
   busiestModel,
-  busyPercent,
+  isCpuBound,
   idleLength,
   isOtherResource,
   isSlotResource,
@@ -21,7 +21,7 @@ import {
 import type { LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
 import { pathBoundOf, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
-import { tasksPerTask } from './bound-measures.ts'
+import { promptSettings, tasksPerTask } from './bound-measures.ts'
 
 export interface Improvement {
   /** The bound that it is about; `null` for none. */
@@ -218,13 +218,12 @@ function resourceImprovements(bounds: BoundsView): Improvement[] {
 const shortestWait = 1e-5
 
 /** More slots help if tasks waited for slots. */
-function slotImprovements(bounds: BoundsView, { cpuPercent }: BoundFacts): Improvement[] {
+function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const { seconds, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
   if (full >= smallestShare * seconds) {
     const least = doubledSeconds(bounds, scarcestSlots(bounds))
-    const isBusy = cpuPercent !== null && cpuPercent >= busyPercent
-    const what = `With twice as many slots${isBusy ? ' and processors' : ''}`
+    const what = `With twice as many slots${isCpuBound(facts) ? ' and processors' : ''}`
     return atBest(bounds, { bound: 'slots', least, lost: full }, what)
   }
   // If tasks waited for labels, more slots with those labels would help.
@@ -245,7 +244,8 @@ function modelImprovements(bounds: BoundsView): Improvement[] {
   const { workSeconds, mostAtOnce, waitedSeconds: lost, isModel, backend } = model
   const doubled = workSeconds / (2 * mostAtOnce)
   const least = Math.max(longest(bounds.criticalPath.seconds, leastTimesOf(bounds)), doubled)
-  const what = `With twice as many ${isModel ? 'prompts' : 'tasks'} of ${backend} at a time`
+  const [whose, setting] = isModel ? ['prompts', ` (${promptSettings})`] : ['tasks', '']
+  const what = `With twice as many ${whose} of ${backend} at a time${setting}`
   return atBest(bounds, { bound: 'model', least, lost }, what)
 }
 

@@ -16,6 +16,8 @@ import { allReused, durationsByName, names, type NameView } from '../views/panel
 import type { NodeSeries, NodeSummary } from '../views/panels/resources.ts'
 import { showNodes, showNodeSeries } from '../views/panels/resources.ts'
 import { run, runSeconds, type RunState } from '../views/panels/run.ts'
+import { stages } from '../views/lifecycle.ts'
+import { type DurationStats, statsInPlace } from '../views/stats.ts'
 import { uidOf } from '../views/task-index.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
 import { type BoundWords, describeBounds } from './bound-words.ts'
@@ -40,6 +42,8 @@ export interface NameReport extends NameView {
   readonly meanWait: number | null
   /** Mean duration of tasks that ran to their end. */
   readonly meanRun: number | null
+  /** Durations of tasks that ran and are done; `null` if there are none. */
+  readonly done: DurationStats | null
   /** Tasks by duration: each bar covers twice the range of the previous one, from `shortest` on. */
   readonly histogram: readonly number[]
   readonly shortest: number
@@ -58,6 +62,8 @@ export interface ReportData {
   readonly failures: FailuresView
   readonly lanes: LanesView
   readonly nodes: readonly NodeSummary[]
+  /** The part of the nodes' CPU utilization that the run itself used; `null` if not measured. */
+  readonly runCpuPercent: number | null
   readonly series: readonly NodeSeries[]
   readonly graph: GraphView
   readonly inference: InferenceView
@@ -97,6 +103,7 @@ export function collectReport(
   const nameOf = (task: number): string =>
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
   const { now } = facts
+  const nodes = showNodes(states.resources)
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states, now })
   const counted = counts.show(pass.counts)
   const healthView = health.show(states.health)
@@ -112,7 +119,8 @@ export function collectReport(
     otherNames: Math.max(0, reported.length - mostNames),
     failures: failures.show(states.failures, { limit: mostGroups }),
     lanes: lanes.show(states.lanes, { limit: mostSegments, now }),
-    nodes: showNodes(states.resources),
+    nodes,
+    runCpuPercent: runCpuPercent(nodes, boundsView, states.run.taskCpuSeconds),
     series: showNodeSeries(states.resources).slice(0, mostNodes),
     graph: graph.show(states.graph, { names: states.names, limit: mostGraphNodes }),
     inference: inference.show(states.inference),
@@ -125,7 +133,8 @@ export function collectReport(
       state: facts.state,
       openTasks: counted.open,
       tasks: counted.tasks,
-      cpuPercent: meanCpuPercent(showNodes(states.resources)),
+      cpuPercent: meanCpuPercent(nodes, 'cpu_percent'),
+      runCpuPercent: runCpuPercent(nodes, boundsView, states.run.taskCpuSeconds),
       replacedWorkers: replacedWorkersOf(pass),
     }),
     uidOf: latestUid,
@@ -142,9 +151,23 @@ export function collectReport(
 }
 
 /** The mean over all nodes; `null` if not measured. */
-export function meanCpuPercent(nodes: ReportData['nodes']): number | null {
-  const means = nodes.flatMap(({ cpu_percent: { mean } }) => (mean === null ? [] : [mean]))
+export function meanCpuPercent(
+  nodes: ReportData['nodes'],
+  reading: 'cpu_percent' | 'run_cpu_percent',
+): number | null {
+  const means = nodes.flatMap(({ [reading]: { mean } }) => (mean === null ? [] : [mean]))
   return means.length === 0 ? null : means.reduce((sum, one) => sum + one, 0) / means.length
+}
+
+/** At least what its programs used, which may be no descendants of the process that measures. */
+function runCpuPercent(
+  nodes: ReportData['nodes'],
+  { slots, seconds }: BoundsView,
+  taskCpuSeconds: number,
+): number | null {
+  const measured = meanCpuPercent(nodes, 'run_cpu_percent')
+  const ofTasks = (100 * taskCpuSeconds) / Math.max(1e-9, slots * seconds)
+  return measured === null ? null : Math.max(measured, Math.min(100, ofTasks))
 }
 
 /** Workers are numbered: those beyond the size of their pool replaced others. */
@@ -166,6 +189,8 @@ function nameReports(pass: RunPass): NameReport[] {
   const { states } = pass
   const waits = waitsByName(pass)
   const durations = durationsByName(states.names)
+  const isDone = (task: number): boolean => (stagesOf(pass.counts, task) & stages.completed) !== 0
+  const done = durationsByName(states.names, isDone)
   const shown = names.show(states.names, { durations: true })
   const numberOf = new Map<string, number>()
   for (let name = 0; name < states.names.names.size; name++) {
@@ -181,6 +206,7 @@ function nameReports(pass: RunPass): NameReport[] {
         ...view,
         meanWait,
         meanRun,
+        done: statsOf(done[number]),
         ...histogramOf(durations[number] ?? new Float64Array(0)),
       }
     })
@@ -199,6 +225,9 @@ function waitsByName({ counts: counted, states }: RunPass): { count: number; sec
   }
   return sums
 }
+
+const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
+  durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
 function histogramOf(durations: Float64Array): Pick<NameReport, 'histogram' | 'shortest'> {
   const all = Array.from({ length: bars }, () => 0)

@@ -153,6 +153,47 @@ describe('which bound is named', () => {
     expect(busy.words.improvements[0]).toContain('With twice as many slots and processors it')
   })
 
+  it("report: the load of other programs is not taken for the run's", () => {
+    const run = { nodes: [{ nodeId: 'n1', cores: 1 }], tasks: queue(10), end: 10 }
+    const reading = { event_time: 9, node_id: 'n1', resource_scope: 'per_node', cpu_percent: 100 }
+    const beside = (run_cpu_percent: number): ReportData =>
+      reportOf(
+        passOver([
+          ...eventsOf(run),
+          viewEvent('ResourceUpdate', null, { ...reading, attributes: { run_cpu_percent } }),
+        ]),
+      )
+    const { words } = beside(3)
+    expect(words.sentences).toEqual([
+      'The slots bounded this run: 1 slot ran tasks 100 % of the time, so more of them would have ' +
+        'finished it earlier.',
+      'The processors were 100 % busy, 3 % by this run: other programs took the rest, and the run ' +
+        'may be faster without them.',
+    ])
+    expect(words.improvements[0]).toContain('With twice as many slots it')
+    expect(beside(96).words.sentences).toEqual([
+      'The slots bounded this run: 1 slot ran tasks 100 % of the time. The processors were 100 % ' +
+        'busy, 96 % by this run: more slots help only on further processors.',
+    ])
+    const page = [...renderReport(beside(3))].join('')
+    expect(page).toContain('The processors of the nodes were 100 % busy, 3 % by this run.')
+  })
+
+  it('report: the CPU time of programs counts for the run, whoever started them', () => {
+    const tasks = queue(10, { taskType: 'compute' })
+    const usage = { node_id: 'n1', resource_scope: 'per_node', cpu_percent: 100 }
+    const attributes = { run_cpu_percent: 1 }
+    const events = eventsOf({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 10 }).map((event) =>
+      event.event_type === 'TaskCompleted'
+        ? { ...event, attributes: { ...event.attributes, cpu_seconds: 0.9 } }
+        : event,
+    )
+    const reading = viewEvent('ResourceUpdate', null, { event_time: 9, ...usage, attributes })
+    expect(reportOf(passOver([...events, reading])).words.sentences[0]).toContain(
+      'The processors were 100 % busy, 90 % by this run: more slots help only on',
+    )
+  })
+
   it('report: workers that were replaced are named where starting workers bounded the run', () => {
     const { tasks, end } = boundedRuns.overhead
     const nodes = [{ nodeId: 'n1', cores: 1, workers: 1 }]

@@ -3,6 +3,7 @@ import { renderComparison } from '../../src/report/comparison.ts'
 import { compareWords } from '../../src/report/comparison-words.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
 import { describeRun } from '../../src/report/verdict.ts'
+import type { ViewEvent } from '../../src/views/panel.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
 import { viewEvent } from '../views/view-event.ts'
 import { eventsOfSchedule, type Job, schedule, type Workload } from './list-schedule.ts'
@@ -80,12 +81,14 @@ describe('what two runs have in common', () => {
     const { verdict, mood } = compareWords(cached, whole)
     const rowOf = (a: ReportData, b: ReportData): string | undefined =>
       /<tr><td>duration<.*?<\/tr>/.exec([...renderComparison(a, b)].join(''))?.[0]
-    expect(rowOf(cached, whole)).toContain('× 40<')
-    expect(rowOf(whole, cached)).toContain('× 1/40<')
+    expect(rowOf(cached, whole)).toContain('>40 times longer<')
+    expect(rowOf(whole, cached)).toContain('>40 times shorter<')
     expect(verdict).toBe(
-      'Both runs have the same 40 tasks, which ended differently: all done (39 of them reused) ' +
-        'in the first; all done in the second. They took 1.00 s, then 40.0 s.',
+      'Both runs have the same 40 tasks: the first reused 39 results, the second none. So they ' +
+        'took 1.00 s, then 40.0 s: no task became slower or faster by that.',
     )
+    // One task is no measure, and idle slots or a short path follow from the reuse.
+    expect(compareWords(whole, cached).sentences).toEqual([])
     expect(mood).toBe('warning')
     expect(describeRun(cached).sentence).toBe(
       'All 40 tasks succeeded in 1.00 s (39 results reused).',
@@ -125,9 +128,56 @@ describe('whether the durations of a name are compared', () => {
   const ran = (jobs: readonly Job[]): ReportData => on(4, { jobs: jobs.map(withUid) })
   const slow: Partial<Job> = { attempts: [{ seconds: 2 }] }
 
-  it('report: a single task that was done in both runs is', () => {
-    const { sentences } = compareWords(ran(bag(1)), ran(bag(1, slow)))
+  it('report: two tasks that were done in both runs are, a single one is not', () => {
+    const { sentences } = compareWords(ran(bag(2)), ran(bag(2, slow)))
     expect(sentences[0]).toContain('became slower')
+    const single = compareWords(ran(bag(1)), ran(bag(1, slow)))
+    expect(single.sentences.join('\n')).not.toContain('became')
+  })
+
+  it('report: failed tasks are not', () => {
+    const failing = (seconds: number): Job[] =>
+      bag(12, { name: 'prompt', attempts: [{ seconds }], isFailed: true })
+    const { sentences } = compareWords(
+      ran([...bag(40), ...failing(1)]),
+      ran([...bag(40), ...failing(0.1)]),
+    )
+    expect(sentences.join('\n')).not.toContain('became faster')
+    // Of a name with some failed tasks, the others are compared.
+    const some = (seconds: number): Job[] =>
+      bag(12, { attempts: [{ seconds }] }).map((job, at) => ({ ...job, isFailed: at < 5 }))
+    const early = some(1).map((job) =>
+      job.isFailed ? { ...job, attempts: [{ seconds: 9 }] } : job,
+    )
+    expect(compareWords(ran(early), ran(some(2))).sentences[0]).toContain(
+      'One name became slower: simulate (median 1.00 s before, 2.00 s now',
+    )
+  })
+
+  it('report: more reused results are the only cause where other ends differ as well', () => {
+    const tasks = (reused: number, failed: number) =>
+      bag(40).map(({ uid }, at) => {
+        const end = at < failed ? { endType: 'TaskFailed' as const } : {}
+        return at < 40 - reused ? { uid, start: at, end: at + 1, ...end } : { uid, end: 0.1 }
+      })
+    const of = (reused: number, failed: number, end: number): ReportData => {
+      const nodes = [{ nodeId: 'n1', cores: 1 }]
+      const events = eventsOf({ nodes, tasks: tasks(reused, failed), end })
+      const isReused = ({ event_type: type, event_time: time }: ViewEvent): boolean =>
+        type === 'TaskCompleted' && time === 0.1
+      return reportOf(
+        passOver(
+          events.map((event) =>
+            isReused(event)
+              ? { ...event, attributes: { ...event.attributes, reused: true } }
+              : event,
+          ),
+        ),
+      )
+    }
+    expect(compareWords(of(0, 0, 40), of(39, 1, 1)).sentences).toEqual([
+      'The second run reused 39 of 40 results, the first none.',
+    ])
   })
 
   it('report: few tasks of many are not', () => {

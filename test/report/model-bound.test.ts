@@ -28,12 +28,12 @@ describe('a run whose prompts wait for a model', () => {
     expect(data.words.bound).toBe('model')
     expect(data.words.sentences).toEqual([
       'The model of llm bounded this run: it answered prompts for 100 % of the time, at most 4 ' +
-        'at once, and for 80 % of the time further ones waited, 5.00 s on average.',
+        'at once (`sequences`, of other engines than llama `max_concurrency`), and for 80 % of the time further ones waited, 5.00 s on average.',
       '2 slots of local ran tasks for 0 % of 10.0 s.',
     ])
     expect(data.words.improvements[0]).toBe(
-      'With twice as many prompts of llm at a time it could end after 5.00 s at best, instead of ' +
-        '10.0 s.',
+      'With twice as many prompts of llm at a time (`sequences`, of other engines than llama ' +
+        '`max_concurrency`) it could end after 5.00 s at best, instead of 10.0 s.',
     )
     expect(textOf(data)).not.toContain('ready earlier')
     const page = [...renderReport(data)].join('')

@@ -183,6 +183,7 @@ describe('run', () => {
       lastTime: 120,
       retries: 1,
       workersLost: 1,
+      taskCpuSeconds: 0,
       batches: 2,
       batchedRequests: 3,
     })

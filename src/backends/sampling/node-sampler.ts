@@ -14,6 +14,7 @@ import {
 } from './cgroup.ts'
 import { GpuSampler } from './gpu-sampler.ts'
 import { OpenFile } from './open-file.ts'
+import { ownCpuTicks, ticksPerSecond } from './own-cpu.ts'
 import {
   countProcessors,
   parseCpuUsage,
@@ -44,6 +45,8 @@ export class NodeSampler {
   #readDisks: () => ReturnType<typeof parseDiskBytes> = () => null
   #readNetwork: () => ReturnType<typeof parseNetBytes> = () => null
   readonly #cpu = new ShareMeter()
+  readonly #ownCpu = new ShareMeter()
+  #processors = 1
   readonly #diskRead = new GainMeter()
   readonly #diskWritten = new GainMeter()
   readonly #netSent = new GainMeter()
@@ -65,6 +68,15 @@ export class NodeSampler {
     const network = this.#openProc('net/dev')
     this.#readNetwork = () => parsed(network.read(), parseNetBytes)
     this.#cpu.advance(this.#readCpu())
+    this.runCpuPercent()
+  }
+
+  /** The share of the node's processors that this process and its descendants have used. */
+  runCpuPercent(): number | null {
+    const busy = ownCpuTicks(this.#roots.procRoot, process.pid)
+    const seconds = this.#clock.monotonicMs() / 1000
+    const total = seconds * ticksPerSecond * this.#processors
+    return this.#ownCpu.advance(busy === null ? null : { busy, total })
   }
 
   sample(): NodeReadings {
@@ -90,6 +102,7 @@ export class NodeSampler {
     const whole = stat.read()
     const processors = whole === null ? cpus().length : countProcessors(whole)
     const limit = findCpuLimit(this.#roots, processors)
+    this.#processors = limit?.cores ?? processors
     const limited = limit === undefined ? undefined : this.#limitedCpu(limit)
     if (limited !== undefined) return limited
     if (parsed(whole, parseCpuUsage) === null) return cpuUsageOfSystem
@@ -177,7 +190,8 @@ export function createLocalSampler(options: LocalSamplerOptions): ResourceSample
       node.prime()
     },
     async sample() {
-      return { node: node.sample(), gpus: await gpus.sample() }
+      const runCpuPercent = node.runCpuPercent()
+      return { node: node.sample(), gpus: await gpus.sample(), runCpuPercent }
     },
     async close() {
       node.close()

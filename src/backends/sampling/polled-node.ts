@@ -141,17 +141,23 @@ export function emitSample(
   expectSample(sample)
   const event_time = sample.at ?? clock.now()
   const origin = { session_id: sessionId, backend, node_id: nodeId, event_time }
+  const { runCpuPercent: run_cpu_percent = null } = sample
   for (const readings of toReadings(sample)) {
-    sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...readings }))
+    const isKnown = readings.gpu_id === null && run_cpu_percent !== null
+    const more = isKnown ? { attributes: { run_cpu_percent } } : {}
+    sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...more, ...readings }))
   }
 }
 
 /** Samples come from nodes and third-party backends; a wrong value would invalidate the record. */
-function expectSample({ at, node, gpus }: ResourceSample): void {
+function expectSample({ at, node, gpus, runCpuPercent = null }: ResourceSample): void {
   if (at !== undefined) expectNumber('sample.at', at, { min: 0 })
   const { cpu_percent, memory_percent, ...bytes } = node
   for (const [name, value] of Object.entries({ cpu_percent, memory_percent })) {
     if (value !== null) expectNumber(`sample.node.${name}`, value, { min: 0, max: 100 })
+  }
+  if (runCpuPercent !== null) {
+    expectNumber('sample.runCpuPercent', runCpuPercent, { min: 0, max: 100 })
   }
   for (const [name, value] of Object.entries(bytes)) {
     if (value !== null) expectNumber(`sample.node.${name}`, value, { min: 0 })

@@ -25,6 +25,8 @@ export interface ResourceSample {
   readonly at?: number
   readonly node: NodeReadings
   readonly gpus: readonly GpuReading[]
+  /** The part of the node's `cpu_percent` that this run uses. Default: unknown. */
+  readonly runCpuPercent?: number | null
 }
 
 /**

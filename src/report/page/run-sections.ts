@@ -4,7 +4,7 @@ import { countText, percentText, rateText, secondsText } from '../../views/reada
 import { shortName, timeText } from '../../views/readable.ts'
 import { meanCpuPercent, type ReportData } from '../report-data.ts'
 import { describeRun } from '../verdict.ts'
-import { classSharesOf, sizedBackends, slotTimeOf } from '../bound-measures.ts'
+import { classSharesOf, cpuText, sizedBackends, slotTimeOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
@@ -169,7 +169,8 @@ function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
   )
 }
 
-export function resourcesSection({ nodes, series, bounds, health }: ReportData): string {
+export function resourcesSection(data: ReportData): string {
+  const { nodes, series, bounds, health } = data
   if (nodes.length === 0) return ''
   const total = slotTimeOf(bounds)
   const isKnown = total > 0 && health.clockStep === 0
@@ -182,6 +183,7 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
       text(backend),
       number(value(usage.cpu_percent.mean)),
       number(value(usage.cpu_percent.max)),
+      number(value(usage.run_cpu_percent.mean)),
       number(value(usage.memory_percent.mean)),
       number(value(usage.memory_percent.max)),
       number(value(usage.gpu_percent.mean)),
@@ -201,25 +203,27 @@ export function resourcesSection({ nodes, series, bounds, health }: ReportData):
     { label: 'memory', colour: 'c2', text: '' },
     { label: 'GPU', colour: 'c1', text: '' },
   ].filter((_, line) => drawn(line))
+  const shares = ['memory', 'highest', 'GPU', 'highest']
   return section(
     'resources',
     'Resources and efficiency',
-    paragraph(efficiencyText(used, whoseSlots(bounds), nodes)) +
+    paragraph(efficiencyText(used, data)) +
       table(
         'usage of the nodes',
-        ['node', 'backend', 'CPU', 'highest', 'memory', 'highest', 'GPU', 'highest'],
+        ['node', 'backend', 'CPU', 'highest', 'by this run', ...shares],
         rows,
       ) +
       (charts.length === 0 ? '' : charts.join('') + legend(lines)),
   )
 }
 
-function efficiencyText(used: number | null, whose: string, nodes: ReportData['nodes']): string {
-  const mean = meanCpuPercent(nodes)
+function efficiencyText(used: number | null, data: ReportData): string {
+  const mean = meanCpuPercent(data.nodes, 'cpu_percent')
+  const whose = whoseSlots(data.bounds)
   const slots =
     used === null ? '' : `Tasks held ${percentText(used)} of the time of the slots${whose}. `
   if (mean === null) return slots
-  return `${slots}The processors of the nodes were ${Math.round(mean)} % busy.`
+  return `${slots}The processors of the nodes were ${cpuText(mean, data.runCpuPercent)}.`
 }
 
 export function factsSection(data: ReportData): string {

@@ -333,14 +333,17 @@ const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
   durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
 /** The durations of tasks, indexed by the number of their name. */
-export function durationsByName(state: NamesState): Float64Array[] {
+export function durationsByName(
+  state: NamesState,
+  isCounted: (task: number) => boolean = () => true,
+): Float64Array[] {
   const { nameOfTask, tasks, total } = state
   const { size } = state.names
   const found = Array.from({ length: size }, (_, name) => new Float64Array(valueAt(total, name)))
   const counts = new Uint32Array(size)
   for (let task = 0; task < tasks; task++) {
     const seconds = valueAt(state.durations, task)
-    if (Number.isNaN(seconds)) continue
+    if (Number.isNaN(seconds) || !isCounted(task)) continue
     const name = valueAt(nameOfTask, task)
     const at = counts[name] ?? 0
     const own = found[name]

@@ -15,6 +15,8 @@ export interface NodeUsage {
   readonly backend: string
   readonly nodeId: string
   readonly cpu: Gauge
+  /** The part of `cpu` that the run itself used. */
+  readonly runCpu: Gauge
   readonly memory: Gauge
   readonly gpu: Gauge
   /** Whether the node has left: its last readings are no longer current. */
@@ -48,6 +50,8 @@ export interface NodeSummary {
   readonly backend: string
   readonly node_id: string
   readonly cpu_percent: UtilizationSummary
+  /** The part of `cpu_percent` that the run itself used: its workers, programs and models. */
+  readonly run_cpu_percent: UtilizationSummary
   readonly memory_percent: UtilizationSummary
   readonly gpu_percent: UtilizationSummary
 }
@@ -83,6 +87,7 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
     const values = [numberOf(cpu), numberOf(memory), numberOf(gpu)]
     if (node.series !== null) addToSeries(node.series, event.event_time, values)
     record(node.cpu, event.cpu_percent)
+    record(node.runCpu, event.attributes['run_cpu_percent'])
     record(node.memory, event.memory_percent)
     record(node.gpu, event.gpu_percent)
     node.hasLeft = false
@@ -94,10 +99,11 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
   show: ({ nodes }) => Array.from(nodes.values(), toSummary),
 }
 
-const toSummary = ({ backend, nodeId, cpu, memory, gpu }: NodeUsage): NodeSummary => ({
+const toSummary = ({ backend, nodeId, cpu, runCpu, memory, gpu }: NodeUsage): NodeSummary => ({
   backend,
   node_id: nodeId,
   cpu_percent: toUtilization(cpu),
+  run_cpu_percent: toUtilization(runCpu),
   memory_percent: toUtilization(memory),
   gpu_percent: toUtilization(gpu),
 })
@@ -114,6 +120,7 @@ export const showNodes = (state: ResourcesState): NodeSummary[] =>
     return toSummary({
       ...last,
       cpu: joined(({ cpu }) => cpu),
+      runCpu: joined(({ runCpu }) => runCpu),
       memory: joined(({ memory }) => memory),
       gpu: joined(({ gpu }) => gpu),
     })
@@ -195,6 +202,7 @@ function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
     backend,
     nodeId,
     cpu: gauge(),
+    runCpu: gauge(),
     memory: gauge(),
     gpu: gauge(),
     hasLeft: false,

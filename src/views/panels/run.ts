@@ -1,5 +1,6 @@
 /** Run: when the session began and ended, and events other than those of tasks. Constant size. */
 
+import { hasEnded } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
 export interface RunState {
@@ -21,6 +22,8 @@ export interface RunState {
   /** Attempts that failed and were followed by another. */
   retries: number
   workersLost: number
+  /** The sum of `cpu_seconds` of all tasks. */
+  taskCpuSeconds: number
   /** Batches of inference engines, and the requests in them. */
   batches: number
   batchedRequests: number
@@ -38,6 +41,7 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
     lastTime: 0,
     retries: 0,
     workersLost: 0,
+    taskCpuSeconds: 0,
     batches: 0,
     batchedRequests: 0,
   }),
@@ -45,6 +49,9 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
   take(state, event, step) {
     if (step === resumption) endEarlier(state)
     if (event.event_time > state.lastTime) state.lastTime = event.event_time
+    if (hasEnded(step.after) && step.after !== step.before) {
+      state.taskCpuSeconds += numberOf(event.attributes['cpu_seconds']) ?? 0
+    }
     switch (event.event_type) {
       case 'SessionStarted':
         beginSession(state, event)

@@ -8,6 +8,7 @@ import {
   signalProgram,
   type StartedProgram,
 } from '../../../runtime/process-group.ts'
+import { parseTicks, ticksPerSecond } from '../../sampling/own-cpu.ts'
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
@@ -127,9 +128,6 @@ export class RunningProgram {
   }
 }
 
-/** The unit of times in `/proc`, which is the same on all Linux systems. */
-const ticksPerSecond = 100
-
 /** The usage so far, including children that were waited for; `{}` if the process has ended. */
 export function readUsage(pid: number): ProgramUsage {
   try {
@@ -141,11 +139,9 @@ export function readUsage(pid: number): ProgramUsage {
   }
 }
 
-/** Fields 14 to 17, counted from the end of the name, which may contain spaces and parentheses. */
 export function parseCpu(stat: string): ProgramUsage {
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
-  return fields.length < 15 || Number.isNaN(ticks) ? {} : { cpuSeconds: ticks / ticksPerSecond }
+  const ticks = parseTicks(stat)
+  return ticks === null ? {} : { cpuSeconds: ticks / ticksPerSecond }
 }
 
 export function parsePeak(status: string): ProgramUsage {
