@@ -126,6 +126,7 @@ async function build() {
 
 /** Creates the small model for the demo and the tests, once. */
 async function installModel() {
+  if (existsSync(join(root, '.models', 'stories15M.gguf'))) return
   const args = [mainFile, 'model', 'get', 'stories15M', '--folder', join(root, '.models')]
   const making = execute(join(binaries, 'node'), args)
   const { status, output } = await during(making, 'creating the story model')

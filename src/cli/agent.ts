@@ -184,15 +184,15 @@ function toRow(agent: ListedAgent, state: string, silentSeconds: number | null):
 }
 
 const columns: readonly Column<AgentRow>[] = [
-  { head: 'NAME', cell: ({ name }) => name },
-  { head: 'STATE', cell: stateOf },
-  { head: 'CORES', cell: ({ cores }) => String(cores), isNumber: true },
-  { head: 'GPUS', cell: ({ gpus }) => String(gpus), isNumber: true },
-  { head: 'MEMORY MB', cell: (row) => String(row.memory_mb), isNumber: true },
-  { head: 'SESSIONS', cell: ({ sessions }) => String(sessions), isNumber: true },
-  { head: 'TUTTI', cell: ({ version }) => version },
-  { head: 'LABELS', cell: ({ labels }) => labelsText(labels) },
-  { head: 'RULES', cell: rulesText },
+  { head: 'name', cell: ({ name }) => name },
+  { head: 'state', cell: stateOf },
+  { head: 'cores', cell: ({ cores }) => String(cores), isNumber: true },
+  { head: 'gpus', cell: ({ gpus }) => String(gpus), isNumber: true },
+  { head: 'memory MB', cell: (row) => String(row.memory_mb), isNumber: true },
+  { head: 'sessions', cell: ({ sessions }) => String(sessions), isNumber: true },
+  { head: 'tutti', cell: ({ version }) => version },
+  { head: 'labels', cell: ({ labels }) => labelsText(labels) },
+  { head: 'rules', cell: rulesText },
 ]
 
 function stateOf({ state, silent_seconds: silent }: AgentRow): string {

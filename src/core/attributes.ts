@@ -164,11 +164,18 @@ export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
   }
 }
 
-/** The error's hint for users, if it has one. Never throws. */
-export function describeHint(error: unknown): { error_hint?: string } {
+/** The error's hint for users, and its code where that says more than its type. Never throws. */
+export function describeHint(error: unknown): {
+  error_hint?: string
+  'tutti.error_code'?: string
+} {
   try {
-    const hint = TuttiError.isInstance(error) ? error.hint : undefined
-    return hint === undefined ? {} : { error_hint: toAttributeText(hint) }
+    if (!TuttiError.isInstance(error)) return {}
+    const { hint, code } = error
+    return {
+      ...(hint === undefined ? {} : { error_hint: toAttributeText(hint) }),
+      ...(code === errorTypeOf(error) ? {} : { 'tutti.error_code': toAttributeText(code) }),
+    }
   } catch {
     return {}
   }

@@ -112,7 +112,7 @@ function byReuse(before: ReportData, after: ReportData): WholeWords {
   const counts =
     `Both runs have the same ${tasks}: the first reused ${results(before)}, the second ` +
     `${results(after)}.`
-  const verdict = `${counts} So they took ${lengthsOf(before, after)}: no task became slower or faster by that.`
+  const verdict = `${counts} For that reason they took ${lengthsOf(before, after)}.`
   return { mood: 'warning', verdict, counts: [counts] }
 }
 

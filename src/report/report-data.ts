@@ -75,6 +75,9 @@ export interface ReportData {
   readonly nameOf: (task: number) => string
   readonly tasks: readonly TaskView[]
   readonly totalTasks: number
+  /** The first failed tasks, and those that ran longest. */
+  readonly failedTasks: readonly TaskView[]
+  readonly slowestTasks: readonly TaskView[]
   readonly skippedLines: number
   readonly firstProblems: readonly string[]
   readonly isTorn: boolean
@@ -84,6 +87,7 @@ export interface ReportData {
 
 const mostSegments = 5000
 const mostTasks = 10_000
+const mostOnPaper = 20
 const mostNames = 40
 const mostNodes = 40
 const mostGroups = 30
@@ -141,6 +145,8 @@ export function collectReport(
     nameOf,
     tasks,
     totalTasks: total,
+    failedTasks: findTasks(pass, { state: 'FAILED', limit: mostOnPaper, now }).tasks,
+    slowestTasks: findTasks(pass, { order: 'ran', limit: mostOnPaper, now }).tasks,
     skippedLines: views.bad,
     firstProblems,
     // The last line of a growing record is mostly incomplete.

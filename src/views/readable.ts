@@ -1,8 +1,12 @@
 /** Formats numbers, times and names for people. Pure functions. */
 
-/** `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. */
+/**
+ * `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. Refers to nothing outside, because the
+ * page of a report contains its source.
+ */
 export function secondsText(seconds: number | null): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
+  if (seconds === 0) return '0 s'
   if (seconds < 0.9995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 2 : 0)} ms`
   if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`
   const whole = Math.round(seconds)

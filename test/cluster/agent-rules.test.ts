@@ -368,7 +368,7 @@ describe('tutti agent with bad input', () => {
     const { stdout } = await runHere(process.cwd(), ['agents', ...connection])
     const [header = '', row = '', ...rest] = stdout.trimEnd().split('\n')
     expect(header).toMatch(
-      /^NAME {3}STATE {2}CORES {2}GPUS {2}MEMORY MB {2}SESSIONS {2}TUTTI +LABELS +RULES$/,
+      /^name {3}state {2}cores {2}gpus {2}memory MB {2}sessions {2}tutti +labels +rules$/,
     )
     expect(row).toMatch(
       /^first {2}ready +4000 +\d+ +8388608 +0 {2}\S+ +disk=ssd {2}only functions$/,

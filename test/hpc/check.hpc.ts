@@ -29,7 +29,7 @@ function tellsOf({ code, stdout }: CommandEnd) {
   }
 }
 
-const here = ['record folder here', 'nats-server here', 'request here']
+const here = ['nats-server here', 'request here']
 const onNode = ['shared folder', 'Node', 'tutti', 'record folder', 'commands of Slurm']
 const at = (node: string, ...names: readonly string[]): string[] =>
   names.map((name) => `${name} ${node}`)

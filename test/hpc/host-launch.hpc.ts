@@ -24,10 +24,13 @@ describe('tutti launch --hosts', () => {
     writeFileSync(join(folder, 'hosts'), `# two\n${hosts[0]}\n\n  ${hosts[1]} # the second\n`)
     const end = await start('--hosts', 'hosts', script, '5', `a 'b'`, '--nodes').ended
     expect([end.code, end.stdout]).toEqual([5, `h0 h1 ["a 'b'","--nodes"]\n`])
+    expect(end.stderr).toMatch(/^record {2}telemetry\/.*\.telemetry\.jsonl$/m)
     const [line = ''] = readFileSync(toldRecord(end.stderr), 'utf8').split('\n')
     expect(JSON.parse(line)).toMatchObject({ attributes: { nodes: hosts } })
     const check = await startJson('--check', '--hosts', 'hosts').ended
     expect([check.code, JSON.parse(check.stdout)]).toMatchObject([0, { ok: true }])
+    const { checks } = JSON.parse(check.stdout) as { checks: { name: string }[] }
+    expect(checks.filter(({ name }) => name === 'record folder')).toHaveLength(1)
     // One that the remote shell does not reach.
     writeFileSync(join(folder, 'hosts'), `${hosts[0]}\n127.0.0.2\n`)
     const unreached = await start('--hosts', 'hosts', script).ended

@@ -79,6 +79,8 @@ describe('tutti launch', () => {
       const end = await start(...args, script).ended
       expect([end.code, end.stdout], words).toEqual([3, ''])
       expect(end.stderr).toContain(words)
+      const isForNodes = /nodes|gpus/.test(args[0] ?? '')
+      if (isForNodes) expect(end.stderr).toMatch(/hint: .*has \d+ nodes?\. Ask for less/)
     }
     // None of them has begun: nothing is left of them.
     expect(readdirSync(join(folder, 'telemetry'))).toEqual([])

@@ -165,10 +165,10 @@ describe('which bound is named', () => {
       )
     const { words } = beside(3)
     expect(words.sentences).toEqual([
-      'The slots bounded this run: 1 slot ran tasks 100 % of the time, so more of them would have ' +
-        'finished it earlier.',
-      'The processors were 100 % busy, 3 % by this run: other programs took the rest, and the run ' +
-        'may be faster without them.',
+      'The slots bounded this run: 1 slot ran tasks 100 % of the time, so more of them would ' +
+        'have finished it earlier.',
+      'The processors were 100 % busy, 3 % by this run: other programs took the rest, and the ' +
+        'run may be faster without them.',
     ])
     expect(words.improvements[0]).toContain('With twice as many slots it')
     expect(beside(96).words.sentences).toEqual([

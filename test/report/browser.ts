@@ -97,16 +97,33 @@ const darkStylesOf = (page: Page): Promise<string[]> =>
     .flatMap((rule) => [...rule.style].map((name) => rule.selectorText + ' ' + name))
     .filter((one) => !one.startsWith(':root --'))`) as Promise<string[]>
 
+/** A4 without the margins of the style sheet, in CSS pixels. */
+const [paperWidth, paperHeight] = [703, 1016]
+const headingHeight = 60
+
 /** The page needs margins of its own, and its sentences the size of its tables. */
 async function paperOf(page: Page): Promise<string[]> {
   await page.emulateMedia({ media: 'print' })
+  await page.setViewportSize({ width: paperWidth, height: paperHeight })
   const found = (await page.evaluate(`(() => {
     const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])
     const hasMargin = rules.some((one) => one instanceof CSSPageRule && one.style.margin !== '')
     const smallest = (selector) => Math.min(...[...document.querySelectorAll(selector)]
       .map((one) => Number.parseFloat(getComputedStyle(one).fontSize)))
+    // What cannot be broken and does not fit below its heading leaves the heading alone.
+    const isTall = (one) => getComputedStyle(one).breakInside === 'avoid' &&
+      one.getBoundingClientRect().height > ${paperHeight - headingHeight}
+    const tall = [...document.querySelectorAll('body *')].filter(isTall)
+    const hasTasks = document.getElementById('task-rows') === null ||
+      document.querySelector('.paper table')?.checkVisibility() === true &&
+      !document.getElementById('task-rows').checkVisibility()
     const isSmall = smallest('p, dd, ol li') < smallest('td')
-    return [...(hasMargin ? [] : ['no margin']), ...(isSmall ? ['small sentences'] : [])]
+    return [
+      ...(hasMargin ? [] : ['no margin']),
+      ...(isSmall ? ['small sentences'] : []),
+      ...(hasTasks ? [] : ['no failed and slowest tasks']),
+      ...tall.map((one) => 'too tall for a page: ' + one.tagName + '.' + one.getAttribute('class')),
+    ]
   })()`)) as string[]
   await page.emulateMedia({ media: null })
   return found

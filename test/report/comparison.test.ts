@@ -84,8 +84,8 @@ describe('what two runs have in common', () => {
     expect(rowOf(cached, whole)).toContain('>40 times longer<')
     expect(rowOf(whole, cached)).toContain('>40 times shorter<')
     expect(verdict).toBe(
-      'Both runs have the same 40 tasks: the first reused 39 results, the second none. So they ' +
-        'took 1.00 s, then 40.0 s: no task became slower or faster by that.',
+      'Both runs have the same 40 tasks: the first reused 39 results, the second none. For ' +
+        'that reason they took 1.00 s, then 40.0 s.',
     )
     // One task is no measure, and idle slots or a short path follow from the reuse.
     expect(compareWords(whole, cached).sentences).toEqual([])

@@ -28,7 +28,8 @@ describe('a run whose prompts wait for a model', () => {
     expect(data.words.bound).toBe('model')
     expect(data.words.sentences).toEqual([
       'The model of llm bounded this run: it answered prompts for 100 % of the time, at most 4 ' +
-        'at once (`sequences`, of other engines than llama `max_concurrency`), and for 80 % of the time further ones waited, 5.00 s on average.',
+        'at once (`sequences`, of other engines than llama `max_concurrency`), and for 80 % of ' +
+        'the time further ones waited, 5.00 s on average.',
       '2 slots of local ran tasks for 0 % of 10.0 s.',
     ])
     expect(data.words.improvements[0]).toBe(

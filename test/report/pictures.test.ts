@@ -35,6 +35,8 @@ const pages: Readonly<Record<string, () => Iterable<string> | Promise<Iterable<s
   failing: () => renderReport(reportOf(passOver(failingEvents()), { bad: 3 })),
   chain: () => renderReport(reportOfRun(boundedRuns.chain)),
   large: () => renderReport(reportOf(largePass(byRun(12_000, 100_000)))),
+  // More workers than rows.
+  wide: () => renderReport(reportOfRun(wideRun)),
   compared: () => {
     const [before, after] = [mixedEvents(), mixedEvents(1.4)].map((one) => reportOf(passOver(one)))
     if (before === undefined || after === undefined) throw new Error('two runs are needed')
@@ -42,6 +44,14 @@ const pages: Readonly<Record<string, () => Iterable<string> | Promise<Iterable<s
   },
   different: () =>
     renderComparison(reportOf(passOver(mixedEvents())), reportOfRun(boundedRuns.straggler)),
+}
+
+const wideRun = {
+  nodes: [{ nodeId: 'n1', cores: 80 }],
+  tasks: Array.from({ length: 80 }, (_, at) => {
+    return { uid: `t${at}`, start: 0, end: 1 + at, worker: `n1/local/w${at}` }
+  }),
+  end: 80,
 }
 
 /** A run that was killed: no end, and tasks that run. */

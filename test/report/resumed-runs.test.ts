@@ -4,6 +4,7 @@ import { createRunPass } from '../../src/views/all-panels.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { explainTask } from '../../src/views/tasks.ts'
 import { eventsOf, passOver, type SyntheticTask } from '../views/synthetic-run.ts'
+import { viewEvent } from '../views/view-event.ts'
 import { reportOf } from './synthetic-reports.ts'
 
 /** Tasks of one second, one after the other, all of them ready from the start. */
@@ -63,6 +64,20 @@ describe('a run that was resumed', () => {
     const html = [...renderReport(report)].join('')
     expect(html).toContain('data-seconds="10"')
     expect(html).toContain('Times between two files of the run are left out.')
+  })
+
+  it('report: the timeline, the chart of a node and the list of tasks have one time axis', () => {
+    const usage = { node_id: 'n1', resource_scope: 'per_node' }
+    const reading = (event_time: number, cpu_percent: number): ViewEvent =>
+      viewEvent('ResourceUpdate', null, { event_time, cpu_percent, ...usage })
+    const events = [...resumedEvents(), reading(0, 10), reading(5, 20), reading(35, 30)]
+    const sorted = [...events, reading(40, 40)].toSorted((a, b) => a.event_time - b.event_time)
+    const html = [...renderReport(reportOf(passOver(sorted)))].join('')
+    // 5 s and 35 s are the same moment, the middle of 10 s.
+    expect(/class="line0" d="([^"]+)"/.exec(html)?.[1]).toBe('M0 90L500 80L500 70L1000 60')
+    const [, data = ''] = /id="data">(.*?)<\/script>/.exec(html) ?? []
+    const { tasks } = JSON.parse(data) as { tasks: unknown[][] }
+    expect(Math.max(...tasks.map((task) => Number(task[4])))).toBe(5)
   })
 
   it('report: slots that a resumed run had later do not count before', () => {

@@ -21,7 +21,7 @@ it('tasks that one worker ran at the same time are drawn in rows of their own', 
     end: 4,
   })
   const { rows, labels } = rowsOf(timeline(data))
-  expect(labels).toEqual(['n1/local/p1', 'n1/local/p1', 'n1/local/p2'])
+  expect(labels).toEqual(['n1/local/p1 #1', 'n1/local/p1 #2', 'n1/local/p2'])
   expect(rows).toEqual({ a: 0, b: 1, c: 1, d: 2 })
 })
 

@@ -107,6 +107,7 @@ const fileReaderPermits: readonly Permit[] = [
       regularFile,
       // Files of the system.
       'src/backends/local/programs/running-program.ts',
+      'src/backends/sampling/own-cpu.ts',
       'src/backends/sampling/cgroup.ts',
       'src/checkpoint/lock.ts',
       'src/cli/doctor.ts',

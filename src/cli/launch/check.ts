@@ -49,16 +49,15 @@ export async function checkLaunch(
   const jobId = process.env['SLURM_JOB_ID']
   const method = hosts === null ? 'slurm' : 'hosts'
   const facts = { method, jobId, hosts: hosts?.slice(0, 1), workDir: options.workDir }
-  const checks = [
-    attempt('record folder', () => {
-      folder.write('facts', JSON.stringify(facts))
-      return folder.path
-    }),
-    attempt('nats-server', findNatsServer),
-  ]
+  const place = attempt('record folder', () => {
+    folder.write('facts', JSON.stringify(facts))
+    return folder.path
+  })
+  const server = attempt('nats-server', findNatsServer)
   try {
-    // Without a folder no check is possible.
-    if (checks[0]?.state !== 'ok') return report(checks, output)
+    // Without a folder no check is possible. The node reports whether it can write there.
+    if (place.state !== 'ok') return report([place, server], output)
+    const checks = [server]
     using trial = new Trial(folder, checks, output)
     if (hosts !== null) await trial.runHere(['sh', '-c', trial.script])
     else if (jobId !== undefined) await trial.runInside(jobId)

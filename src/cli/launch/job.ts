@@ -25,7 +25,7 @@ import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
 import { SchedulerError, SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
-import { resumeCommand } from '../run/resume-command.ts'
+import { reportRecord, resumeCommand } from '../run/resume-command.ts'
 import {
   createBeginLine,
   createStatusLine,
@@ -220,7 +220,11 @@ async function follow(
   try {
     const parts = { commands, clock: systemClock, view, signal, onLink }
     const code = await followChain(links, parts)
-    if (code !== null) return code
+    if (code !== null) {
+      const record = recordOf(links)
+      if (record !== null) reportRecord(record, output)
+      return code
+    }
     const { jobId } = interruption
     const all = links.map((link) => link.jobId).join(', ')
     if (interruption.isCancel && !(await isCanceled(commands, links, output))) {
@@ -258,10 +262,14 @@ async function isCanceled(
   }
 }
 
+/** The record of the last job that has written one. */
+const recordOf = (links: readonly ChainLink[]): string | null =>
+  links.map(({ folder }) => readRecordOf(folder.file('request'))).findLast((one) => one !== null) ??
+  null
+
 /** Prints how to resume the record of a canceled job. */
 function tellResume(links: readonly ChainLink[], output: Output): void {
-  const records = links.map(({ folder }) => readRecordOf(folder.file('request')))
-  const record = records.findLast((one) => one !== null) ?? null
+  const record = recordOf(links)
   const command = record === null ? null : readCommandOf([record])
   if (record !== null && command !== null) {
     output.problem(`resume  ${resumeCommand(record, command)}`)

@@ -22,7 +22,7 @@ import { onFirstNode, type PlacedCommand } from '../../hpc/launch/first-node.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
-import { resumeCommand } from '../run/resume-command.ts'
+import { reportRecord, resumeCommand } from '../run/resume-command.ts'
 import { runScriptChild } from '../script-child.ts'
 import type { CheckOptions } from './check.ts'
 
@@ -230,6 +230,7 @@ async function runHere(
     },
   })
   const record = readRecordOf(folder.file('request'))
+  if (record !== null) reportRecord(record, output)
   if (record !== null && (code !== 0 || existsSync(folder.file('ended')))) {
     output.problem(`resume  ${resumeCommand(record, launched)}`)
   }

@@ -9,6 +9,7 @@ import {
   type FailureExample,
   type FailureGroup,
   failures,
+  typeText,
 } from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
@@ -70,6 +71,7 @@ const groupFields = (group: FailureGroup): object => ({
   count: group.count,
   name: group.name,
   error_type: group.errorType,
+  error_code: group.example.code === '' ? null : group.example.code,
   message: group.message,
   first_task: group.firstTask,
   first_time: group.firstTime,
@@ -106,11 +108,11 @@ function groupLines(group: FailureGroup, record: string): string[] {
   const scope = example.scope === '' ? '' : ` in scope ${firstLine(example.scope, longestScope)}`
   const place = example.workerId || example.nodeId
   const where = `${scope}${place === '' ? '' : ` on ${place}`}`
-  const title = `${count} x ${nameAndProgram(name, example.program)}`
+  const title = `${numberText(count)} x ${nameAndProgram(name, example.program)}`
   const which = count === 1 ? '' : 'first: '
   return [
     '',
-    `${title}: ${errorType} "${firstLine(message, longestTitle)}"`,
+    `${title}: ${typeText(errorType, example)} "${firstLine(message, longestTitle)}"`,
     `  ${when}; ${which}${example.task}${where}${end && `, ${end}`}`,
     ...exampleLines(example, message),
     ...(count > 1 ? [`  of another task: npx tutti explain TASK ${record}`] : []),

@@ -1,7 +1,7 @@
 /** `tutti journal repair` and `compress`: write a copy beside a record. */
 
 import { statSync } from 'node:fs'
-import { countText } from '../../views/readable.ts'
+import { countText, numberText } from '../../views/readable.ts'
 import { compressRecord } from '../../checkpoint/compress.ts'
 import { findChain } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
@@ -54,7 +54,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
   const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
   const value = { path: copy, bytes, original_bytes: originalBytes, frames }
   output.result(value, [
-    `${copy}: ${bytes.toLocaleString('en')} bytes, ${share.toFixed(1)} % of the record`,
+    `${copy}: ${numberText(bytes)} bytes, ${share.toFixed(1)} % of the record`,
     `every command reads it; ${path} is no longer needed`,
   ])
   return exitCodes.ok

@@ -5,6 +5,7 @@ import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { ReadOptions } from '../../checkpoint/reader.ts'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { statOf } from '../../foundation/regular-file.ts'
+import { numberText } from '../../views/readable.ts'
 import type { Output } from '../output.ts'
 
 /** No progress is shown before this time. */
@@ -45,4 +46,4 @@ function describe(bytes: number, path: string): string {
   return `${Math.floor((100 * bytes) / size)} % of ${megabytes(size)}`
 }
 
-const megabytes = (bytes: number): string => `${Math.round(bytes / 1e6).toLocaleString('en')} MB`
+const megabytes = (bytes: number): string => `${numberText(Math.round(bytes / 1e6))} MB`

@@ -151,8 +151,8 @@ function failureLines(record: OpenRecord): string[] {
   if (groups.length === 0) return []
   const lines = groups.map(
     ({ count, name, errorType, message, firstTask, example: { program } }) =>
-      `${count} x ${nameAndProgram(name, program)}: ${errorType} "${firstLine(message)}" ` +
-      `(first: ${firstTask})`,
+      `${numberText(count)} x ${nameAndProgram(name, program)}: ` +
+      `${errorType} "${firstLine(message)}" (first: ${firstTask})`,
   )
   const others = otherGroups > 0 ? `and ${countText(otherGroups, 'other cause')}; ` : ''
   return [...lines, `${others}show them with: npx tutti failures ${recordWord(record)}`]

@@ -3,7 +3,7 @@
 import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { type ComputeTask, ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
 import { nearestPath } from '../../record/find-record.ts'
-import { countText, quoteWord } from '../../views/readable.ts'
+import { countText, numberText, quoteWord } from '../../views/readable.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
@@ -64,17 +64,23 @@ export async function runTasks(
     const duration = summary.duration.max === 0 ? null : summary.duration
     const isDone = signal === null && failed + canceled === 0
     output.result({ ...summary, duration, record: near, journal: near }, [
-      signal === null
-        ? `${completed} done, ${failed} failed, ${canceled} canceled`
-        : `stopped cleanly by ${signal}: ${completed} done, ${failed} failed, ` +
-          `${canceled - notStarted} canceled, ${notStarted} not started`,
+      // Otherwise the summary of the progress has the totals.
+      ...(signal === null
+        ? []
+        : [
+            `stopped cleanly by ${signal}: ${numberText(completed)} done, ` +
+              `${numberText(failed)} failed, ${numberText(canceled - notStarted)} canceled, ` +
+              `${numberText(notStarted)} not started`,
+          ]),
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
     ])
     if (output.form === 'quiet' && failed > 0) {
       const all = countText(completed + failed + canceled, 'task')
       const show = `npx tutti failures ${quoteWord(near)}`
-      output.problem(`${failed} of ${all} failed; show them with: ${show}\n${resumeLine}`)
+      output.problem(
+        `${numberText(failed)} of ${all} failed; show them with: ${show}\n${resumeLine}`,
+      )
     }
     if (signal !== null) return signalExitCodes[signal]
     return failed === 0 ? exitCodes.ok : exitCodes.tasksFailed

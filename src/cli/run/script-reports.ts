@@ -12,6 +12,7 @@ import {
   ValueError,
 } from '../../foundation/errors.ts'
 import type { ResumedRecord, ResumeOptions } from '../../index.ts'
+import { numberText } from '../../views/readable.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
 import { createOutput, type Output, type OutputForm } from '../output.ts'
 
@@ -52,14 +53,19 @@ export function describeResume({ record, options }: ResumeMessage): string {
     [unfinished, 'unfinished'],
     [notKept, 'done, but without a kept result or a uid of their own'],
   ] as const
-  const reasons = counts.filter(([count]) => count > 0).map((one) => one.join(' '))
+  const reasons = counts
+    .filter(([count]) => count > 0)
+    .map(([count, what]) => `${numberText(count)} ${what}`)
   // Which tasks have changed is known only after the program has created them.
   const isForced = options.changed === 'rerun'
   const mayChange = skipped > 0 && (isForced || unnamed > 0)
   const others = isForced ? '' : ' without a uid of its own'
   return [
-    `skipping ${mayChange ? 'up to ' : ''}${skipped} of ${all} recorded tasks`,
-    ...(reasons.length === 0 ? [] : [`${all - skipped} run again: ${reasons.join(', ')}`]),
+    `skipping ${mayChange ? 'up to ' : ''}${numberText(skipped)} of ` +
+      `${numberText(all)} recorded tasks`,
+    ...(reasons.length === 0
+      ? []
+      : [`${numberText(all - skipped)} run again: ${reasons.join(', ')}`]),
     ...(mayChange ? [`of the skipped ones, any${others} runs again if it has changed`] : []),
   ].join('; ')
 }

@@ -151,7 +151,7 @@ export async function showWaiting(
     await job.cancel()
     throw new BackendError(`job ${id} would never start in partition ${partition}: ${reason}`, {
       code: 'AllocationRefusedError',
-      hint: 'It was canceled. Ask for less, or for another partition.',
+      hint: `It was canceled. ${await job.nodesHint(partition)}`,
     })
   }
   if (phaseOf(report) !== 'waiting') return

@@ -3,6 +3,7 @@
 import { execFile, type ExecFileException } from 'node:child_process'
 import { BackendError, type ErrorDetails, errnoOf } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
+import { countText } from '../../views/readable.ts'
 
 /** The details of a `SchedulerError`. */
 export interface SchedulerErrorDetails extends ErrorDetails {
@@ -45,6 +46,9 @@ const ofLaunch = new Set(
   ),
 )
 
+/** Messages of `sbatch` for more nodes, or larger ones, than there are. */
+const aboutNodes = /node (?:count|configuration)/i
+
 export class SlurmCommands {
   readonly #env: NodeJS.ProcessEnv
   readonly #timeoutSeconds: number
@@ -80,11 +84,30 @@ export class SlurmCommands {
   }
 
   /** Runs `sbatch`, for which users may have defaults in variables such as `SBATCH_ACCOUNT`. */
-  submit(...args: readonly string[]): Promise<string> {
+  async submit(...args: readonly string[]): Promise<string> {
     const own = Object.entries(this.#env).filter(
       ([name]) => name.startsWith('SBATCH_') && !ofLaunch.has(name),
     )
-    return this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
+    try {
+      return await this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
+    } catch (error) {
+      if (!(error instanceof SchedulerError) || !aboutNodes.test(error.stderr)) throw error
+      const partition = args.findLast((one) => one.startsWith('--partition='))?.split('=')[1]
+      const { message, code, command, stderr, cause } = error
+      const hint = await this.nodesHint(partition)
+      throw new SchedulerError(message, { code, command, stderr, cause, hint })
+    }
+  }
+
+  /** For a request that cannot be met: how many nodes there are. */
+  async nodesHint(partition?: string): Promise<string> {
+    const where = partition === undefined ? [] : [`--partition=${partition}`]
+    const all = ['--noheader', '--Node', '--format=%N', ...where]
+    const names = await this.ask('sinfo', ...all).catch(() => '')
+    const count = new Set(names.split('\n').filter((name) => name.trim() !== '')).size
+    const whose = partition === undefined ? 'The cluster' : `Partition ${partition}`
+    const has = count === 0 ? '' : `${whose} has ${countText(count, 'node')}. `
+    return `${has}Ask for less, or for another partition.`
   }
 
   /** Runs a command that only prints. Times are in UTC. */

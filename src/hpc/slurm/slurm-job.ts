@@ -33,6 +33,11 @@ export class SlurmJob {
     return report
   }
 
+  /** For a job that cannot start: how many nodes its partition has. */
+  nodesHint(partition: string): Promise<string> {
+    return this.#commands.nodesHint(partition)
+  }
+
   /** Ends the whole job. Allowed for a job that has ended. */
   async cancel(): Promise<void> {
     await this.#commands.run('scancel', this.id)

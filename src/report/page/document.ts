@@ -3,6 +3,7 @@
 import { version } from '../../foundation/version.ts'
 import type { ReportData } from '../report-data.ts'
 import { describeRun } from '../verdict.ts'
+import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { embedJson, escape, section } from './html.ts'
 import { boundsSection, factsSection, headOf, resourcesSection } from './run-sections.ts'
 import { script } from './script.ts'
@@ -72,7 +73,7 @@ function dataOf(data: ReportData): object {
       name,
       state,
       workerId,
-      rounded(story.created - from),
+      rounded(activeTime(bounds.pauses, story.created) - from),
       waited === null ? null : rounded(waited),
       ran === null ? null : rounded(ran),
       scope,

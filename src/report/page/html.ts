@@ -1,6 +1,6 @@
 /** Building blocks of HTML. All text from a record passes through `escape`. Pure. */
 
-import { escapeControls } from '../../views/readable.ts'
+import { escapeControls, numberText } from '../../views/readable.ts'
 
 const entities: Readonly<Record<string, string>> = {
   '&': '&amp;',
@@ -31,7 +31,7 @@ export interface Cell {
 
 export const text = (value: string): Cell => ({ html: escape(value) })
 export const number = (value: string | number): Cell => ({
-  html: escape(typeof value === 'number' ? value.toLocaleString('en') : value),
+  html: escape(typeof value === 'number' ? numberText(value) : value),
   isNumber: true,
 })
 

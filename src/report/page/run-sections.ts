@@ -1,11 +1,12 @@
 /** The sections of a report about the run as a whole. Pure. */
 
-import { countText, percentText, rateText, secondsText } from '../../views/readable.ts'
+import { countText, numberText, percentText, rateText, secondsText } from '../../views/readable.ts'
 import { shortName, timeText } from '../../views/readable.ts'
 import { meanCpuPercent, type ReportData } from '../report-data.ts'
 import { describeRun } from '../verdict.ts'
 import { classSharesOf, cpuText, sizedBackends, slotTimeOf } from '../bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
+import type { SeriesPoint } from '../../views/series.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
 
@@ -55,11 +56,11 @@ function keyNumbers(data: ReportData): string {
     `<li><strong${isBad ? ' class="bad"' : ''}>${escape(value)}</strong>${escape(label)}</li>`
   return (
     `<ul class="numbers">${item('duration', secondsText(seconds))}` +
-    item('tasks', counts.tasks.toLocaleString('en')) +
-    item('done', counts.completed.toLocaleString('en')) +
-    (data.reused > 0 ? item('reused', data.reused.toLocaleString('en')) : '') +
-    item('failed', counts.failed.toLocaleString('en'), counts.failed > 0) +
-    (counts.canceled > 0 ? item('canceled', counts.canceled.toLocaleString('en')) : '') +
+    item('tasks', numberText(counts.tasks)) +
+    item('done', numberText(counts.completed)) +
+    (data.reused > 0 ? item('reused', numberText(data.reused)) : '') +
+    item('failed', numberText(counts.failed), counts.failed > 0) +
+    (counts.canceled > 0 ? item('canceled', numberText(counts.canceled)) : '') +
     (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
     (total > 0 && data.health.clockStep === 0 && data.facts.scope === null
       ? item(`slots${whoseSlots(bounds)} in use`, percentText(bounds.slotSeconds.ran / total))
@@ -71,7 +72,7 @@ function keyNumbers(data: ReportData): string {
           .map((one) => item(`${one.backend} busy`, percentText(one.busySeconds / bounds.seconds)))
           .join('')
       : '') +
-    (run.retries > 0 ? item('further attempts', run.retries.toLocaleString('en')) : '') +
+    (run.retries > 0 ? item('further attempts', numberText(run.retries)) : '') +
     '</ul>'
   )
 }
@@ -189,12 +190,16 @@ export function resourcesSection(data: ReportData): string {
       number(value(usage.gpu_percent.mean)),
       number(value(usage.gpu_percent.max)),
     ])
+  /** On the time axis of the timeline. */
+  const withoutPauses = (points: readonly SeriesPoint[]): SeriesPoint[] =>
+    points.map(({ time, values }) => ({ time: activeTime(bounds.pauses, time), values }))
   const charts = series
     .filter(({ points }) => points.length > 1)
     .slice(0, 12)
     .map(
       ({ node_id, points }) =>
-        `<h3>${escape(node_id)}</h3>${percentLines(`usage of ${node_id} over time`, points, 3)}`,
+        `<h3>${escape(node_id)}</h3>` +
+        percentLines(`usage of ${node_id} over time`, withoutPauses(points), 3),
     )
   const drawn = (line: number): boolean =>
     series.some(({ points }) => points.some(({ values }) => (values[line] ?? null) !== null))

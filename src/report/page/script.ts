@@ -1,21 +1,13 @@
 /** The script of the report: zooming the timeline, filtering tasks, saving the data. */
 
-import { escapeControls } from '../../views/readable.ts'
+import { escapeControls, numberText, secondsText } from '../../views/readable.ts'
 
 /** Runs in a browser, from a file and offline: uses only the data in the page. */
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);
-const two = (value) => String(value).padStart(2, '0');
-const seconds = (value) => {
-  if (value === null || value === 0) return value === 0 ? '0 s' : '-';
-  if (value < 0.9995) return (value * 1000).toFixed(value < 0.00995 ? 2 : 0) + ' ms';
-  if (value < 99.95) return value.toFixed(value < 9.995 ? 2 : 1) + ' s';
-  const all = Math.round(value), hours = Math.floor(all / 3600);
-  const minutes = Math.floor((all % 3600) / 60);
-  return hours > 0 ? hours + ' h ' + two(minutes) + ' m' : minutes + ' m ' + two(all % 60) + ' s';
-};
-
+const seconds = ${secondsText.toString()};
+const numberText = ${numberText.toString()};
 const visible = ${escapeControls.toString()};
 const shortName = (name) => name.split('/').at(-1) || name || '(no name)';
 
@@ -74,8 +66,8 @@ if (body) {
       return row;
     }));
     const shown = Math.min(most, found.length);
-    byId('task-count').textContent = shown.toLocaleString('en') + ' of ' +
-      found.length.toLocaleString('en') + ' shown';
+    byId('task-count').textContent = numberText(shown) + ' of ' +
+      numberText(found.length) + ' shown';
   };
   byId('task-filter').addEventListener('input', show);
   byId('task-state').addEventListener('change', show);

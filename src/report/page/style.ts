@@ -83,18 +83,20 @@ ${colourRules}
   .lanes { grid-template-columns: 56px 1fr; } .facts { grid-template-columns: 1fr; gap: 0; }
   .facts dd { margin-bottom: 6px; } table { font-size: .85rem; }
   th, td { padding-right: 7px; } td:first-child { min-width: 9ch; } }
+.paper { display: none; }
 @page { margin: 14mm 12mm; }
 @media print { :root { font-size: 11px; --bg: #fff; --card: #fff; --fg: #000; --muted: #444;
   --line: #bbb; --idle: #ddd; --good: #17663a; --warning: #855000; --bad: #b3261e;
   --c0: #2f6f9f; --c1: #c77700; --c2: #2e8b6f; --c3: #8a5aa8; --c4: #b5508a; --c5: #5f7d2e;
   --c6: #4b5bb5; --c7: #8c6d46; --c8: #00798c; --c9: #a8442a; }
   body { font-size: 1rem; } main { max-width: none; padding: 0; } h2 { margin-top: 26px; }
-  .controls, .screen { display: none; } p { max-width: none; } pre { font-size: .9rem; }
+  .controls, .screen { display: none; } .paper { display: block; }
+  p { max-width: none; } pre { font-size: .9rem; }
   .numbers { grid-template-columns: repeat(6, 1fr); } .lanes { break-inside: avoid;
   break-after: avoid; }
-  .scroll { break-inside: avoid; overflow: visible; } #tasks .scroll { break-inside: auto; }
-  h2, h3, .caption, #tasks > p { break-after: avoid; }
-  tr, svg, .numbers li, pre { break-inside: avoid; }
+  .scroll { overflow: visible; } .lanes { zoom: .85; }
+  h2, h3, .caption, thead { break-after: avoid; }
+  tr, svg, .numbers li { break-inside: avoid; }
   pre { white-space: pre-wrap; } * { print-color-adjust: exact;
   -webkit-print-color-adjust: exact; } }
 `

@@ -1,11 +1,15 @@
 /** The sections of a report about its tasks, workers and models. Pure. */
 
-import { commandText, countText, ownFrames, secondsText } from '../../views/readable.ts'
-import { nameAndProgram, shortNames, spanText, timeText } from '../../views/readable.ts'
-import { endText, type FailureCause, type FailureExample } from '../../views/panels/failures.ts'
+import { commandText, countText, numberText, ownFrames, secondsText } from '../../views/readable.ts'
+import { nameAndProgram, shortName, shortNames, spanText, timeText } from '../../views/readable.ts'
+import { endText, type FailureCause, typeText } from '../../views/panels/failures.ts'
+import type { FailureExample } from '../../views/panels/failures.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
-import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
+import { type Cell, escape, number, paragraph, section, table, text } from './html.ts'
+import { withCode } from './html.ts'
+import { activeTime } from '../../views/bounds/bounds-state.ts'
+import type { TaskView } from '../../views/tasks.ts'
 
 export function namesSection({ names, otherNames }: ReportData): string {
   if (names.length === 0) return ''
@@ -73,8 +77,8 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
       )
       const when = spanText(firstTime, lastTime, run.startTime ?? firstTime)
       return (
-        `<h3>${count.toLocaleString('en')} x ${escape(nameAndProgram(name, example.program))}: ` +
-        `${causeText(errorType, message)}</h3>` +
+        `<h3>${numberText(count)} x ${escape(nameAndProgram(name, example.program))}: ` +
+        `${causeText(typeText(errorType, example), message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
         (example.scope === '' ? '' : ` in scope ${escape(example.scope)}`) +
         `${details.length === 0 ? '' : ` ${escape(details.join(', '))}`}</p>` +
@@ -221,19 +225,43 @@ export function batchesSection({ inference }: ReportData): string {
 
 const states = ['DONE', 'FAILED', 'CANCELED', 'RUNNING', 'QUEUED', 'SUBMITTED', 'CREATED']
 
-/** The rows are created by the page's script from its data. */
-export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
+/** A page cannot be filtered on paper: it shows the tasks that a reader looks for. */
+function paperTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData): string {
+  const paperTable = (caption: string, tasks: readonly TaskView[]): string =>
+    tasks.length === 0 ? '' : table(caption, [...taskHeads, ...timeHeads], tasks.map(rowOf))
+  const rowOf = ({ uid, name, state, workerId, story, waited, ran }: TaskView): Cell[] => [
+    text(uid),
+    text(shortName(name)),
+    text(state),
+    text(workerId),
+    number(secondsText(activeTime(bounds.pauses, story.created) - bounds.from)),
+    number(secondsText(waited)),
+    number(secondsText(ran)),
+  ]
+  const shown = failedTasks.length
+  const part = shown < counts.failed ? `, the first ${shown} of ${numberText(counts.failed)}` : ''
+  return (
+    `<div class="paper">${paperTable(`failed tasks${part}`, failedTasks)}` +
+    `${paperTable('slowest tasks', slowestTasks)}</div>`
+  )
+}
+
+const taskHeads = ['task', 'name', 'state', 'worker']
+const timeHeads = ['created after', 'waited', 'ran']
+
+/** The rows on the screen are created by the page's script from its data. */
+export function tasksSection(data: ReportData): string {
+  const { tasks, totalTasks, run } = data
   if (tasks.length === 0) return ''
   const options = states.map((state) => `<option>${state}</option>`).join('')
   const hasScopes = tasks.some(({ scope }) => scope !== '')
-  const times = ['created after', 'waited', 'ran']
-  const heads = ['task', 'name', 'state', 'worker', ...times, ...(hasScopes ? ['scope'] : [])]
+  const heads = [...taskHeads, ...timeHeads, ...(hasScopes ? ['scope'] : [])]
   const head = heads
-    .map((one) => `<th scope="col"${times.includes(one) ? ' class="n"' : ''}>${one}</th>`)
+    .map((one) => `<th scope="col"${timeHeads.includes(one) ? ' class="n"' : ''}>${one}</th>`)
     .join('')
   const note =
     totalTasks > tasks.length
-      ? `The first ${tasks.length.toLocaleString('en')} of ${totalTasks.toLocaleString('en')} ` +
+      ? `The first ${numberText(tasks.length)} of ${numberText(totalTasks)} ` +
         `tasks; npx tutti tasks ${run.sessionId} --limit ${totalTasks} lists all of them.`
       : countText(totalTasks, 'task')
   return section(
@@ -244,8 +272,9 @@ export function tasksSection({ tasks, totalTasks, run }: ReportData): string {
       'aria-label="task, name, worker or scope">' +
       `<select id="task-state" aria-label="state"><option value="">any state</option>${options}` +
       '</select><button type="button" id="save">save the data as JSON</button></div>' +
-      '<p class="muted" id="task-count" aria-live="polite"></p>' +
-      '<div class="scroll" tabindex="0" role="region" aria-label="table of tasks"><table>' +
+      '<p class="muted screen" id="task-count" aria-live="polite"></p>' +
+      paperTasks(data) +
+      '<div class="scroll screen" tabindex="0" role="region" aria-label="table of tasks"><table>' +
       `<thead><tr>${head}</tr></thead><tbody id="task-rows"></tbody></table></div>`,
   )
 }

@@ -32,7 +32,7 @@ export function timeline(data: ReportData): string {
   const height = rows.labels.length * laneHeight
   const labels = rows.labels.map((id) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
   const ticks = [0, 0.25, 0.5, 0.75, 1].map(
-    (share) => `<span>${share === 0 ? '0 s' : escape(secondsText(share * (to - from)))}</span>`,
+    (share) => `<span>${escape(secondsText(share * (to - from)))}</span>`,
   )
   return (
     `<div class="controls screen"><button type="button" data-zoom="0.5">zoom in</button>` +
@@ -51,7 +51,7 @@ export function timeline(data: ReportData): string {
 }
 
 interface Rows {
-  /** The worker of each row. */
+  /** The worker of each row, numbered if it has several. */
   readonly labels: readonly string[]
   /** The row of each segment; -1 if it is not shown. */
   readonly ofSegment: readonly number[]
@@ -83,9 +83,10 @@ function placeInRows(data: ReportData): Rows {
     add(busy[segment.lane], row, segment.end - segment.start)
   }
   const numbers = numberBusiest(busy)
-  const labels = lanes.flatMap(({ id }, lane) =>
-    (numbers[lane] ?? []).filter((row) => row !== -1).map(() => id),
-  )
+  const labels = lanes.flatMap(({ id }, lane) => {
+    const shown = (numbers[lane] ?? []).filter((row) => row !== -1)
+    return shown.map((_, at) => (shown.length === 1 ? id : `${id} #${at + 1}`))
+  })
   const ofSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
   const ofLane = numbers.map(([row = -1]) => row)
   const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length

@@ -255,12 +255,12 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
   const seconds = facts.durationSeconds ?? Math.max(0, (endTime ?? lastTime) - from)
   const parts = [
     `${countText(tasks, 'task')} in ${secondsText(seconds)}`,
-    reused === 0 ? `${completed} done` : `${completed} done (${reused} of them reused)`,
-    `${failed} failed`,
-    `${canceled} canceled`,
+    `${numberText(completed)} done${reused === 0 ? '' : ` (${numberText(reused)} of them reused)`}`,
+    `${numberText(failed)} failed`,
+    `${numberText(canceled)} canceled`,
   ]
   // For example tasks that a running close still has to cancel.
-  if (open > 0) parts.push(`${open} not ended`)
+  if (open > 0) parts.push(`${numberText(open)} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
   return [parts.join(', '), ...batchLines(facts), ...failureLines(pass)]
@@ -279,7 +279,7 @@ function failureLines(pass: ProgressPass): string[] {
   const { groups, otherGroups } = failures.show(pass.states.failures, { limit: mostGroups })
   const lines = groups.map(
     ({ count, name, errorType, message, firstTask, example: { program } }) =>
-      `  ${count} x ${escapeControls(nameAndProgram(name, program))}: ` +
+      `  ${numberText(count)} x ${escapeControls(nameAndProgram(name, program))}: ` +
       `${errorType} "${firstLine(message)}" ` +
       `(first: ${firstTask})`,
   )

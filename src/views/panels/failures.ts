@@ -37,6 +37,8 @@ export interface FailureExample {
   /** What ran: the program, function or model. A workflow step may have a different name. */
   readonly program: string
   readonly message: string
+  /** The code of an error of tutti, such as `engine_lost`; empty if its type says as much. */
+  readonly code: string
   /** Empty if unknown. */
   readonly stack: string
   /** What a user can do about it. */
@@ -265,6 +267,7 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   scope: cut(event.attributes['workflow_id']),
   program: cut(event.attributes['executable']),
   message,
+  code: cut(event.attributes['tutti.error_code']),
   hint: cut(event.attributes['error_hint']),
   stack: cut(event.attributes['error_stack']),
   causes: causesOf(event),
@@ -277,6 +280,10 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
   exitCode: numberOf(event.attributes['exit_code']),
   isNoticed: event.attributes['task_type'] === 'compute' || isDependent(event),
 })
+
+/** The type of the error, with its code in parentheses if it has one. */
+export const typeText = (errorType: string, { code }: FailureExample): string =>
+  code === '' ? errorType : `${errorType} (${code})`
 
 /** How a program ended; empty for tasks that are not programs. */
 export function endText({ exitCode, signal }: FailureExample): string {

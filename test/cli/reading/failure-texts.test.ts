@@ -39,6 +39,24 @@ it('failures, explain: a message of several lines is shown in full, once', async
   }
 })
 
+it('failures: an error of tutti has its code, in the text and as JSON', async () => {
+  const path = writeFailures('s-code', {
+    a: {
+      error_type: 'InferenceError',
+      error_message: 'inference-0 was lost',
+      'tutti.error_code': 'engine_lost',
+    },
+    b: { error_type: 'RangeError', error_message: 'bad seed' },
+  })
+  const text = await read('failures', path)
+  expect(text).toContain('InferenceError (engine_lost) "inference-0 was lost"')
+  expect(text).toContain('RangeError "bad seed"')
+  const { groups } = JSON.parse(await read('failures', path, '--json')) as {
+    groups: { error_code: string | null }[]
+  }
+  expect(new Set(groups.map((one) => one.error_code))).toEqual(new Set(['engine_lost', null]))
+})
+
 it('failures, explain: a message beyond the title is shown in full', async () => {
   const error_message = `${'word '.repeat(60)}end`
   const path = writeFailures('s-long', { a: { error_type: 'MyErr', error_message } })

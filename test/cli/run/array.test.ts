@@ -37,7 +37,7 @@ it('run --array: a resume runs only the numbers that failed', async () => {
   const text = 'echo "$0" >> ran; test "$0" != 2 || test -e fixed'
   const run = await tuttiHere(folder, 'run', '--array', '1-3', '--', 'sh', '-c', text, '{}')
   expect(run).toMatchObject({ code: 1 })
-  expect(run.stdout).toContain('2 done, 1 failed, 0 canceled')
+  expect(run.stderr).toContain('2 done, 1 failed, 0 canceled')
   writeFileSync(join(folder, 'fixed'), '')
   const resumed = await tuttiHere(folder, 'resume', recordIn(folder))
   expect(resumed).toMatchObject({ code: 0 })

@@ -49,6 +49,19 @@ describe('commands of the scheduler', () => {
     expect(isSilence(error)).toBe(true)
   })
 
+  it('row 101: a request for too many nodes says how many there are', async () => {
+    const words = 'Batch job submission failed: Node count specification invalid'
+    const folder = fakeCommand('sbatch', `echo "sbatch: error: ${words}" >&2; exit 1`)
+    const list = 'test "$4" = --partition=main && echo n3; printf "n1\\nn2\\nn1\\n"'
+    writeFileSync(join(folder, 'sinfo'), `#!/bin/sh\n${list}\n`, { mode: 0o755 })
+    const commands = new SlurmCommands({ env: { PATH: `${folder}:/usr/bin:/bin` } })
+    const error = await failureOf(commands.submit('--nodes=40', 'job.sh'))
+    expect(error.message).toContain(words)
+    expect(error.hint).toBe('The cluster has 2 nodes. Ask for less, or for another partition.')
+    const inMain = await failureOf(commands.submit('--nodes=40', '--partition=main', 'job.sh'))
+    expect(inMain.hint).toContain('Partition main has 3 nodes.')
+  })
+
   it('row 101: a controller that is away has refused nothing', async () => {
     const words =
       'Batch job submission failed: Unable to contact slurm controller (connect failure)'

@@ -140,6 +140,18 @@ describe('progress', () => {
     expect(summaryLines(pass, 100)).toEqual(['1 task in 4.00 s, 1 done, 0 failed, 0 canceled'])
   })
 
+  it('progress: thousands have a comma in the summary', () => {
+    const pass = new Pass(progressPanels)
+    for (let at = 0; at < 1029; at++) {
+      pass.take(event('TaskCreated', 102, `t${at}`))
+      pass.take(event('TaskStarted', 102, `t${at}`))
+      pass.take(event('TaskCompleted', 216, `t${at}`))
+    }
+    expect(summaryLines(pass, 100)).toEqual([
+      '1,029 tasks in 1 m 56 s, 1,029 done, 0 failed, 0 canceled',
+    ])
+  })
+
   it('progress: one of a kind is not told as many, and what is cut has a mark', () => {
     const pass = new Pass(progressPanels)
     pass.take(event('SessionStarted', 100, null))
