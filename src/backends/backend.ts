@@ -52,6 +52,9 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly stderrPath?: string
 }
 
+/** The files that take the output of a program. */
+export type OutputFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
+
 /**
  * The number of an attempt, sent by a backend that outlives the session's process and still counts
  * the attempts of an earlier run of the same session. The session continues from this number.
@@ -79,6 +82,8 @@ export type TaskReport =
       /** For an MPI program only: all its nodes, and its number of ranks. */
       readonly nodes?: readonly string[]
       readonly ranks?: number
+      /** The files that take the program's output. */
+      readonly facts?: Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
     }
   | {
       readonly kind: 'complete'

@@ -289,8 +289,10 @@ export class TelemetryEmitter implements LifecycleEmitter {
     const attempt = describeAttempt(entry)
     if (event === 'TaskStarted') {
       const { nodes, ranks } = ending
-      if (nodes === undefined || ranks === undefined) return attempt
-      return toFrozen({ ...attempt, nodes, ranks })
+      const files = describeFacts(ending.facts)
+      const started = files === null ? attempt : Object.freeze({ ...attempt, ...files })
+      if (nodes === undefined || ranks === undefined) return started
+      return toFrozen({ ...started, nodes, ranks })
     }
     const extras = this.#describeEnding(entry, ending)
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })

@@ -23,6 +23,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   tasks: ['tutti tasks --state FAILED', 'tutti tasks s-81 --name echo --limit 5 --json'],
   failures: ['tutti failures latest'],
   explain: ['tutti explain task-000001', 'tutti explain task-000001 s-81'],
+  logs: ['tutti logs failing', 'tutti logs failing s-81 -f'],
   tail: ['tutti tail -n 20 --type TaskFailed --type tutti.WorkerLost', 'tutti tail -f latest'],
   top: ['tutti top latest'],
   report: ['tutti report', 'tutti report s-81 latest -o compared.html'],

@@ -4,6 +4,7 @@ import { InvalidArgumentError, Option } from 'commander'
 import { taskStates } from '../../tasks/lifecycle.ts'
 import type { ExportOptions } from '../export/export.ts'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
+import type { LogsOptions } from '../reading/logs/logs.ts'
 import type { PruneOptions } from '../reading/prune.ts'
 import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
@@ -16,6 +17,7 @@ export function addReaders(cli: Cli): void {
   addStatus(cli)
   addTasks(cli)
   addExplain(cli)
+  addLogs(cli)
   addTail(cli)
   addTop(cli)
   addJournal(cli)
@@ -64,6 +66,19 @@ function addExplain({ program, output, finish }: Cli): void {
     const { explain } = await import('../reading/explain/explain.ts')
     finish(await explain(task, record, output()))
   })
+}
+
+function addLogs({ program, output, finish }: Cli): void {
+  const command = program
+    .command('logs')
+    .description("Show the output of a task's program, also while it runs")
+    .argument('<task>', 'Uid of the task, or as much of it as is unique')
+  withRecordFile(command)
+    .option('-f, --follow', 'Follow the program until it ends')
+    .action(async (task: string, record: string, options: LogsOptions) => {
+      const { logs } = await import('../reading/logs/logs.ts')
+      finish(await logs(task, record, options, output()))
+    })
 }
 
 function addTail({ program, output, finish }: Cli): void {

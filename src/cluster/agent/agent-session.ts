@@ -231,6 +231,7 @@ export class AgentSession implements BackendListener {
     if (report.kind === 'start') {
       job.beganMs = atMs
       job.workerId = report.workerId
+      job.files = report.facts ?? null
       this.#reports.addStart(job)
       return
     }

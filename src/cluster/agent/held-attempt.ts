@@ -1,6 +1,6 @@
 /** The attempts that an agent holds for a session: queued here, or given to the node's backend. */
 
-import type { Job } from '../../backends/backend.ts'
+import type { Job, OutputFiles } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
 import { byTurn, JobQueue } from '../../backends/local/job-queue.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -44,6 +44,7 @@ export class HeldAttempt extends TaggedJob implements Job {
   isGiven = false
   beganMs: number | null = null
   workerId: string | null = null
+  files: OutputFiles | null = null
   /** The time of the last event from the attempt's code. */
   lastEventMs = -Infinity
 

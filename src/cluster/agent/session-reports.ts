@@ -134,10 +134,11 @@ export class SessionReports {
     // Ends include starts, but follow the events: a start must precede the events of its task.
     const withEvents = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
-      const { index, uid, attempt, beganMs, workerId, isHeld } = held
+      const { index, uid, attempt, beganMs, workerId, files, isHeld } = held
       if (beganMs === null || workerId === null) continue
       if (!isHeld && !withEvents.has(uid)) continue
-      starts.push({ index, uid, attempt, atMs: beganMs, workerId })
+      const known = files === null ? {} : { files }
+      starts.push({ index, uid, attempt, atMs: beganMs, workerId, ...known })
     }
     const report: AgentReport = {
       kind: 'report',

@@ -98,7 +98,8 @@ const reference: Check = (value) =>
 const capacity = { cores: count, gpus: count, memoryMb: amount }
 const offer = fields({ ...capacity, ahead: count })
 const facts = fields({ ...capacity, labels: record(text) })
-const start = fields({ ...sent, atMs: number, workerId: text })
+const files = fields({ stdoutPath: optional(text), stderrPath: optional(text) })
+const start = fields({ ...sent, atMs: number, workerId: text, files: optional(files) })
 const eventField: FormOf<FieldSpec> = {
   type: oneOf('float', 'int', 'str', 'bool', 'any'),
   nullable: flag,

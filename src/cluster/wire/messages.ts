@@ -1,6 +1,6 @@
 /** The messages between driver and agent, without their envelope, and the rules of agents. */
 
-import type { AttemptFacts } from '../../backends/backend.ts'
+import type { AttemptFacts, OutputFiles } from '../../backends/backend.ts'
 import type { SampleStep } from '../../backends/sampling/named-samplers.ts'
 import type { EventSchema } from '../../events/event.ts'
 import type { ErrorRecord } from '../../foundation/error-record.ts'
@@ -277,6 +277,8 @@ export interface WireStart {
   readonly attempt: number
   readonly atMs: number
   readonly workerId: string
+  /** The files on the node that take the program's output. */
+  readonly files?: OutputFiles
 }
 
 /** An attempt, with the driver's index of its job. */

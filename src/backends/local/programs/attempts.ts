@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
-import type { AttemptFacts, Job } from '../../backend.ts'
+import type { Job, OutputFiles } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import { gpuVariables } from '../gpu-variables.ts'
 import type { GpuId } from '../slots.ts'
@@ -22,13 +22,10 @@ export interface Attempt {
   pid: number
   cancelReason: string | null
   /** The files that take the program's output; set when the request is sent to a launcher. */
-  files: CapturedFiles
+  files: OutputFiles
 }
 
-/** Absolute paths of the files that take a program's output. */
-export type CapturedFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
-
-const noFiles: CapturedFiles = Object.freeze({})
+const noFiles: OutputFiles = Object.freeze({})
 
 export class Attempts {
   readonly #byId = new Map<number, Attempt>()
@@ -118,7 +115,7 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
 const absoluteFiles = (
   { stdout, stderr }: NonNullable<ProgramSpec['captureStdio']>,
   folder: string,
-): CapturedFiles => ({
+): OutputFiles => ({
   ...(stdout === undefined ? {} : { stdoutPath: resolve(folder, stdout) }),
   ...(stderr === undefined ? {} : { stderrPath: resolve(folder, stderr) }),
 })

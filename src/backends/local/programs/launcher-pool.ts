@@ -183,7 +183,9 @@ export class LauncherPool implements Executor {
       case 'started': {
         attempt.pid = update.pid
         const at = momentOf(now, update.at)
-        return this.#listener.report(job, { kind: 'start', at, workerId, nodeId: this.#nodeId })
+        const facts = attempt.spec.captureStdio === null ? {} : { facts: attempt.files }
+        const start = { kind: 'start', at, workerId, nodeId: this.#nodeId, ...facts } as const
+        return this.#listener.report(job, start)
       }
       case 'ended': {
         if (update.hasBackground) attempt.launcher?.owners.add(job.sessionId)

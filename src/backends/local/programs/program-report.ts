@@ -3,8 +3,7 @@
 import { TimeoutError } from '../../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../../foundation/task-errors.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
-import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
-import type { CapturedFiles } from './attempts.ts'
+import type { AttemptFacts, Job, OutputFiles, TaskReport } from '../../backend.ts'
 import type { ProgramEnd } from './protocol.ts'
 
 const memoryHint =
@@ -18,7 +17,7 @@ const errorTailBytes = 16_384
 export function toEndReport(
   job: Job,
   end: ProgramEnd,
-  context: { at: Moment; workerId: string; cancelReason: string | null; files: CapturedFiles },
+  context: { at: Moment; workerId: string; cancelReason: string | null; files: OutputFiles },
 ): TaskReport {
   const { at } = context
   const facts = factsOf(end, context.workerId, context.files)
@@ -65,7 +64,7 @@ function nameOf({ spec: { executable: name } }: Job): string {
   return name.length > longestName ? `${name.slice(0, longestName)}…` : name
 }
 
-function factsOf(end: ProgramEnd, workerId: string, files: CapturedFiles): AttemptFacts {
+function factsOf(end: ProgramEnd, workerId: string, files: OutputFiles): AttemptFacts {
   const { cpuSeconds, peakMemoryBytes, exitCode, signal } = end
   return {
     workerId,

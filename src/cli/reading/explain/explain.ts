@@ -28,7 +28,7 @@ export async function explain(uid: string, what: string, output: Output): Promis
 }
 
 async function show(record: OpenRecord, uid: string, output: Output): Promise<void> {
-  const task = explainTask(record.pass, uid, record.now) ?? explainShortened(record, uid)
+  const task = findTask(record, uid)
   const waits = waitsOf(task, record.pass.states.bounds.pauses)
   const failure = groupOf(record, task)
   const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
@@ -90,6 +90,10 @@ const begunFields = ({ begunBefore }: TaskExplanation): object => ({
         },
   freed_by: begunBefore.freedBy?.uid ?? null,
 })
+
+/** Finds a task by its uid, or by a unique prefix of it. */
+export const findTask = (record: OpenRecord, uid: string): TaskExplanation =>
+  explainTask(record.pass, uid, record.now) ?? explainShortened(record, uid)
 
 /** Finds a task by a unique prefix of its uid. */
 function explainShortened(record: OpenRecord, uid: string): TaskExplanation {

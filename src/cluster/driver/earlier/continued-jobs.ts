@@ -85,9 +85,10 @@ export class ContinuedJobs {
   /** Reports starts and events; keeps events of tasks that an earlier start left. */
   takeReport(agent: AgentLink, report: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
     const { earlier, jobs } = this.#options
-    for (const { index, uid, attempt, atMs, workerId } of report.starts) {
+    for (const { index, uid, attempt, atMs, workerId, ...known } of report.starts) {
       const one = jobs.find(index, uid, attempt)
-      if (one?.agent === agent) jobs.reportStart(one, agent, { beganMs: atMs, workerId }, now)
+      const start = { beganMs: atMs, workerId, ...known }
+      if (one?.agent === agent) jobs.reportStart(one, agent, start, now)
     }
     for (const event of report.events) {
       const { taskId } = event

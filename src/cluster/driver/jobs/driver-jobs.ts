@@ -3,6 +3,7 @@
 import {
   type BackendListener,
   type Job,
+  type OutputFiles,
   type TaskReport,
   toEventNotice,
 } from '../../../backends/backend.ts'
@@ -33,6 +34,7 @@ interface ReportedStart {
   readonly beganMs: number
   readonly workerId: string
   readonly atMs?: number
+  readonly files?: OutputFiles
 }
 
 /** Where jobs may run, and for how long. */
@@ -305,14 +307,15 @@ export class DriverJobs {
   reportStart(
     one: DriverJob,
     agent: AgentLink | null,
-    { beganMs, workerId, atMs = beganMs }: ReportedStart,
+    { beganMs, workerId, atMs = beganMs, files }: ReportedStart,
     now: Moment,
   ): void {
     if (one.isStarted) return
     const at = toStart(one, agent, { beganMs, atMs }, now)
     // Worker ids begin with the name of the node.
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
-    this.#report(one, { kind: 'start', at, workerId, nodeId })
+    const facts = files === undefined ? {} : { facts: files }
+    this.#report(one, { kind: 'start', at, workerId, nodeId, ...facts })
   }
 
   #report(one: DriverJob, report: TaskReport): void {

@@ -1,0 +1,131 @@
+/** What a record says about one task's program: whether it runs, and where its output is. */
+
+import { readSessionStart } from '../../../checkpoint/chain.ts'
+import type { EventLine } from '../../../checkpoint/format.ts'
+import { type LinePosition, readBatches } from '../../../checkpoint/reader.ts'
+import { recordIdOf } from '../../../checkpoint/results-file.ts'
+import { ResultsReader, type ValueLocation } from '../../../checkpoint/results-reader.ts'
+
+export const streams = ['stdout', 'stderr'] as const
+export type Stream = (typeof streams)[number]
+type Texts = Readonly<Record<Stream, string>>
+
+const ends: ReadonlySet<string> = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
+const starts: ReadonlySet<string> = new Set(['TaskStarted', 'tutti.AttemptStarted'])
+
+/** The last event of a task, and the file that has it. */
+export interface TaskEnd {
+  readonly event: EventLine
+  readonly file: string
+}
+
+/** The record may grow: `read` continues where the last one ended. */
+export class TaskStory {
+  readonly uid: string
+  readonly #files: readonly string[]
+  #start: EventLine | null = null
+  #end: TaskEnd | null = null
+  #at = 0
+  #from: LinePosition | undefined
+
+  /** `files` are those of the run, the oldest first. */
+  constructor(uid: string, files: readonly string[]) {
+    this.uid = uid
+    this.#files = files
+  }
+
+  get end(): TaskEnd | null {
+    return this.#end
+  }
+
+  get hasEnded(): boolean {
+    return this.#end !== null
+  }
+
+  get hasStarted(): boolean {
+    return this.#start !== null
+  }
+
+  get node(): string {
+    return (this.#end?.event ?? this.#start)?.node_id ?? 'its node'
+  }
+
+  async read(): Promise<void> {
+    for (; this.#at < this.#files.length; this.#at++) {
+      const file = this.#files[this.#at] ?? ''
+      const from = this.#from === undefined ? {} : { from: this.#from }
+      const batches = readBatches(file, { skipSpans: true, onlyWholeLines: true, ...from })
+      let batch = await batches.next()
+      for (; batch.done !== true; batch = await batches.next()) {
+        for (const line of batch.value) {
+          if (line.section === 'event' && line.task_id === this.uid) this.#take(line, file)
+        }
+      }
+      this.#from = this.#at === this.#files.length - 1 ? batch.value.end : undefined
+      if (this.#from !== undefined) return
+    }
+  }
+
+  /** The file that takes the stream; `null` if the program writes into memory. */
+  fileOf(stream: Stream): string | null {
+    const key = `${stream}_path`
+    const path = (this.#end?.event.attributes ?? {})[key] ?? this.#start?.attributes[key]
+    if (typeof path !== 'string') return null
+    // Both streams in one file: it is shown once.
+    return stream === 'stderr' && path === this.fileOf('stdout') ? '' : path
+  }
+
+  #take(event: EventLine, file: string): void {
+    const { event_type: type, attributes } = event
+    if (starts.has(type)) {
+      // A further attempt has the files of the first one.
+      if (type === 'TaskStarted' || this.#start === null) this.#start = event
+      this.#end = null
+    }
+    // The end of an earlier file is the one of the program that ran.
+    const isRepeated = attributes['reused'] === true && this.#end !== null
+    if (ends.has(type) && !isRepeated) this.#end = { event, file }
+  }
+}
+
+/** The output of an ended program in the record or the values beside it; `null` if it has none. */
+export async function keptOutput(
+  { uid }: TaskStory,
+  { event: { attributes }, file }: TaskEnd,
+): Promise<{ readonly texts: Texts; readonly source: 'record' | 'tail' } | null> {
+  const texts = toTexts(parsed(attributes['result'])) ?? toTexts(await keptValue(file, uid))
+  if (texts !== null) return { texts, source: 'record' }
+  const { stdout_tail: stdout = '', stderr_tail: stderr = '' } = attributes
+  const tails = toTexts({ stdout, stderr })
+  if (tails === null || tails.stdout + tails.stderr === '') return null
+  const isCut = streams.some((stream) => Buffer.byteLength(tails[stream]) >= leastCutBytes)
+  return { texts: tails, source: isCut ? 'tail' : 'record' }
+}
+
+/** A tail in an event has at most 2048 bytes, and fewer if a character would be cut. */
+const leastCutBytes = 2045
+
+function toTexts(value: unknown): Texts | null {
+  const { stdout, stderr } = (value ?? {}) as Partial<Record<Stream, unknown>>
+  return typeof stdout === 'string' && typeof stderr === 'string' ? { stdout, stderr } : null
+}
+
+function parsed(text: unknown): unknown {
+  try {
+    return typeof text === 'string' ? JSON.parse(text) : null
+  } catch {
+    return null
+  }
+}
+
+async function keptValue(file: string, uid: string): Promise<unknown> {
+  const start = await readSessionStart(file)
+  using results = start === null ? null : ResultsReader.open(file, recordIdOf(start))
+  if (results === null) return null
+  const found: { last: ValueLocation | null } = { last: null }
+  const visit = (one: string, at: ValueLocation): void => {
+    if (one === uid) found.last = at
+  }
+  for (const _ of results.find(visit)) continue
+  return found.last === null ? null : (results.read(found.last)?.value ?? null)
+}

@@ -1,0 +1,135 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import { OutputFile } from '../../../src/cli/reading/logs/output-file.ts'
+import { ClusterBackend } from '../../../src/cluster/index.ts'
+import { type Backend, ComputeTask, ConcurrentBackend, Session } from '../../../src/index.ts'
+import { eventually } from '../../eventually.ts'
+import { needs, requireCommand } from '../../require.ts'
+import { runHere, startCommand } from '../run-command.ts'
+import { tuttiHere, workFolder } from '../run/work-folder.ts'
+
+const item = (uid: string, text: string, more = ''): string =>
+  `- { uid: ${uid}, executable: sh, arguments: [-c, '${text}']${more} }\n`
+
+it('logs: the output of a program that has ended is on stdout and stderr', async () => {
+  const folder = workFolder()
+  const long = 'seq 1 1000; seq 1 1000 >&2; exit 3'
+  writeFileSync(
+    join(folder, 'tasks.yaml'),
+    item('a', 'echo out; printf "\\033[31mred\\n"; echo err >&2') +
+      item('b', 'echo said; echo why >&2; exit 3') +
+      item('long', long) +
+      item('many', 'seq 1 3000'),
+  )
+  expect(await tuttiHere(folder, 'run', 'tasks.yaml')).toMatchObject({ code: 1 })
+  const a = await runHere(folder, ['logs', 'a'])
+  expect(a).toEqual({ code: 0, stdout: 'out\n\\u001b[31mred\n', stderr: 'err\n' })
+  const b = await runHere(folder, ['logs', 'b'])
+  expect(b).toEqual({ code: 0, stdout: 'said\n', stderr: 'why\n' })
+  const failed = await runHere(folder, ['logs', 'lo'])
+  expect(failed.stdout).toMatch(/\n999\n1000\n$/)
+  expect(failed.stderr).toContain('only the end of the output is in the record')
+  const many = await runHere(folder, ['logs', 'many', '-f'])
+  expect(many.stdout.trimEnd().split('\n')).toHaveLength(3000)
+  const { stdout } = await runHere(folder, ['logs', 'b', '--json'])
+  expect(JSON.parse(stdout)).toEqual({
+    uid: 'b',
+    ended: true,
+    stdout: 'said\n',
+    stderr: 'why\n',
+    source: { stdout: 'record', stderr: 'record' },
+    notes: [],
+  })
+  const none = await runHere(folder, ['logs', 'x'])
+  expect(none).toMatchObject({ code: 2, stdout: '' })
+  expect(none.stderr).toContain('there is no task "x"')
+})
+
+it('logs: files of captureStdio are shown, once if both streams have one', async () => {
+  const folder = workFolder()
+  const both = ', capture_stdio: { stdout: all.txt, stderr: all.txt }'
+  writeFileSync(join(folder, 'tasks.yaml'), item('a', 'echo out; echo err >&2', both))
+  expect(await tuttiHere(folder, 'run', 'tasks.yaml')).toMatchObject({ code: 0 })
+  const shown = await runHere(folder, ['logs', 'a'])
+  expect(shown).toEqual({ code: 0, stdout: 'out\nerr\n', stderr: '' })
+})
+
+it('logs: a file that a further attempt has emptied is read from its beginning', () => {
+  const path = join(workFolder(), 'out.txt')
+  const file = new OutputFile(path)
+  const read = (): string => [...file.read()].join('')
+  expect([read(), file.isFound]).toEqual(['', false])
+  writeFileSync(path, 'the first attempt ä')
+  expect([read(), read(), file.isFound]).toEqual(['the first attempt ä', '', true])
+  writeFileSync(path, 'the second')
+  expect(read()).toBe('the second')
+})
+
+/** A program that writes, waits for the file `go`, and writes again. */
+async function showWhileRunning(backend: Backend): Promise<void> {
+  const folder = workFolder()
+  await using session = new Session([backend])
+  const telemetry = await session.startTelemetry({ checkpointPath: folder })
+  const text = 'echo one; echo two >&2; until test -e "$0"; do sleep 0.05; done; echo three'
+  const files = { stdout: join(folder, 'out.txt'), stderr: join(folder, 'err.txt') }
+  const go = join(folder, 'go')
+  const task = new ComputeTask({
+    uid: 'a',
+    executable: 'sh',
+    arguments: ['-c', text, go],
+    captureStdio: files,
+  })
+  await session.submitTasks([task])
+  await eventually(() => expect(readFileSync(files.stderr, 'utf8')).toBe('two\n'))
+  await eventually(async () => {
+    await telemetry.flush()
+    expect(readFileSync(telemetry.checkpointFile ?? '', 'utf8')).toContain('"stdout_path"')
+  })
+  const record = telemetry.checkpointFile ?? ''
+  const now = await runHere(folder, ['logs', 'a', record])
+  expect(now).toEqual({ code: 0, stdout: 'one\n', stderr: 'two\n' })
+  const following = startCommand(['logs', 'a', record, '-f'])
+  await following.seen('one\n')
+  writeFileSync(go, '')
+  await task
+  await telemetry.flush()
+  expect(await following.ended).toEqual({ code: 0, stdout: 'one\nthree\n', stderr: 'two\n' })
+}
+
+it('logs -f: shows what a program writes into files until it ends', async () => {
+  await using backend = await ConcurrentBackend.create()
+  await showWhileRunning(backend)
+})
+
+needs(requireCommand('nats-server'))(
+  'logs -f: shows the files of a program on a node of a cluster while it runs',
+  async () => {
+    await using backend = await ClusterBackend.local({ agents: 1 })
+    await showWhileRunning(backend)
+  },
+)
+
+it('logs: output in memory is shown with the end of its program', async () => {
+  const folder = workFolder()
+  await using backend = await ConcurrentBackend.create()
+  await using session = new Session([backend])
+  const telemetry = await session.startTelemetry({ checkpointPath: folder, keepResults: true })
+  const go = join(folder, 'go')
+  const text = 'echo one; until test -e "$0"; do sleep 0.05; done'
+  const task = new ComputeTask({ uid: 'a', executable: 'sh', arguments: ['-c', text, go] })
+  await session.submitTasks([task])
+  const record = telemetry.checkpointFile ?? ''
+  await eventually(async () => {
+    await telemetry.flush()
+    expect(readFileSync(record, 'utf8')).toContain('"TaskStarted"')
+  })
+  const now = await runHere(folder, ['logs', 'a', record])
+  expect(now).toMatchObject({ code: 0, stdout: '' })
+  expect(now.stderr).toContain('the output of a is in memory until it ends')
+  const following = startCommand(['logs', 'a', record, '-f'])
+  writeFileSync(go, '')
+  await task
+  await telemetry.flush()
+  expect(await following.ended).toEqual({ code: 0, stdout: 'one\n', stderr: '' })
+})
