@@ -1,7 +1,13 @@
-import { readdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
-import { keepCommand, readCommandOf, toKeptArguments } from '../../src/checkpoint/run-file.ts'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { holderOf } from '../../src/checkpoint/lock.ts'
+import {
+  keepCommand,
+  readCommandOf,
+  SentRequest,
+  toKeptArguments,
+} from '../../src/checkpoint/run-file.ts'
 import { tempFolder } from './open-writer.ts'
 
 describe('the command beside a record', () => {
@@ -104,4 +110,30 @@ describe('the command beside a record', () => {
     expect(() => keepCommand(record, command)).toThrow('Cannot write')
     expect(readdirSync(folder)).toEqual([])
   })
+})
+
+it('run: a command removes the folders that killed commands have left, and no others', () => {
+  const parent = tempFolder()
+  vi.stubEnv('TMPDIR', parent)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  const running = holderOf(process.pid)
+  const ended = { ...running, start_time: '1' }
+  const folders: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+    'tutti-run-ended1': { command: ended },
+    'tutti-run-ended2': { command: ended, script: ended },
+    'tutti-run-begins': {},
+    'tutti-run-runs01': { command: running },
+    'tutti-run-script': { command: ended, script: running },
+    'tutti-run-another': { command: ended },
+  }
+  for (const [name, holders] of Object.entries(folders)) {
+    mkdirSync(join(parent, name))
+    for (const [file, holder] of Object.entries(holders)) {
+      writeFileSync(join(parent, name, `${file}.holder`), JSON.stringify(holder))
+    }
+  }
+  const launch = { kind: 'tasks', file: 'a', arguments: [] } as never
+  new SentRequest({ command: launch, keep_results: true, resume: null })[Symbol.dispose]()
+  const kept = Object.keys(folders).filter((name) => !name.includes('ended'))
+  expect(readdirSync(parent).toSorted()).toEqual(kept.toSorted())
 })
