@@ -101,6 +101,20 @@ describe('the sample of a mutation run', () => {
 })
 
 describe('the tests of a mutant', () => {
+  it('are those of the folders of its users before others', () => {
+    const texts = {
+      'src/a/one.ts': '',
+      'src/b/c/user.ts': "import '../../a/one.ts'",
+      'test/b/any.test.ts': "import '../../src/b/c/user.ts'",
+      'test/b/c/any.test.ts': "import '../../../src/b/c/user.ts'",
+    }
+    const files = Object.entries(texts).map(([path, text]) => ({ path, text }))
+    expect(testsFor('src/a/one.ts', files, new Set())).toEqual([
+      'test/b/c/any.test.ts',
+      'test/b/any.test.ts',
+    ])
+  })
+
   it('are its own, then those of its folder, then others by the imports between', () => {
     const texts = {
       'src/a/one.ts': '',

@@ -98,8 +98,9 @@ function shuffled<Item>(
 }
 
 /**
- * The test files that run a source file: its own first, then those of its folder and of others, by
- * the number of imports between. Tests that start processes come later, because they take long.
+ * The test files that run a source file: its own first, then those of its folder, of the folders of
+ * files that import it, and of others, by the number of imports between. Tests that start processes
+ * come later, because they take long.
  */
 export function testsFor(
   path: string,
@@ -113,19 +114,27 @@ export function testsFor(
       if (!distances.has(importer)) distances.set(importer, distance + 1)
     }
   }
-  const own = path.replace(/^src\//, 'test/').replace(/\.ts$/, '.test.ts')
+  const own = mirrorOf(path)
+  const users = (importers.get(path) ?? []).filter((one) => one.startsWith('src/')).map(mirrorOf)
   const names = [posix.basename(path, '.ts'), posix.basename(posix.dirname(path))]
   // A session is the public way to what `core` and `tasks` do.
   const ofSession = own.replace(/^test\/(?:core|tasks)\//, 'test/session/')
   const rankOf = (test: string): number => {
     if (test === own) return -Infinity
-    const shared = Math.max(sharedFolders(test, own), sharedFolders(test, ofSession))
+    const shared = Math.max(
+      sharedFolders(test, own),
+      sharedFolders(test, ofSession),
+      ...users.map((user) => sharedFolders(test, user) - 1),
+    )
     const isNamesake = names.some((name) => posix.basename(test).startsWith(name))
     return (distances.get(test) ?? 0) - 2 * shared + (quick.has(test) || isNamesake ? 0 : 4)
   }
   const tests = [...distances.keys()].filter((one) => one.endsWith('.test.ts'))
   return tests.toSorted((one, other) => rankOf(one) - rankOf(other) || one.localeCompare(other))
 }
+
+const mirrorOf = (path: string): string =>
+  path.replace(/^src\//, 'test/').replace(/\.ts$/, '.test.ts')
 
 function sharedFolders(one: string, other: string): number {
   const [parts, others] = [one.split('/'), other.split('/')]
