@@ -128,6 +128,8 @@ export type {
   SessionTelemetryOptions,
   CompletedTasks,
   MapOptions,
+  NameLimit,
+  NameLimitOptions,
   WaitOptions,
 } from './session/session.ts'
 export { AITask } from './tasks/ai-task.ts'

@@ -10,6 +10,7 @@ import type { QueueEntry } from '../runtime/priority-queue.ts'
 import type { Life } from '../tasks/lifecycle.ts'
 import { definitionHash, hasChangedSince } from '../tasks/definition-hash.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
+import type { LimitedAttempt } from './limits/name-limits.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
@@ -139,6 +140,8 @@ export class Entry implements Indexed, TaskHolder {
   /** The wait for the next attempt; `null` if it is not waiting. */
   retry: WaitingRetry | null = null
   workersLost = 0
+  /** Its attempt, if the session limits the task's name; `null` otherwise. */
+  limited: LimitedAttempt<Entry> | null = null
   workerId: string | null = null
   nodeId: string | null = null
   #executable = ''

@@ -23,6 +23,7 @@ import {
 import { expectReport, factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
 import { type FailReport, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { GuardedEmitter } from './guarded-emitter.ts'
+import { type LimitedAttempt, type NameLimitOptions, NameLimits } from './limits/name-limits.ts'
 import type { Ending } from './lifecycle-emitter.ts'
 import { decideNext } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
@@ -32,6 +33,7 @@ export interface LedgerParts extends AttemptSession {
   readonly log: Log
   /** The backend of a task that ends before it is dispatched, as routing expects it, or `null`. */
   readonly expectedBackend: (entry: Entry) => Target['backend'] | null
+  readonly limits: NameLimitOptions | null
   /** A task has ended: there is room for another. */
   readonly onEnded: () => void
   /** The end of an attempt at a backend was processed, also that of one that is retried. */
@@ -47,6 +49,8 @@ export class Ledger implements TaskHolder {
   readonly #open = new IndexedSet<Entry>()
   readonly #signals = new AbortRegistry<Task>((task) => this.#watchSignal(task))
   readonly #retries: Deadlines<WaitingRetry>
+  /** `null` if no name has a limit. */
+  readonly #limits: NameLimits<Entry> | null
   #lateReports = 0
   /** Set once the session closes: from then on every end is a cancellation. */
   #closeReason: string | null = null
@@ -55,6 +59,9 @@ export class Ledger implements TaskHolder {
     this.#parts = parts
     this.emitter = new GuardedEmitter(parts.log)
     this.#retries = new Deadlines(parts.clock, ({ entry }) => this.#beginRetry(entry))
+    const { limits, clock } = parts
+    this.#limits =
+      limits === null ? null : new NameLimits(limits, clock, (entry) => this.#beginLimited(entry))
   }
 
   /** Whether a task was ever submitted. */
@@ -135,6 +142,7 @@ export class Ledger implements TaskHolder {
   submit(entries: readonly Entry[]): void {
     const batches = new Map<Connection, Job[]>()
     for (const entry of entries) {
+      if (this.#holdBack(entry, false)) continue
       const { connection, job } = entry
       if (entry.life.state !== 'QUEUED' || job === null || connection === null) continue
       entry.isWithBackend = true
@@ -200,9 +208,8 @@ export class Ledger implements TaskHolder {
   beginClosing(reason: string): void {
     this.#closeReason = reason
     for (const entry of this.#open.toArray()) {
-      const isWaiting = entry.retry !== null && !entry.isWithBackend
       if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
-      else if (isWaiting) this.#cancel(entry, this.#now(), reason)
+      else if (!entry.isWithBackend) this.#cancel(entry, this.#now(), reason)
     }
   }
 
@@ -251,7 +258,8 @@ export class Ledger implements TaskHolder {
     this.#apply(entry, 'submit', now)
     const reason = entry.cancelReason ?? this.#closeReason
     if (reason !== null) this.#cancel(entry, now, reason)
-    else this.#apply(entry, 'queue', this.#now())
+    // A task that waits for the limit of its name is not in a queue of its backend yet.
+    else if (this.#limits?.has(entry.label) !== true) this.#apply(entry, 'queue', this.#now())
   }
 
   /** Cancels the task at once if its signal is already aborted. */
@@ -287,6 +295,7 @@ export class Ledger implements TaskHolder {
     entry.workerId = report.workerId
     entry.nodeId = report.nodeId
     entry.retry = null
+    if (entry.limited !== null) this.#limits?.start(entry.limited)
     this.#apply(entry, 'start', moment, report)
   }
 
@@ -331,11 +340,35 @@ export class Ledger implements TaskHolder {
     if (hasEnded(entry.life.state)) return
     entry.attempt++
     entry.workerId = null
+    const { limited } = entry
+    entry.limited = null
     if (delaySeconds === 0) this.#beginRetry(entry)
     else this.#retries.set(retry, moment.monotonicMs + delaySeconds * 1000)
+    // After the retry was added, which goes before new tasks of its priority.
+    if (limited !== null) this.#endLimited(limited, false)
   }
 
   #beginRetry(entry: Entry): void {
+    if (this.#holdBack(entry, true)) return
+    const { connection, job } = entry
+    if (connection === null || job === null) return
+    entry.isWithBackend = true
+    this.#handOver(connection, [job])
+  }
+
+  /** Whether the name of the task has a limit, which decides when the attempt begins. */
+  #holdBack(entry: Entry, isRetry: boolean): boolean {
+    if (this.#limits === null || hasEnded(entry.life.state)) return false
+    const about = { item: entry, priority: entry.task.priority, isRetry }
+    const attempt = this.#limits.add(entry.label, about)
+    if (attempt === null) return false
+    entry.limited = attempt
+    this.#limits.advance(attempt)
+    return true
+  }
+
+  #beginLimited(entry: Entry): void {
+    if (entry.life.state === 'SUBMITTED') this.#apply(entry, 'queue', this.#now())
     const { connection, job } = entry
     if (connection === null || job === null) return
     entry.isWithBackend = true
@@ -391,6 +424,13 @@ export class Ledger implements TaskHolder {
     this.#parts.onEnded()
     entry.owner?.ended(outcome)
     for (const listener of entry.endListeners ?? []) listener.ended()
+    if (entry.limited !== null) this.#endLimited(entry.limited, outcome.state === 'DONE')
+  }
+
+  /** Some backends complete tasks without reporting a start. */
+  #endLimited(attempt: LimitedAttempt<Entry>, hasRun: boolean): void {
+    if (hasRun) this.#limits?.start(attempt)
+    this.#limits?.end(attempt)
   }
 
   #now(): Moment {

@@ -32,6 +32,7 @@ import {
 } from './entry.ts'
 import { Ledger } from './ledger.ts'
 import { TelemetryEmitter } from './lifecycle-emitter.ts'
+import { type NameLimitOptions, toWireLimits } from './limits/name-limits.ts'
 import { RecordedEnds } from './recorded-ends.ts'
 import type { ResumedRecord, ResumeOptions } from './resume/resume-options.ts'
 import { type ResumedTasks, SessionResume } from './resume/session-resume.ts'
@@ -65,13 +66,15 @@ export class SessionCore {
   readonly #bindings: BackendBinding[] = []
   #id: string
   readonly #isOwnId: boolean
+  readonly #limits: NameLimitOptions | null
   readonly #resumed: SessionResume
   #telemetry: SessionTelemetry | null = null
   #closing: Promise<void> | null = null
 
-  constructor({ id, isOwnId, workDir, clock, log }: ResolvedSessionOptions) {
+  constructor({ id, isOwnId, workDir, limits, clock, log }: ResolvedSessionOptions) {
     this.#id = id
     this.#isOwnId = isOwnId
+    this.#limits = limits
     this.clock = clock
     this.log = log
     this.#recordedEnds = new RecordedEnds({ clock, log })
@@ -81,6 +84,7 @@ export class SessionCore {
       expectedBackend: (entry) => this.#expectedBackend(entry),
       sessionId: id,
       workDir,
+      limits,
       onEnded: () => this.#admission.makeRoom(),
       onAttemptEnded: (connection, job) => this.#recordedEnds.add(connection, job),
     })
@@ -246,7 +250,9 @@ export class SessionCore {
   }
 
   #runFacts(): JsonObject {
-    return Object.assign({}, ...this.backends.map(({ runFacts }) => runFacts ?? {})) as JsonObject
+    const facts = this.backends.map(({ runFacts }) => runFacts ?? {})
+    const limits = this.#limits === null ? {} : { 'tutti.limits': toWireLimits(this.#limits) }
+    return Object.assign({}, ...facts, limits) as JsonObject
   }
 
   /** Applies the request of `tutti run` or `tutti resume`; the program's own options win. */

@@ -17,6 +17,7 @@ import {
 } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { expectWorkDir } from '../tasks/program-options.ts'
+import { type NameLimitOptions, resolveNameLimits } from './limits/name-limits.ts'
 import type { TelemetryOptions } from '../telemetry/options.ts'
 
 /** Options of a session. */
@@ -28,6 +29,13 @@ export interface SessionOptions {
    * must exist; a relative path is resolved when the session is created. Default: the backend's.
    */
   readonly workDir?: string
+  /**
+   * Bounds the tasks of a name on all backends. Default: no limits.
+   *
+   * @example
+   * const limits = { fetch: { concurrent: 4, perSecond: 10 } }
+   */
+  readonly limits?: NameLimitOptions
   readonly clock?: Clock
   readonly log?: Log
 }
@@ -38,19 +46,21 @@ export interface ResolvedSessionOptions {
   /** Whether the caller chose the id. */
   readonly isOwnId: boolean
   readonly workDir: string | null
+  readonly limits: NameLimitOptions | null
   readonly clock: Clock
   readonly log: Log
 }
 
-export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'clock', 'log']
+export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'limits', 'clock', 'log']
 
 /** The caller has already rejected unknown keys. */
 export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
-  const { id, workDir, clock = systemClock, log } = options
+  const { id, workDir, limits, clock = systemClock, log } = options
   return {
     isOwnId: id !== undefined,
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
     workDir: workDir === undefined ? null : expectWorkDir(workDir),
+    limits: limits === undefined ? null : resolveNameLimits(limits),
     clock: expectMethods('clock', clock, clockMethods),
     log: resolveLog(log),
   }

@@ -25,6 +25,7 @@ export type {
   SessionTelemetryOptions,
 } from '../core/session-options.ts'
 export type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
+export type { NameLimit, NameLimitOptions } from '../core/limits/name-limits.ts'
 export type { MapOptions } from './map.ts'
 export type { CompletedTasks, WaitOptions } from './wait.ts'
 

@@ -34,6 +34,7 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
     expectedBackend: () => null,
     sessionId: 's',
     workDir: null,
+    limits: null,
     onEnded: () => ended++,
     onAttemptEnded() {},
   })

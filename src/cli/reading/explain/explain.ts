@@ -12,8 +12,9 @@ import {
   type FailureGroup,
   failures,
 } from '../../../views/panels/failures.ts'
+import { numberOf } from '../../../views/panel.ts'
 import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
-import { isPipe } from '../../../checkpoint/chain.ts'
+import { isPipe, readSessionStart } from '../../../checkpoint/chain.ts'
 import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
 import { causeFields, exampleLines, longestTitle } from '../failures.ts'
@@ -32,6 +33,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   const waits = waitsOf(task, record.pass.states.bounds.pauses)
   const failure = groupOf(record, task)
   const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
+  const limit = await limitOf(record, task)
   const value = {
     ...recordFields(record),
     task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
@@ -58,6 +60,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     behind: task.behind,
     shortage: task.shortage,
     held_up_by: task.heldUpBy,
+    limit,
     retry_at: task.retryAt,
     failure: failure === null ? null : failureFields(failure, own),
   }
@@ -70,10 +73,41 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     ...attemptLines(record, task),
     ...remarkLines(task),
     ...(failure === null ? [] : failureLines(failure, own)),
+    ...(limit === null ? [] : [`  waits for the limit of its name: ${limitText(limit)}`]),
     ...waitingLines(record, task),
     ...recordNotes(record),
   ])
 }
+
+/** A limit of the session on the tasks of a name. */
+interface Limit {
+  readonly concurrent: number | null
+  readonly per_second: number | null
+}
+
+/**
+ * The limit that a task waits for: it has a backend, but is not in its queue, or its next attempt
+ * is due. `null` for any other task.
+ */
+async function limitOf(record: OpenRecord, task: TaskExplanation): Promise<Limit | null> {
+  const { files, state, now } = record
+  const file = files.at(-1) ?? ''
+  const isDue = task.retryAt !== null && task.retryAt <= now
+  const mayWait = state === 'running' && (task.state === 'SUBMITTED' || isDue)
+  if (!mayWait || isPipe(file)) return null
+  const limits = (await readSessionStart(file))?.attributes['tutti.limits']
+  if (typeof limits !== 'object' || limits === null || !Object.hasOwn(limits, task.name))
+    return null
+  const found = (limits as Record<string, Readonly<Record<string, unknown>> | null>)[task.name]
+  const [concurrent, perSecond] = [numberOf(found?.['concurrent']), numberOf(found?.['per_second'])]
+  return { concurrent, per_second: perSecond }
+}
+
+const limitText = ({ concurrent, per_second: perSecond }: Limit): string =>
+  [
+    ...(concurrent === null ? [] : [`at most ${concurrent} at a time`]),
+    ...(perSecond === null ? [] : [`at most ${perSecond} per second`]),
+  ].join(', ')
 
 const begunFields = ({ begunBefore }: TaskExplanation): object => ({
   count: begunBefore.count,

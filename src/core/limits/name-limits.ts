@@ -1,0 +1,195 @@
+/** When tasks of a limited name may begin: at most so many at a time, and so many per second. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import {
+  expectInteger,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+} from '../../foundation/options.ts'
+import { invalid } from '../../foundation/options.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import { Fifo } from '../../runtime/fifo.ts'
+import { PriorityQueue, type QueueEntry } from '../../runtime/priority-queue.ts'
+
+/** The limit of a name; at least one of the two. */
+export interface NameLimit {
+  /** How many tasks of the name backends have at a time. Default: no limit. */
+  readonly concurrent?: number
+  /** How many attempts of tasks of the name start per second. Default: no limit. */
+  readonly perSecond?: number
+}
+
+/** Limits by the name of tasks. */
+export type NameLimitOptions = Readonly<Record<string, NameLimit>>
+
+/** Errors name the field. A name that no task has is fine. */
+export function resolveNameLimits(given: unknown): NameLimitOptions {
+  for (const [name, limit] of Object.entries(expectObject('limits', given))) {
+    const field = `limits.${name}`
+    const { concurrent, perSecond } = expectObject(field, limit)
+    expectKnownKeys(field, limit as object, ['concurrent', 'perSecond'], `${field}.`)
+    if (concurrent !== undefined) expectInteger(`${field}.concurrent`, concurrent, { min: 1 })
+    if (perSecond !== undefined) {
+      expectNumber(`${field}.perSecond`, perSecond, { above: 0, max: mostPerSecond })
+    }
+    if (concurrent === undefined && perSecond === undefined) {
+      throw invalid(field, 'an object with `concurrent`, `perSecond` or both', limit)
+    }
+  }
+  return given as NameLimitOptions
+}
+
+/** As an attribute of SessionStarted. */
+export const toWireLimits = (limits: NameLimitOptions): JsonObject =>
+  Object.fromEntries(
+    Object.entries(limits).map(([name, { concurrent = null, perSecond = null }]) => [
+      maskSecrets(name),
+      { concurrent, per_second: perSecond },
+    ]),
+  )
+
+/** The times of so many starts are kept. */
+const mostPerSecond = 1_000_000
+
+/** An attempt of a task with a limited name. Only `NameLimits` writes it. */
+export interface LimitedAttempt<T> {
+  readonly item: T
+  readonly priority: number
+  readonly isRetry: boolean
+  /** In the order of `add`. */
+  readonly number: number
+  readonly group: NameGroup<T>
+  phase: 'waiting' | 'released' | 'started' | 'ended'
+  queued: QueueEntry | null
+}
+
+/** The attempts of one name. */
+interface NameGroup<T> {
+  readonly concurrent: number
+  /** At most this many starts within `windowMs`. */
+  readonly starts: number
+  readonly windowMs: number
+  readonly waiting: PriorityQueue<LimitedAttempt<T>>
+  /** When attempts started, within the window; in order. */
+  readonly startedMs: Fifo<number>
+  /** Attempts that were released and have not ended, and those of them that have not started. */
+  active: number
+  notStarted: number
+  isReleasing: boolean
+  cancelTimer: (() => void) | null
+}
+
+export class NameLimits<T> {
+  readonly #groups: ReadonlyMap<string, NameGroup<T>>
+  readonly #clock: Clock
+  readonly #release: (item: T) => void
+  #added = 0
+
+  /** `release` is called for each attempt that may begin. */
+  constructor(limits: NameLimitOptions, clock: Clock, release: (item: T) => void) {
+    const toGroup = ([name, limit]: [string, NameLimit]) => [name, newGroup<T>(limit)] as const
+    this.#groups = new Map(Object.entries(limits).map(toGroup))
+    this.#clock = clock
+    this.#release = release
+  }
+
+  has(name: string): boolean {
+    return this.#groups.has(name)
+  }
+
+  /**
+   * `null` if the name has no limit. Otherwise the attempt waits until `advance`: by priority,
+   * retries before new tasks, then in order.
+   */
+  add(
+    name: string,
+    about: Pick<LimitedAttempt<T>, 'item' | 'priority' | 'isRetry'>,
+  ): LimitedAttempt<T> | null {
+    const group = this.#groups.get(name)
+    if (group === undefined) return null
+    const number = this.#added++
+    const attempt: LimitedAttempt<T> = { ...about, number, group, phase: 'waiting', queued: null }
+    attempt.queued = group.waiting.add(attempt)
+    return attempt
+  }
+
+  /** A released attempt has started. Later calls do nothing. */
+  start(attempt: LimitedAttempt<T>): void {
+    const { group } = attempt
+    if (attempt.phase !== 'released') return
+    attempt.phase = 'started'
+    group.notStarted--
+    if (group.starts !== Infinity) group.startedMs.push(this.#clock.monotonicMs())
+  }
+
+  /** The attempt has ended, or does not wait any more: another one may begin. */
+  end(attempt: LimitedAttempt<T>): void {
+    const { group, phase, queued } = attempt
+    attempt.phase = 'ended'
+    if (phase === 'ended') return
+    if (phase === 'waiting' && queued !== null) group.waiting.remove(queued)
+    if (phase !== 'waiting') group.active--
+    if (phase === 'released') group.notStarted--
+    this.advance(attempt)
+  }
+
+  /** Releases attempts of the same name that may begin. */
+  advance({ group }: LimitedAttempt<T>): void {
+    // The end of an attempt may be reported while it is released.
+    if (group.isReleasing) return
+    group.isReleasing = true
+    group.cancelTimer?.()
+    group.cancelTimer = null
+    while (group.waiting.size > 0 && this.#hasRoom(group)) {
+      const next = group.waiting.take()
+      if (next === undefined) break
+      next.phase = 'released'
+      group.active++
+      group.notStarted++
+      this.#release(next.item)
+    }
+    group.isReleasing = false
+    if (group.waiting.size > 0) this.#setTimer(group)
+  }
+
+  /** An attempt that was released may start at any time, so it counts as one of the window. */
+  #hasRoom(group: NameGroup<T>): boolean {
+    const { active, concurrent, startedMs, starts, windowMs, notStarted } = group
+    const since = this.#clock.monotonicMs() - windowMs
+    while ((startedMs.peek() ?? Infinity) <= since) startedMs.shift()
+    return active < concurrent && startedMs.length + notStarted < starts
+  }
+
+  /** Only the window ends by itself; all else ends with an attempt. */
+  #setTimer(group: NameGroup<T>): void {
+    const first = group.startedMs.peek()
+    if (first === undefined || group.active >= group.concurrent) return
+    const attempt = group.waiting.peek()
+    if (attempt === undefined) return
+    const waitMs = first + group.windowMs - this.#clock.monotonicMs()
+    group.cancelTimer = this.#clock.after(Math.max(1, waitMs), () => this.advance(attempt))
+  }
+}
+
+/** A limit below one per second, such as 0.5, is one start within a longer window. */
+function newGroup<T>({ concurrent = Infinity, perSecond = Infinity }: NameLimit): NameGroup<T> {
+  const starts = Math.ceil(perSecond)
+  return {
+    concurrent,
+    starts,
+    windowMs: perSecond === Infinity ? 0 : (1000 * starts) / perSecond,
+    waiting: new PriorityQueue(isBefore),
+    startedMs: new Fifo(),
+    active: 0,
+    notStarted: 0,
+    isReleasing: false,
+    cancelTimer: null,
+  }
+}
+
+function isBefore<T>(a: LimitedAttempt<T>, b: LimitedAttempt<T>): boolean {
+  if (a.priority !== b.priority) return a.priority > b.priority
+  return a.isRetry === b.isRetry ? a.number < b.number : a.isRetry
+}
