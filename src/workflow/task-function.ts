@@ -75,7 +75,12 @@ export interface TaskFunction<A extends readonly unknown[], T, Options extends o
    * stay. A `uid` that is a string suits one call.
    *
    * @example
-   * const page = parse.with({ uid: `parse-${file}`, name: 'parse a scan', retries: 2 })(file)
+   * import { NoopBackend } from 'tutti'
+   * import { WorkflowEngine } from 'tutti/workflow'
+   *
+   * await using flow = await WorkflowEngine.create({ backend: new NoopBackend() })
+   * const parse = flow.functionTask(async (file: string) => file.length)
+   * const page = parse.with({ uid: 'parse-a.pdf', name: 'parse a scan', retries: 2 })('a.pdf')
    */
   with(options: Options): TaskFunction<A, T, Options>
 }

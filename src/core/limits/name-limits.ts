@@ -121,7 +121,10 @@ export class NameLimits<T> {
     if (attempt.phase !== 'released') return
     attempt.phase = 'started'
     group.notStarted--
-    if (group.starts !== Infinity) group.startedMs.push(this.#clock.monotonicMs())
+    if (group.starts === Infinity) return
+    group.startedMs.push(this.#clock.monotonicMs())
+    // The next one begins when the window ends, whether this one has ended or not.
+    this.advance(attempt)
   }
 
   /** The attempt has ended, or does not wait any more: another one may begin. */

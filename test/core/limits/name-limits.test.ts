@@ -52,6 +52,15 @@ describe('limits of a name', () => {
     expect(released).toEqual(['a', 'b', 'c'])
   })
 
+  it('limits: `perSecond` waits for no end of a task', async () => {
+    const { all, clock, released, add } = openLimits({ fetch: { perSecond: 1 } })
+    const first = add('a')
+    add('b')
+    all.start(first)
+    await clock.advance(1000)
+    expect(released).toEqual(['a', 'b'])
+  })
+
   it('limits: less than one per second is one start within a longer time', async () => {
     const { all, clock, released, add } = openLimits({ fetch: { perSecond: 0.5 } })
     all.start(add('a'))
