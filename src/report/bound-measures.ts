@@ -19,6 +19,7 @@ export type Bound =
   | 'critical path'
   | 'straggler'
   | 'slots'
+  | 'limits'
   | 'worker start'
   | 'short tasks'
   | 'scheduler'
@@ -125,6 +126,7 @@ export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
   const { noTaskReady, noSlotFitted, nodeAway } = slotSeconds
   const { cores, workers, processes } = noSlotFitted
   return [
+    { bound: 'limits', class: 'nameLimit', seconds: slotSeconds.nameLimit },
     { bound: 'worker start', class: 'startingWorkers', seconds: slotSeconds.startingWorkers },
     { bound: 'short tasks', class: 'taskOverhead', seconds: slotSeconds.taskOverhead },
     { bound: 'scheduler', class: 'heldBack', seconds: slotSeconds.heldBack },

@@ -236,6 +236,9 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     }
     return `${start}${waited}, so more of them would have finished it earlier.`
   },
+  limits: (_bounds, { nameLimit }) =>
+    `The limits of the session bounded this run: for ${nameLimit.text} of the slots' time a task ` +
+    'was ready and fitted a free slot, but its name had reached its limit (`limits`).',
   'worker start'(_bounds, { startingWorkers }, { replacedWorkers: replaced }) {
     const start =
       `Starting workers bounded this run: for ${startingWorkers.text} of the slots' time a task ` +

@@ -96,6 +96,7 @@ function idleShare({ slotSeconds, slots: all, seconds }: ReportData['bounds'], r
 
 const idleTexts: Readonly<Record<IdleReason, string>> = {
   noTaskReady: 'no task was ready',
+  nameLimit: 'a ready task waited for the limit of its name',
   startingWorkers: 'a ready task waited for its worker to start',
   taskOverhead: 'a ready task was just being started',
   heldBack: 'a ready task waited for the scheduler',

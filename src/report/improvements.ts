@@ -166,7 +166,10 @@ function lostTo(
 
 /** The slot-seconds in which a ready task fitted a free slot. */
 const startSecondsOf = ({ slotSeconds }: BoundsView): number =>
-  slotSeconds.startingWorkers + slotSeconds.taskOverhead + slotSeconds.heldBack
+  slotSeconds.nameLimit +
+  slotSeconds.startingWorkers +
+  slotSeconds.taskOverhead +
+  slotSeconds.heldBack
 
 /** What the other reasons for late starts still cost. */
 const otherStarts = (bounds: BoundsView, bound: Bound, idle: number): number =>
@@ -182,10 +185,16 @@ function inOneTask(bounds: BoundsView, facts: BoundFacts): string {
     : `With the work of about ${numberText(count)} tasks in one task`
 }
 
-const startBounds: ReadonlySet<Bound> = new Set(['worker start', 'short tasks', 'scheduler'])
+const startBounds: ReadonlySet<Bound> = new Set([
+  'limits',
+  'worker start',
+  'short tasks',
+  'scheduler',
+])
 const lackedResources: ReadonlySet<Bound> = new Set(['gpus', 'memory', 'labels'])
 
 const idleNames: Readonly<Partial<Record<Bound, string>>> = {
+  limits: 'Without the limits of the session',
   'worker start': 'If workers started in no time,',
   scheduler: 'If no ready task waited for the scheduler,',
   gpus: 'With enough gpus for the tasks that are ready',

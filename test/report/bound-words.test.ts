@@ -134,6 +134,15 @@ describe('what bounded this run', () => {
 })
 
 describe('which bound is named', () => {
+  it('report: the limit of a name, where tasks waited for it beside free slots', () => {
+    const tasks = queue(10).map((task) => ({ ...task, queued: task.start ?? 0 }))
+    const limits = { simulate: { concurrent: 1, per_second: null } }
+    const { words } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks, end: 10, limits })
+    expect(words.bound).toBe('limits')
+    expect(words.improvements.join('\n')).toContain('Without the limits of the session')
+    expect(words.improvements.join('\n')).not.toContain('in one task')
+  })
+
   it('report: of slots and short tasks the one that would shorten the run most', () => {
     // Ready from the start, 1.5 s each, and 0.4 s between them.
     const tasks = queue(10).map((task, at) => ({ ...task, start: 1.9 * at, end: 1.9 * at + 1.5 }))

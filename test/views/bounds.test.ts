@@ -17,6 +17,7 @@ const nothing = {
   ran: 0,
   noTaskReady: 0,
   noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
+  nameLimit: 0,
   startingWorkers: 0,
   taskOverhead: 0,
   heldBack: 0,
@@ -123,6 +124,16 @@ describe('what bounded a run', () => {
       ran: 10,
       noSlotFitted: { ...nothing.noSlotFitted, labels: 10 },
     })
+  })
+
+  it('bounds: tasks that wait for the limit of their name', () => {
+    const tasks = bag(10, 1).map((task) => ({ ...task, queued: task.start ?? 0 }))
+    const limits = { simulate: { concurrent: 1, per_second: null } }
+    const nodes = [{ nodeId: 'n1', cores: 4 }]
+    const { slotSeconds } = boundsOfRun({ nodes, tasks, end: 10, limits })
+    // 9, 8, …, 0 tasks wait, for three idle cores.
+    const nameLimit = 7 * 3 + 2 + 1
+    expect(slotSeconds).toEqual({ ...nothing, ran: 10, nameLimit, noTaskReady: 30 - nameLimit })
   })
 
   it('bounds: a ready task waits for its worker, then for the overhead of each start', () => {

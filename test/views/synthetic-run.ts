@@ -10,6 +10,8 @@ export interface SyntheticTask {
   readonly created?: number
   /** When its dependencies have ended; for tasks that have some. */
   readonly ready?: number
+  /** When the limit of its name let it into its backend's queue. Default: at once. */
+  readonly queued?: number
   readonly start?: number
   readonly end?: number
   readonly worker?: string
@@ -44,12 +46,15 @@ export interface SyntheticRun {
   readonly nodes: readonly SyntheticNode[]
   readonly tasks: readonly SyntheticTask[]
   readonly end: number
+  /** The limits of the session by name, as in the record. */
+  readonly limits?: object
 }
 
 /** In the order of their times. */
-export function eventsOf({ nodes, tasks, end }: SyntheticRun): ViewEvent[] {
+export function eventsOf({ nodes, tasks, end, limits }: SyntheticRun): ViewEvent[] {
+  const attributes = limits === undefined ? {} : { 'tutti.limits': limits }
   const events = [
-    viewEvent('SessionStarted', null, { event_time: 0 }),
+    viewEvent('SessionStarted', null, { event_time: 0, attributes }),
     ...nodes.flatMap(nodeEvents),
     ...tasks.flatMap(taskEvents),
     viewEvent('SessionEnded', null, { event_time: end, duration_seconds: end }),
@@ -89,7 +94,7 @@ function taskEvents(task: SyntheticTask): ViewEvent[] {
     'tutti.priority': task.priority,
   }
   events.push(event('TaskSubmitted', submitted, asked))
-  events.push(event('TaskQueued', submitted))
+  events.push(event('TaskQueued', task.queued ?? submitted))
   if (start !== undefined) {
     events.push({ ...event('TaskStarted', start, { worker_id: worker }), node_id })
   }

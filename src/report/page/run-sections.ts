@@ -90,6 +90,7 @@ const classLabels = [
   ['gpus', 'ready, but gpus were short', 'c3'],
   ['memory', 'ready, but memory was short', 'c4'],
   ['labels', 'ready, but no free slot had the labels', 'c5'],
+  ['nameLimit', 'ready, and waiting for the limit of its name', 'c10'],
   ['startingWorkers', 'ready, while its worker started', 'c8'],
   ['taskOverhead', 'ready, and just being started', 'c7'],
   ['heldBack', 'ready, and waiting for the scheduler', 'c9'],

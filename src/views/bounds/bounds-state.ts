@@ -33,6 +33,8 @@ export interface BoundsState {
   /** Tasks that ran when the previous session was killed: when this session saw them start. */
   readonly begunAgain: Map<number, number>
   readonly blocks: BlockTree
+  /** Whether a session limits the tasks of a name: those then wait before they are queued. */
+  hasLimits: boolean
   /** The number of tasks canceled because their session was closed, for example by Ctrl-C. */
   stopped: number
   /** How many sessions of the run have ended, and when the current one began. */
@@ -88,6 +90,7 @@ export const createBounds = (): BoundsState => ({
   attended: [],
   begunAgain: new Map(),
   blocks: createBlockTree(),
+  hasLimits: false,
   stopped: 0,
   session: 0,
   sessionStart: -Infinity,
@@ -99,6 +102,7 @@ export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep)
   if (step === resumption) endSession(state, event.event_time)
   if (event.event_time < state.firstTime) state.firstTime = event.event_time
   if (event.event_time > state.lastTime) state.lastTime = event.event_time
+  if (event.attributes['tutti.limits'] !== undefined) state.hasLimits = true
   if (step.task === -1) followNodes(state, event)
   else followTask(state, event, step)
 }

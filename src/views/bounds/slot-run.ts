@@ -142,37 +142,43 @@ function waitsOf(
   state: BoundsState,
   { counts, lanes }: BoundsQuery,
   isOwn: Uint8Array,
-): Pick<SlotRun, 'waits' | 'workerStarts' | 'lastReady'> {
+): Pick<SlotRun, 'waits' | 'limitWaits' | 'workerStarts' | 'lastReady'> {
   const tasks = counts.index.names.size
   const retries = retriesIn(lanes)
-  const waits = createIntervals(tasks + retries + waitingIn(state.attended))
+  const firstWaits = state.hasLimits ? 2 * tasks : tasks
+  const waits = createIntervals(firstWaits + retries + waitingIn(state.attended))
   const firsts = firstOnWorkers(state, lanes)
-  const workerStarts = new Set<number>()
+  const [limitWaits, workerStarts] = [new Set<number>(), new Set<number>()]
   let [count, lastReady] = [0, -Infinity]
-  const addRequest = (request: number, from: number, to: number, isStart = false): void => {
+  const addRequest = (request: number, from: number, to: number, kind?: WaitKind): void => {
     if (isOwn[request] !== 1 || to <= from) return
-    if (isStart && isForWorker(state, request, from, to)) workerStarts.add(count)
+    if (kind === 'limit') limitWaits.add(count)
+    if (kind === 'worker' && isForWorker(state, request, from, to)) workerStarts.add(count)
     waits.from[count] = activeTime(state.pauses, from)
     waits.to[count] = activeTime(state.pauses, to)
     waits.request[count++] = request
   }
-  const add: AddWait = (task, from, to, isStart) =>
-    addRequest(valueAt(state.requestOfTask, task), from, to, isStart)
+  const add: AddWait = (task, from, to, kind) =>
+    addRequest(valueAt(state.requestOfTask, task), from, to, kind)
   for (let task = 0; task < tasks; task++) {
     const passed = stagesOf(counts, task)
     if ((passed & stages.submitted) === 0) continue
-    const { ready, started, ended } = storyOf(state.times, task, passed)
+    const { ready, queued, started, ended } = storyOf(state.times, task, passed)
     const isOwnTask = isOwn[valueAt(state.requestOfTask, task)] === 1
     if (isOwnTask && ready !== null && ready > lastReady) lastReady = ready
     const isLeft = isInterrupted(counts, task) && started === null && ended === null
-    if (!isLeft) add(task, ready ?? Infinity, started ?? ended ?? Infinity, firsts.tasks.has(task))
+    if (isLeft || ready === null) continue
+    const to = started ?? ended ?? Infinity
+    const released = state.hasLimits ? (queued ?? to) : ready
+    add(task, ready, released, 'limit')
+    add(task, released, to, firsts.tasks.has(task) ? 'worker' : undefined)
   }
   if (retries > 0) addRetryWaits(state, { counts, lanes }, firsts.segments, add)
   for (const { from, to, waiting, request } of state.attended) {
     for (let one = 0; one < Math.min(waiting, mostWaiting); one++) addRequest(request, from, to)
   }
   const last = activeTime(state.pauses, lastReady)
-  return { waits: cutIntervals(waits, count), workerStarts, lastReady: last }
+  return { waits: cutIntervals(waits, count), limitWaits, workerStarts, lastReady: last }
 }
 
 /** Closures and prompts need no worker; while no session is running, no worker starts. */
@@ -180,7 +186,10 @@ const isForWorker = (state: BoundsState, request: number, from: number, to: numb
   (state.requests[request]?.limit ?? null) !== null &&
   !state.attended.some((pause) => pause.from < to && pause.to > from)
 
-type AddWait = (task: number, from: number, to: number, isStart: boolean) => void
+/** What a wait was for, besides slots: the limit of a name, or perhaps the start of a worker. */
+type WaitKind = 'limit' | 'worker' | undefined
+
+type AddWait = (task: number, from: number, to: number, kind: WaitKind) => void
 
 /** The first segment of each worker in each session, and the tasks that begin with one. */
 function firstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
@@ -245,7 +254,7 @@ function addRetryWaits(
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
     const from = retryAt.get(task)
-    if (from !== undefined) add(task, from.time, start, firsts.has(segment))
+    if (from !== undefined) add(task, from.time, start, firsts.has(segment) ? 'worker' : undefined)
     retryAt.delete(task)
     const outcome = valueAt(lanes.outcome, segment)
     if (!mayBeFollowed(outcome, lanes)) continue
@@ -256,7 +265,7 @@ function addRetryWaits(
   for (const [task, { time, isOpen }] of retryAt) {
     if (!isOpen || isInterrupted(counts, task)) continue
     const { ended } = storyOf(state.times, task, stagesOf(counts, task))
-    add(task, time, ended ?? Infinity, false)
+    add(task, time, ended ?? Infinity, undefined)
   }
 }
 

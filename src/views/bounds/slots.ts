@@ -66,6 +66,8 @@ export interface SlotSeconds {
   noTaskReady: number
   /** Tasks were ready, but the free slots had too little of this resource. */
   readonly noSlotFitted: Record<SlotResource, number>
+  /** A ready task fitted a free slot, and waited for the limit of its name. */
+  nameLimit: number
   /** A ready task fitted a free slot, and its worker was starting. */
   startingWorkers: number
   /** A ready task fitted a free slot, for about as long as most tasks of the run take to start. */
@@ -84,6 +86,8 @@ export interface SlotRun {
   readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
   /** Times in which tasks were ready but did not run. */
   readonly waits: Intervals
+  /** Indexes of the waits for the limit of a name. */
+  readonly limitWaits: ReadonlySet<number>
   /** Indexes of the waits that ended with the first attempt on a worker. */
   readonly workerStarts: ReadonlySet<number>
   /** When the last task became ready; -Infinity for none. */
@@ -122,6 +126,7 @@ export const createSlotSeconds = (): SlotSeconds => ({
   ran: 0,
   noTaskReady: 0,
   noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
+  nameLimit: 0,
   startingWorkers: 0,
   taskOverhead: 0,
   heldBack: 0,

@@ -29,8 +29,8 @@ export class IdleTimes {
     if (isLack(reason)) {
       this.#sums.noSlotFitted[reason] += slotSeconds
       // While tasks that fit are held back, more of the lacking resource would not help.
-      const { heldBack, startingWorkers } = this.#spans
-      if (Math.max(heldBack, startingWorkers) === this.#span) return
+      const { heldBack, nameLimit, startingWorkers } = this.#spans
+      if (Math.max(heldBack, nameLimit, startingWorkers) === this.#span) return
     } else this.#sums[reason] += slotSeconds
     // Several requests may add the same reason in one span: count the span once.
     if (this.#spans[reason] === this.#span) return
@@ -58,6 +58,7 @@ const createReasons = (): Record<IdleReason, number> => ({
   processes: 0,
   labels: 0,
   noTaskReady: 0,
+  nameLimit: 0,
   startingWorkers: 0,
   taskOverhead: 0,
   heldBack: 0,

@@ -68,6 +68,8 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
 /** How many more ranks of one request would fit on all nodes: in total and by each resource. */
 interface Room {
   ready: number
+  /** How many of the ready tasks wait for the limit of their name. */
+  limited: number
   /** How many of the ready tasks wait for a worker to start. */
   starting: number
   nodes: number
@@ -83,6 +85,7 @@ interface Room {
 
 const noRoom: Room = {
   ready: 0,
+  limited: 0,
   starting: 0,
   nodes: 0,
   fits: 0,
@@ -115,6 +118,7 @@ class Slots {
   readonly #held = createHeld()
   readonly #idle: IdleTimes
   readonly #gaps = new StartGaps()
+  readonly #limitWaits: ReadonlySet<number>
   readonly #workerStarts: ReadonlySet<number>
   readonly #lastReady: number
   #capacity: Readonly<Record<HeldResource, number>>
@@ -127,7 +131,8 @@ class Slots {
   #now: number
 
   constructor(run: SlotRun, sums: SlotSeconds) {
-    const { requests, nodes, waits, workerStarts, lastReady, from } = run
+    const { requests, nodes, waits, limitWaits, workerStarts, lastReady, from } = run
+    this.#limitWaits = limitWaits
     this.#workerStarts = workerStarts
     this.#requests = requests.map(withOwnLimit)
     this.#queues = new WaitQueues(waits, requests.length)
@@ -178,7 +183,8 @@ class Slots {
     const room = this.#rooms[request]
     if (room === undefined) return
     room.ready += change
-    if (this.#workerStarts.has(wait)) room.starting += change
+    if (this.#limitWaits.has(wait)) room.limited += change
+    else if (this.#workerStarts.has(wait)) room.starting += change
   }
 
   use(node: number, request: number, change: number): void {
@@ -314,10 +320,13 @@ class Slots {
       const isBehind = blocker !== null && !this.#queues.isBefore(at, blocker.request)
       if (isBehind) this.#idle.add(blocker.resource, held)
       else {
-        const starting = Math.min(held, room.starting * cores * ranks)
+        const limited = Math.min(held, room.limited * cores * ranks)
+        const starting = Math.min(held - limited, room.starting * cores * ranks)
+        const heldBack = held - limited - starting
+        this.#idle.add('nameLimit', limited)
         this.#idle.add('startingWorkers', starting)
-        this.#idle.add('heldBack', held - starting)
-        late += held - starting
+        this.#idle.add('heldBack', heldBack)
+        late += heldBack
       }
       if (isBehind) behind += lacking
       else if (lacking > 0) {
