@@ -220,7 +220,9 @@ export function errnoOf(error: unknown): string {
 /** A message for any thrown value, also `null` and errors with throwing getters. */
 export function messageOf(thrown: unknown): string {
   try {
-    return String(thrown instanceof Error ? thrown.message : thrown)
+    const text = String(thrown instanceof Error ? thrown.message : thrown)
+    // A plain object: its fields say what happened.
+    return text === '[object Object]' ? (JSON.stringify(thrown) ?? text) : text
   } catch {
     return 'an unprintable value was thrown'
   }

@@ -113,6 +113,7 @@ describe('messageOf', () => {
     expect(messageOf(undefined)).toBe('undefined')
     expect(messageOf(Symbol('s'))).toBe('Symbol(s)')
     expect(messageOf(odd)).toBe('10')
+    expect(messageOf({ code: 'busy', port: 80 })).toBe('{"code":"busy","port":80}')
     for (const bad of [throwing, proxy, Object.create(null)]) {
       expect(messageOf(bad)).toBe('an unprintable value was thrown')
     }

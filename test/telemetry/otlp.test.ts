@@ -124,6 +124,8 @@ describe('row 47: an export that is not possible', () => {
       await expect(failed).rejects.toBeInstanceOf(TuttiError)
       await expect(failed).rejects.toMatchObject({ code: 'OtlpExportError' })
     }
+    const hint = 'Name a file in it.'
+    await expect(telemetry.exportAsOtlp(isFolder)).rejects.toMatchObject({ hint })
     expect(readdirSync(folder)).toEqual(before)
   })
 

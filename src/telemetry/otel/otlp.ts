@@ -59,12 +59,16 @@ export async function writeOtlpFile(
     await rename(unfinished, path)
   } catch (error) {
     await rm(unfinished, { force: true }).catch(() => {})
-    throw new TuttiError(`cannot write the OTLP export to ${path}: ${messageOf(error)}`, {
+    const errno = errnoOf(error)
+    const isFolder = errno === 'EISDIR'
+    const what = isFolder ? 'it is a folder' : messageOf(error)
+    const hint = isFolder
+      ? 'Name a file in it.'
+      : `The folder must exist and be writable (${errno}).`
+    throw new TuttiError(`cannot write the OTLP export to ${path}: ${what}`, {
       code: 'OtlpExportError',
       cause: error,
-      ...(errnoOf(error) === 'unknown'
-        ? {}
-        : { hint: `The folder must exist and be writable (${errnoOf(error)}).` }),
+      ...(errno === 'unknown' ? {} : { hint }),
     })
   }
 }
