@@ -22,8 +22,8 @@ export interface ResumePreview {
 const silent: Log = { warn() {} }
 
 /**
- * `tasks` are those that the program creates; `null` if only the program knows them: then those of
- * the record are looked at. Rejects as the resume itself would, except that nobody is asked whether
+ * `tasks` are the programs of a task file or an array; `null` for a script, of which only the tasks
+ * of the record are known. Rejects as the resume itself would, except that nobody is asked whether
  * the record is locked or continued.
  */
 export async function previewResume(
@@ -50,7 +50,6 @@ function runsOf(tasks: readonly AnyTask[], resumption: Resumption): TaskToRun[] 
     return problem === null ? [] : { ...problem, at }
   })
   if (wrong.length > 0) throw toSubmissionError(wrong)
-  for (const task of tasks) resumption.take(task, owner)
   return tasks.flatMap((task) => {
     const name = maskSecrets(task.name)
     const planned = resumption.plan(task.uid, { name, hash: definitionHash(task, owner) })
