@@ -1,7 +1,10 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { needs, requireCommand } from './require.ts'
 import { runMutants, sampleOf, testsFor } from '../scripts/mutation/mutation-run.ts'
@@ -10,7 +13,7 @@ import { runMutants, sampleOf, testsFor } from '../scripts/mutation/mutation-run
 function projectOf(files: Readonly<Record<string, string>>): string {
   const root = mkdtempSync(join(tmpdir(), 'tutti-mutants-'))
   onTestFinished(() => rmSync(root, { recursive: true, force: true }))
-  const all = { ...files, '.gitignore': '.cache\nnode_modules\n' }
+  const all = { ...files, '.gitignore': '.cache\ndist\nnode_modules\n' }
   for (const [path, text] of Object.entries(all)) {
     mkdirSync(dirname(join(root, path)), { recursive: true })
     writeFileSync(join(root, path), text)
@@ -25,13 +28,17 @@ const testOf = (assertions: string): string => `
   import { isPositive } from '../src/positive.ts'
   it('knows positive numbers', () => { ${assertions} })
 `
+const sources = {
+  'package.json': '{ "type": "module" }',
+  'src/positive.ts': 'export const isPositive = (n: number): boolean => n > 0\n',
+}
+const program = fileURLToPath(new URL('../scripts/run-mutants.ts', import.meta.url))
 const options = { within: ['src'], count: 9, seed: 1, minutes: 60 }
 
 describe('a mutation run', () => {
   needs(requireCommand('unshare'))('finds the change that no test notices', async () => {
     const root = projectOf({
-      'package.json': '{ "type": "module" }',
-      'src/positive.ts': 'export const isPositive = (n: number): boolean => n > 0\n',
+      ...sources,
       'test/positive.test.ts': testOf(
         'expect(isPositive(1)).toBe(true); expect(isPositive(-1)).toBe(false)',
       ),
@@ -54,8 +61,7 @@ describe('a mutation run', () => {
       testOf('expect(isPositive(1)).toBe(true)'),
     ])
     const root = projectOf({
-      'package.json': '{ "type": "module" }',
-      'src/positive.ts': 'export const isPositive = (n: number): boolean => n > 0\n',
+      ...sources,
       ...(Object.fromEntries(near) as Record<string, string>),
       'test/use.ts': "export { isPositive } from '../src/positive.ts'",
       'test/far.test.ts': testOf(
@@ -67,6 +73,73 @@ describe('a mutation run', () => {
     const { survived } = await runMutants({ ...options, root, print })
     expect(survived).toEqual([])
     expect(lines.filter((line) => line.includes('killed by test/far.test.ts'))).toHaveLength(2)
+  })
+
+  needs(requireCommand('unshare'))('counts no test that fails only once', async () => {
+    const fails = `if (!existsSync('seen')) { writeFileSync('seen', ''); throw new Error('once') }`
+    const imports = `import { existsSync, writeFileSync } from 'node:fs'`
+    const root = projectOf({
+      ...sources,
+      'test/positive.test.ts': imports + testOf(`${fails} expect(isPositive).toBeDefined()`),
+    })
+    const lines: string[] = []
+    const print = (line: string): unknown => lines.push(line)
+    const { killed, survived } = await runMutants({ ...options, root, print })
+    expect(killed).toEqual([])
+    expect(survived).toHaveLength(3)
+    const found = lines.filter((line) => line.includes('then passed with the same mutant'))
+    expect(found).toEqual([expect.stringContaining('test/positive.test.ts: knows positive')])
+  })
+
+  needs(requireCommand('unshare'))('does not use a build that is removed meanwhile', async () => {
+    const asserted = `expect([existsSync('dist/index.js'), isPositive]).toContain(true)`
+    const root = projectOf({
+      ...sources,
+      'dist/index.js': '',
+      'test/positive.test.ts': `import { existsSync } from 'node:fs'${testOf(asserted)}`,
+    })
+    const lines: string[] = []
+    const print = (line: string): void => {
+      lines.push(line)
+      if (line.startsWith('[1/3]')) rmSync(join(root, 'dist'), { recursive: true })
+    }
+    await runMutants({ ...options, root, print })
+    expect(lines.slice(1).map((line) => line.split('\n').at(-1)?.trim())).toEqual(
+      Array.from({ length: 3 }, () => 'SURVIVED'),
+    )
+  })
+
+  needs(requireCommand('unshare'))('ends its tests and removes its copy on SIGTERM', async () => {
+    const root = projectOf({
+      ...sources,
+      'test/positive.test.ts': `
+        import { connect } from 'node:net'
+        import { it } from 'vitest'
+        import { isPositive } from '../src/positive.ts'
+        it('hangs', async () => {
+          connect(process.env['TEST_SOCKET'])
+          await new Promise(() => isPositive)
+        })
+      `,
+    })
+    const path = join(root, 'socket')
+    const server = createServer().listen(path)
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const runner = spawn(process.execPath, [program, 'src'], {
+      cwd: root,
+      env: { ...process.env, TEST_SOCKET: path },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    onTestFinished(() => void runner.kill('SIGKILL'))
+    const errors = runner.stderr.setEncoding('utf8').toArray()
+    const [test] = (await once(server, 'connection')) as [Socket]
+    const testEnded = once(test.resume(), 'close')
+    runner.kill('SIGTERM')
+    expect(await once(runner, 'exit')).toEqual([1, null])
+    await testEnded
+    expect((await errors).join('')).toContain('stopped by SIGTERM')
+    expect(readdirSync(join(root, '.cache'))).toEqual([])
   })
 
   it('without a mutant fails', async () => {

@@ -39,7 +39,10 @@ export interface MutationResult {
   readonly survived: readonly Mutant[]
 }
 
-/** Samples mutants by the seed and runs those that are not listed, one after the other. */
+/**
+ * Samples mutants by the seed and runs those that are not listed, one after the other. If the
+ * process is asked to end, ends the tests, removes the copy and rejects.
+ */
 export async function runMutants(options: MutationOptions): Promise<MutationResult> {
   const { root, within, count, seed, minutes, print } = options
   const files = readTree(root)
@@ -54,7 +57,8 @@ export async function runMutants(options: MutationOptions): Promise<MutationResu
   const until = performance.now() + minutes * 60_000
   const killed: Mutant[] = []
   const survived: Mutant[] = []
-  using copy = new MutationCopy(root, print)
+  using stop = new StopRequest()
+  using copy = new MutationCopy(root, print, stop.signal)
   for (const [at, mutant] of sample.entries()) {
     if (performance.now() > until) break
     const killer = await copy.findKiller(mutant, testsFor(mutant.path, files, quick))
@@ -189,33 +193,57 @@ interface Failure {
   readonly text: string
 }
 
+/** Aborts `signal` when this process is asked to end, or the process that forked it has ended. */
+class StopRequest implements Disposable {
+  readonly #controller = new AbortController()
+  readonly #listeners = ['SIGINT', 'SIGTERM', 'disconnect'].map((event) => {
+    const listener = (): void => this.#controller.abort(new Error(`stopped by ${event}`))
+    process.on(event, listener)
+    return { event, listener }
+  })
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  [Symbol.dispose](): void {
+    for (const { event, listener } of this.#listeners) process.off(event, listener)
+  }
+}
+
 /** A copy of the repository in which one file at a time is changed. */
 class MutationCopy implements Disposable {
   readonly #root: string
   readonly #folder: string
   readonly #print: (line: string) => void
+  readonly #stop: AbortSignal
   /** Test files, or several that run together, that pass without a mutant. */
   readonly #passing = new Set<string>()
   readonly #failing = new Set<string>()
 
-  constructor(root: string, print: (line: string) => void) {
+  constructor(root: string, print: (line: string) => void, stop: AbortSignal) {
     this.#root = root
     this.#print = print
+    this.#stop = stop
     mkdirSync(join(root, '.cache'), { recursive: true })
     this.#folder = mkdtempSync(join(root, '.cache', 'mutants-'))
     for (const path of listPaths(root)) {
       mkdirSync(dirname(join(this.#folder, path)), { recursive: true })
       cpSync(join(root, path), join(this.#folder, path))
     }
-    for (const ignored of ['node_modules', 'dist', '.models']) {
+    for (const ignored of ['node_modules', '.models']) {
       if (existsSync(join(root, ignored))) {
         symlinkSync(join(root, ignored), join(this.#folder, ignored))
       }
     }
+    // Not a link: a build of the working tree removes its files during the run.
+    const build = join(root, 'dist')
+    if (existsSync(build)) cpSync(build, join(this.#folder, 'dist'), { recursive: true })
   }
 
   [Symbol.dispose](): void {
-    rmSync(this.#folder, { recursive: true, force: true })
+    // Killed tests may still write for a moment.
+    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 9 })
   }
 
   /** What failed with the mutant, or `null`. */
@@ -227,15 +255,18 @@ class MutationCopy implements Disposable {
     return null
   }
 
-  /** A failure counts only if the tests pass without the mutant. */
+  /** A failure counts only if the tests pass without the mutant, and fail with it again. */
   async #killerAmong(tests: readonly string[], mutant: Mutant): Promise<string | null> {
     const usable = tests.filter((test) => !this.#failing.has(test))
     if (usable.length === 0) return null
     const failure = await this.#failureWith(mutant, usable)
     if (failure === null) return null
     const suspects = failure.file === null ? usable : [failure.file]
-    const isProof = await this.#passWithoutMutant(suspects)
-    return isProof ? failure.text : await this.#killerAmong(tests, mutant)
+    if (!(await this.#passWithoutMutant(suspects))) return await this.#killerAmong(tests, mutant)
+    if ((await this.#failureWith(mutant, suspects)) !== null) return failure.text
+    this.#print(`failed once, then passed with the same mutant: ${failure.text}`)
+    const others = usable.filter((test) => !suspects.includes(test))
+    return await this.#killerAmong(others, mutant)
   }
 
   async #failureWith(mutant: Mutant, tests: readonly string[]): Promise<Failure | null> {
@@ -266,6 +297,7 @@ class MutationCopy implements Disposable {
   }
 
   async #runTests(tests: readonly string[], part = 1): Promise<Failure | null> {
+    this.#stop.throwIfAborted()
     const reportPath = join(this.#folder, '.cache', 'report.json')
     rmSync(reportPath, { force: true })
     const vitest = join(this.#root, 'node_modules/vitest/vitest.mjs')
@@ -278,11 +310,13 @@ class MutationCopy implements Disposable {
       stdio: ['ignore', 'ignore', 'pipe'],
     })
     const endMs = part * limitMs
-    const timer = setTimeout(() => child.kill('SIGKILL'), endMs)
+    const limit = AbortSignal.any([this.#stop, AbortSignal.timeout(endMs)])
+    limit.addEventListener('abort', () => child.kill('SIGKILL'))
     const errors = child.stderr.setEncoding('utf8').toArray()
     const [code, signal] = await new Promise<[number | null, string | null]>((resolve, reject) => {
       child.on('error', reject).on('close', (...result) => resolve(result))
-    }).finally(() => clearTimeout(timer))
+    })
+    this.#stop.throwIfAborted()
     if (signal !== null) return { file: null, text: `the limit of ${endMs / 1000} s` }
     if (existsSync(reportPath)) {
       return failureIn(JSON.parse(readFileSync(reportPath, 'utf8')) as TestReport, tests)
