@@ -9,6 +9,7 @@ import { countText, numberText, percentText, secondsText } from '../views/readab
 import { shortName } from '../views/readable.ts'
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import type { ChangedRun } from '../views/bounds/changed-runs.ts'
+import type { LargestName } from '../views/bounds/critical-path.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
 import {
@@ -89,7 +90,7 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   const bound = pathBoundOf(bounds)
   const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task)).length
-  const { withoutDelays, withoutStragglers, largestName } = criticalPath
+  const { withoutDelays, withoutStragglers } = criticalPath
   const without = (changed: ChangedRun | null, text: string): Improvement[] =>
     changed === null
       ? []
@@ -99,15 +100,31 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
           (saved) => `${text} could end up to ${saved} earlier.`,
         )
   const whom = late === 1 ? 'straggler' : countText(late, 'straggler')
-  const name = shortName(facts.nameOf(largestName.task))
   return [
     ...without(
       withoutDelays,
       'Without the delays between attempts (`delaySeconds`) on the critical path it',
     ),
     ...without(withoutStragglers, `Without the ${whom} on the critical path it`),
-    ...without(largestName.halved, `If all ${name} tasks took half as long, it`),
+    ...halvedImprovements(bounds, facts),
   ]
+}
+
+/** About the name that takes most of the path, or of the slots: that which saves more. */
+function halvedImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
+  const { largestName, busiestName } = bounds.criticalPath
+  const half = (bound: Bound, { task, halved }: LargestName): Improvement[] =>
+    sentence(bounds, changeOf(bounds, bound, halved), (saved) => {
+      const name = shortName(facts.nameOf(task))
+      return `If all ${name} tasks took half as long, it could end up to ${saved} earlier.`
+    })
+  const isFull = mostFullSeconds(bounds) >= smallestShare * bounds.seconds
+  return [
+    ...half(pathBoundOf(bounds), largestName),
+    ...(busiestName === null || !isFull ? [] : half('slots', busiestName)),
+  ]
+    .toSorted((a, b) => b.saved - a.saved)
+    .slice(0, 1)
 }
 
 /** The least time of the run with twice as much of this resource. */

@@ -50,6 +50,15 @@ const known: readonly [name: string, workload: Workload, kind: string, saved: nu
   ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'took half as long', 5],
   ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'With twice as many slots', 5],
   [
+    'slots that a name of short tasks uses',
+    {
+      nodes: nodes(2),
+      jobs: [...jobs(3, 1, { name: 'big' }), ...jobs(40, 0.25, { name: 'small' })],
+    },
+    'took half as long',
+    2.5,
+  ],
+  [
     'one straggler',
     { nodes: nodes(4), jobs: [...jobs(40, 1), { uid: 'slow', attempts: [{ seconds: 90 }] }] },
     'on the critical path it could',

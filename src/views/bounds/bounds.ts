@@ -60,7 +60,9 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
     ]
     const gaps = findAttemptGaps(state, query, to)
     const stragglers = findStragglers(state, query, end - start)
-    const pathRange = { from: start, to, seconds: end - start, gaps, stragglers }
+    const slots = slotSecondsOf(state, query, { from: start, to: end })
+    const { backends } = slots
+    const pathRange = { from: start, to, seconds: end - start, gaps, stragglers, backends }
     return {
       from,
       to,
@@ -69,7 +71,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       attended: state.attended.filter((pause) => pause.to > from),
       isPartial,
       stopped: state.stopped,
-      ...slotSecondsOf(state, query, { from: start, to: end }),
+      ...slots,
       criticalPath: findCriticalPath(state, query, pathRange),
       stragglers,
     }

@@ -9,6 +9,7 @@ import { type AttemptGaps, delayOf, gapOf } from './attempt-gaps.ts'
 import { Chains, isBlock, type TaskRun } from './chains.ts'
 import { type ChangedRun, withHalved, withoutDelays } from './changed-runs.ts'
 import { withoutFailures, withoutStragglers } from './changed-runs.ts'
+import type { BackendUse } from './slot-run.ts'
 import { storyOf } from './task-times.ts'
 
 /** A task of the critical path; `task` is its number in the pass. */
@@ -38,14 +39,19 @@ export interface CriticalPath {
   readonly withoutStragglers: ChangedRun | null
   readonly withoutDelays: ChangedRun | null
   readonly withoutFailures: ChangedRun | null
+  /** The task name that takes most of the path. */
   readonly largestName: LargestName
+  /**
+   * The name with most slot-seconds on the backend whose tasks waited longest for slots. `null` if
+   * none waited, or if it is the name of `largestName`.
+   */
+  readonly busiestName: LargestName | null
 }
 
-/** The task name that takes most of the path. */
 export interface LargestName {
   /** One of the tasks with this name; -1 for a path without tasks. */
   readonly task: number
-  /** Seconds of this name on the path. */
+  /** Seconds of this name on the path, or in slots. */
   readonly seconds: number
   /** The run in which all tasks of this name take half as long. */
   readonly halved: ChangedRun
@@ -75,12 +81,13 @@ interface PathRange {
   readonly seconds: number
   readonly gaps: Gaps
   readonly stragglers: readonly Straggler[]
+  readonly backends: readonly BackendUse[]
 }
 
 export function findCriticalPath(
   state: BoundsState,
   query: BoundsQuery,
-  { from, to, seconds: whole, gaps, stragglers }: PathRange,
+  { from, to, seconds: whole, gaps, stragglers, backends }: PathRange,
 ): CriticalPath {
   const { counts, names } = query
   const runOf = (task: number): TaskRun | null => {
@@ -94,14 +101,20 @@ export function findCriticalPath(
   const path = followPath(chains, whole, runOf)
   const onPath = new Set(path.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task))
-  const { isNamed, ...largest } = largestNameOf(path.tasks, names)
   const parts = { state, query, chains, gaps, runOf, from }
+  const halved = ({ name, ...sum }: NameSum): LargestName => {
+    const isNamed = (task: number): boolean => valueAt(names.nameOfTask, task) === name
+    return { ...sum, halved: withHalved(parts, isNamed) }
+  }
+  const largest = largestOf(secondsOnPath(path.tasks, names))
+  const busiest = largestOf(secondsInSlots(state, query, backends))
   return {
     ...path,
     withoutStragglers: late.length === 0 ? null : withoutStragglers(parts, late),
     withoutDelays: path.delaySeconds === 0 ? null : withoutDelays(parts),
     withoutFailures: withoutFailures(parts),
-    largestName: { ...largest, halved: withHalved(parts, isNamed) },
+    largestName: halved(largest),
+    busiestName: busiest.name === -1 || busiest.name === largest.name ? null : halved(busiest),
   }
 }
 
@@ -130,18 +143,57 @@ function followPath(
   return { tasks: path.toReversed(), length, seconds, share, delaySeconds }
 }
 
-function largestNameOf(
-  path: readonly PathTask[],
-  { nameOfTask }: BoundsQuery['names'],
-): { task: number; seconds: number; isNamed: (task: number) => boolean } {
-  const sums = new Map<number, { task: number; seconds: number }>()
-  for (const { task, seconds } of path) {
-    const name = valueAt(nameOfTask, task)
-    sums.set(name, { task, seconds: (sums.get(name)?.seconds ?? 0) + seconds })
+/** Seconds of one name, with one of its tasks. */
+interface NameSum {
+  readonly name: number
+  readonly task: number
+  readonly seconds: number
+}
+
+class NameSums {
+  readonly byName = new Map<number, NameSum>()
+  readonly #nameOfTask: BoundsQuery['names']['nameOfTask']
+
+  constructor({ nameOfTask }: BoundsQuery['names']) {
+    this.#nameOfTask = nameOfTask
   }
-  const [largest] = [...sums].toSorted(([, a], [, b]) => b.seconds - a.seconds)
-  if (largest === undefined) return { task: -1, seconds: 0, isNamed: () => false }
-  return { ...largest[1], isNamed: (task) => valueAt(nameOfTask, task) === largest[0] }
+
+  add(task: number, seconds: number): void {
+    const name = valueAt(this.#nameOfTask, task)
+    this.byName.set(name, {
+      name,
+      task,
+      seconds: (this.byName.get(name)?.seconds ?? 0) + seconds,
+    })
+  }
+}
+
+function largestOf({ byName }: NameSums): NameSum {
+  const [largest] = [...byName.values()].toSorted((a, b) => b.seconds - a.seconds)
+  return largest ?? { name: -1, task: -1, seconds: 0 }
+}
+
+function secondsOnPath(path: readonly PathTask[], names: BoundsQuery['names']): NameSums {
+  const sums = new NameSums(names)
+  for (const { task, seconds } of path) sums.add(task, seconds)
+  return sums
+}
+
+function secondsInSlots(
+  { requests, requestOfTask }: BoundsState,
+  { lanes, names }: BoundsQuery,
+  backends: readonly BackendUse[],
+): NameSums {
+  const sums = new NameSums(names)
+  const [fullest] = backends.toSorted((a, b) => b.fullSeconds - a.fullSeconds)
+  if (fullest === undefined || fullest.fullSeconds === 0) return sums
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const task = valueAt(lanes.task, segment)
+    const request = requests[valueAt(requestOfTask, task)]
+    if (request?.backend !== fullest.backend) continue
+    sums.add(task, request.cores * request.ranks * valueAt(lanes.seconds, segment))
+  }
+  return sums
 }
 
 /** Shorter extra times are not worth a row: their share of the run's length. */
