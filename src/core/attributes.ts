@@ -3,7 +3,12 @@
 import type { AttemptFacts } from '../backends/backend.ts'
 import { messageOf, TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, type JsonValue, toFrozen, toWholeJson } from '../foundation/json-value.ts'
-import { findSecretArguments, maskSecrets, maskSecretsIn } from '../foundation/secrets.ts'
+import {
+  findSecretArguments,
+  maskCommand,
+  maskSecrets,
+  maskSecretsIn,
+} from '../foundation/secrets.ts'
 import { errorTypeOf, type TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
@@ -31,7 +36,7 @@ function findShared(kind: string, executable: string): SharedTask {
   byName = shared.get(kind) ?? new Map<string, SharedTask>()
   shared.set(kind, byName)
   const created = {
-    attributes: Object.freeze({ executable: maskSecrets(executable), task_type: kind }),
+    attributes: Object.freeze({ executable: maskCommand(executable), task_type: kind }),
     attempts: new Map<string | null, JsonObject>(),
   }
   byName.set(executable, created)
@@ -50,7 +55,7 @@ export function describeTask(entry: Entry): JsonObject {
     ? findShared(task.kind, executable).attributes
     : Object.freeze({
         ...(task.attributes === null ? {} : maskSecretsIn(task.attributes)),
-        executable: maskSecrets(executable),
+        executable: maskCommand(executable),
         task_type: task.kind,
         ...(workflowId === null ? {} : { workflow_id: workflowId }),
       })

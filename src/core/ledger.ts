@@ -141,8 +141,13 @@ export class Ledger implements TaskHolder {
   /** Hands over queued tasks that were not canceled meanwhile, in one batch per backend. */
   submit(entries: readonly Entry[]): void {
     const batches = new Map<Connection, Job[]>()
+    const limited = new Map<object, LimitedAttempt<Entry>>()
     for (const entry of entries) {
-      if (this.#holdBack(entry, false)) continue
+      const held = this.#holdBack(entry, false)
+      if (held !== null) {
+        limited.set(held.group, held)
+        continue
+      }
       const { connection, job } = entry
       if (entry.life.state !== 'QUEUED' || job === null || connection === null) continue
       entry.isWithBackend = true
@@ -150,6 +155,8 @@ export class Ledger implements TaskHolder {
       if (batch === undefined) batches.set(connection, [job])
       else batch.push(job)
     }
+    // After all tasks of the list were added, because they begin by priority.
+    for (const attempt of limited.values()) this.#limits?.advance(attempt)
     for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
 
@@ -349,22 +356,23 @@ export class Ledger implements TaskHolder {
   }
 
   #beginRetry(entry: Entry): void {
-    if (this.#holdBack(entry, true)) return
+    const held = this.#holdBack(entry, true)
+    if (held !== null) {
+      this.#limits?.advance(held)
+      return
+    }
     const { connection, job } = entry
     if (connection === null || job === null) return
     entry.isWithBackend = true
     this.#handOver(connection, [job])
   }
 
-  /** Whether the name of the task has a limit, which decides when the attempt begins. */
-  #holdBack(entry: Entry, isRetry: boolean): boolean {
-    if (this.#limits === null || hasEnded(entry.life.state)) return false
+  /** The attempt if the name of the task has a limit, which decides when it begins. */
+  #holdBack(entry: Entry, isRetry: boolean): LimitedAttempt<Entry> | null {
+    if (this.#limits === null || hasEnded(entry.life.state)) return null
     const about = { item: entry, priority: entry.task.priority, isRetry }
-    const attempt = this.#limits.add(entry.label, about)
-    if (attempt === null) return false
-    entry.limited = attempt
-    this.#limits.advance(attempt)
-    return true
+    entry.limited = this.#limits.add(entry.label, about)
+    return entry.limited
   }
 
   #beginLimited(entry: Entry): void {

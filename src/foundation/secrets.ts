@@ -58,7 +58,7 @@ export function findSecretArguments(args: readonly string[]): boolean[] {
     // Matches `--name=value`, `NAME=value` and `Name: value`.
     const [, name = '', value = ''] = /^([\w-]+)\s*[=:]\s*(.+)$/s.exec(arg) ?? []
     const isNamed = value !== '' && !value.startsWith('//') && namesSecret(name, value)
-    return isValue || isNamed || /^Bearer\s+\S/i.test(arg) || maskSecrets(arg) !== arg
+    return isValue || isNamed || /^Bearer\s+\S/i.test(arg) || maskCommand(arg) !== arg
   })
 }
 
@@ -79,6 +79,26 @@ function addSecret(secret: string): void {
 /** Replaces every known secret, and all text in the form of one. */
 export function maskSecrets(text: string): string {
   return maskKnown(text).replace(anyForm, mask)
+}
+
+const word = String.raw`(?:"[^"]*"|'[^']*'|[^\s;|&"']+)`
+/** The names and values in a command line, such as `NAME=value`, `--name=value`, `--name value`. */
+const namedValues = [
+  new RegExp(String.raw`([\w-]{1,100})(=)${word}`, 'g'),
+  new RegExp(String.raw`(?<=^|\s)(-{1,2}[\w-]{1,100})( +)(?!-)${word}`, 'g'),
+]
+
+/** For a command line: also masks what its variables and options pass on as secrets. */
+export function maskCommand(command: string): string {
+  let masked = maskSecrets(command)
+  for (const named of namedValues) {
+    masked = masked.replace(named, (all: string, name: string, separator: string) => {
+      const value = all.slice(name.length + separator.length)
+      const isSecret = secretName.test(name.replaceAll('-', '_')) && namesSecret(name, value)
+      return isSecret ? name + separator + mask : all
+    })
+  }
+  return masked
 }
 
 function maskKnown(text: string): string {

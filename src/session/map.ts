@@ -40,7 +40,8 @@ export async function mapTasks<I, T>(
   expectKnownKeys('map', expectObject('options', options), known)
   const { uid, name, settle, ...others } = options
   if (settle !== undefined) expectBoolean('settle', settle)
-  const tasks = list.map((item: I, index) => {
+  // A hole in the list is an item, as in `Promise.all`.
+  const tasks = Array.from(list as readonly I[], (item, index) => {
     const own = { uid: optionFor(uid, item, index), name: optionFor(name, item, index) }
     return new ComputeTask<T>({ ...others, ...own, function: fn, args: [item] } as never)
   })

@@ -139,6 +139,11 @@ export class Session implements AsyncDisposable {
     list: readonly I[],
     options?: MapOptions<I> & { readonly settle?: false },
   ): Promise<T[]>
+  map<I, T>(
+    fn: (item: I) => T | PromiseLike<T>,
+    list: readonly I[],
+    options: MapOptions<I>,
+  ): Promise<T[] | PromiseSettledResult<T>[]>
   async map<I, T>(
     fn: (item: I) => T | PromiseLike<T>,
     list: readonly I[],

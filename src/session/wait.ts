@@ -9,6 +9,7 @@ import { expectKnownKeys, expectNumber, expectObject } from '../foundation/optio
 import { invalid, notAnArray } from '../foundation/options.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
+import { endNumber } from '../tasks/task-record.ts'
 import { Task } from '../tasks/task.ts'
 
 /** Limits of a wait for the ends of tasks. */
@@ -128,7 +129,10 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
       void checks.then(() => this.#watchChecked(tasks))
       return
     }
-    for (const task of tasks) if (hasEnded(task.state)) this.#ended.push(task)
+    const ended = tasks.filter(({ state }) => hasEnded(state))
+    for (const task of ended.toSorted((a, b) => a[endNumber] - b[endNumber])) {
+      this.#ended.push(task)
+    }
     for (const entry of entries) this.#listen(entry)
   }
 

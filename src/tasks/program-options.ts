@@ -108,15 +108,23 @@ export function expectCaptureStdio(given: unknown): {
 
 /** Programs whose work is decided by a script or by code among their arguments. */
 const interpreters = new Set(
-  'python pypy node deno bun tsx ruby perl php lua luajit Rscript julia octave java'
+  'python pypy node deno bun tsx uv ruby perl php lua luajit Rscript julia octave java'
     .concat(' sh bash dash zsh ksh fish')
     .split(' '),
 )
-/** Options that are followed by code, and those that a module or a file follows. */
-const codeOptions = new Set(['-c', '-e', '--eval'])
-const moduleOptions = new Set(['-m', '-jar'])
+/** Programs that start the program among their arguments. */
+const launchers = new Set('env nice time timeout nohup mpirun mpiexec srun'.split(' '))
+/** Options that are followed by code, alone or as the last of several letters. */
+const codeOption = /^(?:-\w{0,4}[ce]|--eval)$/
+/** Options that a module or an archive follows. */
+const moduleOption = /^-(?:\w{0,4}m|jar)$/
+/** Options of interpreters that are followed by a value, which may look like a script. */
+const valueOptions = new Set(
+  '-r --require --import --loader --env-file --conditions -C -W -X -I'.split(' '),
+)
 /** A script has an extension, unless it is the first argument. */
 const scriptName = /\.\w{1,8}$/
+const longestName = 200
 
 /**
  * The default name of a program: `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py 10`,
@@ -124,24 +132,42 @@ const scriptName = /\.\w{1,8}$/
  */
 export function programName({ executable, arguments: args, shell }: ProgramSpec): string {
   if (shell) return firstWords(executable)
+  return toLine(nameOf(executable, args)).slice(0, longestName)
+}
+
+function nameOf(executable: string, args: readonly string[]): string {
   const base = basename(executable) || executable
-  const script = interpreters.has(base.replace(/[\d.]+$/, '')) ? scriptOf(args) : ''
+  if (launchers.has(base)) {
+    const at = args.findIndex(isInterpreter)
+    return at === -1 ? base : `${base} ${nameOf(args[at] ?? '', args.slice(at + 1))}`
+  }
+  const script = isInterpreter(executable) ? scriptOf(args) : ''
   return script === '' ? base : `${base} ${script}`
 }
 
+const isInterpreter = (executable: string): boolean =>
+  interpreters.has(basename(executable).replace(/[\d.]+$/, ''))
+
 function scriptOf(args: readonly string[]): string {
-  for (const [at, argument] of args.entries()) {
-    const next = args[at + 1] ?? ''
-    if (codeOptions.has(argument)) return `${argument} ${firstWords(next)}`.trim()
-    if (moduleOptions.has(argument)) return `${argument} ${basename(next)}`.trim()
-    if (argument.startsWith('-')) continue
-    if (at === 0 || scriptName.test(argument)) return basename(argument)
+  const first = args[0] === 'run' ? 1 : 0
+  for (let at = first; at < args.length; at++) {
+    const [argument = '', next = ''] = [args[at], args[at + 1]]
+    if (codeOption.test(argument)) return `${argument} ${firstWords(next)}`.trim()
+    if (moduleOption.test(argument)) return `${argument} ${basename(next)}`.trim()
+    if (valueOptions.has(argument)) at++
+    else if (argument.startsWith('-')) continue
+    else if (at === first || scriptName.test(argument)) return basename(argument)
   }
   return ''
 }
 
+/** Variables that a command sets for itself. Their values may be secrets. */
+const assignments = /^(?:[A-Za-z_]\w*=[^\s;'"`$]*[\s;]+)+/
 /** The first word of a command, and up to two more that have neither digits nor punctuation. */
-const wordsOfCommand = /^[^\s;|&<>(){}'"`$#]{1,60}(?: [\p{L}_./-]{1,60}(?= |$)){0,2}/u
+const wordsOfCommand =
+  /^[^\s;|&<>(){}'"`$#=]{1,200}(?![^\s;|&<>(){}'"`$#])(?: (?!-)[\p{L}_./-]{1,60}(?= |$)){0,2}/u
 
 const firstWords = (command: string): string =>
-  wordsOfCommand.exec(command.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim())?.[0] ?? ''
+  wordsOfCommand.exec(toLine(command).replace(assignments, ''))?.[0] ?? ''
+
+const toLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()

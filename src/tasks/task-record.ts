@@ -74,6 +74,10 @@ class Answered {
 /** Keys of the methods by which a ledger claims a task and finds its record. */
 export const claimFor: unique symbol = Symbol('tutti.claim')
 export const recordFor: unique symbol = Symbol('tutti.record')
+/** Key of the position of a task's end among all ends of the process; 0 before. */
+export const endNumber: unique symbol = Symbol('tutti.endNumber')
+
+let ends = 0
 
 /** The owner of a record: a ledger, or the ledger's entry for the task. */
 export interface TaskHolder {
@@ -90,6 +94,8 @@ export class TaskRecord {
   state: TaskState = 'CREATED'
   /** The assigned backend. */
   backend: string | null = null
+  /** 1 for the first task of the process that ended; 0 before its end. */
+  endNumber = 0
   /** Before the end, the promise if the task is awaited; afterwards the value or the error. */
   #settlement: unknown = null
 
@@ -137,6 +143,7 @@ export class TaskRecord {
     const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
     this.holder = null
     this.state = outcome.state
+    this.endNumber = ++ends
     if (outcome.state === 'DONE') {
       const { value, facts } = outcome
       const reasons = facts?.finishReasons

@@ -4,7 +4,13 @@ import { StateError, type TuttiError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
-import { claimFor, type ProgramOutput, recordFor, type TaskHolder } from './task-record.ts'
+import {
+  claimFor,
+  endNumber,
+  type ProgramOutput,
+  recordFor,
+  type TaskHolder,
+} from './task-record.ts'
 import { TaskRecord } from './task-record.ts'
 import type { RetryPolicy } from './retries.ts'
 import type { FinishReason } from './spec.ts'
@@ -134,6 +140,11 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
    */
   [recordFor](owner: object): TaskRecord | null {
     return this.#record?.holder?.ledger === owner ? this.#record : null
+  }
+
+  /** @internal */
+  get [endNumber](): number {
+    return this.#record?.endNumber ?? 0
   }
 
   #promise(): Promise<T> {

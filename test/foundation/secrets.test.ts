@@ -44,6 +44,17 @@ describe('maskSecrets', () => {
     expect(maskSecretsIn(attributes)).toBe(attributes)
   })
 
+  it.each([
+    ['API_KEY=hunter true', 'API_KEY=[masked] true'],
+    ['true --password hunter', 'true --password [masked]'],
+    ['export DB_PASSWORD="a b"; run --key 5', 'export DB_PASSWORD=[masked]; run --key 5'],
+    ["sh -c 'SECRET=abc x'", "sh -c 'SECRET=[masked] x'"],
+    ['ask --max-tokens 100 --token-file f', 'ask --max-tokens 100 --token-file f'],
+  ])('masks in the command %j what its options pass on', async (command, masked) => {
+    const { maskCommand } = await freshSecrets({})
+    expect(maskCommand(command)).toBe(masked)
+  })
+
   it('takes secrets literally, the longest first', async () => {
     const { maskSecrets, registerSecret } = await freshSecrets({ A_TOKEN: 'abcd.efgh' })
     registerSecret('abcd.efgh+(ij)$')

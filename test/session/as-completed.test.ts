@@ -13,10 +13,10 @@ describe('asCompleted', () => {
     await session.submitTasks(tasks)
     backend.complete(tasks[3])
     const found: unknown[] = []
+    backend.complete(tasks[2])
     const reading = (async () => {
       for await (const task of session.asCompleted([...tasks, tasks[0]])) found.push(task)
     })()
-    backend.complete(tasks[2])
     backend.fail(tasks[0], new Error('no'))
     session.cancel(tasks[1])
     backend.report(backend.jobOf(tasks[1]), { kind: 'cancel', reason: 'x' })

@@ -14,6 +14,14 @@ describe('map', () => {
     const counted = await session.map((...given: unknown[]) => given.length, ['a', 'b'])
     expect(counted).toEqual([1, 1])
     expect(await session.map(square, [])).toEqual([])
+    // oxlint-disable-next-line no-sparse-arrays -- a hole is an item
+    expect(await session.map((item: unknown) => typeof item, [, 1])).toEqual([
+      'undefined',
+      'number',
+    ])
+    const settle: boolean = squares.length > 1
+    const either = await session.map(square, [2], { settle })
+    expect(either).toEqual([{ status: 'fulfilled', value: 4 }])
   })
 
   it('map: uid, name and the options of tasks hold for each item', async () => {

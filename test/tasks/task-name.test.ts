@@ -22,6 +22,19 @@ describe('the default name of a task', () => {
     ['bash -c for i in', 'bash', ['-c', 'for i in 1 2 3; do echo "step $i"; done']],
     ['python3 -c print', 'python3', ['-c', 'print(1)']],
     ['sh -c', 'sh', ['-c', '"$0"']],
+    ['bash -lc make all', 'bash', ['-lc', 'make all']],
+    ['bash -c python3 mesh.py', 'bash', ['-c', 'FOO=1 python3 mesh.py']],
+    ['sh -c true', 'sh', ['-c', 'API_TOKEN=hunter true']],
+    ['sh -c', 'sh', ['-c', 'PASSWORD="hunter two" true']],
+    ['sh -c true', 'sh', ['-c', 'true --password hunter']],
+    ['node x.mjs', 'node', ['--require', './a.js', '--env-file', '.env', 'x.mjs']],
+    ['deno x.ts', 'deno', ['run', '-A', 'x.ts']],
+    ['python3 -um mod', 'python3', ['-um', 'mod']],
+    ['uv mesh.py', 'uv', ['run', 'mesh.py']],
+    ['env python3 mesh.py', 'env', ['A=1', 'python3', 'mesh.py']],
+    ['mpirun python3 mesh.py', 'mpirun', ['-n', '4', 'python3', 'mesh.py']],
+    ['srun', 'srun', ['-n', '4', './solver']],
+    ['python3 me sh.py', 'python3', ['me\nsh.py']],
   ])('is %j for %s %j', (name, executable, args) => {
     expect(nameOf(executable, ...args)).toBe(name)
   })

@@ -110,6 +110,19 @@ describe('limits of a session', () => {
     expect(tasks[2]?.state).toBe('SUBMITTED')
   })
 
+  it('limits: the tasks of a list begin by priority', async () => {
+    const backend = new FakeBackend()
+    const limits = { fetch: { concurrent: 2 } }
+    const session = new Session([backend], { clock: new ManualClock(1000), limits })
+    onTestFinished(() => session.close())
+    const tasks = [0, 1, 2, 3].map(
+      (priority) =>
+        new ComputeTask({ executable: 'curl', name: 'fetch', uid: `p${priority}`, priority }),
+    )
+    await session.submitTasks(tasks)
+    expect(backend.jobs.map(({ uid }) => uid)).toEqual(['p3', 'p2'])
+  })
+
   it('limits: a retry counts as a start, and goes before new tasks', async () => {
     const { clock, backends, tasks } = await openSession({ fetch: { perSecond: 1 } })
     const [one, two] = backends
