@@ -8,7 +8,7 @@ export function secondsText(seconds: number | null): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
   if (seconds === 0) return '0 s'
   if (seconds < 0.9995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 2 : 0)} ms`
-  if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`
+  if (seconds < 59.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`
   const whole = Math.round(seconds)
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60)]
   const two = (value: number): string => String(value).padStart(2, '0')

@@ -60,9 +60,9 @@ const known: readonly [name: string, workload: Workload, kind: string, saved: nu
   ],
   [
     'one straggler',
-    { nodes: nodes(4), jobs: [...jobs(40, 1), { uid: 'slow', attempts: [{ seconds: 90 }] }] },
+    { nodes: nodes(4), jobs: [...jobs(40, 1), { uid: 'slow', attempts: [{ seconds: 50 }] }] },
     'on the critical path it could',
-    89,
+    49,
   ],
   ['too few gpus', { nodes: nodes(8, { gpus: 1 }), jobs: jobs(20, 1, { gpus: 1 }) }, 'gpus', 17],
   [

@@ -1,6 +1,6 @@
 /** `tutti tail`: the latest events of a record, and with `--follow` new ones. */
 
-import { cutText, firstLine, progressText, timeText } from '../../views/readable.ts'
+import { cutText, firstLine, progressText, secondsText, timeText } from '../../views/readable.ts'
 import { closeSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
@@ -269,7 +269,7 @@ function detailsOf(event: EventLine): string[] {
   const { attributes } = event
   const details: string[] = []
   const seconds = event['duration_seconds']
-  if (typeof seconds === 'number') details.push(`${seconds.toFixed(3)} s`)
+  if (typeof seconds === 'number') details.push(secondsText(seconds))
   for (const key of ['error_type', 'reason', 'error_message'] as const) {
     const value = attributes[key] ?? event[key]
     if (typeof value === 'string' && value !== '') details.push(value.split('\n', 1)[0] ?? '')

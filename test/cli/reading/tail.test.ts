@@ -56,7 +56,7 @@ describe('tail', () => {
     expect(events).toMatchObject([{ event_type: 'TaskStarted' }, { event_type: 'TaskCompleted' }])
     const failed = await read('tail', path, '--type', 'TaskFailed', '--type', 'SessionEnded')
     expect(failed.stdout.trim().split('\n')).toHaveLength(2)
-    expect(failed.stdout).toContain('TaskFailed  sim-2  simulate  2.000 s')
+    expect(failed.stdout).toContain('TaskFailed  sim-2  simulate  2.00 s')
     expect((await read('tail', path, '--name', 'reduce', '--json')).stdout).not.toContain(
       '"task_id":"sim-1"',
     )
@@ -109,7 +109,7 @@ describe('tail', () => {
       'my.Checked  simulate  ids=["x","y"]  empty=""  ok=true',
       'tutti.SubscriberError  simulate  subscriber=log  count=3  message="no disk"',
       expect.stringMatching(/^tutti\.TaskAttempt .* E {2}attempt=1 {2}retry_at=\d\d:\d\d:41\.500$/),
-      'TaskCompleted  a  simulate  2.000 s',
+      'TaskCompleted  a  simulate  2.00 s',
     ])
   })
 
