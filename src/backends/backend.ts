@@ -213,6 +213,12 @@ export interface Connection {
    * that keeps no ended jobs omits this method, and nothing is flushed on its behalf.
    */
   recorded?(jobs: readonly Job[]): void
+  /**
+   * What is kept so far of the output of a running program, as its last report would have it.
+   * `null` if the program does not run, or its node does not answer. Only the streams that go to
+   * memory. A backend that cannot tell omits this method.
+   */
+  output?(job: Job): Promise<ProgramOutput | null>
   /** Cancels this client's remaining jobs and waits for their ends. The backend stays open. */
   release(reason: string): Promise<void>
 }

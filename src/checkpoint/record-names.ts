@@ -77,3 +77,26 @@ export function removeRecord(path: string): void {
     // A file that cannot be removed stays; readers skip an empty record.
   }
 }
+
+const requestForm = /^(.+)\.[^.]+\.request$/
+
+/**
+ * The folder of the files by which a command asks the writer of a record for the output of a
+ * running program, and gets it. Beside the record, which is all that both are known to share. It
+ * exists while somebody follows a program.
+ */
+export const followFolderOf = (record: string): string =>
+  `${record.endsWith(recordSuffix) ? record.slice(0, -recordSuffix.length) : record}.follow`
+
+/** A uid needs no escapes; text in a damaged record may be anything. */
+const nameOf = (uid: string): string => encodeURIComponent(uid)
+
+/** Each command has its own. It counts as long as its time of change advances. */
+export const requestPath = (folder: string, uid: string, command: string): string =>
+  join(folder, `${nameOf(uid)}.${command}.request`)
+
+/** The uid of a request; `null` for a file of another name. */
+export const requestedUid = (name: string): string | null => requestForm.exec(name)?.[1] ?? null
+
+export const outputPath = (folder: string, uid: string, stream: 'stdout' | 'stderr'): string =>
+  join(folder, `${nameOf(uid)}.${stream}`)

@@ -214,6 +214,7 @@ export class ClusterBackend implements Backend {
       submit: (jobs) => driver.submit(jobs),
       submitTogether: (jobs, group) => driver.submitTogether(jobs, group),
       cancel: (job, reason) => driver.cancel(job, reason),
+      output: (job) => driver.output(job),
       recorded: (jobs) => driver.recorded(jobs),
       release: async (reason) => {
         await driver.release(reason)

@@ -119,6 +119,11 @@ export class Ledger implements TaskHolder {
     return entry
   }
 
+  /** Looks through all open tasks: for rare questions from outside. */
+  findOpen(uid: string): Entry | null {
+    return this.#open.toArray().find(({ task }) => task.uid === uid) ?? null
+  }
+
   /** Opens a claimed task: CREATED, SUBMITTED and QUEUED. `submit` hands it to its backend. */
   open(task: AnyTask, target: Target): Entry {
     const { name, spec } = task

@@ -233,6 +233,7 @@ export class SessionCore {
     })
     this.#ledger.emitter.use(emitter)
     if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
+    telemetry.followOutputs((uid) => this.#ledger.findOpen(uid))
     for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
     await poller.start()
     return telemetry

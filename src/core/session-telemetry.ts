@@ -1,7 +1,9 @@
 /** The telemetry of a session, with the poller of its backends' nodes, which ends first. */
 
 import { ResourcePoller } from '../backends/sampling/poller.ts'
+import type { Clock } from '../foundation/clock.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
+import { type FollowerParts, OutputFollower } from './follow/output-follower.ts'
 import type { RecordParts, TelemetryOptions } from '../telemetry/options.ts'
 
 type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>
@@ -9,12 +11,22 @@ type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 
 export class SessionTelemetry extends TelemetryManager {
   /** Not started by `start()`: the session starts it when its backends have been added. */
   readonly poller: ResourcePoller
+  readonly #clock: Clock
+  #follower: OutputFollower | null = null
 
   constructor(options: SessionTelemetryParts, record: RecordParts, pollSeconds: number) {
     super(options, record)
     const { clock, log, sessionId } = options
     const parts = { clock, log, sessionId, sink: this, intervalSeconds: pollSeconds }
     this.poller = new ResourcePoller(parts)
+    this.#clock = clock
+  }
+
+  /** From now on, commands can read the output of running programs, if there is a record. */
+  followOutputs(find: FollowerParts['find']): void {
+    if (this.checkpointFile === null) return
+    this.#follower = new OutputFollower({ clock: this.#clock, record: this.checkpointFile, find })
+    this.#follower.start()
   }
 
   /** Stores the value that a task returned, for a later run. */
@@ -25,6 +37,7 @@ export class SessionTelemetry extends TelemetryManager {
   /** The last poll precedes SessionEnded, also if the application stops telemetry itself. */
   protected override async onStop(): Promise<void> {
     await this.poller.stop()
+    await this.#follower?.stop()
     await super.onStop()
   }
 }

@@ -223,6 +223,8 @@ export class HpcBackend implements Backend, NodeServers {
         const others = jobs.some(hasRanks) ? jobs.filter((job) => !hasRanks(job)) : jobs
         connection.recorded?.(others)
       },
+      // The outputs of ranks are joined when all have ended.
+      output: async (job) => (hasRanks(job) ? null : ((await connection.output?.(job)) ?? null)),
       release: async (reason) => {
         await this.#watch?.judged()
         await release(this.#ending ?? reason)

@@ -1,7 +1,7 @@
 /** The runs of a folder, each with all its files. Links are never followed. */
 
 import { lstatSync, readdirSync, type Stats } from 'node:fs'
-import { basename, join } from 'node:path'
+import { join, relative, sep } from 'node:path'
 import { readHead } from '../checkpoint/chain.ts'
 import {
   parseRecordPath,
@@ -29,7 +29,7 @@ export interface StoredRun {
 
 /** `<stem>.results` and so on; the records themselves are of this form as well. */
 const fileForm = new RegExp(
-  String.raw`^(.+\.\d+(?:-\d+)?)(?:\.results|\.run|` +
+  String.raw`^(.+\.\d+(?:-\d+)?)(?:\.results|\.run|\.follow|` +
     String.raw`(?:\.repaired)?\.telemetry\.jsonl(?:\.zst)?(?:\.view)?(?:\.\d+\.tmp)?)$`,
 )
 
@@ -39,8 +39,12 @@ const fileForm = new RegExp(
  */
 export async function findRuns(folder: string, only?: string): Promise<StoredRun[]> {
   const all = namesIn(folder)
-  const files = all.flatMap((name) => regularFile(join(folder, name)) ?? [])
-  const byStem = Map.groupBy(files, ({ path }) => fileForm.exec(basename(path))?.[1] ?? '')
+  const names = all.flatMap((name) => [name, ...followFilesIn(folder, name)])
+  const files = names.flatMap((name) => regularFile(join(folder, name)) ?? [])
+  const byStem = Map.groupBy(files, ({ path }) => {
+    const [name = ''] = relative(folder, path).split(sep)
+    return fileForm.exec(name)?.[1] ?? ''
+  })
   const records = all.flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
   const bySession = Map.groupBy(records, ({ sessionId }) => sessionId)
   const runs: StoredRun[] = []
@@ -59,6 +63,13 @@ function namesIn(folder: string): readonly string[] {
   } catch {
     return []
   }
+}
+
+/** The files of a `followFolderOf` that a killed process has left. */
+function followFilesIn(folder: string, name: string): string[] {
+  const path = join(folder, name)
+  if (!name.endsWith('.follow') || lstatOf(path)?.isDirectory() !== true) return []
+  return namesIn(path).map((inner) => join(name, inner))
 }
 
 interface FileFacts extends RunFile {

@@ -211,6 +211,10 @@ export class ConcurrentBackend implements Backend {
     return {
       submit: (jobs) => this.#submit(jobs, client),
       cancel: (job, reason) => this.#scheduler.cancel(job, reason),
+      output: async (job) => {
+        const assigned = this.#scheduler.assigned(job)
+        return assigned === null ? null : this.#executors.programs.output(assigned)
+      },
       withdraw: () => this.#scheduler.withdraw(listener),
       release: (reason) => this.#release(client, reason),
     }

@@ -65,6 +65,12 @@ export class Scheduler implements ExecutorListener {
     this.#beginJobs()
   }
 
+  /** The job in the form that its executor got; `null` if no executor has it. */
+  assigned(job: Job): Job | null {
+    const scheduled = this.#jobs.find(job)
+    return scheduled === null || scheduled.isWaiting ? null : scheduled
+  }
+
   /** Cancels all jobs of a client. No other job begins before all of them are canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
     this.#withoutBeginning(() => {

@@ -1,7 +1,9 @@
 /** `tutti journal prune`: removes whole runs with everything that was written beside them. */
 
 import { lstatSync, rmdirSync, unlinkSync } from 'node:fs'
+import { join } from 'node:path'
 import { checkpointFailure } from '../../checkpoint/files.ts'
+import { followFolderOf } from '../../checkpoint/record-names.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { CheckpointError, errnoOf, ValueError } from '../../foundation/errors.ts'
@@ -131,6 +133,7 @@ async function remove(run: Candidate): Promise<number | null> {
     const paths = pathsOf({ ...same, launches: run.launches })
     const bytes = sizeOf(paths)
     for (const path of paths) removeFile(path)
+    for (const name of run.records) removeFolder(followFolderOf(join(run.folder, name)))
     for (const launch of run.launches) {
       for (const folder of contentsOf(launch.path).folders) removeFolder(folder)
     }

@@ -12,6 +12,7 @@ import { BackendThrottled } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
+import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, unpackJobs } from '../wire/job-batches.ts'
@@ -207,6 +208,13 @@ export class AgentSession implements BackendListener {
       this.#options.onFailed(error)
       return 0
     }
+  }
+
+  /** What a running program has written so far; `null` if this attempt does not run here. */
+  async output(uid: string, attempt: number): Promise<ProgramOutput | null> {
+    const held = this.held.get(uid)
+    if (held?.attempt !== attempt) return null
+    return (await this.#connection.output?.(held)) ?? null
   }
 
   /** Returns all jobs that have not begun, and accepts no more. */

@@ -9,6 +9,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
+import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
 import { sealAnswer } from '../wire/cut-answer.ts'
 import { Challenges, deriveKeys, type Keys, newEpoch } from '../wire/envelope.ts'
@@ -23,6 +24,7 @@ import {
   type NodeFacts,
   type NotAllowed,
   type Offer,
+  type OutputRequest,
   type Pong,
 } from '../wire/messages.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
@@ -60,6 +62,7 @@ export interface AgentOptions {
 }
 
 const tickMs = 500
+const requestKinds = ['ping', 'challenge', 'attach', 'detach', 'sample', 'output'] as const
 const announceEveryTicks = 4
 /** The most closed runs that are remembered; older ones are forgotten. */
 const mostClosedRuns = 1000
@@ -221,7 +224,7 @@ export class Agent {
   }
 
   async #answer(payload: unknown, receivedMs: number): Promise<unknown> {
-    const request = expectMessage(payload, 'ping', 'challenge', 'attach', 'detach', 'sample')
+    const request = expectMessage(payload, ...requestKinds)
     if (request.kind === 'ping') {
       const sentMs = this.#options.clock.monotonicMs()
       return { kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong
@@ -234,9 +237,15 @@ export class Agent {
       return { kind: 'challenged', nonce, latestStart } satisfies Challenged
     }
     if (request.kind === 'detach') return this.#detach(request)
+    if (request.kind === 'output') return this.#outputOf(request)
     if (request.kind === 'sample') return this.#samplers.ask(request.sampler, request.step)
     if (!this.#challenges.take(request.nonce)) throw new Error('it was sent before')
     return this.#attach(request)
+  }
+
+  async #outputOf({ uid, attempt, run, ...use }: OutputRequest): Promise<ProgramOutput | null> {
+    const session = this.#sessions.get(toUseId(use))
+    return session?.run === run ? session.output(uid, attempt) : null
   }
 
   async #attach(attach: Attach): Promise<Attached> {

@@ -4,10 +4,12 @@ import type { BackendListener, Job, SampledNode } from '../../backends/backend.t
 import { catchErrors, type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, seal } from '../wire/envelope.ts'
+import { isOutput } from '../wire/message-forms.ts'
 import type { AgentReport, Beat } from '../wire/messages.ts'
 import { newRun, type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
@@ -43,6 +45,8 @@ export interface DriverSessionOptions
 }
 
 const tickMs = 500
+/** How long an agent may take to answer what a program has written. */
+const outputMs = 5000
 
 export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
@@ -173,6 +177,16 @@ export class DriverSession implements ClusterConnection {
       if (!this.#isReady || this.#ends.hasEarlierStart) this.#earlier.cancel(one.uid, reason)
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
     } else this.#sender.cancel(one, one.agent, reason)
+  }
+
+  async output(job: Job): Promise<ProgramOutput | null> {
+    const one = this.#jobs.findOwn(job)
+    if (one === null || one.agent === null) return null
+    const { directory, use } = this.#options
+    const { uid, wireAttempt: attempt } = one
+    const request = { kind: 'output', ...use, run: this.#run, uid, attempt } as const
+    const answer = await directory.request(one.agent.name, request, outputMs)
+    return isOutput(answer) ? (answer as ProgramOutput) : null
   }
 
   recorded(jobs: readonly Job[]): void {

@@ -245,6 +245,7 @@ const forms: Forms = {
   detach: { ...use, run: text, epoch: number, reason: text },
   detached: { isSuperseded: flag },
   sample: { sampler: text, step: oneOf('first', 'next', 'last') },
+  output: { ...use, run: text, ...attempt },
   beat: {
     hasWaiting: flag,
     waitingPriorities: optional(fields({ lowest: limit, highest: limit })),

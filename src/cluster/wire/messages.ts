@@ -212,8 +212,18 @@ export interface SampleRequest {
   readonly step: SampleStep
 }
 
+/**
+ * Requests what a running program has written so far. The answer is a `ProgramOutput`, or `null` if
+ * the agent does not run this attempt.
+ */
+export interface OutputRequest extends SessionRun {
+  readonly kind: 'output'
+  readonly uid: string
+  readonly attempt: number
+}
+
 /** A request to an agent, outside of a session's ordered messages. */
-export type AgentRequest = Ping | Challenge | Attach | Detach | SampleRequest
+export type AgentRequest = Ping | Challenge | Attach | Detach | SampleRequest | OutputRequest
 
 /** The options of a function that differ from the defaults. */
 export type WireOptions = Partial<Pick<FunctionSpec, 'priority' | 'timeoutSeconds' | 'resources'>>

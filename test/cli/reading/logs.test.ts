@@ -1,13 +1,16 @@
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { expect, it } from 'vitest'
+import { followFolderOf, outputPath, requestPath } from '../../../src/checkpoint/record-names.ts'
 import { OutputFile } from '../../../src/cli/reading/logs/output-file.ts'
 import { ClusterBackend } from '../../../src/cluster/index.ts'
 import { type Backend, ComputeTask, ConcurrentBackend, Session } from '../../../src/index.ts'
+import { ManualClock } from '../../../src/testing/index.ts'
 import { eventually } from '../../eventually.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { runHere, startCommand } from '../run-command.ts'
 import { tuttiHere, workFolder } from '../run/work-folder.ts'
+import { showFromMemory, startInMemory, waiting } from './memory-output.ts'
 
 const item = (uid: string, text: string, more = ''): string =>
   `- { uid: ${uid}, executable: sh, arguments: [-c, '${text}']${more} }\n`
@@ -110,26 +113,62 @@ needs(requireCommand('nats-server'))(
   },
 )
 
-it('logs: output in memory is shown with the end of its program', async () => {
-  const folder = workFolder()
+it('logs: output in memory is shown while its program runs, and -f shows all of it', async () => {
+  await using backend = await ConcurrentBackend.create()
+  await showFromMemory(backend)
+})
+
+needs(requireCommand('nats-server'))(
+  'logs: output in the memory of a node of a cluster is shown while its program runs',
+  async () => {
+    await using backend = await ClusterBackend.local({ agents: 1 })
+    await showFromMemory(backend)
+  },
+)
+
+it('logs -f: all output of a failed program is shown, not only what the record has', async () => {
   await using backend = await ConcurrentBackend.create()
   await using session = new Session([backend])
-  const telemetry = await session.startTelemetry({ checkpointPath: folder, keepResults: true })
-  const go = join(folder, 'go')
-  const text = 'echo one; until test -e "$0"; do sleep 0.05; done'
-  const task = new ComputeTask({ uid: 'a', executable: 'sh', arguments: ['-c', text, go] })
-  await session.submitTasks([task])
-  const record = telemetry.checkpointFile ?? ''
+  const { record, go } = await startInMemory(session, `echo first; ${waiting}; seq 5000; exit 3`)
+  const following = startCommand(['logs', 'a.b', record, '-f'])
+  await following.seen('first\n')
+  await go()
+  const numbers = Array.from({ length: 5000 }, (_, at) => `${at + 1}\n`)
+  const stdout = ['first\n', ...numbers].join('')
+  expect(await following.ended).toEqual({ code: 0, stdout, stderr: '' })
+})
+
+it('logs -f: output has no secrets, and goes when nobody renews the request for it', async () => {
+  const clock = new ManualClock()
+  await using backend = await ConcurrentBackend.create()
+  await using session = new Session([backend], { clock })
+  const text = `echo one; echo Bearer 0123456789abcdef; ${waiting}`
+  const { record, go } = await startInMemory(session, text)
+  const folder = followFolderOf(record)
+  mkdirSync(folder)
+  writeFileSync(requestPath(folder, 'a.b', 'killed'), '')
+  const output = outputPath(folder, 'a.b', 'stdout')
   await eventually(async () => {
-    await telemetry.flush()
-    expect(readFileSync(record, 'utf8')).toContain('"TaskStarted"')
+    await clock.advance(500)
+    expect(readFileSync(output, 'utf8')).toBe('one\n[masked]\n')
   })
-  const now = await runHere(folder, ['logs', 'a', record])
+  await eventually(async () => {
+    await clock.advance(1000)
+    expect(existsSync(folder)).toBe(false)
+  })
+  await go()
+})
+
+it('logs: says why the output of a running program cannot be shown', async () => {
+  await using backend = await ConcurrentBackend.create()
+  await using session = new Session([backend])
+  const { record, go } = await startInMemory(session, `echo one; ${waiting}`)
+  writeFileSync(followFolderOf(record), 'a file in place of the folder')
+  const now = await runHere(dirname(record), ['logs', 'a.b', record])
   expect(now).toMatchObject({ code: 0, stdout: '' })
-  expect(now.stderr).toContain('the output of a is in memory until it ends')
-  const following = startCommand(['logs', 'a', record, '-f'])
-  writeFileSync(go, '')
-  await task
-  await telemetry.flush()
-  expect(await following.ended).toEqual({ code: 0, stdout: 'one\n', stderr: '' })
+  expect(now.stderr).toContain(
+    'the output of a.b is in memory, and the folder of the record cannot',
+  )
+  expect(now.stderr).toContain('`captureStdio`')
+  await go()
 })

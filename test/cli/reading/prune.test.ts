@@ -82,6 +82,21 @@ it('journal prune: a run is removed with everything beside it', async () => {
   ])
 })
 
+it('journal prune: output that a killed process has left goes with its run', async () => {
+  const folder = workFolder()
+  writeRun(folder, 's-1')
+  const left = join(folder, 's-1.1600000000.follow')
+  const foreign = join(folder, 'other.follow')
+  for (const path of [left, foreign]) {
+    mkdirSync(path)
+    writeFileSync(join(path, 'a.stdout'), 'one')
+    utimesSync(join(path, 'a.stdout'), old, old)
+  }
+  const bytes = statSync(join(folder, 's-1.1600000000.telemetry.jsonl')).size + 3
+  expect(await prune(folder, '--keep', '0')).toMatchObject({ bytes, kept: 0 })
+  expect(readdirSync(folder)).toEqual(['other.follow'])
+})
+
 it('journal prune: the files of a resumed run are one run', async () => {
   const folder = workFolder()
   const first = writeRun(folder, 's-1')

@@ -14,6 +14,7 @@ import {
   SupervisedChild,
 } from '../../../runtime/supervised-child.ts'
 import {
+  type CapturedOutput,
   isTransient,
   type FromLauncher,
   launcherVariable,
@@ -170,6 +171,7 @@ export class LauncherFleet {
     const updates: ProgramUpdate[] = []
     for (const message of messages) {
       if (message.kind === 'backgroundEnded') launcher.onBackgroundEnded(message.owner)
+      else if (message.kind === 'output') launcher.takeOutput(message.id, message.output)
       else if (message.kind !== 'pong') updates.push(message)
     }
     if (updates.length > 0) this.#options.onUpdates(updates)
@@ -229,6 +231,7 @@ export class LauncherFleet {
   #remove(launcher: Launcher): void {
     const at = this.#launchers.indexOf(launcher)
     if (at !== -1) this.#launchers.splice(at, 1)
+    launcher.dropOutputs()
   }
 
   #lose(launcher: Launcher, reason: string, isUnexpected: boolean): void {
@@ -269,6 +272,7 @@ export class Launcher {
   /** The sessions whose ended programs left background processes. */
   readonly owners = new Set<string>()
   readonly #ending = new Map<string, PromiseWithResolvers<void>>()
+  readonly #outputs = new Map<number, PromiseWithResolvers<CapturedOutput | null>>()
 
   constructor(
     id: string,
@@ -319,6 +323,24 @@ export class Launcher {
 
   stop(id: number): void {
     this.child.post({ kind: 'stop', id })
+  }
+
+  /** What a program has written so far; `null` if it does not run, or the launcher is lost. */
+  output(id: number): Promise<CapturedOutput | null> {
+    if (this.isLost) return Promise.resolve(null)
+    const asked = this.#outputs.get(id) ?? Promise.withResolvers<CapturedOutput | null>()
+    this.#outputs.set(id, asked)
+    this.child.post({ kind: 'output', id })
+    return asked.promise
+  }
+
+  takeOutput(id: number, output: CapturedOutput | null): void {
+    this.#outputs.get(id)?.resolve(output)
+    this.#outputs.delete(id)
+  }
+
+  dropOutputs(): void {
+    for (const id of this.#outputs.keys()) this.takeOutput(id, null)
   }
 }
 

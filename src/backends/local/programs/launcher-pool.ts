@@ -14,6 +14,8 @@ import { BackOff } from '../../../runtime/back-off.ts'
 import { type Launcher, LauncherFleet, startPacing } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
 import { toEndReport } from './program-report.ts'
+import { keptBytes } from '../../captured-text.ts'
+import type { ProgramOutput } from '../../../tasks/task-record.ts'
 import type { CaptureBounds, LauncherSetup, ProgramUpdate } from './protocol.ts'
 
 export interface LauncherPoolOptions {
@@ -43,7 +45,7 @@ export interface LauncherPoolOptions {
 }
 
 const closeDeadlineMs = 10_000
-const defaultCapture: CaptureBounds = { headBytes: 65_536, tailBytes: 65_536 }
+const defaultCapture: CaptureBounds = { headBytes: keptBytes, tailBytes: keptBytes }
 /** Measured: with fewer processes, a second launcher only competes with the programs for cores. */
 const manyProcesses = 8
 /**
@@ -140,6 +142,12 @@ export class LauncherPool implements Executor {
     } else {
       launcher.stop(id)
     }
+  }
+
+  /** What a program has written so far; `null` if it does not run. */
+  async output(job: Job): Promise<ProgramOutput | null> {
+    const { launcher = null, id = 0 } = this.#attempts.find(job) ?? {}
+    return launcher?.output(id) ?? null
   }
 
   /** Ends the background processes that a session's ended programs left in their groups. */

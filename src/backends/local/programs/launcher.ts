@@ -63,6 +63,8 @@ function handle(message: Exclude<ToLauncher, { kind: 'setup' }>): void {
       return runner?.start(message.request)
     case 'stop':
       return runner?.stop(message.id)
+    case 'output':
+      return runner?.sendOutput(message.id)
     case 'ping':
       return outbox.post({ kind: 'pong' })
     case 'endBackground':

@@ -3,6 +3,7 @@
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
 import { OutputFileError } from '../../../foundation/task-errors.ts'
+import { leftOutMark } from '../../captured-text.ts'
 import {
   type CaptureBounds,
   type CapturedOutput,
@@ -55,7 +56,7 @@ export class OutputCapture {
     if (omitted === 0) return Buffer.concat([head, tail]).toString()
     const [whole, rest] = [withoutCutEnd(head), withoutCutStart(tail)]
     const leftOut = this.#total - whole.length - rest.length
-    return `${whole.toString()}\n[... ${leftOut} bytes left out ...]\n${rest.toString()}`
+    return `${whole.toString()}${leftOutMark(leftOut)}${rest.toString()}`
   }
 
   #pushTail(bytes: Uint8Array): void {

@@ -29,7 +29,7 @@ interface RunnerParts {
 export class ProgramRunner {
   readonly #parts: RunnerParts
   readonly #lookup = new ProgramLookup()
-  readonly #running = new Map<number, RunningProgram>()
+  readonly #running = new Map<number, { program: RunningProgram; outputs: Outputs }>()
   readonly #background: BackgroundGroups
 
   constructor(parts: RunnerParts) {
@@ -66,7 +66,12 @@ export class ProgramRunner {
 
   /** Stops a program; does nothing if it has ended. */
   stop(id: number): void {
-    this.#running.get(id)?.stop('cancel')
+    this.#running.get(id)?.program.stop('cancel')
+  }
+
+  sendOutput(id: number): void {
+    const output = this.#running.get(id)?.outputs.captured() ?? null
+    this.#parts.outbox.post({ kind: 'output', id, output })
   }
 
   /** Ends the background processes of this owner's programs; `null` for all owners. */
@@ -76,7 +81,7 @@ export class ProgramRunner {
 
   /** Sends SIGKILL to all programs with their groups, and to background processes. */
   killAll(): void {
-    for (const program of this.#running.values()) program.kill()
+    for (const { program } of this.#running.values()) program.kill()
     this.#background.killAll()
   }
 
@@ -85,7 +90,7 @@ export class ProgramRunner {
     const { id } = request
     const watcher: ProgramWatcher = {
       failed: (errno) => this.#fail(request, plan, errno),
-      ended: (status) => this.#running.get(id)?.end(status),
+      ended: (status) => this.#running.get(id)?.program.end(status),
     }
     const at = machineMs()
     const pid = spawner.spawn(plan, watcher)
@@ -106,7 +111,7 @@ export class ProgramRunner {
         outbox.post({ kind: 'ended', id, stoppedBy, ...status, ...outputs.captured() })
       },
     })
-    this.#running.set(id, program)
+    this.#running.set(id, { program, outputs })
   }
 
   #fail(request: ProgramRequest, plan: SpawnPlan, errno: string): void {

@@ -49,6 +49,8 @@ export type ToLauncher =
   | { readonly kind: 'setup'; readonly setup: LauncherSetup }
   | { readonly kind: 'start'; readonly request: ProgramRequest }
   | { readonly kind: 'stop'; readonly id: number }
+  /** Asks what a program has written so far; answered with `output`. */
+  | { readonly kind: 'output'; readonly id: number }
   /** Ends background processes of this owner's programs; answered with `backgroundEnded`. */
   | { readonly kind: 'endBackground'; readonly owner: string }
   /** Answered with `pong`. */
@@ -90,6 +92,8 @@ export type ProgramUpdate =
 
 export type FromLauncher =
   | ProgramUpdate
+  /** `null` if the program does not run. */
+  | { readonly kind: 'output'; readonly id: number; readonly output: CapturedOutput | null }
   | { readonly kind: 'backgroundEnded'; readonly owner: string }
   /** Also the launcher's first message, sent when it can start programs. */
   | { readonly kind: 'pong' }

@@ -1,4 +1,4 @@
-/** `tutti logs`: the output of a task's program, from its files or from the record. */
+/** `tutti logs`: the output of a task's program, from its files, its run or the record. */
 
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../../checkpoint/chain.ts'
@@ -10,6 +10,7 @@ import type { Output } from '../../output.ts'
 import { findTask } from '../explain/explain.ts'
 import { lostSession, showRecord } from '../open-record.ts'
 import { RecordWriters } from '../record-writer.ts'
+import { LiveOutput } from './live-output.ts'
 import { OutputFile } from './output-file.ts'
 import { keptOutput, type Stream, streams, TaskStory } from './task-story.ts'
 
@@ -18,6 +19,8 @@ export interface LogsOptions {
 }
 
 const pollMs = 200
+/** How long a run may take to show the output of a program, if nobody follows it. */
+const answerMs = 5000
 
 /** With `follow`, ends with the task, its session's process, a signal, or a closed output. */
 export async function logs(
@@ -34,7 +37,9 @@ export async function logs(
   const { uid, path, sessionId } = found
   if (isPipe(path)) throw new ValueError('logs: expected a record in a file, got a pipe')
   const { files } = await findChain(path)
-  const shown = new ShownOutput(new TaskStory(uid, files), output)
+  const file = files.at(-1) ?? path
+  const live = new LiveOutput(uid, file)
+  const shown = new ShownOutput(new TaskStory(uid, files), live, output)
   const stop = new AbortController()
   const signal = follow ? firstSignal(output.closed) : null
   const stopped = signal?.received.then((name) => {
@@ -43,11 +48,13 @@ export async function logs(
   })
   try {
     await shown.update()
-    const folder = dirname(files.at(-1) ?? path)
-    if (follow) await followTask(shown, { folder, sessionId, output, signal: stop.signal })
+    const untilMs = follow ? Infinity : systemClock.monotonicMs() + answerMs
+    const parts = { folder: dirname(file), sessionId, output, untilMs, signal: stop.signal }
+    if (follow || shown.story.hasStarted) await followTask(shown, parts)
     await shown.finish()
     return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
   } finally {
+    live.close(shown.story.hasEnded)
     signal?.release()
   }
 }
@@ -59,49 +66,71 @@ interface FollowParts {
   readonly folder: string
   readonly sessionId: string
   readonly output: Output
+  /** Finite if only the output until now is wanted: the time until which the run may answer. */
+  readonly untilMs: number
   readonly signal: AbortSignal
 }
 
 async function followTask(shown: ShownOutput, parts: FollowParts): Promise<void> {
-  const { folder, sessionId, output, signal } = parts
+  const { folder, sessionId, output, untilMs, signal } = parts
   const writers = new RecordWriters()
   while (!shown.story.hasEnded && !signal.aborted) {
     // Checked before reading, so that everything written before the end of the process is shown.
     const isWritten = await writers.isWriting(folder, sessionId)
+    const isOver = untilMs < Infinity && shown.isComplete
     await shown.update()
-    if (shown.story.hasEnded) return
-    if (!isWritten) return output.problem(lostSession)
+    if (shown.story.hasEnded || isOver) return
+    if (!isWritten) return untilMs === Infinity ? output.problem(lostSession) : undefined
+    if (systemClock.monotonicMs() > untilMs) return
+    shown.ask()
     await sleep(systemClock, pollMs, { signal }).catch(() => undefined)
   }
 }
 
 /** Where the text of a stream was found. */
-type Source = 'file' | 'record' | 'tail'
+type Source = 'file' | 'live' | 'record' | 'tail'
 
 /** What was shown of each stream. With `--json`, collected and shown at the end. */
 class ShownOutput {
   readonly story: TaskStory
+  readonly #live: LiveOutput
   readonly #output: Output
-  readonly #files = new Map<Stream, OutputFile>()
+  readonly #files = new Map<string, OutputFile>()
   readonly #sources = new Map<Stream, Source>()
   /** Text forms: the beginning of a line whose end has not come. JSON: the whole text. */
   readonly #pending: Record<Stream, string> = { stdout: '', stderr: '' }
 
-  constructor(story: TaskStory, output: Output) {
+  constructor(story: TaskStory, live: LiveOutput, output: Output) {
     this.story = story
+    this.#live = live
     this.#output = output
+  }
+
+  get #isInMemory(): boolean {
+    return streams.some((stream) => this.story.fileOf(stream) === null)
+  }
+
+  /** Whether all that the program has written until now can be read. */
+  get isComplete(): boolean {
+    return !this.#isInMemory || this.#live.isAnswered || this.#live.problem !== null
+  }
+
+  /** Asks for the output that only the run has. */
+  ask(): void {
+    if (this.#isInMemory) this.#live.ask()
   }
 
   /** Shows what was written into files since the last call. */
   async update(): Promise<void> {
     await this.story.read()
     for (const stream of streams) {
-      const path = this.story.fileOf(stream)
-      if (path === null || path === '') continue
-      const file = this.#files.get(stream) ?? new OutputFile(path)
-      this.#files.set(stream, file)
+      const own = this.story.fileOf(stream)
+      if (own === '') continue
+      const path = own ?? this.#live.pathOf(stream)
+      const file = this.#files.get(path) ?? new OutputFile(path)
+      this.#files.set(path, file)
       for (const text of file.read()) await this.#take(stream, text)
-      if (file.isFound) this.#sources.set(stream, 'file')
+      if (file.isFound) this.#sources.set(stream, own === null ? 'live' : 'file')
     }
   }
 
@@ -111,11 +140,12 @@ class ShownOutput {
     const { end, uid } = this.story
     const kept = end === null ? null : await keptOutput(this.story, end)
     for (const stream of streams) {
-      if (this.story.fileOf(stream) !== null || kept === null) continue
+      const isShown = this.#sources.has(stream) || this.story.fileOf(stream) !== null
+      if (isShown || kept === null) continue
       this.#sources.set(stream, kept.source)
       await this.#take(stream, kept.texts[stream])
     }
-    const notes = this.#notes(kept?.source === 'tail')
+    const notes = this.#notes([...this.#sources.values()].includes('tail'))
     if (this.#output.form === 'json') {
       const sources = streams.map((stream) => [stream, this.#sources.get(stream) ?? null])
       const source = Object.fromEntries(sources) as object
@@ -137,7 +167,8 @@ class ShownOutput {
     const isUnknown = missing.some((stream) => this.story.fileOf(stream) === null)
     if (isTail) return [...elsewhere, `only the end of the output is in the record; ${advice}`]
     if (!isUnknown) return elsewhere
-    const why = end === null ? 'is in memory until it ends' : 'is not in the record'
+    const unanswered = this.#live.problem ?? 'its run does not show it before the end'
+    const why = end === null ? `is in memory, and ${unanswered}` : 'is not in the record'
     return [...elsewhere, `the output of ${uid} ${why}; ${advice}`]
   }
 
@@ -153,4 +184,5 @@ class ShownOutput {
   }
 }
 
-const advice = 'a task with `captureStdio` writes all of it into files'
+const advice =
+  'a task with `captureStdio` writes all of it into files, and `keepResults` keeps its end'
