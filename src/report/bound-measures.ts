@@ -108,6 +108,10 @@ export function classSharesOf(bounds: BoundsView): Readonly<Record<SlotClass, Cl
   return Object.fromEntries(shares) as Record<SlotClass, ClassShare>
 }
 
+/** Whether most of what ran were functions of the program itself, which share its one thread. */
+export const isOneThread = ({ backends }: BoundsView): boolean =>
+  backends.reduce((sum, { held, closureSeconds }) => sum + held.cores - 2 * closureSeconds, 0) < 0
+
 interface IdleClass {
   readonly bound: Bound
   readonly class: IdleReason

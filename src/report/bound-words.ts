@@ -19,7 +19,7 @@ import {
   smallestShare,
   tasksPerTask,
 } from './bound-measures.ts'
-import { stragglerOnPath } from './bound-measures.ts'
+import { isOneThread, stragglerOnPath } from './bound-measures.ts'
 
 export interface BoundWords {
   readonly bound: Bound | null
@@ -195,6 +195,10 @@ const lacking =
           `because free slots lacked ${resource} for the tasks that were ready.`
   }
 
+const oneThreadText =
+  'They were functions that run in the program itself, on one thread: more slots help those that ' +
+  'wait for something; those that need a processor belong into a file of their own (`defineTask`).'
+
 const boundTexts: Readonly<Record<Bound, Words>> = {
   'critical path': (bounds) =>
     `The critical path bounded this run: ${pathText(bounds)} took ` +
@@ -227,6 +231,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
         ? ''
         : `, and for ${percentText(noneFree / bounds.seconds)} of it tasks waited because none ` +
           'was free'
+    if (isOneThread(bounds)) return `${start}${waited}. ${oneThreadText}`
     const { cpuPercent, runCpuPercent } = facts
     if (isBusy && cpuPercent !== null) {
       return (

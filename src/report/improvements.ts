@@ -22,7 +22,7 @@ import {
 import type { LeastTime } from './bound-measures.ts'
 import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
 import { pathBoundOf, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
-import { promptSettings, tasksPerTask } from './bound-measures.ts'
+import { isOneThread, promptSettings, tasksPerTask } from './bound-measures.ts'
 
 export interface Improvement {
   /** The bound that it is about; `null` for none. */
@@ -248,6 +248,7 @@ function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   const { seconds, slotSeconds } = bounds
   const full = mostFullSeconds(bounds)
   if (full >= smallestShare * seconds) {
+    if (isOneThread(bounds)) return []
     const least = doubledSeconds(bounds, scarcestSlots(bounds))
     const what = `With twice as many slots${isCpuBound(facts) ? ' and processors' : ''}`
     return atBest(bounds, { bound: 'slots', least, lost: full }, what)

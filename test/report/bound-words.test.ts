@@ -134,6 +134,18 @@ describe('what bounded this run', () => {
 })
 
 describe('which bound is named', () => {
+  it('report: more slots are not promised to functions that share the thread of the program', () => {
+    const tasks = Array.from({ length: 20 }, (_, at) => {
+      const start = Math.floor(at / 2)
+      return { uid: `t${at}`, start, end: start + 1, worker: 'n1/local/main' }
+    })
+    const { words } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 2 }], tasks, end: 10 })
+    expect(words.bound).toBe('slots')
+    expect(words.sentences.join('\n')).toContain('on one thread')
+    expect(words.sentences.join('\n')).toContain('`defineTask`')
+    expect(words.improvements.join('\n')).not.toContain('twice as many slots')
+  })
+
   it('report: the limit of a name, where tasks waited for it beside free slots', () => {
     const tasks = queue(10).map((task) => ({ ...task, queued: task.start ?? 0 }))
     const limits = { simulate: { concurrent: 1, per_second: null } }

@@ -109,6 +109,8 @@ export interface SlotUse {
   readonly sizes: readonly SizeSpan[]
   /** By resource: units times seconds. */
   readonly held: Readonly<Record<HeldResource, number>>
+  /** Core-seconds of functions that ran in the program itself. */
+  readonly closureSeconds: number
   /** Seconds in which a task was ready and all slots that it fits were in use. */
   readonly fullSeconds: number
   /** The part of `fullSeconds` without a blocked task ahead that leaves cores free. */

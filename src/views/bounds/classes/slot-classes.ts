@@ -116,6 +116,9 @@ class Slots {
   readonly #spans: SizeSpan[] = []
   readonly #busy = createHeld()
   readonly #held = createHeld()
+  /** Cores of functions that run in the program itself now, and their core-seconds so far. */
+  #closureCores = 0
+  #closureSeconds = 0
   readonly #idle: IdleTimes
   readonly #gaps = new StartGaps()
   readonly #limitWaits: ReadonlySet<number>
@@ -157,6 +160,7 @@ class Slots {
     return {
       sizes: this.#spans.length === 0 ? [none] : this.#spans,
       held: this.#held,
+      closureSeconds: this.#closureSeconds,
       fullSeconds: this.#fullSeconds,
       noneFreeSeconds: this.#noneFreeSeconds,
       idleSeconds: this.#idle.seconds,
@@ -196,7 +200,8 @@ class Slots {
     busy.cores += change * cores * ranks
     busy.gpus += change * gpus * ranks
     busy.memory += change * memoryMb * ranks
-    if (limit !== null) busy[limit] += change
+    if (limit === null) this.#closureCores += change * cores
+    else busy[limit] += change
     this.#changeNode(found, () => {
       if (limit !== null) found[limit] -= change
       found.cores -= change * cores * ranks
@@ -287,6 +292,7 @@ class Slots {
   #countHeld(seconds: number): void {
     const [held, busy, all] = [this.#held, this.#busy, this.#capacity]
     held.cores += Math.min(busy.cores, all.cores) * seconds
+    this.#closureSeconds += Math.min(this.#closureCores, all.cores) * seconds
     held.gpus += Math.min(busy.gpus, all.gpus) * seconds
     held.memory += Math.min(busy.memory, all.memory) * seconds
     held.workers += Math.min(busy.workers, all.workers) * seconds
