@@ -146,7 +146,10 @@ export function collectReport(
     tasks,
     totalTasks: total,
     failedTasks: findTasks(pass, { state: 'FAILED', limit: mostOnPaper, now }).tasks,
-    slowestTasks: findTasks(pass, { order: 'ran', limit: mostOnPaper, now }).tasks,
+    slowestTasks: findTasks(pass, { order: 'ran', limit: mostOnPaper, now }).tasks.filter(
+      // A reused result did not run.
+      ({ ran }) => ran !== null,
+    ),
     skippedLines: views.bad,
     firstProblems,
     // The last line of a growing record is mostly incomplete.

@@ -95,7 +95,7 @@ ${colourRules}
   .numbers { grid-template-columns: repeat(6, 1fr); } .lanes { break-inside: avoid;
   break-after: avoid; }
   .scroll { overflow: visible; } .lanes { zoom: .85; }
-  h2, h3, .caption, thead { break-after: avoid; }
+  h2, h3, h2 + p, .caption, thead { break-after: avoid; }
   tr, svg, .numbers li { break-inside: avoid; }
   pre { white-space: pre-wrap; } * { print-color-adjust: exact;
   -webkit-print-color-adjust: exact; } }
