@@ -52,9 +52,21 @@ export const isCpuBound = ({ cpuPercent, runCpuPercent }: BoundFacts): boolean =
   cpuPercent >= busyPercent &&
   (runCpuPercent === null || runCpuPercent >= cpuPercent / 2)
 
+/** Tasks that used less than this share of their slots' time as CPU time mostly waited. */
+const leastCpuShare = 0.2
+
+/** Whether its tasks compute, rather than sleep or wait for others, which a busy node slows little. */
+const hasComputed = (
+  { slots, seconds, slotSeconds: { ran } }: BoundsView,
+  { runCpuPercent }: BoundFacts,
+): boolean => ((runCpuPercent ?? 0) / 100) * slots * seconds >= leastCpuShare * ran
+
 /** A sentence if other programs kept the processors busy: the run may be faster without them. */
-export const otherLoad = (facts: BoundFacts): string[] =>
-  facts.cpuPercent === null || facts.cpuPercent < busyPercent || isCpuBound(facts)
+export const otherLoad = (bounds: BoundsView, facts: BoundFacts): string[] =>
+  facts.cpuPercent === null ||
+  facts.cpuPercent < busyPercent ||
+  isCpuBound(facts) ||
+  !hasComputed(bounds, facts)
     ? []
     : [
         `The processors were ${cpuText(facts.cpuPercent, facts.runCpuPercent)}: other programs ` +

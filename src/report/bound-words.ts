@@ -56,7 +56,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
       ...delaySentences(bounds),
       ...idleSentences(bound, bounds),
       ...pauseSentences(bounds),
-      ...otherLoad(facts),
+      ...otherLoad(bounds, facts),
       ...partial,
     ],
     improvements: isOver(bounds, facts)

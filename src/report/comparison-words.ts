@@ -119,7 +119,8 @@ function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' |
         `${secondsText(now)} now${failed})`,
     )
   const count = all.length === 1 ? 'One name' : countText(all.length, 'name')
-  const what = rank === 'median' ? how : `${how} in its slowest tasks`
+  const what =
+    rank === 'median' ? how : `${how} in ${all.length === 1 ? 'its' : 'their'} slowest tasks`
   return [`${count} became ${what}: ${names.join(', ')}${othersText(all.length)}.`]
 }
 

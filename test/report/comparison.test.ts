@@ -135,6 +135,15 @@ describe('whether the durations of a name are compared', () => {
     expect(single.sentences.join('\n')).not.toContain('became')
   })
 
+  it('report: one name or several became slower in their slowest tasks', () => {
+    const tails = (names: readonly string[], seconds: number): Job[] =>
+      names.flatMap((name) => [...bag(18, { name }), ...bag(2, { name, attempts: [{ seconds }] })])
+    const told = (...names: string[]): string =>
+      compareWords(ran(tails(names, 2)), ran(tails(names, 4))).sentences[0] ?? ''
+    expect(told('a')).toMatch(/^One name became slower in its slowest tasks: a \(p95 2\.00 s/)
+    expect(told('a', 'b')).toMatch(/^2 names became slower in their slowest tasks: /)
+  })
+
   it('report: failed tasks are not', () => {
     const failing = (seconds: number): Job[] =>
       bag(12, { name: 'prompt', attempts: [{ seconds }], isFailed: true })

@@ -25,6 +25,19 @@ it('tasks that one worker ran at the same time are drawn in rows of their own', 
   expect(rows).toEqual({ a: 0, b: 1, c: 1, d: 2 })
 })
 
+it('closures get few rows, below those of workers', () => {
+  const closures = Array.from({ length: 30 }, (_, at) => {
+    return { uid: `c${at}`, start: 0, end: 1, worker: 'n1/closures/main', backend: 'closures' }
+  })
+  const busy = { uid: 'a', start: 0, end: 4, worker: 'n1/local/w1' }
+  const nodes = [{ nodeId: 'n1', cores: 4 }]
+  const html = timeline(reportOfRun({ nodes, tasks: [...closures, busy], end: 4 }))
+  const main = [1, 2, 3, 4].map((row) => `n1/closures/main #${row}`)
+  expect(rowsOf(html).labels).toEqual(['n1/local/w1', ...main])
+  expect(rowsOf(html).rows['a']).toBe(0)
+  expect(html).toContain('Not shown: 26 attempts, the least busy ones.')
+})
+
 it('workers beyond the rows that fit are told', () => {
   const tasks = Array.from({ length: 70 }, (_, at) => ({
     uid: `t${at}`,

@@ -62,7 +62,8 @@ interface Rows {
 
 /**
  * A worker that runs several tasks at a time, such as a launcher of programs, has several rows. If
- * there are too many, the busiest rows are shown, in the order of their workers.
+ * there are too many, the busiest rows are shown, in the order of their workers. Closures and
+ * prompts, which use no slots, come last and get few rows.
  */
 function placeInRows(data: ReportData): Rows {
   const { lanes, level, segments, cells } = data.lanes
@@ -82,11 +83,16 @@ function placeInRows(data: ReportData): Rows {
     withinLane[at] = row
     add(busy[segment.lane], row, segment.end - segment.start)
   }
-  const numbers = numberBusiest(busy)
-  const labels = lanes.flatMap(({ id }, lane) => {
+  const sized = new Set(data.bounds.backends.map(({ backend }) => backend))
+  const isUnsized = lanes.map(({ backend }) => !sized.has(backend))
+  const numbers = numberBusiest(busy, isUnsized)
+  const labels: string[] = []
+  for (const [lane, { id }] of lanes.entries()) {
     const shown = (numbers[lane] ?? []).filter((row) => row !== -1)
-    return shown.map((_, at) => (shown.length === 1 ? id : `${id} #${at + 1}`))
-  })
+    for (const [at, row] of shown.entries()) {
+      labels[row] = shown.length === 1 ? id : `${id} #${at + 1}`
+    }
+  }
   const ofSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
   const ofLane = numbers.map(([row = -1]) => row)
   const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
@@ -99,17 +105,24 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
 
 /** An additional row of a worker with less than this share of the busiest row would look empty. */
 const emptyShare = 0.001
+/** More rows of closures or prompts that run side by side would hide the workers. */
+const mostUnsizedRows = 4
 
 /**
  * For each row of each lane its position on the page, or -1. Equally busy rows keep their order.
  */
-function numberBusiest(busy: readonly (readonly number[])[]): number[][] {
+function numberBusiest(
+  busy: readonly (readonly number[])[],
+  isUnsized: readonly boolean[],
+): number[][] {
   const most = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
   const all = busy
     .flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
     .filter(({ row, seconds }) => row === 0 || seconds >= emptyShare * most)
+    .filter(({ lane, row }) => isUnsized[lane] !== true || row < mostUnsizedRows)
   const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, mostRows)
-  shown.sort((a, b) => a.lane - b.lane || a.row - b.row)
+  const rankOf = ({ lane }: { lane: number }): number => (isUnsized[lane] === true ? 1 : 0)
+  shown.sort((a, b) => rankOf(a) - rankOf(b) || a.lane - b.lane || a.row - b.row)
   const numbers = busy.map((rows) => rows.map(() => -1))
   for (const [at, { lane, row }] of shown.entries()) {
     const ofLane = numbers[lane]
