@@ -29,7 +29,8 @@ function parseArray(text: string): number[] {
 
 function parsePart(part: string, text: string) {
   const [, start, end = start, every = '1'] = partForm.exec(part) ?? []
-  if (start === undefined) throw invalidArray(text, part, `"${part}" is no number and no range`)
+  if (start === undefined)
+    throw invalidArray(text, part, `"${part}" is no whole number and no range`)
   const [first, last, step] = [Number(start), Number(end), Number(every)]
   if (last < first) throw invalidArray(text, part, `${part} ends before it begins`)
   if (step < 1) throw invalidArray(text, part, `the step of ${part} is not 1 or more`)
