@@ -1,9 +1,9 @@
 /** `tutti explain`: the history of one task and, while it waits, what it waits for. */
 
-import { countText, firstLine, shortName } from '../../../views/readable.ts'
+import { countText, firstLine, secondsText, shortName } from '../../../views/readable.ts'
 import { ValueError } from '../../../foundation/errors.ts'
 import { didYouMean } from '../../../foundation/options.ts'
-import { textAt } from '../../../views/columns.ts'
+import { textAt, valueAt } from '../../../views/columns.ts'
 import { uidOf } from '../../../views/task-index.ts'
 import {
   endText,
@@ -12,6 +12,8 @@ import {
   type FailureGroup,
   failures,
 } from '../../../views/panels/failures.ts'
+import { durationsByName } from '../../../views/panels/names.ts'
+import { statsInPlace } from '../../../views/stats.ts'
 import { numberOf } from '../../../views/panel.ts'
 import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
 import { isPipe, readSessionStart } from '../../../checkpoint/chain.ts'
@@ -33,7 +35,9 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   const waits = waitsOf(task, record.pass.states.bounds.pauses)
   const failure = groupOf(record, task)
   const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
-  const limit = await limitOf(record, task)
+  const ofName = await limitOf(record, task)
+  const limit = isWaitingForLimit(record, task) ? ofName : null
+  const usual = task.runningFor === null ? null : usualSeconds(record, task)
   const value = {
     ...recordFields(record),
     task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
@@ -62,15 +66,17 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     held_up_by: task.heldUpBy,
     limit,
     retry_at: task.retryAt,
+    usual_seconds: usual,
     failure: failure === null ? null : failureFields(failure, own),
   }
   output.result(value, [
     `${task.uid}  ${shortName(task.name)}  ${stateText(task)}`,
     ...(shortName(task.name) === task.name || task.name === '' ? [] : [`  ${task.name}`]),
     ...(task.scope === '' ? [] : [`  in scope ${firstLine(task.scope, longestTitle)}`]),
-    ...storyLines(task, waits),
+    ...storyLines(task, waits, ofName === null ? null : limitText(ofName)),
     ...dependencyLines(task),
     ...attemptLines(record, task),
+    ...(usual === null ? [] : [`  usual for its name: ${secondsText(usual)} (median)`]),
     ...remarkLines(task),
     ...(failure === null ? [] : failureLines(failure, own)),
     ...(limit === null ? [] : [`  waits for the limit of its name: ${limitText(limit)}`]),
@@ -85,16 +91,23 @@ interface Limit {
   readonly per_second: number | null
 }
 
-/**
- * The limit that a task waits for: it has a backend, but is not in its queue, or its next attempt
- * is due. `null` for any other task.
- */
-async function limitOf(record: OpenRecord, task: TaskExplanation): Promise<Limit | null> {
-  const { files, state, now } = record
-  const file = files.at(-1) ?? ''
+/** The median duration of the tasks with its name; `null` if none ran to its end. */
+function usualSeconds({ pass }: OpenRecord, { task }: TaskExplanation): number | null {
+  const { names } = pass.states
+  const durations = durationsByName(names)[valueAt(names.nameOfTask, task)]
+  return durations === undefined || durations.length === 0 ? null : statsInPlace(durations).p50
+}
+
+/** It has a backend, but is not in its queue, or its next attempt is due. */
+function isWaitingForLimit({ state, now }: OpenRecord, task: TaskExplanation): boolean {
   const isDue = task.retryAt !== null && task.retryAt <= now
-  const mayWait = state === 'running' && (task.state === 'SUBMITTED' || isDue)
-  if (!mayWait || isPipe(file)) return null
+  return state === 'running' && (task.state === 'SUBMITTED' || isDue)
+}
+
+/** The limit of the latest session on the tasks of its name; `null` if there is none. */
+async function limitOf({ files }: OpenRecord, task: TaskExplanation): Promise<Limit | null> {
+  const file = files.at(-1) ?? ''
+  if (isPipe(file)) return null
   const limits = (await readSessionStart(file))?.attributes['tutti.limits']
   if (typeof limits !== 'object' || limits === null || !Object.hasOwn(limits, task.name))
     return null

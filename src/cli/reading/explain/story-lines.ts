@@ -79,15 +79,20 @@ export function waitingSeconds(record: OpenRecord, task: TaskExplanation): numbe
   return Math.max(0, activeTime(pauses, record.now) - activeTime(pauses, since))
 }
 
-export function storyLines(task: TaskExplanation, waits: Waits): string[] {
+/** `limit` is that of the task's name, as text; `null` if it has none. */
+export function storyLines(task: TaskExplanation, waits: Waits, limit: string | null): string[] {
   const { story, attempts } = task
   const row = (what: string, seconds: number | null): string[] =>
     seconds === null ? [] : [`  ${secondsText(seconds).padStart(9)}  ${what}`]
+  const isLimited = limit !== null && (waits.routing ?? 0) >= shortestWait
+  const routing = isLimited
+    ? `waited for the limit of its name: ${limit}`
+    : 'until a backend had it in its queue'
   const isMadeAgain = attempts.some(({ start }) => start < story.created)
   return [
     `  created ${timeText(story.created)}${isMadeAgain ? ', again by a later session' : ''}`,
     ...(waits.dependencies === 0 ? [] : row('waited for dependencies', waits.dependencies)),
-    ...row('until a backend had it in its queue', waits.routing),
+    ...row(routing, waits.routing),
     ...row('waited in the queue for its turn and a free slot', waits.queue),
     ...turnLines(task, waits),
     ...row('until its worker began with it', waits.start),
@@ -101,17 +106,22 @@ export function storyLines(task: TaskExplanation, waits: Waits): string[] {
 const mostDependencies = 5
 
 /** The tasks that it needs, also after they have ended, and which of them ended last. */
-export function dependencyLines({ dependencies }: TaskExplanation): string[] {
+export function dependencyLines({ dependencies, story }: TaskExplanation): string[] {
   if (dependencies.length === 0) return []
   const shown = dependencies.slice(0, mostDependencies).map(({ uid, name, state }) => {
     const label = name === '' ? '' : `${shortName(name)}, `
     return `${uid} (${label}${state})`
   })
   const others = dependencies.length - shown.length
-  const last = dependencies.reduce((a, b) => ((b.ended ?? 0) > (a.ended ?? 0) ? b : a))
+  // A task whose dependency fails ends before its other dependencies may have ended.
+  const until = story.ready ?? story.ended ?? Infinity
+  const [last] = dependencies
+    .filter(({ ended }) => ended !== null && ended <= until)
+    .toSorted((a, b) => (b.ended ?? 0) - (a.ended ?? 0))
   const more = others > 0 ? ` and ${numberText(others)} more` : ''
   const isOpen = dependencies.some(({ ended }) => ended === null)
-  const end = isOpen || dependencies.length === 1 ? '' : `; ${last.uid} ended last`
+  const isTold = !isOpen && dependencies.length > 1 && last !== undefined
+  const end = isTold ? `; ${last.uid} ended last` : ''
   return [`  depends on ${shown.join(', ')}${more}${end}`]
 }
 
