@@ -103,7 +103,7 @@ const ranText = ({ ran, runningFor }: TaskView): string =>
   runningFor === null ? secondsText(ran) : `${secondsText(runningFor)} so far`
 
 const columns: readonly Column<TaskView>[] = [
-  { head: 'task', cell: ({ uid }) => uid, narrowest: 12 },
+  { head: 'task', cell: ({ uid }) => uid, narrowest: 28, isCutInMiddle: true },
   { head: 'state', cell: stateText, dispensable: 1 },
   { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
   {

@@ -1,6 +1,6 @@
 /** Text for a terminal of any width: tables, and wrapped or cut lines. Pure. */
 
-import { cutText, escapeControls } from '../../views/readable.ts'
+import { cutMiddle, cutText, escapeControls } from '../../views/readable.ts'
 
 export interface Column<Row> {
   readonly head: string
@@ -11,6 +11,8 @@ export interface Column<Row> {
   readonly dispensable?: number
   /** The width to which texts may be cut before a column is left out. Default: never cut. */
   readonly narrowest?: number
+  /** For texts that begin alike, such as uids. Default `false`: cut at the end. */
+  readonly isCutInMiddle?: boolean
 }
 
 interface MeasuredColumn<Row> {
@@ -41,7 +43,8 @@ export function tableLines<Row>(
   const shown = withWidths(keepFitting(all, width), width)
   return Array.from({ length: rows.length + 1 }, (_, row) => {
     const cells = shown.map(({ column, cells: texts, width: own }) => {
-      const text = cutText(texts[row] ?? '', own)
+      const cut = column.isCutInMiddle === true ? cutMiddle : cutText
+      const text = cut(texts[row] ?? '', own)
       return column.isNumber === true ? text.padStart(own) : text.padEnd(own)
     })
     return cutText(cells.join(gap).trimEnd(), width)
@@ -67,11 +70,14 @@ function keepFitting<Row>(
   return kept
 }
 
-/** Distributes the remaining width to columns that were cut, from left to right. */
+/**
+ * Distributes the remaining width to columns that were cut, from left to right. If even the columns
+ * that are never left out do not fit, the first one gets less than its least width.
+ */
 function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
   let room = width - sumOf(kept.map(({ least }) => least))
   return kept.map((one) => {
-    const more = Math.max(0, Math.min(room, one.widest - one.least))
+    const more = Math.max(1 - one.least, Math.min(room, one.widest - one.least))
     room -= more
     return { ...one, width: one.least + more }
   })

@@ -148,7 +148,8 @@ function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): s
 const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
   head: state === 'interrupted' ? 'interrupted task' : 'running task',
   cell: ({ uid }) => uid,
-  narrowest: 12,
+  narrowest: 28,
+  isCutInMiddle: true,
 })
 
 const progressColumn: Column<RunningTask> = {

@@ -64,6 +64,17 @@ const commands: readonly (readonly string[])[] = [
 ]
 
 describe('a narrow terminal', () => {
+  it('tasks: uids that begin alike stay different in 60 columns', async () => {
+    const uids = [1, 2, 3].map((one) => `python3-solve-the-equation-of-flow-${one}`)
+    const tasks = uids.map((uid) => ({ uid, start: 1, end: 2, worker: 'n1/local/w1' }))
+    const nodes = [{ nodeId: 'n1', cores: 4 }]
+    const own = writeRecord(folder.path, { nodes, tasks, end: 3 }, { sessionId: 's-uids' })
+    for (const columns of [20, 60]) {
+      const [, ...rows] = await linesHere(columns, ['tasks', own])
+      expect(new Set(rows.map((row) => row.split(' ')[0])).size).toBe(3)
+    }
+  })
+
   for (const args of commands) {
     const name = args.filter((word) => word !== path).join(' ')
     it(`row 96: no line of "tutti ${name}" is wider than 20 or 40 columns`, async () => {
