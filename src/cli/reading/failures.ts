@@ -9,6 +9,9 @@ import {
   type FailureExample,
   type FailureGroup,
   failures,
+  type FailureSummary,
+  neverRanText,
+  summarizeFailures,
   typeText,
 } from '../../views/panels/failures.ts'
 import type { Output } from '../output.ts'
@@ -45,7 +48,7 @@ function show(record: OpenRecord, limit: number, output: Output): void {
     ungrouped,
   }
   output.result(value, [
-    headLine(failed, failures.show(record.pass.states.failures, { limit: Infinity }).groups),
+    headLine(failed, summarizeFailures(record.pass.states.failures, Infinity)),
     ...groups.flatMap((group) => groupLines(group, recordWord(record))),
     ...(otherGroups > 0
       ? [`and ${countText(otherGroups, 'other cause')}; --limit shows more`]
@@ -54,17 +57,12 @@ function show(record: OpenRecord, limit: number, output: Output): void {
   ])
 }
 
-/** Tasks that never ran because a dependency failed have no cause of their own. */
-function headLine(failed: number, groups: readonly FailureGroup[]): string {
+function headLine(failed: number, { causes, neverRan }: FailureSummary): string {
   if (failed === 0) return 'no task has failed'
-  const causes = groups.filter(({ isConsequence }) => !isConsequence)
-  const never = groups
-    .filter(({ isConsequence }) => isConsequence)
-    .reduce((sum, { count }) => sum + count, 0)
   const summary = `${countText(failed, 'task')} failed, ${countText(causes.length, 'cause')}`
-  if (never === 0) return summary
-  const needs = never === 1 ? 'it needs' : 'they need'
-  return `${summary}; ${numberText(never)} of them never ran, because what ${needs} has failed`
+  return neverRan === 0
+    ? summary
+    : `${summary}; ${numberText(neverRan)} of them ${neverRanText(neverRan)}`
 }
 
 const groupFields = (group: FailureGroup): object => ({

@@ -2,12 +2,12 @@
 
 import { stripVTControlCharacters, styleText } from 'node:util'
 import { counts } from '../../views/panels/counts.ts'
-import { failures } from '../../views/panels/failures.ts'
+import { causeLines, failures } from '../../views/panels/failures.ts'
 import { allReused, names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
 import { pace, type PaceView } from '../../views/panels/pace.ts'
-import { countText, cutMiddle, escapeControls, firstLine } from '../../views/readable.ts'
-import { nameAndProgram, numberText, progressText, secondsText } from '../../views/readable.ts'
+import { countText, cutMiddle, escapeControls } from '../../views/readable.ts'
+import { numberText, progressText, secondsText } from '../../views/readable.ts'
 import { shortName as shortOf } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
 
@@ -167,8 +167,7 @@ interface Speed {
 
 /** The rate of the last seconds; that of a name whose tasks have all ended is its mean. */
 function speedOf(name: NameView, own: PaceView, begin: number, now: number): Speed {
-  // Reused tasks took no time and say nothing about the remaining ones.
-  const ran = doneOf(name) - name.reused
+  const { ended: ran } = own
   if (ran === 0) return { rate: null, secondsLeft: null }
   const [start, left] = [own.start ?? begin, leftOf(name)]
   const since = (time: number, until: number): number => Math.max(1e-3, until - time)
@@ -178,7 +177,10 @@ function speedOf(name: NameView, own: PaceView, begin: number, now: number): Spe
   // Few ends say little about the rate. The mean assumes that running tasks are half done: with
   // many at a time, the ended tasks alone would give a far too long time at the beginning.
   const mean = (ran + running / 2) / since(start, now)
-  return { rate, secondsLeft: left / (own.recent < Math.max(10, running) ? mean : rate) }
+  const secondsLeft = left / (own.recent < Math.max(10, running) ? mean : rate)
+  // The last tasks of a name run: how fast others ended does not say when a straggler will.
+  const isUnknown = left === running && secondsLeft < own.overdue
+  return { rate, secondsLeft: isUnknown ? null : secondsLeft }
 }
 
 interface Row {
@@ -263,7 +265,8 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
   if (open > 0) parts.push(`${numberText(open)} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
-  return [parts.join(', '), ...batchLines(facts), ...failureLines(pass)]
+  const causes = causeLines(pass.states.failures, mostGroups)
+  return [parts.join(', '), ...batchLines(facts), ...causes.map((line) => `  ${line}`)]
 }
 
 function batchLines({ batches, batchedRequests }: ReturnType<typeof run.show>): string[] {
@@ -274,17 +277,6 @@ function batchLines({ batches, batchedRequests }: ReturnType<typeof run.show>): 
 }
 
 const mostGroups = 5
-
-function failureLines(pass: ProgressPass): string[] {
-  const { groups, otherGroups } = failures.show(pass.states.failures, { limit: mostGroups })
-  const lines = groups.map(
-    ({ count, name, errorType, message, firstTask, example: { program } }) =>
-      `  ${numberText(count)} x ${escapeControls(nameAndProgram(name, program))}: ` +
-      `${errorType} "${firstLine(message)}" ` +
-      `(first: ${firstTask})`,
-  )
-  return otherGroups > 0 ? [...lines, `  and ${countText(otherGroups, 'other cause')}`] : lines
-}
 
 /** Names are untrusted, so control characters are escaped. */
 const shortName = (name: string): string => escapeControls(shortOf(name))

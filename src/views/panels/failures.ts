@@ -7,6 +7,7 @@ import { type Column, createColumn, setValue, textAt, valueAt } from '../columns
 import { stages } from '../lifecycle.ts'
 import { numberOf, type Panel, type PassedStates, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
+import { countText, escapeControls, firstLine, nameAndProgram, numberText } from '../readable.ts'
 import type { NamesState } from './names.ts'
 
 interface GroupState {
@@ -157,6 +158,39 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
 }
 
 const rankOf = ({ isConsequence }: FailureGroup): number => (isConsequence ? 1 : 0)
+
+export interface FailureSummary {
+  /** Without tasks that never ran because a dependency failed: they have no cause of their own. */
+  readonly causes: readonly FailureGroup[]
+  readonly otherCauses: number
+  /** The number of tasks that never ran. */
+  readonly neverRan: number
+}
+
+export function summarizeFailures(state: FailuresState, limit: number): FailureSummary {
+  const { groups } = failures.show(state, { limit: Infinity })
+  const causes = groups.filter(({ isConsequence }) => !isConsequence)
+  const shown = causes.slice(0, limit)
+  const neverRan = groups.slice(causes.length).reduce((sum, { count }) => sum + count, 0)
+  return { causes: shown, otherCauses: causes.length - shown.length, neverRan }
+}
+
+/** One line for each of the first causes, and one for tasks that never ran. */
+export function causeLines(state: FailuresState, limit: number): string[] {
+  const { causes, otherCauses, neverRan } = summarizeFailures(state, limit)
+  const lines = causes.map(
+    ({ count, name, errorType, message, firstTask, example: { program } }) =>
+      `${numberText(count)} x ${escapeControls(nameAndProgram(name, program))}: ` +
+      `${errorType} "${firstLine(message)}" (first: ${firstTask})`,
+  )
+  if (otherCauses > 0) lines.push(`and ${countText(otherCauses, 'other cause')}`)
+  if (neverRan > 0) lines.push(`${countText(neverRan, 'task')} ${neverRanText(neverRan)}`)
+  return lines
+}
+
+/** The predicate of a sentence about so many tasks. */
+export const neverRanText = (count: number): string =>
+  `never ran, because what ${count === 1 ? 'it needs' : 'they need'} has failed`
 
 /** Removes the failure of a task that runs again in a later session of the run. */
 function forget(state: FailuresState, event: ViewEvent, { task }: TaskStep): void {

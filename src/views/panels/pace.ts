@@ -1,12 +1,12 @@
 /**
  * Pace: when the tasks of each name ran, and how many ended in the last ten seconds. Canceled and
- * reused tasks do not count, because they say nothing about the remaining ones. About 200 bytes a
- * name. Needs the panel `names` before it in the pass.
+ * reused tasks, and those that never ran, do not count, because they say nothing about the
+ * remaining ones. About 200 bytes a name and 50 a running task. Needs the panel `names` before it in the pass.
  */
 
 import { findText, valueAt } from '../columns.ts'
-import { stages } from '../lifecycle.ts'
-import type { Panel } from '../panel.ts'
+import { hasStarted, stages } from '../lifecycle.ts'
+import { type Panel, resumption } from '../panel.ts'
 import type { NamesState } from './names.ts'
 
 export interface PaceState {
@@ -17,6 +17,11 @@ interface NamePace {
   /** When the first task started; `null` if no start was seen. */
   start: number | null
   end: number
+  /** How many tasks ran to their end, and the seconds from their starts to their ends. */
+  ended: number
+  seconds: number
+  /** The start of each running task. */
+  readonly starts: Map<number, number>
   /** The number of tasks that ended in each of the last seconds, the latest of them last. */
   readonly recent: number[]
   /** The second of the last element of `recent`. */
@@ -36,6 +41,10 @@ export interface PaceView {
   readonly start: number | null
   /** The latest end; 0 if there is none. */
   readonly end: number
+  /** How many tasks ran to their end. */
+  readonly ended: number
+  /** By how many seconds a running task exceeds the mean of its name, at most; 0 if none does. */
+  readonly overdue: number
   /** How many tasks ended since `recentSince`. */
   readonly recent: number
   readonly recentSince: number
@@ -46,16 +55,25 @@ const recentSeconds = 10
 export const pace: Panel<PaceState, PaceQuery, PaceView> = {
   create: () => ({ byName: new Map() }),
 
-  take(state, { event_time: time, attributes }, { task, stage, before, after }, passed) {
+  take(state, { event_time: time, attributes }, step, passed) {
+    // No task of an ended session runs any more.
+    if (step === resumption) for (const own of state.byName.values()) own.starts.clear()
+    const { task, stage, before, after } = step
     const names = passed?.['names'] as NamesState | undefined
     if (names === undefined || stage === 0 || after === before) return
-    const isEnd = stage === stages.completed || stage === stages.failed
-    if (stage !== stages.started && (!isEnd || attributes['reused'] === true)) return
+    if (stage < stages.started) return
     const own = paceOf(state, valueAt(names.nameOfTask, task), time)
-    if (!isEnd) {
+    if (stage === stages.started) {
       own.start = Math.min(own.start ?? time, time)
+      own.starts.set(task, time)
       return
     }
+    const start = own.starts.get(task)
+    own.starts.delete(task)
+    const hasRun = stage === stages.completed ? attributes['reused'] !== true : hasStarted(before)
+    if (stage === stages.canceled || !hasRun) return
+    own.ended++
+    own.seconds += Math.max(0, time - (start ?? time))
     own.end = Math.max(own.end, time)
     countEnd(own, Math.floor(time))
   },
@@ -66,10 +84,20 @@ export const pace: Panel<PaceState, PaceQuery, PaceView> = {
     return {
       start: found.reduce<number | null>((least, { start }) => earlier(least, start), null),
       end: found.reduce((most, { end }) => Math.max(most, end), 0),
+      ended: found.reduce((sum, { ended }) => sum + ended, 0),
+      overdue: found.reduce((most, one) => Math.max(most, overdueOf(one, now)), 0),
       recent: found.reduce((sum, one) => sum + endsSince(one, second - recentSeconds + 1), 0),
       recentSince: second - recentSeconds + 1,
     }
   },
+}
+
+/** Tasks of which none has ended have no mean that they could exceed. */
+function overdueOf({ starts, seconds, ended }: NamePace, now: number): number {
+  if (ended === 0) return 0
+  let oldest = now
+  for (const start of starts.values()) oldest = Math.min(oldest, start)
+  return now - oldest - seconds / ended
 }
 
 const earlier = (a: number | null, b: number | null): number | null =>
@@ -79,7 +107,15 @@ function paceOf({ byName }: PaceState, name: number, time: number): NamePace {
   const known = byName.get(name)
   if (known !== undefined) return known
   const recent = Array.from({ length: recentSeconds }, () => 0)
-  const added = { start: null, end: 0, recent, second: Math.floor(time) }
+  const added = {
+    start: null,
+    end: 0,
+    ended: 0,
+    seconds: 0,
+    starts: new Map(),
+    recent,
+    second: Math.floor(time),
+  }
   byName.set(name, added)
   return added
 }

@@ -121,7 +121,7 @@ describe('followProgress', () => {
   it('progress: bars that became narrow stay so until the terminal is resized', async () => {
     const { backend, session, telemetry } = await open()
     const written: string[] = []
-    const stream = { isTTY: true, columns: 70, write: (text: string) => void written.push(text) }
+    const stream = { isTTY: true, columns: 60, write: (text: string) => void written.push(text) }
     const stop = followProgress(telemetry, { stream })
     const last = (): string => stripVTControlCharacters(written.at(-1) ?? '')
     const barOf = (block: string): number => /[█░]+/.exec(block)?.[0].length ?? 0

@@ -34,12 +34,57 @@ function samplePass() {
   pass.take(event('TaskCreated', 100, 'e', '/usr/bin/sort'))
   pass.take(event('TaskStarted', 101, 'a'))
   pass.take(event('TaskCompleted', 102, 'a'))
+  pass.take(event('TaskStarted', 101, 'b'))
   pass.take(event('TaskFailed', 102, 'b'))
   pass.take(event('TaskStarted', 102, 'c'))
   return pass
 }
 
+const timeLeft = (pass: ReturnType<typeof samplePass>, now: number): string =>
+  /ETA .*/.exec(progressLines(pass, now)[0] ?? '')?.[0] ?? 'none'
+
+/** Three tasks that took a second, and the last one, which has been running since 100. */
+function stragglerPass() {
+  const pass = new Pass(progressPanels)
+  pass.take(event('SessionStarted', 100, null))
+  for (const uid of ['a', 'b', 'c', 'd']) {
+    pass.take(event('TaskCreated', 100, uid))
+    pass.take(event('TaskStarted', 100, uid))
+    if (uid !== 'd') pass.take(event('TaskCompleted', 101, uid))
+  }
+  return pass
+}
+
 describe('progress', () => {
+  it('progress: no time left is shown for a straggler from the rate of others', () => {
+    expect(timeLeft(stragglerPass(), 101)).toBe('ETA 1s')
+    expect(timeLeft(stragglerPass(), 110)).toBe('none')
+    // Others that wait are estimated.
+    const pass = stragglerPass()
+    pass.take(event('TaskCreated', 101, 'e'))
+    expect(timeLeft(pass, 110)).not.toBe('none')
+  })
+
+  it('progress: tasks that never ran say nothing about the time left', () => {
+    const pass = new Pass(progressPanels)
+    pass.take(event('SessionStarted', 100, null))
+    for (const uid of ['a', 'b', 'c']) pass.take(event('TaskCreated', 100, uid))
+    pass.take(event('TaskFailed', 101, 'a'))
+    expect(timeLeft(pass, 104)).toBe('none')
+    expect(progressLines(pass, 104)[0]).toMatch(/failed 1$/)
+  })
+
+  it('progress: tasks that never ran are no cause of their own in the summary', () => {
+    const pass = samplePass()
+    const failed = event('TaskFailed', 103, 'd')
+    const attributes = { ...failed.attributes, error_type: 'DependencyFailedError' }
+    pass.take({ ...failed, attributes })
+    expect(summaryLines(pass).slice(1)).toEqual([
+      '  1 x simulate: RangeError "bad seed" (first: b)',
+      '  1 task never ran, because what it needs has failed',
+    ])
+  })
+
   it('progress: a line for each name, with rate and time left', () => {
     const lines = progressLines(samplePass(), 104).map((line) => stripVTControlCharacters(line))
     expect(lines).toEqual([
