@@ -12,6 +12,7 @@ import { graph, type GraphView } from '../views/panels/graph.ts'
 import { health, type HealthView } from '../views/panels/health.ts'
 import { inference, type InferenceView } from '../views/panels/inference.ts'
 import { lanes, type LanesView } from '../views/panels/lanes.ts'
+import { type NameTimes, noTimes, timesByName } from '../views/name-times.ts'
 import { allReused, durationsByName, names, type NameView } from '../views/panels/names.ts'
 import type { NodeSeries, NodeSummary } from '../views/panels/resources.ts'
 import { showNodes, showNodeSeries } from '../views/panels/resources.ts'
@@ -37,7 +38,7 @@ export interface RunFacts {
 }
 
 /** The tasks of one name. */
-export interface NameReport extends NameView {
+export interface NameReport extends NameView, NameTimes {
   /** Mean seconds from being ready to the start; `null` if no task started. */
   readonly meanWait: number | null
   /** Mean duration of tasks that ran to their end. */
@@ -111,7 +112,7 @@ export function collectReport(
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states, now })
   const counted = counts.show(pass.counts)
   const healthView = health.show(states.health)
-  const reported = nameReports(pass)
+  const reported = nameReports(pass, now)
   const { tasks, total } = findTasks(pass, { limit: mostTasks, now })
   return {
     facts,
@@ -193,10 +194,11 @@ function replacedWorkersOf({ states }: RunPass): number {
   }, 0)
 }
 
-/** Names with most tasks come first. */
-function nameReports(pass: RunPass): NameReport[] {
+/** Names whose tasks ran longest in total come first. */
+function nameReports(pass: RunPass, now: number): NameReport[] {
   const { states } = pass
   const waits = waitsByName(pass)
+  const times = timesByName(pass, now)
   const durations = durationsByName(states.names)
   const isDone = (task: number): boolean => (stagesOf(pass.counts, task) & stages.completed) !== 0
   const done = durationsByName(states.names, isDone)
@@ -213,13 +215,14 @@ function nameReports(pass: RunPass): NameReport[] {
       const meanRun = view.duration?.mean ?? null
       return {
         ...view,
+        ...(times[number] ?? noTimes),
         meanWait,
         meanRun,
         done: statsOf(done[number]),
         ...histogramOf(durations[number] ?? new Float64Array(0)),
       }
     })
-    .toSorted((a, b) => b.total - a.total)
+    .toSorted((a, b) => b.ranSeconds - a.ranSeconds || b.total - a.total)
 }
 
 function waitsByName({ counts: counted, states }: RunPass): { count: number; seconds: number }[] {

@@ -127,11 +127,24 @@ describe('the page', () => {
         ([row]) => row.replaceAll(/<svg.*?<\/svg>/gs, '').replaceAll(/<[^>]+>/g, ' '),
       ).slice(1)
     expect(rowsOf('names').map((row) => row.trim().split(/\s+/))).toEqual([
-      ['open', '1', '0', '-', '-', '-', '-'],
-      ['missing', '1', '1', '-', '-', '-', '-'],
+      ['open', '1', '0', '3.00', 's', '-', '-', '-', '-'],
+      ['missing', '1', '1', '-', '-', '-', '-', '-'],
     ])
     expect(rowsOf('waits').map((row) => row.trim().split(/\s+/))).toEqual([
       ['open', '1.00', 's', '-'],
+    ])
+  })
+
+  it('report: the name whose tasks ran longest in total is the first', () => {
+    const small = Array.from({ length: 5 }, (_, at) => {
+      return { uid: `s${at}`, name: 'small', start: at, end: at + 1 }
+    })
+    const big = { uid: 'big', name: 'big', start: 0, end: 7, worker: 'n1/local/w2' }
+    const run = { nodes: [{ nodeId: 'n1', cores: 2 }], tasks: [...small, big], end: 7 }
+    const { names } = reportOfRun(run)
+    expect(names.map(({ name, ranSeconds }) => [name, ranSeconds])).toEqual([
+      ['big', 7],
+      ['small', 5],
     ])
   })
 

@@ -1,11 +1,13 @@
 /** `tutti status`: the state or result of a run on one screen. */
 
-import { countText, firstLine, nameAndProgram, numberText } from '../../views/readable.ts'
+import { countText, numberText } from '../../views/readable.ts'
 import { secondsText, shortNames } from '../../views/readable.ts'
 import { countOtherOpen, counts, submittedIn } from '../../views/panels/counts.ts'
-import { failures } from '../../views/panels/failures.ts'
+import { causeLines } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, allReused, names, type NameView } from '../../views/panels/names.ts'
+import { type NameTimes, noTimes, timesByName } from '../../views/name-times.ts'
+import { findText } from '../../views/columns.ts'
 import { type NodeSummary, resources, showNodes } from '../../views/panels/resources.ts'
 import { run, runSeconds } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
@@ -47,7 +49,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     queued,
     between_attempts: waitingIn(record),
     duration: durations.length === 0 ? null : statsInPlace(durations),
-    names: names.show(states.names, { durations: true }).map((name) => ({
+    names: namesIn(record).map((name) => ({
       name: name.name,
       task_type: name.taskType,
       total: name.total,
@@ -58,6 +60,8 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
       failed: name.failed,
       canceled: name.canceled,
       duration: name.duration ?? null,
+      ran_seconds: name.ranSeconds,
+      longest_running_seconds: name.longestRunning,
     })),
     further_attempts: retries,
     workers_lost: workersLost,
@@ -66,6 +70,17 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     resources: resources.show(states.resources),
     resume: hint === null ? null : { record: hint.record, command: hint.command },
   }
+}
+
+type NameRow = NameView & NameTimes
+
+/** After the end of a session nothing runs any more. */
+function namesIn({ pass, now, state }: OpenRecord): NameRow[] {
+  const times = timesByName(pass, now)
+  return names.show(pass.states.names, { durations: true }).map((view) => {
+    const own = times[findText(pass.states.names.names, view.name)] ?? noTimes
+    return { ...view, ...own, longestRunning: state === 'running' ? own.longestRunning : null }
+  })
 }
 
 /** Tasks in state RUNNING that wait for their next attempt. */
@@ -84,7 +99,7 @@ const durationOf = ({ pass: { states }, now }: OpenRecord): number =>
 /** Also used for the screen of `tutti top`. */
 export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
   const { states } = record.pass
-  const shown = names.show(states.names, { durations: true }).toSorted((a, b) => b.total - a.total)
+  const shown = namesIn(record).toSorted((a, b) => b.total - a.total)
   const nodes = showNodes(states.resources)
   return [
     headLine(record),
@@ -146,34 +161,24 @@ function taskLine(record: OpenRecord): string {
 }
 
 function failureLines(record: OpenRecord): string[] {
-  const { pass } = record
-  const { groups, otherGroups } = failures.show(pass.states.failures, { limit: 3 })
-  if (groups.length === 0) return []
-  const lines = groups.map(
-    ({ count, name, errorType, message, firstTask, example: { program } }) =>
-      `${numberText(count)} x ${nameAndProgram(name, program)}: ` +
-      `${errorType} "${firstLine(message)}" (first: ${firstTask})`,
-  )
-  const others = otherGroups > 0 ? `and ${countText(otherGroups, 'other cause')}; ` : ''
-  return [...lines, `${others}show them with: npx tutti failures ${recordWord(record)}`]
+  const lines = causeLines(record.pass.states.failures, 3)
+  if (lines.length === 0) return []
+  return [...lines, `show them with: npx tutti failures ${recordWord(record)}`]
 }
 
 const number = (
   head: string,
-  cell: (name: NameView) => string,
+  cell: (name: NameRow) => string,
   dispensable: number,
-): Column<NameView> => ({ head, cell, isNumber: true, dispensable })
+): Column<NameRow> => ({ head, cell, isNumber: true, dispensable })
 
 const runningText = ({ running, waiting }: NameView): string => numberText(running - waiting)
 const interruptedText = ({ running }: NameView): string => numberText(running)
 
 /** After a killed session nothing runs: the column shows interrupted tasks instead. */
-function columnsFor(
-  { state }: OpenRecord,
-  shown: readonly NameView[],
-): readonly Column<NameView>[] {
+function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly Column<NameRow>[] {
   const shortOf = shortNames(shown.map(({ name }) => name))
-  const name = { head: 'name', cell: (one: NameView) => shortOf(one.name), narrowest: 8 }
+  const name = { head: 'name', cell: (one: NameRow) => shortOf(one.name), narrowest: 8 }
   const numbers = numberColumns.map((column) =>
     column.head === 'running' && state === 'interrupted'
       ? number('interrupted', interruptedText, 3)
@@ -182,15 +187,22 @@ function columnsFor(
   return [name, ...numbers]
 }
 
-const numberColumns: readonly Column<NameView>[] = [
-  number('tasks', ({ total }) => numberText(total), 4),
+/** The longest duration, also of a task that still runs. */
+const maxText = ({ duration, longestRunning }: NameRow): string =>
+  secondsText(
+    duration || longestRunning !== null ? Math.max(duration?.max ?? 0, longestRunning ?? 0) : null,
+  )
+
+const numberColumns: readonly Column<NameRow>[] = [
+  number('tasks', ({ total }) => numberText(total), 5),
   number('done', ({ completed }) => numberText(completed), 2),
   number('failed', ({ failed }) => numberText(failed), 1),
-  number('canceled', ({ canceled }) => numberText(canceled), 7),
+  number('canceled', ({ canceled }) => numberText(canceled), 8),
   number('running', runningText, 3),
-  number('p50', (name) => secondsText(name.duration?.p50 ?? null), 5),
-  number('p95', (name) => secondsText(name.duration?.p95 ?? null), 6),
-  number('max', (name) => secondsText(name.duration?.max ?? null), 8),
+  number('p50', (name) => secondsText(name.duration?.p50 ?? null), 6),
+  number('p95', (name) => secondsText(name.duration?.p95 ?? null), 7),
+  number('max', maxText, 9),
+  number('total', ({ ranSeconds }) => secondsText(ranSeconds || null), 4),
 ]
 
 const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)

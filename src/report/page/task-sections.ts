@@ -18,6 +18,7 @@ export function namesSection({ names, otherNames }: ReportData): string {
     text(shortOf(name.name)),
     number(name.total),
     number(name.failed),
+    number(secondsText(name.ranSeconds || null)),
     number(secondsText(name.duration?.p50 ?? null)),
     number(secondsText(name.duration?.p95 ?? null)),
     number(secondsText(name.duration?.p99 ?? null)),
@@ -29,8 +30,8 @@ export function namesSection({ names, otherNames }: ReportData): string {
     'names',
     'Durations by name',
     table(
-      'how long tasks ran; bars by doubling durations',
-      ['name', 'tasks', 'failed', 'p50', 'p95', 'p99', 'longest', 'durations'],
+      'how long tasks ran, in total and each; bars by doubling durations',
+      ['name', 'tasks', 'failed', 'total', 'p50', 'p95', 'p99', 'longest', 'durations'],
       rows,
     ) + more,
   )

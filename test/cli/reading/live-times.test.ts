@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { eventually } from '../../eventually.ts'
@@ -131,5 +131,28 @@ describe('snapshots beside a record', () => {
     for (const file of [gone, alive]) writeFileSync(file, 'half')
     await readViews(record, { snapshot: 'write' })
     expect([existsSync(gone), existsSync(alive)]).toEqual([false, true])
+  })
+})
+
+describe('a task that runs longer than others of its name', () => {
+  it('status, explain: its time so far is the longest, and what is usual is said', async () => {
+    const own = recordFolder()
+    onTestFinished(() => own.remove())
+    const quick = ['a', 'b', 'c'].map((uid, at) => ({ uid, start: at, end: at + 1 }))
+    const events = eventsOf({ ...run, tasks: [...quick, { uid: 'slow', start: 3 }] })
+      .filter(({ event_type }) => event_type !== 'SessionEnded')
+      .map((event) => ({ ...event, event_time: event.event_time + begun }))
+    writeFileSync(join(own.path, 's-1.1790000000.telemetry.jsonl'), linesOf(events))
+    const read = async (...args: readonly string[]): Promise<string> =>
+      (await runHere(own.path, args)).stdout
+    const lock = acquireLock(lockPathOf(own.path, 's-1'))
+    try {
+      expect(await read('status')).toMatch(/\nsimulate .* 1\.00 s +\d+ m \d\d s +\d+ m \d\d s\n/)
+      expect(await read('explain', 'slow')).toContain('  usual for its name: 1.00 s (median)\n')
+      expect(await read('explain', 'a')).not.toContain('usual')
+    } finally {
+      lock.release()
+    }
+    expect(await read('status')).toMatch(/\nsimulate .* 1\.00 s +1\.00 s +\S+ s\n/)
   })
 })

@@ -141,7 +141,10 @@ describe('status, tasks and failures', () => {
       duration_seconds: 10,
       tasks: { submitted: 4, completed: 3, failed: 1, canceled: 0, running: 0 },
       duration: { p50: 2, max: 7 },
-      names: [{ name: 'simulate', total: 3, failed: 1 }, { name: 'reduce' }],
+      names: [
+        { name: 'simulate', total: 3, failed: 1 },
+        { name: 'reduce', ran_seconds: 1 },
+      ],
       skipped_lines: 0,
       torn: false,
     })
@@ -149,6 +152,24 @@ describe('status, tasks and failures', () => {
     expect(code).toBe(0)
     expect(stdout).toMatch(/^session s-1 {2}ended after 10\.0 s\n4 tasks: 3 done, 1 failed, /)
     expect(stdout).toContain('show them with: npx tutti failures s-1')
+  })
+
+  it('status: tasks that never ran are no cause of their own, as in failures', async () => {
+    const own = join(folder.path, 's-causes.1.telemetry.jsonl')
+    const failed = (uid: string, error_type: string) =>
+      viewEvent('TaskFailed', uid, { event_time: 1, error_type, error_message: 'no data' })
+    const created = ['a', 'b', 'c'].map((uid) => viewEvent('TaskCreated', uid, { event_time: 0 }))
+    const ends = [
+      failed('a', 'RangeError'),
+      failed('b', 'DependencyFailedError'),
+      failed('c', 'DependencyFailedError'),
+    ]
+    writeFileSync(own, linesOf([...created, ...ends], 's-causes'))
+    const { stdout } = await read('status', own)
+    expect(stdout.match(/^\d+ x /gm)).toEqual(['1 x '])
+    expect(stdout).toContain('\n2 tasks never ran, because what they need has failed\n')
+    const { stdout: causes } = await read('failures', own)
+    expect(causes).toContain('3 tasks failed, 1 cause; 2 of them never ran, because what they need')
   })
 
   it('status: a name of which no task ran to its end has no durations', async () => {
@@ -161,7 +182,7 @@ describe('status, tasks and failures', () => {
         seconds: 2,
       },
     )
-    expect((await read('status', file)).stdout).toMatch(/\nmissing +1 +0 +1 +0 +0 +- +- +-\n/)
+    expect((await read('status', file)).stdout).toMatch(/\nmissing +1 +0 +1 +0 +0 +- +- +- +-\n/)
     expect(await readJson('status', file)).toMatchObject({ names: [{ duration: null }] })
   })
 

@@ -1,0 +1,46 @@
+/** How long the tasks of each name ran, with those that have not ended. Pure. */
+
+import type { RunPass } from './all-panels.ts'
+import { valueAt } from './columns.ts'
+import { hasEnded } from './lifecycle.ts'
+import { isInterrupted, stagesOf } from './panels/counts.ts'
+import { outcomeNumbers } from './panels/lanes.ts'
+
+export interface NameTimes {
+  /** The sum over all tasks of the name and their attempts, so far for running ones. */
+  readonly ranSeconds: number
+  /** Of the attempt that has been running longest; `null` if none runs. */
+  readonly longestRunning: number | null
+}
+
+export const noTimes: NameTimes = { ranSeconds: 0, longestRunning: null }
+
+type Mutable = { -readonly [Key in keyof NameTimes]: NameTimes[Key] }
+
+/** Indexed by the number of the name. `now` is the assumed end of running attempts. */
+export function timesByName({ counts, states }: RunPass, now: number): readonly NameTimes[] {
+  const { names, lanes } = states
+  const times = Array.from({ length: names.names.size }, (): Mutable => ({ ...noTimes }))
+  const timesOf = (task: number): Mutable =>
+    times[valueAt(names.nameOfTask, task)] ?? { ...noTimes }
+  for (let task = 0; task < names.tasks; task++) {
+    // Of ended tasks the attempts may have been dropped, because there were too many.
+    if (!hasEnded(stagesOf(counts, task))) continue
+    const seconds = valueAt(names.durations, task) || valueAt(names.canceledAfter, task)
+    timesOf(task).ranSeconds += seconds
+  }
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
+    const task = valueAt(lanes.task, segment)
+    if (hasEnded(stagesOf(counts, task))) continue
+    const own = timesOf(task)
+    if (valueAt(lanes.outcome, segment) !== outcomeNumbers.running) {
+      own.ranSeconds += valueAt(lanes.seconds, segment)
+      continue
+    }
+    const seconds = Math.max(0, now - valueAt(lanes.start, segment))
+    own.ranSeconds += seconds
+    if (isInterrupted(counts, task)) continue
+    own.longestRunning = Math.max(own.longestRunning ?? 0, seconds)
+  }
+  return times
+}
