@@ -55,7 +55,7 @@ export const isCpuBound = ({ cpuPercent, runCpuPercent }: BoundFacts): boolean =
 /** Tasks that used less than this share of their slots' time as CPU time mostly waited. */
 const leastCpuShare = 0.2
 
-/** Whether its tasks compute, rather than sleep or wait for others, which a busy node slows little. */
+/** Whether its tasks compute, rather than sleep or wait, which a busy node slows little. */
 const hasComputed = (
   { slots, seconds, slotSeconds: { ran } }: BoundsView,
   { runCpuPercent }: BoundFacts,

@@ -12,7 +12,7 @@ import { graph, type GraphView } from '../views/panels/graph.ts'
 import { health, type HealthView } from '../views/panels/health.ts'
 import { inference, type InferenceView } from '../views/panels/inference.ts'
 import { lanes, type LanesView } from '../views/panels/lanes.ts'
-import { type NameTimes, noTimes, timesByName } from '../views/name-times.ts'
+import { type NameTimes, noTimes, timesByName } from '../views/bounds/name-times.ts'
 import { allReused, durationsByName, names, type NameView } from '../views/panels/names.ts'
 import type { NodeSeries, NodeSummary } from '../views/panels/resources.ts'
 import { showNodes, showNodeSeries } from '../views/panels/resources.ts'
@@ -147,10 +147,7 @@ export function collectReport(
     tasks,
     totalTasks: total,
     failedTasks: findTasks(pass, { state: 'FAILED', limit: mostOnPaper, now }).tasks,
-    slowestTasks: findTasks(pass, { order: 'ran', limit: mostOnPaper, now }).tasks.filter(
-      // A reused result did not run.
-      ({ ran }) => ran !== null,
-    ),
+    slowestTasks: slowestTasksIn(pass, now),
     skippedLines: views.bad,
     firstProblems,
     // The last line of a growing record is mostly incomplete.
@@ -159,6 +156,10 @@ export function collectReport(
     files: views.files,
   }
 }
+
+/** A reused result did not run. */
+const slowestTasksIn = (pass: RunPass, now: number): TaskView[] =>
+  findTasks(pass, { order: 'ran', limit: mostOnPaper, now }).tasks.filter(({ ran }) => ran !== null)
 
 /** The mean over all nodes; `null` if not measured. */
 export function meanCpuPercent(
@@ -198,7 +199,7 @@ function replacedWorkersOf({ states }: RunPass): number {
 function nameReports(pass: RunPass, now: number): NameReport[] {
   const { states } = pass
   const waits = waitsByName(pass)
-  const times = timesByName(pass, now)
+  const times = timesByName({ counts: pass.counts, ...states }, now)
   const durations = durationsByName(states.names)
   const isDone = (task: number): boolean => (stagesOf(pass.counts, task) & stages.completed) !== 0
   const done = durationsByName(states.names, isDone)

@@ -134,7 +134,7 @@ describe('what bounded this run', () => {
 })
 
 describe('which bound is named', () => {
-  it('report: more slots are not promised to functions that share the thread of the program', () => {
+  it('report: more slots are not promised to functions that share the thread of a program', () => {
     const tasks = Array.from({ length: 20 }, (_, at) => {
       const start = Math.floor(at / 2)
       return { uid: `t${at}`, start, end: start + 1, worker: 'n1/local/main' }

@@ -6,7 +6,7 @@ import { countOtherOpen, counts, submittedIn } from '../../views/panels/counts.t
 import { causeLines } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
 import { allDurations, allReused, names, type NameView } from '../../views/panels/names.ts'
-import { type NameTimes, noTimes, timesByName } from '../../views/name-times.ts'
+import { type NameTimes, noTimes, timesByName } from '../../views/bounds/name-times.ts'
 import { findText } from '../../views/columns.ts'
 import { type NodeSummary, resources, showNodes } from '../../views/panels/resources.ts'
 import { run, runSeconds } from '../../views/panels/run.ts'
@@ -76,7 +76,7 @@ type NameRow = NameView & NameTimes
 
 /** After the end of a session nothing runs any more. */
 function namesIn({ pass, now, state }: OpenRecord): NameRow[] {
-  const times = timesByName(pass, now)
+  const times = timesByName({ counts: pass.counts, ...pass.states }, now)
   return names.show(pass.states.names, { durations: true }).map((view) => {
     const own = times[findText(pass.states.names.names, view.name)] ?? noTimes
     return { ...view, ...own, longestRunning: state === 'running' ? own.longestRunning : null }

@@ -1,7 +1,8 @@
 /**
  * Pace: when the tasks of each name ran, and how many ended in the last ten seconds. Canceled and
  * reused tasks, and those that never ran, do not count, because they say nothing about the
- * remaining ones. About 200 bytes a name and 50 a running task. Needs the panel `names` before it in the pass.
+ * remaining ones. About 200 bytes a name and 50 a running task. Needs the panel `names` before it
+ * in the pass.
  */
 
 import { findText, valueAt } from '../columns.ts'

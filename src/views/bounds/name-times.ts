@@ -1,10 +1,10 @@
 /** How long the tasks of each name ran, with those that have not ended. Pure. */
 
-import type { RunPass } from './all-panels.ts'
-import { valueAt } from './columns.ts'
-import { hasEnded } from './lifecycle.ts'
-import { isInterrupted, stagesOf } from './panels/counts.ts'
-import { outcomeNumbers } from './panels/lanes.ts'
+import { valueAt } from '../columns.ts'
+import { hasEnded } from '../lifecycle.ts'
+import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import { outcomeNumbers } from '../panels/lanes.ts'
+import type { BoundsQuery } from './bounds-state.ts'
 
 export interface NameTimes {
   /** The sum over all tasks of the name and their attempts, so far for running ones. */
@@ -18,8 +18,10 @@ export const noTimes: NameTimes = { ranSeconds: 0, longestRunning: null }
 type Mutable = { -readonly [Key in keyof NameTimes]: NameTimes[Key] }
 
 /** Indexed by the number of the name. `now` is the assumed end of running attempts. */
-export function timesByName({ counts, states }: RunPass, now: number): readonly NameTimes[] {
-  const { names, lanes } = states
+export function timesByName(
+  { counts, names, lanes }: Pick<BoundsQuery, 'counts' | 'names' | 'lanes'>,
+  now: number,
+): readonly NameTimes[] {
   const times = Array.from({ length: names.names.size }, (): Mutable => ({ ...noTimes }))
   const timesOf = (task: number): Mutable =>
     times[valueAt(names.nameOfTask, task)] ?? { ...noTimes }
