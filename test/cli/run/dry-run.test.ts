@@ -63,6 +63,20 @@ describe('tutti resume --dry-run', () => {
     expect(kept.stdout).toBe('0 of 1 task would run\n')
   })
 
+  it('resume --dry-run: a task without a uid is listed with that of the record', async () => {
+    const folder = workFolder()
+    const file = join(folder, 'tasks.yaml')
+    const unnamed = (text: string): string => `- { executable: sh, arguments: [-c, '${text}'] }\n`
+    writeFileSync(file, unnamed('true') + unnamed('exit 1'))
+    expect(await tuttiHere(folder, 'run', 'tasks.yaml')).toMatchObject({ code: 1 })
+    const failed = linesOf(recordIn(folder)).find((line) => line.includes('"TaskFailed"')) ?? ''
+    const { task_id: uid } = JSON.parse(failed) as { readonly task_id: string }
+    // The only task now, which gets another uid.
+    writeFileSync(file, unnamed('exit 1'))
+    const listed = await tuttiHere(folder, 'resume', '--dry-run', '--json')
+    expect(JSON.parse(listed.stdout)).toMatchObject({ tasks: [{ uid, reason: 'failed' }] })
+  })
+
   it('resume --dry-run: of a script, the recorded tasks that would run are listed', async () => {
     const folder = workFolder()
     writeFileSync(join(folder, 'crash'), '')
