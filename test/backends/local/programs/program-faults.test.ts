@@ -61,6 +61,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
       [{ executable: 'plain.sh', env: { PATH: folder } }, 'ExecutableNotPermittedError', /chmod/],
       [{ executable: 'true', cwd: join(folder, 'no') }, 'CwdNotFoundError', /Make the folder/],
       [{ executable: 'true', cwd: plain }, 'CwdNotFoundError', /name another/],
+      [{ executable: 'true', cwd: plain, shell: true }, 'CwdNotFoundError', /name another/],
       [{ executable: 'true', cwd: folder, shell: true }, '', /^$/],
     ]
     for (const [options, type, hint] of cases) {
