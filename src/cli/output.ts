@@ -21,8 +21,11 @@ export interface Output {
   result(value: object, lines: readonly string[]): void
   /** Replaces the result that was shown before. Terminals only. */
   screen(lines: readonly string[]): void
-  /** A part of a result that is not for people, such as an export. Resolves when written. */
-  write(chunk: string | Uint8Array): Promise<void>
+  /**
+   * A part of a result that is not for people, such as an export, by default on stdout.
+   * Resolves when written.
+   */
+  write(chunk: string | Uint8Array, stream?: 'stdout' | 'stderr'): Promise<void>
   /** A notice for people, such as that a signal was received; never part of the result. */
   problem(line: string): void
   /** Prints why the command failed, as its last output. */
@@ -47,7 +50,7 @@ export function createOutput(form: OutputForm, stdout: Terminal, stderr: Termina
     width: Infinity,
     progress() {},
     screen() {},
-    write: async (chunk) => await written(stdout, chunk),
+    write: async (chunk, stream) => await written(stream === 'stderr' ? stderr : stdout, chunk),
     result(value) {
       if (form === 'json') stdout.write(`${JSON.stringify(value)}\n`)
     },
@@ -75,12 +78,12 @@ export const wrapped = (text: string, width: number): string =>
     .join('\n')
 
 /** A stream without a callback has written the chunk when `write` returns. */
-function written(stdout: Terminal, chunk: string | Uint8Array): Promise<void> {
+function written(terminal: Terminal, chunk: string | Uint8Array): Promise<void> {
   return new Promise((resolve) => {
-    if (stdout.writeBytes === undefined) {
-      stdout.write(String(chunk))
+    if (terminal.writeBytes === undefined) {
+      terminal.write(String(chunk))
       resolve()
-    } else stdout.writeBytes(chunk, resolve)
+    } else terminal.writeBytes(chunk, resolve)
   })
 }
 
@@ -121,8 +124,8 @@ class TextOutput implements Output {
     this.#screen.draw(lines.slice(0, most).map((line) => escapeControls(line)))
   }
 
-  write(chunk: string | Uint8Array): Promise<void> {
-    return written(this.#stdout, chunk)
+  write(chunk: string | Uint8Array, stream?: 'stdout' | 'stderr'): Promise<void> {
+    return written(stream === 'stderr' ? this.#stderr : this.#stdout, chunk)
   }
 
   progress(lines: readonly string[]): void {

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, it } from 'vitest'
 import { followFolderOf, outputPath, requestPath } from '../../../src/checkpoint/record-names.ts'
@@ -58,16 +58,122 @@ it('logs: files of captureStdio are shown, once if both streams have one', async
   expect(shown).toEqual({ code: 0, stdout: 'out\nerr\n', stderr: '' })
 })
 
-it('logs: a file that a further attempt has emptied is read from its beginning', () => {
+it('logs: the files of a further attempt are read from their beginning', () => {
   const path = join(workFolder(), 'out.txt')
   const file = new OutputFile(path)
-  const read = (): string => [...file.read()].join('')
-  expect([read(), file.isFound]).toEqual(['', false])
+  const read = (attempt: number): string => [...file.read(attempt)].join('')
+  expect([read(1), file.isFound]).toEqual(['', false])
   writeFileSync(path, 'the first attempt ä')
-  expect([read(), read(), file.isFound]).toEqual(['the first attempt ä', '', true])
-  writeFileSync(path, 'the second')
-  expect(read()).toBe('the second')
+  expect([read(1), read(1), file.isFound]).toEqual(['the first attempt ä', '', true])
+  writeFileSync(path, 'shorter\n')
+  expect([read(1), read(2)]).toEqual(['\nshorter\n', ''])
+  const cut = Buffer.from('longer ä').subarray(0, -1)
+  writeFileSync(path, cut)
+  expect([read(2), read(3)]).toEqual(['longer ', ''])
+  writeFileSync(path, 'has ä and more\n')
+  expect([read(3), read(4)]).toEqual(['\uFFFD\nhas ä and more\n', ''])
+  writeFileSync(path, 'has ä and more\n')
+  expect([read(4), read(5)]).toEqual(['', 'has ä and more\n'])
 })
+
+it('logs -f: a further attempt that writes more than the first one is shown whole', async () => {
+  const second = 'echo another; echo more; exit 0'
+  const text = `test -e "$0" && { ${second}; }; echo first; printf ha; ${waiting}; exit 3`
+  const { following, go } = await followFile(text, 'first\nha')
+  await following.seen('first\n')
+  await go()
+  const stdout = 'first\nha\nanother\nmore\n'
+  expect(await following.ended).toEqual({ code: 0, stdout, stderr: '' })
+})
+
+it('logs -f: a long line is shown before it ends', async () => {
+  const long = 'x'.repeat(200_000)
+  const text = `head -c 200000 /dev/zero | tr "\\0" x; ${waiting}; printf end`
+  const { following, go } = await followFile(text, long)
+  await following.seen('x'.repeat(100_000))
+  await go()
+  expect(await following.ended).toEqual({ code: 0, stdout: `${long}end\n`, stderr: '' })
+})
+
+it('logs --json: output that is too long for JSON is an error that says what to do', async () => {
+  const folder = workFolder()
+  const files = ', capture_stdio: { stdout: big.txt, stderr: err.txt }'
+  writeFileSync(join(folder, 'tasks.yaml'), item('a', 'echo out', files))
+  expect(await tuttiHere(folder, 'run', 'tasks.yaml')).toMatchObject({ code: 0 })
+  truncateSync(join(folder, 'big.txt'), 2 ** 26 + 1)
+  const { code, stdout, stderr } = await runHere(folder, ['logs', 'a', '--json'])
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+  expect(JSON.parse(stderr)).toEqual({
+    error: {
+      code: 'ValueError',
+      message: 'logs --json: expected at most 67108864 characters of output, got more',
+      hint: 'Without --json, output of any length is printed while it is read.',
+    },
+  })
+})
+
+it('logs: says which stream is missing, and why a task has no output', async () => {
+  const folder = workFolder()
+  // One program at a time: the first one keeps the others from starting.
+  await using backend = await ConcurrentBackend.create({ maxProcesses: 1 })
+  await using session = new Session([backend])
+  const telemetry = await session.startTelemetry({ checkpointPath: folder })
+  const go = join(folder, 'go')
+  const sh = { executable: 'sh', arguments: ['-c', `${waiting}; echo one`, go] }
+  const canceled = new ComputeTask({ uid: 'canceled', ...sh })
+  const tasks = [
+    new ComputeTask({ uid: 'half', ...sh, captureStdio: { stdout: join(folder, 'out.txt') } }),
+    new ComputeTask({ uid: 'silent', executable: 'sh', arguments: ['-c', 'exit 3'] }),
+    new ComputeTask({ uid: 'unknown', executable: 'tutti-no-such-program' }),
+    canceled,
+    new ComputeTask({ uid: 'code', function: () => 1 }),
+  ]
+  await session.submitTasks(tasks)
+  session.cancel(canceled)
+  writeFileSync(go, '')
+  await Promise.allSettled(tasks)
+  await telemetry.flush()
+  const read = async (uid: string) =>
+    await runHere(folder, ['logs', uid, telemetry.checkpointFile ?? ''])
+  const half = await read('half')
+  expect(half.stdout).toBe('one\n')
+  expect(half.stderr).toMatch(/^stderr of half is not in the record; `tutti logs -f` shows it /)
+  expect(await read('silent')).toEqual({ code: 0, stdout: '', stderr: '' })
+  const unknown = 'unknown never ran: tutti-no-such-program was not found in PATH\n'
+  expect((await read('unknown')).stderr).toBe(unknown)
+  expect((await read('canceled')).stderr).toMatch(/^canceled never ran: it was canceled before/)
+  expect((await read('code')).stderr).toMatch(/^code is a function: what it prints goes to /)
+})
+
+/** Follows a program that writes into a file, once it has written `before`. */
+async function followFile(text: string, before: string) {
+  const folder = workFolder()
+  const [path, signal] = [join(folder, 'out.txt'), join(folder, 'go')]
+  const backend = await ConcurrentBackend.create()
+  const session = new Session([backend])
+  const telemetry = await session.startTelemetry({ checkpointPath: folder })
+  const task = new ComputeTask({
+    uid: 'a',
+    executable: 'sh',
+    arguments: ['-c', text, signal],
+    captureStdio: { stdout: path, stderr: path },
+    retries: 1,
+  })
+  await session.submitTasks([task])
+  const record = telemetry.checkpointFile ?? ''
+  await eventually(async () => {
+    await telemetry.flush()
+    expect(readFileSync(record, 'utf8')).toContain('"stdout_path"')
+    expect(readFileSync(path, 'utf8')).toBe(before)
+  })
+  const go = async (): Promise<void> => {
+    writeFileSync(signal, '')
+    await task
+    await session.close()
+    await backend.close()
+  }
+  return { following: startCommand(['logs', 'a', record, '-f']), go }
+}
 
 /** A program that writes, waits for the file `go`, and writes again. */
 async function showWhileRunning(backend: Backend): Promise<void> {

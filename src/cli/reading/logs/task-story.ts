@@ -25,6 +25,7 @@ export class TaskStory {
   readonly #files: readonly string[]
   #start: EventLine | null = null
   #end: TaskEnd | null = null
+  #attempts = 0
   #at = 0
   #from: LinePosition | undefined
 
@@ -44,6 +45,22 @@ export class TaskStory {
 
   get hasStarted(): boolean {
     return this.#start !== null
+  }
+
+  /** How many attempts have begun, including those of earlier sessions. */
+  get attempts(): number {
+    return this.#attempts
+  }
+
+  /** Whether the task ended before anything of it ran. A reused result is one of another run. */
+  get neverRan(): boolean {
+    const end = this.#end?.event
+    return end !== undefined && !this.hasStarted && end.attributes['reused'] !== true
+  }
+
+  /** `compute` for a program. */
+  get kind(): string {
+    return String((this.#end?.event ?? this.#start)?.attributes['task_type'] ?? 'compute')
   }
 
   get node(): string {
@@ -78,6 +95,7 @@ export class TaskStory {
   #take(event: EventLine, file: string): void {
     const { event_type: type, attributes } = event
     if (starts.has(type)) {
+      this.#attempts++
       // A further attempt has the files of the first one.
       if (type === 'TaskStarted' || this.#start === null) this.#start = event
       this.#end = null
@@ -88,19 +106,23 @@ export class TaskStory {
   }
 }
 
+type Kept = Readonly<Record<Stream, { readonly text: string; readonly isTail: boolean }>>
+
 /** The output of an ended program in the record or the values beside it; `null` if it has none. */
 export async function keptOutput(
   { uid }: TaskStory,
   { event: { attributes }, file }: TaskEnd,
-): Promise<{ readonly texts: Texts; readonly source: 'record' | 'tail' } | null> {
+): Promise<Kept | null> {
   const texts = toTexts(parsed(attributes['result'])) ?? toTexts(await keptValue(file, uid))
-  if (texts !== null) return { texts, source: 'record' }
-  const { stdout_tail: stdout = '', stderr_tail: stderr = '' } = attributes
-  const tails = toTexts({ stdout, stderr })
-  if (tails === null || tails.stdout + tails.stderr === '') return null
-  const isCut = streams.some((stream) => Buffer.byteLength(tails[stream]) >= leastCutBytes)
-  return { texts: tails, source: isCut ? 'tail' : 'record' }
+  if (texts !== null) return toKept(texts, () => false)
+  const tails = toTexts({ stdout: attributes['stdout_tail'], stderr: attributes['stderr_tail'] })
+  return tails === null ? null : toKept(tails, (text) => Buffer.byteLength(text) >= leastCutBytes)
 }
+
+const toKept = ({ stdout, stderr }: Texts, isTail: (text: string) => boolean): Kept => ({
+  stdout: { text: stdout, isTail: isTail(stdout) },
+  stderr: { text: stderr, isTail: isTail(stderr) },
+})
 
 /** A tail in an event has at most 2048 bytes, and fewer if a character would be cut. */
 const leastCutBytes = 2045

@@ -1,0 +1,157 @@
+/** What `tutti logs` has shown of a program's output, and what it says about the rest. */
+
+import { ValueError } from '../../../foundation/errors.ts'
+import { escapeLines, firstLine } from '../../../views/readable.ts'
+import type { Output } from '../../output.ts'
+import type { LiveOutput } from './live-output.ts'
+import { OutputFile } from './output-file.ts'
+import { keptOutput, type Stream, streams, type TaskEnd, type TaskStory } from './task-story.ts'
+
+/** Where the text of a stream was found. */
+type Source = 'file' | 'live' | 'record' | 'tail'
+
+/** A longer part of a line is shown before the line ends. */
+const longestPart = 65_536
+/** As JSON, a character takes up to six, and a string of V8 has at most 2^29. */
+const mostCollected = 2 ** 26
+
+/** With `--json`, output is collected and shown at the end. */
+export class ShownOutput {
+  readonly story: TaskStory
+  readonly #live: LiveOutput
+  readonly #output: Output
+  readonly #files = new Map<string, OutputFile>()
+  readonly #sources = new Map<Stream, Source>()
+  /** Streams of which a part of a line was shown, but not its end. */
+  readonly #openLines = new Set<Stream>()
+  /** Text forms: the part of the last line that was not shown yet. JSON: the whole text. */
+  readonly #pending: Record<Stream, string> = { stdout: '', stderr: '' }
+
+  constructor(story: TaskStory, live: LiveOutput, output: Output) {
+    this.story = story
+    this.#live = live
+    this.#output = output
+  }
+
+  get #isInMemory(): boolean {
+    const isProgram = this.story.kind === 'compute'
+    return isProgram && streams.some((stream) => this.story.fileOf(stream) === null)
+  }
+
+  /** Whether all that the program has written until now can be read. */
+  get isComplete(): boolean {
+    return !this.#isInMemory || this.#live.isAnswered || this.#live.problem !== null
+  }
+
+  /** Asks for the output that only the run has. */
+  ask(): void {
+    if (this.#isInMemory) this.#live.ask()
+  }
+
+  /** Shows what was written into files since the last call. */
+  async update(): Promise<void> {
+    await this.story.read()
+    for (const stream of streams) {
+      const own = this.story.fileOf(stream)
+      if (own === '') continue
+      const path = own ?? this.#live.pathOf(stream)
+      const file = this.#files.get(path) ?? new OutputFile(path)
+      this.#files.set(path, file)
+      // The run writes the output of all attempts into the same files, one after another.
+      const attempt = own === null ? 0 : this.story.attempts
+      for (const text of file.read(attempt)) await this.#take(stream, text)
+      if (file.isFound) this.#sources.set(stream, own === null ? 'live' : 'file')
+    }
+  }
+
+  /** Shows what only the record has, and says what is missing. */
+  async finish(): Promise<void> {
+    await this.update()
+    const { end, uid, kind } = this.story
+    const kept = end === null || kind !== 'compute' ? null : await keptOutput(this.story, end)
+    for (const stream of streams) {
+      const isShown = this.#sources.has(stream) || this.story.fileOf(stream) !== null
+      if (isShown || kept === null) continue
+      this.#sources.set(stream, kept[stream].isTail ? 'tail' : 'record')
+      await this.#take(stream, kept[stream].text)
+    }
+    const notes = this.#notes()
+    if (this.#output.form === 'json') {
+      const sources = streams.map((stream) => [stream, this.#sources.get(stream) ?? null])
+      const source = Object.fromEntries(sources) as object
+      const value = { uid, ended: this.story.hasEnded, ...this.#pending, source, notes }
+      return this.#output.result(value, [])
+    }
+    for (const stream of streams) {
+      const isOpen = this.#pending[stream] !== '' || this.#openLines.has(stream)
+      if (isOpen) await this.#take(stream, '\n')
+    }
+    for (const note of notes) this.#output.problem(note)
+  }
+
+  #notes(): string[] {
+    const { uid, end, kind, hasStarted, neverRan } = this.story
+    if (!hasStarted && end === null) return [`${uid} has not started`]
+    if (end !== null && neverRan) return [`${uid} never ran: ${whyNot(end)}`]
+    if (kind === 'function') return [`${uid} is a function: ${whereFunctionsPrint}`]
+    if (kind !== 'compute') return [`${uid} has no program, and so no output`]
+    const missing = streams.filter((stream) => !this.#sources.has(stream))
+    const tails = streams.filter((stream) => this.#sources.get(stream) === 'tail')
+    const unknown = missing.filter((stream) => this.story.fileOf(stream) === null)
+    const notes = missing.flatMap((stream) => this.#elsewhere(stream))
+    if (tails.length > 0) {
+      notes.push(`only the end of ${nameOf(tails)} is in the record; ${whileRunning}; ${inFiles}`)
+    }
+    if (unknown.length === 0) return notes
+    const what = `${nameOf(unknown)} of ${uid}`
+    const unanswered = this.#live.problem ?? 'its run does not show it before the end'
+    const isRunning = end === null
+    if (isRunning) return [...notes, `${what} is in memory, and ${unanswered}; ${inFiles}`]
+    return [...notes, `${what} is not in the record; ${whileRunning}; ${inFiles}, ${inRecord}`]
+  }
+
+  #elsewhere(stream: Stream): string[] {
+    const path = this.story.fileOf(stream) ?? ''
+    const { node } = this.story
+    return path === '' ? [] : [`${stream} is in ${path} on ${node}; this machine has no such file`]
+  }
+
+  async #take(stream: Stream, text: string): Promise<void> {
+    const pending = (this.#pending[stream] += text)
+    if (this.#output.form === 'json') return this.#expectFew()
+    const isLong = pending.length > longestPart
+    const length = isLong ? pending.length : pending.lastIndexOf('\n') + 1
+    if (length === 0) return
+    const part = escapeLines(pending.slice(0, length))
+    this.#pending[stream] = pending.slice(length)
+    if (part.endsWith('\n')) this.#openLines.delete(stream)
+    else this.#openLines.add(stream)
+    await this.#output.write(part, stream)
+  }
+
+  #expectFew(): void {
+    const { stdout, stderr } = this.#pending
+    if (stdout.length + stderr.length <= mostCollected) return
+    throw new ValueError(
+      `logs --json: expected at most ${mostCollected} characters of output, got more`,
+      { hint: 'Without --json, output of any length is printed while it is read.' },
+    )
+  }
+}
+
+const nameOf = (found: readonly Stream[]): string =>
+  found.length === 1 ? String(found[0]) : 'the output'
+
+function whyNot({ event: { event_type: type, attributes } }: TaskEnd): string {
+  const { error_message: message, reason } = attributes
+  if (type === 'TaskFailed') return firstLine(String(message ?? 'it failed before'), longestReason)
+  const isReason = typeof reason === 'string' && reason !== ''
+  return `it was canceled before${isReason ? ` (${firstLine(reason, longestReason)})` : ''}`
+}
+
+const longestReason = 200
+const whereFunctionsPrint =
+  'what it prints goes to the stdout and stderr of its process, and is not recorded'
+const whileRunning = '`tutti logs -f` shows it while the program runs'
+const inFiles = 'in a script or a file of tasks, `captureStdio` writes all of it into files'
+const inRecord = 'and `keepResults` keeps it in the record'
