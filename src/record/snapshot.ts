@@ -17,7 +17,7 @@ import { countParts, type LocatedPart, mostPartBytes, readStates } from './snaps
 import { type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
 /** Increase it whenever the form of any panel's state changes. */
-const snapshotVersion = 25
+const snapshotVersion = 26
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096

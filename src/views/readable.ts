@@ -1,5 +1,7 @@
 /** Formats numbers, times and names for people. Pure functions. */
 
+import { displayWidth, firstColumns, lastColumns } from '../foundation/text/display-width.ts'
+
 /**
  * `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. Refers to nothing outside, because the
  * page of a report contains its source.
@@ -50,15 +52,19 @@ export function rateText(rate: number): string {
 /** A share of 1 in whole percent: `42 %`. */
 export const percentText = (share: number): string => `${Math.round(100 * share)} %`
 
-/** Cuts text to `most` characters and marks the cut with `…`. */
+/** Cuts text to `most` columns of a terminal and marks the cut with `…`. */
 export const cutText = (text: string, most: number): string =>
-  text.length <= most ? text : `${text.slice(0, Math.max(0, most - 1))}…`
+  isWithin(text, most) ? text : `${firstColumns(text, most - 1)}…`
+
+/** Does not read text that is far too long to its end. */
+const isWithin = (text: string, most: number): boolean =>
+  most === Infinity || firstColumns(text, most).length === text.length
 
 /** Cuts text in the middle, because names often differ at their ends. */
 export function cutMiddle(text: string, most: number): string {
-  if (text.length <= most) return text
-  const tail = Math.floor((most - 1) / 2)
-  return `${cutText(text, most - tail)}${tail === 0 ? '' : text.slice(-tail)}`
+  if (isWithin(text, most)) return text
+  const tail = lastColumns(text, Math.floor((most - 1) / 2))
+  return `${cutText(text, most - displayWidth(tail))}${tail}`
 }
 
 /** The progress that a task reports, from 0 to 1, with its text: `80 % (step 7)`. */
@@ -87,17 +93,23 @@ export function escapeControls(text: string, kept = ''): string {
 /** Like `escapeControls`, but keeps line breaks. */
 export const escapeLines = (text: string): string => escapeControls(text, '\n')
 
-/** The first line of a message, cut to `most` characters. */
+/** The first line of a message, cut to `most` columns of a terminal. */
 export function firstLine(text: string, most = 100): string {
   const [line = ''] = text.split('\n', 1)
   return cutText(line, most)
 }
 
-/** The last part of a path. */
-export const shortName = (name: string): string =>
-  (name.includes(' ') ? name : name.split('/').at(-1)) || name || '(no name)'
+/**
+ * The last part of a path such as `/opt/sim` or `./sim`, which is the name of a program in records
+ * of earlier versions. Other names with a slash, such as `train/step`, were given by people and
+ * stay as they are. The page of a report contains the source of this function.
+ */
+export function shortName(name: string): string {
+  const isPath = /^(?:\.{0,2}|~)\/[^ ]*$/.test(name)
+  return (isPath ? name.split('/').at(-1) : name) || name || '(no name)'
+}
 
-/** Shortens paths to their last part, except those whose last parts are equal. */
+/** Shortens paths to their last part, except those that would have the same text as another. */
 export function shortNames(names: Iterable<string>): (name: string) => string {
   const byShort = Map.groupBy(new Set(names), shortName)
   return (name) => ((byShort.get(shortName(name)) ?? []).length > 1 ? name : shortName(name))
@@ -121,7 +133,7 @@ export function spanText(from: number, to: number, today?: number): string {
 export const quoteWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 
-/** A program with its arguments in one line of at most `most` characters. */
+/** A program with its arguments in one line of at most `most` columns. */
 export const commandText = (name: string, args: readonly string[], most = 500): string =>
   firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), most)
 

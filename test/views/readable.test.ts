@@ -73,6 +73,12 @@ describe('words for people', () => {
   it('names: the last part of a path, unless two would read alike', () => {
     const short = shortNames(['sh', '/bin/sh', '/opt/sim'])
     expect(['sh', '/bin/sh', '/opt/sim'].map(short)).toEqual(['sh', '/bin/sh', 'sim'])
+    expect(['train/step', 'name/of/7', './sim', '/opt/a b'].map(shortNames([]))).toEqual([
+      'train/step',
+      'name/of/7',
+      'sim',
+      '/opt/a b',
+    ])
     expect(nameAndProgram('step', '/opt/sim')).toBe('step (sim)')
     expect(nameAndProgram('/opt/sim', '/opt/sim')).toBe('sim')
   })

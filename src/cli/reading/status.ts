@@ -1,7 +1,6 @@
 /** `tutti status`: the state or result of a run on one screen. */
 
-import { countText, numberText } from '../../views/readable.ts'
-import { secondsText, shortNames } from '../../views/readable.ts'
+import { countText, numberText, secondsText } from '../../views/readable.ts'
 import { countOtherOpen, counts, submittedIn } from '../../views/panels/counts.ts'
 import { causeLines } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
@@ -15,7 +14,7 @@ import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
 import { showRecord } from './open-record.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
-import { type Column, tableLines } from './text.ts'
+import { type Column, nameColumn, tableLines } from './text.ts'
 
 const mostNames = 20
 const mostNodes = 8
@@ -177,14 +176,12 @@ const interruptedText = ({ running }: NameView): string => numberText(running)
 
 /** After a killed session nothing runs: the column shows interrupted tasks instead. */
 function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly Column<NameRow>[] {
-  const shortOf = shortNames(shown.map(({ name }) => name))
-  const name = { head: 'name', cell: (one: NameRow) => shortOf(one.name), narrowest: 8 }
   const numbers = numberColumns.map((column) =>
     column.head === 'running' && state === 'interrupted'
       ? number('interrupted', interruptedText, 3)
       : column,
   )
-  return [name, ...numbers]
+  return [nameColumn(shown, { narrowest: 8 }), ...numbers]
 }
 
 /** The longest duration, also of a task that still runs. */

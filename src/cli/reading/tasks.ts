@@ -8,7 +8,7 @@ import { findTasks, knownWords, type TaskOrder, type TasksQuery } from '../../vi
 import type { TaskView } from '../../views/tasks.ts'
 import type { Output } from '../output.ts'
 import { type OpenRecord, recordFields, recordNotes, showRecord } from './open-record.ts'
-import { type Column, tableLines } from './text.ts'
+import { type Column, nameColumn, tableLines } from './text.ts'
 
 export interface TasksCommandOptions {
   readonly state?: string
@@ -102,10 +102,11 @@ export const taskFields = (task: TaskView): object => ({
 const ranText = ({ ran, runningFor }: TaskView): string =>
   runningFor === null ? secondsText(ran) : `${secondsText(runningFor)} so far`
 
-const columns: readonly Column<TaskView>[] = [
-  { head: 'task', cell: ({ uid }) => uid, narrowest: 28, isCutInMiddle: true },
+const columnsFor = (tasks: readonly TaskView[]): readonly Column<TaskView>[] => [
+  { head: 'task', cell: ({ uid }) => uid, narrowest: 28 },
   { head: 'state', cell: stateText, dispensable: 1 },
-  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 2, narrowest: 12 },
+  nameColumn(tasks, { dispensable: 2, narrowest: 12 }),
+  ...(tasks.some(({ scope }) => scope !== '') ? [scopeColumn] : []),
   {
     head: 'waited',
     cell: ({ waited }) => secondsText(waited),
@@ -125,9 +126,6 @@ const scopeColumn: Column<TaskView> = {
 }
 
 /** Most runs have no scopes. */
-const columnsFor = (tasks: readonly TaskView[]): readonly Column<TaskView>[] =>
-  tasks.some(({ scope }) => scope !== '') ? columns.toSpliced(3, 0, scopeColumn) : columns
-
 export function stateText({ state, isInterrupted }: TaskView): string {
   return isInterrupted ? `${state} (interrupted)` : state
 }

@@ -1,6 +1,7 @@
 /** Text for a terminal of any width: tables, and wrapped or cut lines. Pure. */
 
-import { cutMiddle, cutText, escapeControls } from '../../views/readable.ts'
+import { displayWidth, firstColumns, padColumns } from '../../foundation/text/display-width.ts'
+import { cutMiddle, cutText, escapeControls, shortNames } from '../../views/readable.ts'
 
 export interface Column<Row> {
   readonly head: string
@@ -11,8 +12,17 @@ export interface Column<Row> {
   readonly dispensable?: number
   /** The width to which texts may be cut before a column is left out. Default: never cut. */
   readonly narrowest?: number
-  /** For texts that begin alike, such as uids. Default `false`: cut at the end. */
-  readonly isCutInMiddle?: boolean
+  /** Texts are cut at their end; by default in the middle, because names differ at their ends. */
+  readonly isCutAtEnd?: boolean
+}
+
+/** The names of tasks. */
+export function nameColumn<Row extends { readonly name: string }>(
+  rows: readonly Row[],
+  more: Pick<Column<Row>, 'dispensable' | 'narrowest'>,
+): Column<Row> {
+  const shortOf = shortNames(rows.map(({ name }) => name))
+  return { head: 'name', cell: ({ name }) => shortOf(name), ...more }
 }
 
 interface MeasuredColumn<Row> {
@@ -34,22 +44,25 @@ export function tableLines<Row>(
   width = Infinity,
 ): string[] {
   const all = columns.map((column) => {
-    const texts = rows.map((row) => escapeControls(cutText(column.cell(row), mostCellWidth)))
-    const cells = [column.head, ...texts.map((text) => cutText(text, mostCellWidth))]
-    const widest = cells.reduce((most, { length }) => Math.max(most, length), 0)
+    const cut = cutOf(column)
+    const texts = rows.map((row) => escapeControls(cut(column.cell(row), mostCellWidth)))
+    const cells = [column.head, ...texts.map((text) => cut(text, mostCellWidth))]
+    const widest = cells.reduce((most, text) => Math.max(most, displayWidth(text)), 0)
     const least = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
     return { column, cells, widest, least }
   })
   const shown = withWidths(keepFitting(all, width), width)
   return Array.from({ length: rows.length + 1 }, (_, row) => {
     const cells = shown.map(({ column, cells: texts, width: own }) => {
-      const cut = column.isCutInMiddle === true ? cutMiddle : cutText
-      const text = cut(texts[row] ?? '', own)
-      return column.isNumber === true ? text.padStart(own) : text.padEnd(own)
+      const text = cutOf(column)(texts[row] ?? '', own)
+      return padColumns(text, own, column.isNumber === true ? 'start' : 'end')
     })
     return cutText(cells.join(gap).trimEnd(), width)
   })
 }
+
+const cutOf = <Row>({ isCutAtEnd }: Column<Row>): typeof cutText =>
+  isCutAtEnd === true ? cutText : cutMiddle
 
 const sumOf = (widths: readonly number[]): number =>
   widths.reduce((sum, one) => sum + one + gap.length, -gap.length)
@@ -90,12 +103,14 @@ const mark = ' \\'
  * those of a command end with a backslash instead, so that the copied text works in a shell.
  */
 export function wrapLine(line: string, width: number): string[] {
-  if (line.length <= width || labelledPath.test(line) || commandPart.test(line)) return [line]
+  if (displayWidth(line) <= width || labelledPath.test(line) || commandPart.test(line))
+    return [line]
   const at = commandIn(line)
   if (at === -1) return wrapWords(line, width)
   // If the start of the command does not fit behind its text, the text gets lines of its own.
   const [first = ''] = /^(?:npx )?\S*/.exec(line.slice(at)) ?? []
-  if (at + first.length + mark.length <= width) return wrapCommand(line, width)
+  const before = displayWidth(line.slice(0, at) + first + mark)
+  if (before <= width) return wrapCommand(line, width)
   return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
 }
 
@@ -122,7 +137,7 @@ function wrapWords(line: string, width: number): string[] {
 
 /** A backslash without a space joins the parts of a word. Quoted text cannot be broken. */
 const wrapCommand = (line: string, width: number): string[] =>
-  line.length <= width || /['"]/.test(line)
+  displayWidth(line) <= width || /['"]/.test(line)
     ? [line]
     : breakAt(line, Math.max(1, width - mark.length), '', (isInWord) =>
         isInWord ? mark.trim() : mark,
@@ -136,10 +151,11 @@ function breakAt(
 ): string[] {
   const lines: string[] = []
   let rest = line
-  while (rest.length > width) {
-    const space = rest.lastIndexOf(' ', width)
+  while (displayWidth(rest) > width) {
+    const fitting = firstColumns(rest, width).length
+    const space = rest.lastIndexOf(' ', fitting)
     const isInWord = rest.slice(0, Math.max(0, space)).trim() === ''
-    const cut = isInWord ? Math.max(indent.length + 1, width) : space
+    const cut = isInWord ? Math.max(indent.length + 1, fitting) : space
     lines.push(`${rest.slice(0, cut).trimEnd()}${endOf(isInWord)}`)
     rest = indent + rest.slice(cut).trimStart()
   }

@@ -1,6 +1,6 @@
 /** `tutti top`: a running session, redrawn in place; without a terminal it is printed once. */
 
-import { progressText, secondsText, shortName } from '../../views/readable.ts'
+import { progressText, secondsText } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { RecordFollower } from '../../record/record-views.ts'
@@ -13,7 +13,7 @@ import { type OpenRecord, showRecord } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { statusFields, statusLines } from './status.ts'
-import { type Column, tableLines, wrapLine } from './text.ts'
+import { type Column, nameColumn, tableLines, wrapLine } from './text.ts'
 
 export interface TopOptions {
   readonly seconds: number
@@ -139,7 +139,8 @@ function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): s
   const running = longestRunning(record)
   const hasProgress = running.some(({ progress }) => progress !== null)
   const own = hasProgress ? [progressColumn] : []
-  const columns = [taskColumn(record), ...own, ...otherColumns]
+  const name = nameColumn(running, { dispensable: 3, narrowest: 12 })
+  const columns = [taskColumn(record), ...own, timeColumn, name, workerColumn]
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
   return [...statusLines(record, hint, width), ...table].flatMap((line) => wrapLine(line, width))
 }
@@ -149,7 +150,6 @@ const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
   head: state === 'interrupted' ? 'interrupted task' : 'running task',
   cell: ({ uid }) => uid,
   narrowest: 28,
-  isCutInMiddle: true,
 })
 
 const progressColumn: Column<RunningTask> = {
@@ -158,10 +158,19 @@ const progressColumn: Column<RunningTask> = {
     progress === null ? '-' : progressText(progress.fraction, progress.text),
   dispensable: 1,
   narrowest: 8,
+  isCutAtEnd: true,
 }
 
-const otherColumns: readonly Column<RunningTask>[] = [
-  { head: 'for', cell: ({ seconds }) => secondsText(seconds), isNumber: true, dispensable: 2 },
-  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 3, narrowest: 12 },
-  { head: 'worker', cell: ({ worker }) => worker || '-', dispensable: 4, narrowest: 12 },
-]
+const timeColumn: Column<RunningTask> = {
+  head: 'for',
+  cell: ({ seconds }) => secondsText(seconds),
+  isNumber: true,
+  dispensable: 2,
+}
+
+const workerColumn: Column<RunningTask> = {
+  head: 'worker',
+  cell: ({ worker }) => worker || '-',
+  dispensable: 4,
+  narrowest: 12,
+}

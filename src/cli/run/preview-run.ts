@@ -3,10 +3,10 @@
 import type { RunCommand } from '../../checkpoint/run-file.ts'
 import { previewResume, type ResumePreview } from '../../core/resume/preview.ts'
 import { ConcurrentBackend, type ResumeOptions } from '../../index.ts'
-import { countText, shortName } from '../../views/readable.ts'
+import { countText } from '../../views/readable.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { type Column, tableLines } from '../reading/text.ts'
+import { type Column, nameColumn, tableLines } from '../reading/text.ts'
 import { tasksOf } from './run-tasks.ts'
 
 /** A script creates its tasks when it runs, so only those of the record are known. */
@@ -22,16 +22,18 @@ export async function showPreview(
   const preview = await previewResume(record, how, tasks)
   const { runs, total } = preview
   output.result({ record, total, tasks: runs, complete: !isScript }, [
-    ...(runs.length === 0 ? [] : tableLines(columns, runs, output.width)),
+    ...(runs.length === 0 ? [] : tableLines(columnsFor(runs), runs, output.width)),
     [summaryOf(preview, isScript), ...(isScript ? notesOf(preview, how) : [])].join('; '),
   ])
   return exitCodes.ok
 }
 
-const columns: readonly Column<ResumePreview['runs'][number]>[] = [
+type PreviewedTask = ResumePreview['runs'][number]
+
+const columnsFor = (tasks: readonly PreviewedTask[]): readonly Column<PreviewedTask>[] => [
   { head: 'task', cell: ({ uid }) => uid, narrowest: 12 },
   { head: 'reason', cell: ({ reason }) => reason },
-  { head: 'name', cell: ({ name }) => shortName(name), dispensable: 1, narrowest: 12 },
+  nameColumn(tasks, { dispensable: 1, narrowest: 12 }),
 ]
 
 /** For example `2 of 5 tasks would run: 1 failed, 1 new`. */

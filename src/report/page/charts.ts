@@ -1,6 +1,6 @@
 /** Charts of the report as SVG. Pure. */
 
-import { countText, cutText, secondsText, shortName } from '../../views/readable.ts'
+import { countText, cutMiddle, secondsText, shortName } from '../../views/readable.ts'
 import type { GraphView } from '../../views/panels/graph.ts'
 import type { SeriesPoint } from '../../views/series.ts'
 import { escape, rounded } from './html.ts'
@@ -152,7 +152,7 @@ function loopAt({ x, y }: PlacedNode): string {
   return `M${right} ${top}C${far} ${top} ${far} ${bottom} ${right} ${bottom}`
 }
 
-const cut = (name: string): string => cutText(name, 24)
+const cut = (name: string): string => cutMiddle(name, 24)
 
 /** The longest path to each node; the number of rounds limits cycles of names. */
 function columnsOf(count: number, edges: GraphView['edges']): number[] {

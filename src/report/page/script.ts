@@ -1,6 +1,6 @@
 /** The script of the report: zooming the timeline, filtering tasks, saving the data. */
 
-import { escapeControls, numberText, secondsText } from '../../views/readable.ts'
+import { escapeControls, numberText, secondsText, shortName } from '../../views/readable.ts'
 
 /** Runs in a browser, from a file and offline: uses only the data in the page. */
 export const script = `
@@ -9,7 +9,7 @@ const byId = (id) => document.getElementById(id);
 const seconds = ${secondsText.toString()};
 const numberText = ${numberText.toString()};
 const visible = ${escapeControls.toString()};
-const shortName = (name) => name.split('/').at(-1) || name || '(no name)';
+const shortName = ${shortName.toString()};
 
 const lanes = byId('lanes');
 if (lanes) {

@@ -46,7 +46,8 @@ const plainSeconds = 10
  * process alive. An error of the stream, such as a closed pipe, only ends the display.
  *
  * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until then: what the
- * program and its workers print appears above the lines, each line once its line break is written.
+ * program and its workers print appears above the lines. A line without its line break is shown
+ * there until the rest is written; if it is wider than the terminal, a line break is added.
  * What child processes write to the same terminal themselves is out of reach. A second display at
  * the same time writes lines, as for a stream that is not a terminal.
  *
@@ -92,7 +93,9 @@ class ProgressDisplay {
   readonly #since = systemClock.now()
   readonly #printed: PrintedAbove
   #isBroken = false
+  #lines: readonly string[] = []
   #drawnMs = -Infinity
+  #partShownMs = -Infinity
   #cancelTimer = (): void => {}
   #cancelRedraw: (() => void) | null = null
 
@@ -104,7 +107,10 @@ class ProgressDisplay {
     this.#block = new ProgressBlock(this.#guarded(isTTY))
     this.#redrawMs = isTTY ? ttyRedrawMs : lineSeconds * 1000
     const terminals = [process.stdout, process.stderr].filter((one) => isTTY && one.isTTY)
-    this.#printed = new PrintedAbove(terminals, () => this.#makeRoom())
+    this.#printed = new PrintedAbove(terminals, {
+      beforeText: () => this.#makeRoom(),
+      onPart: () => this.#showPart(),
+    })
   }
 
   start(): () => void {
@@ -120,7 +126,8 @@ class ProgressDisplay {
       unsubscribe()
       this.#cancelTimer()
       this.#cancelRedraw?.()
-      this.#draw()
+      this.#update()
+      this.#draw([])
       for (const line of summaryLines(this.#pass, this.#since)) this.#write(`${line}\n`)
       leaveTerminal()
       stopListening()
@@ -132,7 +139,10 @@ class ProgressDisplay {
     const onWarning = (): void => this.#makeRoom()
     // Called before the listener of Node, which does not print with `write`.
     process.prependListener('warning', onWarning)
-    const removeAtExit = atExit(() => this.#printed.release())
+    const removeAtExit = atExit(() => {
+      if (this.#printed.hasParts) this.#draw([])
+      this.#printed.release()
+    })
     return () => {
       isDrawn = false
       process.off('warning', onWarning)
@@ -143,13 +153,14 @@ class ProgressDisplay {
 
   #drawLater(): void {
     const tick = (): void => {
+      this.#update()
       this.#draw()
       this.#drawLater()
     }
     this.#cancelTimer = systemClock.after(this.#redrawMs, tick, { background: true })
   }
 
-  #draw(): void {
+  #update(): void {
     const { width, mostLines, isRedrawn } = this.#block
     const isColored = isRedrawn && (process.env['NO_COLOR'] ?? '') === ''
     const lines = progressLines(this.#pass, systemClock.now(), {
@@ -160,20 +171,41 @@ class ProgressDisplay {
       since: this.#since,
       barWidth: this.#barWidth,
     })
-    this.#block.draw([`session ${this.#telemetry.sessionId}`, ...lines].slice(-mostLines))
+    this.#lines = [`session ${this.#telemetry.sessionId}`, ...lines]
+  }
+
+  /** Draws the block, with the parts of lines above it. */
+  #draw(parts = this.#printed.parts(this.#block.width)): void {
+    const room = Math.max(0, this.#block.mostLines - parts.length)
+    const lines = this.#lines.slice(Math.max(0, this.#lines.length - room))
+    this.#block.draw([...parts, ...lines])
     this.#drawnMs = systemClock.monotonicMs()
   }
 
   /** Removes the block for text that follows, and draws it again below. */
   #makeRoom(): void {
     this.#block.clear()
+    this.#redrawLater()
+  }
+
+  /** Immediately, unless this was done just before: the program may be busy next, or be killed. */
+  #showPart(): void {
+    const now = systemClock.monotonicMs()
+    if (now < this.#partShownMs + reappearMs) {
+      this.#redrawLater()
+      return
+    }
+    this.#partShownMs = now
+    this.#draw()
+  }
+
+  #redrawLater(): void {
     if (this.#cancelRedraw !== null) return
+    const waitMs = Math.max(0, this.#drawnMs + reappearMs - systemClock.monotonicMs())
     const redraw = (): void => {
       this.#cancelRedraw = null
-      this.#block.redraw()
-      this.#drawnMs = systemClock.monotonicMs()
+      this.#draw()
     }
-    const waitMs = Math.max(0, this.#drawnMs + reappearMs - systemClock.monotonicMs())
     this.#cancelRedraw = systemClock.after(waitMs, redraw, { background: true })
   }
 

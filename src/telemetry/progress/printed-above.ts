@@ -3,9 +3,15 @@
  * that the block is removed first and drawn again below the text.
  */
 
+import { stripVTControlCharacters } from 'node:util'
+import { displayWidth } from '../../foundation/text/display-width.ts'
+import { escapeControls } from '../../views/readable.ts'
+
 /** The part of `process.stdout` and `process.stderr` that is used here. */
 export interface PrintStream {
   readonly isTTY?: boolean
+  /** `false` after its end. */
+  readonly writable?: boolean
   write: Write
 }
 
@@ -18,23 +24,38 @@ type Write = NodeJS.WriteStream['write']
 const longestLine = 16_384
 const lineFeed = 10
 
+export interface PrintListener {
+  /** Called each time before text is printed. */
+  beforeText(): void
+  /** Called when the program has written a part of a line, which `parts` returns. */
+  onPart(): void
+}
+
 /**
- * Text appears in whole lines: a part of a line is kept until its line break, or until `release`.
- * Text that does not go through `write`, as that of a child process with the same terminal, is not
+ * Text is printed in whole lines: a part of a line is kept until its line break, or until
+ * `release`. The block shows it meanwhile: it would be lost with a killed process otherwise. Text
+ * that does not go through `write`, as that of a child process with the same terminal, is not
  * noticed.
  */
 export class PrintedAbove {
   readonly #streams: readonly HeldStream[]
-  readonly #beforeText: () => void
   #isOwn = false
 
-  /** Calls `beforeText` each time before text is printed. */
-  constructor(streams: readonly PrintStream[], beforeText: () => void) {
-    this.#beforeText = beforeText
-    this.#streams = streams.map((stream) => {
-      const isPassed = (): boolean => this.#isOwn
-      return new HeldStream(stream, isPassed, () => this.#beforeText())
-    })
+  constructor(streams: readonly PrintStream[], listener: PrintListener) {
+    const isPassed = (): boolean => this.#isOwn
+    this.#streams = streams.map((stream) => new HeldStream(stream, isPassed, listener))
+  }
+
+  /**
+   * The parts of lines, as a terminal shows them. Prints those that are wider than `width`, with a
+   * line break that the program did not write.
+   */
+  parts(width: number): string[] {
+    return this.#streams.map((stream) => stream.part(width)).filter((part) => part !== '')
+  }
+
+  get hasParts(): boolean {
+    return this.#streams.some(({ hasPart }) => hasPart)
   }
 
   /** What `write` writes belongs to the block and is passed through. */
@@ -49,21 +70,24 @@ export class PrintedAbove {
 
   /** Restores the streams and writes what was kept. */
   release(): void {
-    for (const stream of this.#streams) stream.release()
+    for (const stream of this.#streams) stream.restore()
+    for (const stream of this.#streams) stream.writeRest(this.#streams)
   }
 }
 
 /** One stream, and the beginning of a line whose end was not written yet. */
 class HeldStream {
   readonly #stream: PrintStream
+  readonly #listener: PrintListener
   readonly #write: Write
   readonly #hadOwnWrite: boolean
   readonly #replacement: Write
   #held: Uint8Array = new Uint8Array()
   #isReleased = false
 
-  constructor(stream: PrintStream, isPassed: () => boolean, beforeText: () => void) {
+  constructor(stream: PrintStream, isPassed: () => boolean, listener: PrintListener) {
     this.#stream = stream
+    this.#listener = listener
     this.#write = stream.write
     this.#hadOwnWrite = Object.hasOwn(stream, 'write')
     this.#replacement = (chunk: string | Uint8Array, ...rest: Rest) => {
@@ -73,10 +97,12 @@ class HeldStream {
         return Reflect.apply(this.#write, stream, [chunk, ...rest]) as boolean
       }
       const whole = this.#takeLines(toBytes(chunk, rest[0]))
-      if (whole.length > 0) beforeText()
+      if (whole.length > 0) listener.beforeText()
       // Also without text, for the callback.
       const done = rest.find((one): one is Done => typeof one === 'function')
-      return this.#write.call(stream, whole, undefined, done)
+      const hasRoom = this.#write.call(stream, whole, undefined, done)
+      if (this.hasPart) listener.onPart()
+      return hasRoom
     }
     stream.write = this.#replacement
   }
@@ -88,14 +114,34 @@ class HeldStream {
       end === 0 ? bytes.subarray(0, 0) : Buffer.concat([this.#held, bytes.subarray(0, end)])
     // Copied, because the caller may change its bytes.
     this.#held = Buffer.concat(end === 0 ? [this.#held, bytes] : [bytes.subarray(end)])
-    if (this.#held.length <= longestLine) return whole
-    // The block begins on a line of its own.
-    const all = Buffer.concat([whole, this.#held, Uint8Array.of(lineFeed)])
-    this.#held = new Uint8Array()
-    return all
+    return this.#held.length <= longestLine ? whole : Buffer.concat([whole, this.#takePart()])
   }
 
-  release(): void {
+  /** The part with a line break, because the block begins on a line of its own. */
+  #takePart(): Uint8Array {
+    const end = endOfCharacters(this.#held)
+    const part = Buffer.concat([this.#held.subarray(0, end), Uint8Array.of(lineFeed)])
+    this.#held = this.#held.subarray(end)
+    return part
+  }
+
+  get hasPart(): boolean {
+    return this.#held.length > 0
+  }
+
+  get isWritable(): boolean {
+    return this.#stream.writable !== false
+  }
+
+  part(width: number): string {
+    const text = toShownText(this.#held)
+    if (displayWidth(text) <= width || !this.isWritable) return text
+    this.#listener.beforeText()
+    this.#write.call(this.#stream, this.#takePart())
+    return ''
+  }
+
+  restore(): void {
     if (this.#isReleased) return
     this.#isReleased = true
     // If something else has replaced `write` since, the replacement passes everything through.
@@ -103,8 +149,31 @@ class HeldStream {
       if (this.#hadOwnWrite) this.#stream.write = this.#write
       else Reflect.deleteProperty(this.#stream, 'write')
     }
-    if (this.#held.length > 0) this.#write.call(this.#stream, this.#held)
   }
+
+  /** A program may have ended a stream; the other one is on the same terminal. */
+  writeRest(others: readonly HeldStream[]): void {
+    const target = [this, ...others].find(({ isWritable }) => isWritable)
+    if (this.hasPart && target !== undefined) target.#write.call(target.#stream, this.#held)
+    this.#held = new Uint8Array()
+  }
+}
+
+/** What a terminal shows of a line whose beginning may have been written over. */
+function toShownText(bytes: Uint8Array): string {
+  const text = Buffer.from(bytes.subarray(0, endOfCharacters(bytes))).toString()
+  const latest = stripVTControlCharacters(text)
+    .split('\r')
+    .findLast((part) => part !== '')
+  return escapeControls((latest ?? '').replaceAll('\t', '    '))
+}
+
+/** The position of a UTF-8 character at the end that is not complete, otherwise the length. */
+function endOfCharacters(bytes: Uint8Array): number {
+  const start = bytes.findLastIndex((byte) => (byte & 0xc0) !== 0x80)
+  const first = bytes[start] ?? 0
+  const length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1
+  return start !== -1 && start + length > bytes.length ? start : bytes.length
 }
 
 const toBytes = (chunk: string | Uint8Array, encoding: Rest[number]): Uint8Array =>

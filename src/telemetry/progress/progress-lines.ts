@@ -1,14 +1,14 @@
 /** The progress block and the summary of a run as lines of text. Pure: views in, lines out. */
 
 import { stripVTControlCharacters, styleText } from 'node:util'
+import { displayWidth, padColumns } from '../../foundation/text/display-width.ts'
 import { counts } from '../../views/panels/counts.ts'
 import { causeLines, failures } from '../../views/panels/failures.ts'
 import { allReused, names, type NameView } from '../../views/panels/names.ts'
 import type { Pass } from '../../views/pass.ts'
 import { pace, type PaceView } from '../../views/panels/pace.ts'
-import { countText, cutMiddle, escapeControls } from '../../views/readable.ts'
-import { numberText, progressText, secondsText } from '../../views/readable.ts'
-import { shortName as shortOf } from '../../views/readable.ts'
+import { countText, cutMiddle, escapeControls, numberText } from '../../views/readable.ts'
+import { progressText, secondsText, shortNames } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'
 
 /** The panels that the progress block and the summary show. */
@@ -100,19 +100,24 @@ export function progressLines(
     const query = { of: pass.states.names, names: views.map(({ name }) => name), now }
     return pace.show(pass.states.pace, query)
   }
-  const rows = shown.map((view) =>
-    toRow(view, speedOf(view, paceOf([view]), begin, now), isColored),
-  )
-  if (isCut)
-    rows.push(toRow(totalOf(all), speedOf(totalOf(all), paceOf(all), begin, now), isColored))
-  const widest = widestOf(rows.map(({ label }) => label.length))
+  const shortOf = shortNames(shown.map(({ name }) => name))
+  const rows = shown.map((view) => {
+    const speed = speedOf(view, paceOf([view]), begin, now)
+    return toRow(view, shortOf(view.name), speed, isColored)
+  })
+  if (isCut) {
+    const total = totalOf(all)
+    const speed = speedOf(total, paceOf(all), begin, now)
+    rows.push(toRow(total, total.name, speed, isColored))
+  }
+  const widest = widestOf(rows.map(({ label }) => displayWidth(label)))
   const labelWidth = Math.min(widest, Math.max(1, Math.floor(width / 3)))
   const room = width - labelWidth - gap.length
   const spare = room - gap.length - widestOf(rows.map(({ numbers }) => lengthOf(numbers)))
   const cells = hasBars ? barWidth.next(width, spare) : 0
   const lines = rows.map(({ label, done, numbers }) =>
     [
-      hasBars ? cutMiddle(label, labelWidth).padEnd(labelWidth) : label,
+      hasBars ? padColumns(cutMiddle(label, labelWidth), labelWidth) : label,
       toBar(done, cells),
       joined(spareNumbers(numbers, room)),
     ]
@@ -190,7 +195,12 @@ interface Row {
   readonly done: number
 }
 
-function toRow(name: NameView, { rate, secondsLeft }: Speed, isColored: boolean): Row {
+function toRow(
+  name: NameView,
+  shownName: string,
+  { rate, secondsLeft }: Speed,
+  isColored: boolean,
+): Row {
   const done = doneOf(name)
   const failed = `failed ${name.failed}`
   const running = name.running - name.waiting
@@ -208,7 +218,9 @@ function toRow(name: NameView, { rate, secondsLeft }: Speed, isColored: boolean)
     timeLeft: secondsLeft === null ? '' : `ETA ${timeLeftText(secondsLeft)}`,
   }
   const sum = done + (name.progress?.sum ?? 0)
-  return { label: shortName(name.name), numbers, done: name.total === 0 ? 0 : sum / name.total }
+  // Names are untrusted, so control characters are escaped.
+  const label = escapeControls(shownName)
+  return { label, numbers, done: name.total === 0 ? 0 : sum / name.total }
 }
 
 function perSecondText(rate: number): string {
@@ -219,7 +231,7 @@ function perSecondText(rate: number): string {
 const timeLeftText = (seconds: number): string =>
   seconds < 100 ? `${Math.ceil(seconds)}s` : secondsText(seconds)
 
-/** The progress that tasks report: the mean, and the latest text. */
+/** The progress that tasks report: the mean, and the text of a task that runs alone. */
 const toProgress = ({ progress }: NameView): string =>
   progress === null ? '' : `at ${escapeControls(progressText(progress.mean, progress.text))}`
 
@@ -231,7 +243,8 @@ const joined = (numbers: Numbers): string =>
     .filter((part) => part !== '')
     .join(gap)
 
-const lengthOf = (numbers: Numbers): number => stripVTControlCharacters(joined(numbers)).length
+const lengthOf = (numbers: Numbers): number =>
+  displayWidth(stripVTControlCharacters(joined(numbers)))
 
 function spareNumbers(numbers: Numbers, width: number): Numbers {
   const kept = { ...numbers }
@@ -277,6 +290,3 @@ function batchLines({ batches, batchedRequests }: ReturnType<typeof run.show>): 
 }
 
 const mostGroups = 5
-
-/** Names are untrusted, so control characters are escaped. */
-const shortName = (name: string): string => escapeControls(shortOf(name))

@@ -1,6 +1,8 @@
 /** Text on a terminal: a block of lines that is redrawn in place, and escaped untrusted text. */
 
 import { stripVTControlCharacters } from 'node:util'
+import { displayWidth } from '../../foundation/text/display-width.ts'
+import { cutText } from '../../views/readable.ts'
 
 /** A stream that may be a terminal. */
 export interface Terminal {
@@ -20,7 +22,6 @@ export interface Terminal {
 export class ProgressBlock {
   readonly #terminal: Terminal
   #drawn = 0
-  #lines: readonly string[] = []
 
   constructor(terminal: Terminal) {
     this.#terminal = terminal
@@ -50,7 +51,6 @@ export class ProgressBlock {
 
   draw(lines: readonly string[]): void {
     const { width } = this
-    this.#lines = lines
     if (width === Infinity) {
       this.#terminal.write(`${lines.join(' | ')}\n`)
       return
@@ -66,18 +66,14 @@ export class ProgressBlock {
     this.#drawn = 0
   }
 
-  /** Draws the last block again if it was cleared. */
-  redraw(): void {
-    if (this.#drawn === 0 && this.#lines.length > 0) this.draw(this.#lines)
-  }
-
   /**
    * Moves to the first line of the last block and clears from there. The first line is cleared by
-   * itself: tmux copies a screen that is cleared from its first cell on into the scroll-back.
+   * itself: tmux copies a screen that is cleared from its first cell on into the scroll-back. The
+   * cursor may be in any column: a terminal echoes keys, such as `^C`.
    */
   get #rewind(): string {
     if (this.#drawn === 0 || !this.isRedrawn) return ''
-    return `\u001B[${this.#drawn}A\u001B[K\u001B[B\u001B[J\u001B[A`
+    return `\r\u001B[${this.#drawn}A\u001B[K\u001B[B\u001B[J\u001B[A`
   }
 
   /** Call when something else was printed: the next block is drawn below it. */
@@ -90,5 +86,5 @@ export class ProgressBlock {
 function cutTo(line: string, width: number): string {
   const plain = stripVTControlCharacters(line)
   // A cut line loses its colors.
-  return plain.length <= width ? line : `${plain.slice(0, width - 1)}…`
+  return displayWidth(plain) <= width ? line : cutText(plain, width)
 }

@@ -29,8 +29,6 @@ export interface NamesState {
   readonly canceled: Column
   /** 1 for tasks whose result was reused; a later session may run them. */
   readonly isReused: Column
-  /** The latest progress text of any task, by name. */
-  readonly texts: Map<number, string>
   /** The latest report of each running task that reports progress. */
   readonly reports: Map<number, ProgressReport>
   /** The following columns have one row per task. */
@@ -81,7 +79,7 @@ export interface ProgressReport {
 export interface NameProgress {
   readonly mean: number
   readonly sum: number
-  /** The latest progress text; `""` if there is none. */
+  /** The latest text if one task runs; `""` if several do, because the mean is not of its task. */
   readonly text: string
 }
 
@@ -106,7 +104,6 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     waiting: createColumn('u32'),
     reporting: createColumn('u32'),
     percents: createColumn('u32'),
-    texts: new Map(),
     reports: new Map(),
     completed: createColumn('u32'),
     reused: createColumn('u32'),
@@ -141,10 +138,11 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   /** In order of first appearance. */
   show(state, query) {
     const durations = query.durations ? durationsByName(state) : null
+    const texts = textsByName(state)
     const shown: NameView[] = []
     for (let name = 0; name < state.names.size; name++) {
       if (valueAt(state.total, name) === 0) continue
-      const view = toView(state, name)
+      const view = toView(state, name, texts)
       shown.push(durations === null ? view : { ...view, duration: statsOf(durations[name]) })
     }
     return shown
@@ -200,7 +198,6 @@ function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskSt
   const fraction = Math.min(1, Math.max(0, reported))
   setPercent(state, name, task, Math.round(fraction * 100))
   const text = textOf(event.text).slice(0, longestText)
-  state.texts.set(name, text)
   state.reports.set(task, { fraction, text, time: event.event_time })
 }
 
@@ -303,14 +300,14 @@ function count(state: NamesState, name: number, event: ViewEvent, step: TaskStep
   else addToValue(state.canceled, name, 1)
 }
 
-function toView(state: NamesState, name: number): NameView {
+function toView(state: NamesState, name: number, texts: ReadonlyMap<number, string>): NameView {
   return {
     name: textAt(state.names, name),
     taskType: textAt(state.taskTypes, valueAt(state.typeOfName, name)),
     total: valueAt(state.total, name),
     running: valueAt(state.running, name),
     waiting: valueAt(state.waiting, name),
-    progress: progressOf(state, name),
+    progress: progressOf(state, name, texts.get(name) ?? ''),
     completed: valueAt(state.completed, name),
     reused: valueAt(state.reused, name),
     failed: valueAt(state.failed, name),
@@ -318,11 +315,22 @@ function toView(state: NamesState, name: number): NameView {
   }
 }
 
-function progressOf(state: NamesState, name: number): NameProgress | null {
+/** The latest text of the task that runs, for names of which only one does. */
+function textsByName(state: NamesState): ReadonlyMap<number, string> {
+  const texts = new Map<number, string>()
+  for (const [task, { text }] of state.reports) {
+    const name = valueAt(state.nameOfTask, task)
+    const running = valueAt(state.running, name) - valueAt(state.waiting, name)
+    if (running === 1) texts.set(name, text)
+  }
+  return texts
+}
+
+function progressOf(state: NamesState, name: number, text: string): NameProgress | null {
   const reporting = valueAt(state.reporting, name)
   if (reporting === 0) return null
   const sum = valueAt(state.percents, name) / 100
-  return { mean: sum / reporting, sum, text: state.texts.get(name) ?? '' }
+  return { mean: sum / reporting, sum, text }
 }
 
 /** `null` for a task that does not run or has reported nothing in its current attempt. */

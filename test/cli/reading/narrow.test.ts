@@ -3,7 +3,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
 import { afterAll, describe, expect, it } from 'vitest'
-import { tableLines, wrapLine } from '../../../src/cli/reading/text.ts'
+import { nameColumn, tableLines, wrapLine } from '../../../src/cli/reading/text.ts'
+import { displayWidth } from '../../../src/foundation/text/display-width.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { builtMain, runHere, watch } from '../run-command.ts'
 import { recordFolder, writeRecord } from './record-file.ts'
@@ -120,7 +121,7 @@ describe('a narrow terminal', () => {
   it('tasks: a long name is cut before other columns are left out', async () => {
     const [head = '', first = ''] = await linesHere(80, ['tasks', path])
     expect(head.split(/ {2,}/)).toEqual(['task', 'state', 'name', 'waited', 'ran', 'worker'])
-    expect(first).toMatch(/^sim-1 .* DONE {4}simulation-.*… .*3\.00 s/)
+    expect(first).toMatch(/^sim-1 .* DONE {4}simula…n-end .*3\.00 s/)
   })
 })
 
@@ -199,13 +200,36 @@ describe('a wrapped line', () => {
     expect(wrapLine('  a line of words', 12)).toEqual(['  a line of', '   words'])
   })
 
+  it('wrap: lines of wide characters are not wider than the terminal', () => {
+    const line = `  ${'漢字 🚀かな '.repeat(4)}${'漢字'.repeat(20)}`
+    for (let width = 4; width < 60; width++) {
+      const lines = wrapLine(line, width)
+      expect(lines.filter((one) => displayWidth(one) > width)).toEqual([])
+      expect(lines.join('').replaceAll(' ', '')).toBe(line.replaceAll(' ', ''))
+    }
+  })
+
+  it('table: wide characters are aligned and cut by their columns', () => {
+    const name = nameColumn([{ name: '' }], { narrowest: 6 })
+    const columns = [name, { head: 'count', cell: () => '12', isNumber: true }]
+    const rows = [{ name: '漢字漢字漢字' }, { name: 'ab🚀' }, { name: 'train/step/seven' }]
+    expect(tableLines(columns, rows, 15)).toEqual([
+      'name      count',
+      '漢字…字      12',
+      'ab🚀         12',
+      'trai…ven     12',
+    ])
+    const text = { head: 'text', cell: () => 'step 7 of many', narrowest: 6, isCutAtEnd: true }
+    expect(tableLines([text], [0], 8)).toEqual(['text', 'step 7 …'])
+  })
+
   it('table: a column may be cut to its narrowest, and gets the room that is left', () => {
     const columns = [
       { head: 'name', cell: (row: string) => row, narrowest: 6 },
       { head: 'count', cell: () => '12', isNumber: true, dispensable: 1 },
     ]
-    expect(tableLines(columns, ['abcdefghij'], 13)).toEqual(['name    count', 'abcde…     12'])
-    expect(tableLines(columns, ['abcdefghij'], 15)).toEqual(['name      count', 'abcdefg…     12'])
+    expect(tableLines(columns, ['abcdefghij'], 13)).toEqual(['name    count', 'abc…ij     12'])
+    expect(tableLines(columns, ['abcdefghij'], 15)).toEqual(['name      count', 'abcd…hij     12'])
     expect(tableLines(columns, ['abcdefghij'], 10)).toEqual(['name', 'abcdefghij'])
     // Control characters are measured as they are shown.
     const shown = ['name      count', '\\u0007ab     12', 'c            12']

@@ -33,6 +33,23 @@ describe('names', () => {
   })
 })
 
+describe('names that people gave', () => {
+  it('tasks, status, explain: shown whole, and equal last names of programs apart', async () => {
+    const names = ['train/step', 'test/step', 'name/of/7', '/bin/sh', '/opt/sh', '/opt/echo']
+    const tasks = names.map((name, at) => ({ uid: `t${at}`, name, start: at, end: at + 1 }))
+    const named = writeRecord(folder.path, { ...run, tasks }, { sessionId: 'given' })
+    const shown = ['train/step', 'test/step', 'name/of/7', '/bin/sh', '/opt/sh', 'echo']
+    const { stdout } = await read('tasks', named)
+    const cells = stdout.split('\n').slice(1, 7)
+    expect(cells.map((line) => line.split(/ {2,}/)[2])).toEqual(shown)
+    const status = await read('status', named)
+    for (const name of shown) expect(status.stdout).toContain(`\n${name} `)
+    expect((await read('explain', 't2', named)).stdout).toContain('t2  name/of/7  DONE')
+    const found = await read('tasks', named, '--name', 'test/step', '--json')
+    expect(JSON.parse(found.stdout)).toMatchObject({ total: 1, tasks: [{ uid: 't1' }] })
+  })
+})
+
 describe('very long names', () => {
   it('status, tasks: a cell of a table is cut also without a terminal', async () => {
     const long = 'x'.repeat(200_000)
@@ -48,7 +65,7 @@ describe('very long names', () => {
       const longest = Math.max(...stdout.split('\n').map(({ length }) => length))
       expect([command, code, longest]).toEqual([command, 0, expect.any(Number)])
       expect(longest).toBeLessThan(400)
-      expect(stdout).toContain(`${'x'.repeat(199)}…`)
+      expect(stdout).toContain(`${'x'.repeat(100)}…${'x'.repeat(99)} `)
     }
   })
 })

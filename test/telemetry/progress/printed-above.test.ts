@@ -25,7 +25,7 @@ describe('text that is printed while progress is drawn', () => {
     terminal.type('lines\n')
     await terminal.shows(/^err 19\nsession s-/m)
     terminal.type('lines\nparts\n')
-    await terminal.shows(/^other line\nfirst half, second half\nsession s-/m)
+    await terminal.shows(/^other line\nfirst half, second half\nthird\nsession s-/m)
     terminal.type('rest\n')
     await terminal.shows(/^third line\nsession s-/m)
     terminal.type('stop\n')
@@ -83,11 +83,47 @@ describe('text that is printed while progress is drawn', () => {
       'a descriptor',
     ])
   })
+
+  needs(script)('row 125: a line without its end is shown above the block', async () => {
+    const terminal = start()
+    await terminal.shows(/^session s-/m)
+    terminal.type('held\n')
+    await terminal.shows(/^without a line break\nsession s-/m)
+    terminal.type('rest\n')
+    await terminal.shows(/^without a line break line\nsession s-/m)
+    terminal.type('held\nkilled\n')
+    expect(await terminal.ended).not.toBe(0)
+    const { lines } = terminal.screen
+    expect(lines.slice(1, 3)).toEqual(['without a line break line', 'without a line break'])
+    expect(blocks(lines)).toBe(1)
+  })
+
+  needs(script)(
+    'row 125: a part of a line is not lost if a signal kills a busy program',
+    async () => {
+      const terminal = start()
+      await terminal.shows(/^session s-/m)
+      terminal.type('busy\n')
+      await terminal.shows(/^RESULT=42\nsession s-/m)
+      terminal.type('\u0003')
+      expect(await terminal.ended).toBe(130)
+      expect(terminal.screen.lines).toContain('RESULT=42')
+    },
+  )
+
+  needs(script)('row 125: a program that ends stdout after a part of a line goes on', async () => {
+    const terminal = start()
+    await terminal.shows(/^session s-/m)
+    terminal.type('held\nclosed\nstop\n')
+    expect(await terminal.ended).toBe(0)
+    expect(terminal.screen.lines.at(-1)).toBe('without a line breaka descriptor')
+  })
 })
 
 /** A stream that calls back, as those of a process do. */
 class FakeStream implements PrintStream {
   text = ''
+  writable = true
 
   write(chunk: string | Uint8Array, ...rest: readonly unknown[]): boolean {
     if (typeof chunk === 'number') throw new TypeError('not text')
@@ -102,7 +138,8 @@ class FakeStream implements PrintStream {
 describe('PrintedAbove', () => {
   const open = () => {
     const stream = new FakeStream()
-    const printed = new PrintedAbove([stream], () => void (stream.text += '^'))
+    const beforeText = (): void => void (stream.text += '^')
+    const printed = new PrintedAbove([stream], { beforeText, onPart() {} })
     return { stream, printed }
   }
 
@@ -136,6 +173,36 @@ describe('PrintedAbove', () => {
     expect(stream.text.replaceAll(/[\n^]/g, '')).toBe('x'.repeat(40_000))
   })
 
+  it('a very long line is not cut inside a character', () => {
+    const { stream, printed } = open()
+    const bytes = Buffer.from('é漢🚀'.repeat(6000))
+    for (let at = 0; at < bytes.length; at += 1001) stream.write(bytes.subarray(at, at + 1001))
+    printed.release()
+    expect(stream.text.replaceAll(/[\n^]/g, '')).toBe('é漢🚀'.repeat(6000))
+  })
+
+  it('a part of a line is shown as a terminal shows it, and printed if it is too wide', () => {
+    const { stream, printed } = open()
+    stream.write('10 %\r20 %\u001B[31m of it\u001B[0m\tand')
+    expect([printed.parts(20), stream.text]).toEqual([['20 % of it    and'], ''])
+    stream.write(Buffer.from(' é').subarray(0, 2))
+    expect([printed.parts(20), stream.text]).toEqual([['20 % of it    and '], ''])
+    expect(printed.parts(10)).toEqual([])
+    expect(stream.text).toMatch(/^\^10 %.*and \n$/su)
+    stream.write(Buffer.from('é').subarray(1))
+    expect(printed.parts(10)).toEqual(['é'])
+  })
+
+  it('a part of a line on a stream that was ended goes to the other one', () => {
+    const streams = [new FakeStream(), new FakeStream()] as const
+    const printed = new PrintedAbove(streams, { beforeText() {}, onPart() {} })
+    streams[0].write('half a line')
+    streams[1].write('and another')
+    streams[0].writable = false
+    printed.release()
+    expect(streams.map(({ text }) => text)).toEqual(['', 'half a lineand another'])
+  })
+
   it('the block itself is passed through, and errors are those of the stream', () => {
     const { stream, printed } = open()
     printed.passThrough(() => void stream.write('block'))
@@ -150,7 +217,7 @@ describe('PrintedAbove', () => {
     expect(Object.hasOwn(stream, 'write')).toBe(false)
     const write = (): boolean => true
     const own = Object.assign(new FakeStream(), { write })
-    new PrintedAbove([own], () => {}).release()
+    new PrintedAbove([own], { beforeText() {}, onPart() {} }).release()
     expect(own.write).toBe(write)
     const wrapped = open()
     const inner = wrapped.stream.write.bind(wrapped.stream)

@@ -93,6 +93,42 @@ describe('progress', () => {
     ])
   })
 
+  it('progress: names that people gave are shown whole, and cut in the middle', () => {
+    const pass = new Pass(progressPanels)
+    const names = ['train/step', 'test/step', 'name/of/7', '/opt/sim', '/usr/sort', '/bin/sort']
+    for (const name of names) pass.take(event('TaskCreated', 100, name, name))
+    const labels = (width: number): string[] =>
+      progressLines(pass, 104, { width }).map((line) => line.split(/ {2,}/)[0] ?? '')
+    const shown = ['train/step', 'test/step', 'name/of/7', 'sim', '/usr/sort', '/bin/sort']
+    expect(labels(80)).toEqual(shown)
+    expect(labels(24).slice(0, 3)).toEqual(['trai…tep', 'test…tep', 'name…f/7'])
+  })
+
+  it('progress: wide characters are counted as two columns', () => {
+    const pass = new Pass(progressPanels)
+    for (const name of ['漢字漢字', 'ab', '🚀'.repeat(40)]) {
+      pass.take(event('TaskCreated', 100, name, name))
+    }
+    expect(progressLines(pass, 104, { width: 60 })).toEqual([
+      `漢字漢字${' '.repeat(12)}  ${'░'.repeat(20)}  0/1  ok 0`,
+      `ab${' '.repeat(18)}  ${'░'.repeat(20)}  0/1  ok 0`,
+      `${'🚀'.repeat(5)}…${'🚀'.repeat(4)}   ${'░'.repeat(20)}  0/1  ok 0`,
+    ])
+  })
+
+  it('progress: the text of a task is shown only if it runs alone', () => {
+    const pass = new Pass(progressPanels)
+    const report = (uid: string, fraction: number, text: string): void =>
+      pass.take({ ...event('tutti.TaskProgress', 103, uid), fraction, text })
+    for (const uid of ['a', 'b']) pass.take(event('TaskCreated', 100, uid))
+    for (const uid of ['a', 'b']) pass.take(event('TaskStarted', 101, uid))
+    report('a', 0.2, 'part 2')
+    report('b', 0.8, 'part 8')
+    expect(progressLines(pass, 104)[0]).toMatch(/running 2 {2}at 50 %$/)
+    pass.take(event('TaskCompleted', 104, 'b'))
+    expect(progressLines(pass, 105)[0]).toMatch(/running 1 {2}at 20 % \(part 2\) {2}/)
+  })
+
   it('progress: with many tasks at a time the first end gives no time far too long', () => {
     const pass = new Pass(progressPanels)
     pass.take(event('SessionStarted', 100, null))

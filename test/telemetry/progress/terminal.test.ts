@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ProgressBlock } from '../../../src/telemetry/progress/terminal.ts'
+import { Screen } from '../../pseudo-terminal.ts'
 
 const block = (isTTY: boolean, columns: number): ProgressBlock =>
   new ProgressBlock({ write() {}, isTTY, columns })
@@ -23,16 +24,36 @@ describe('ProgressBlock', () => {
     expect(new ProgressBlock({ write() {}, isTTY, rows }).mostLines).toBe(expected)
   })
 
-  it('is cleared once, and drawn again only if it was cleared', () => {
+  it('is cleared once, and drawn again below what was printed', () => {
     let text = ''
     const drawn = new ProgressBlock({ isTTY: true, write: (one) => void (text += one) })
     drawn.clear()
-    drawn.redraw()
     drawn.draw(['one', 'two'])
-    drawn.redraw()
     drawn.clear()
     drawn.clear()
-    drawn.redraw()
-    expect(text).toBe('one\ntwo\n\u001B[2A\u001B[K\u001B[B\u001B[J\u001B[Aone\ntwo\n')
+    drawn.draw(['one', 'two'])
+    expect(text).toBe('one\ntwo\n\r\u001B[2A\u001B[K\u001B[B\u001B[J\u001B[Aone\ntwo\n')
+  })
+
+  it('cuts a line by its columns, of which wide characters have two', () => {
+    let text = ''
+    const drawn = new ProgressBlock({
+      isTTY: true,
+      columns: 11,
+      write: (one) => void (text += one),
+    })
+    drawn.draw(['漢字漢字漢', '漢字漢字漢字', 'ab🚀🚀🚀🚀🚀', 'e\u0301'.repeat(10)])
+    expect(text).toBe(`漢字漢字漢\n漢字漢字…\nab🚀🚀🚀…\n${'e\u0301'.repeat(10)}\n`)
+  })
+
+  it('leaves nothing behind if an echoed key has moved the cursor', () => {
+    const screen = new Screen({ columns: 40, rows: 5 })
+    const write = (text: string): void => screen.write(text.replaceAll('\n', '\r\n'))
+    const drawn = new ProgressBlock({ isTTY: true, columns: 40, rows: 5, write })
+    drawn.draw(['session s-1', 'work 1/2'])
+    write('^C')
+    drawn.clear()
+    write('SIGINT\n')
+    expect(screen.lines).toEqual(['SIGINT'])
   })
 })

@@ -1,0 +1,63 @@
+/** How many columns text takes on a terminal, and parts of text by columns. Pure functions. */
+
+/** Text for which the number of characters is the number of columns. */
+const plainText = /^[\u0020-\u007E\u00A1-\u00AC\u00AE-\u02FF…█░]*$/
+
+/** Combining marks, invisible characters, and the later parts of composed Hangul syllables. */
+const zeroWidth = /[\p{Mn}\p{Me}\p{Default_Ignorable_Code_Point}\u1160-\u11FF\uD7B0-\uD7FB]/u
+
+/** Emoji, and what is Wide or Fullwidth in East_Asian_Width. A flag is two regional indicators. */
+const doubleWidth = new RegExp(
+  String.raw`(?!\p{RI})[\p{Emoji_Presentation}\u1100-\u115F\u2329\u232A\u2630-\u2637\u268A-\u268F` +
+    String.raw`\u2E80-\u303E\u3041-\u3247\u3250-\uA4CF\uA960-\uA97C\uAC00-\uD7A3\uF900-\uFAFF` +
+    String.raw`\uFE10-\uFE19\uFE30-\uFE6B\uFF01-\uFF60\uFFE0-\uFFE6\u{16FE0}-\u{18DFF}` +
+    String.raw`\u{1AFF0}-\u{1B2FF}\u{1D300}-\u{1D376}\u{1F200}-\u{1F265}\u{20000}-\u{3FFFD}]`,
+  'u',
+)
+
+function columnsOf(character: string): number {
+  if (character <= '~') return 1
+  if (zeroWidth.test(character)) return 0
+  return doubleWidth.test(character) ? 2 : 1
+}
+
+/**
+ * The columns of text without control characters. An emoji of several characters counts as all of
+ * them, because many terminals show them side by side.
+ */
+export function displayWidth(text: string): number {
+  if (plainText.test(text)) return text.length
+  let columns = 0
+  for (const character of text) columns += columnsOf(character)
+  return columns
+}
+
+/** The longest beginning of the text that has at most `most` columns. */
+export function firstColumns(text: string, most: number): string {
+  let [columns, end] = [0, 0]
+  for (const character of text) {
+    columns += columnsOf(character)
+    if (columns > most) break
+    end += character.length
+  }
+  return text.slice(0, end)
+}
+
+/** The longest end of the text that has at most `most` columns. */
+export function lastColumns(text: string, most: number): string {
+  let spare = displayWidth(text) - most
+  let start = 0
+  for (const character of text) {
+    // A mark without the character in front of it would be added to another one.
+    if (spare <= 0 && !zeroWidth.test(character)) break
+    spare -= columnsOf(character)
+    start += character.length
+  }
+  return text.slice(start)
+}
+
+/** Fills up the text with spaces, at its end or its start. */
+export function padColumns(text: string, width: number, side: 'end' | 'start' = 'end'): string {
+  const spaces = ' '.repeat(Math.max(0, width - displayWidth(text)))
+  return side === 'end' ? text + spaces : spaces + text
+}
