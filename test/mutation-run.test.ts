@@ -91,6 +91,18 @@ describe('a mutation run', () => {
     expect(found).toEqual([expect.stringContaining('test/positive.test.ts: knows positive')])
   })
 
+  needs(requireCommand('unshare'))('makes a copy that other users can read', async () => {
+    const asserted = `expect([statSync('.').mode & 0o777, isPositive]).toContain(0o755)`
+    const root = projectOf({
+      ...sources,
+      'test/positive.test.ts': `import { statSync } from 'node:fs'${testOf(asserted)}`,
+    })
+    const lines: string[] = []
+    const print = (line: string): unknown => lines.push(line)
+    await runMutants({ ...options, count: 1, root, print })
+    expect(lines.filter((line) => line.startsWith('left out'))).toEqual([])
+  })
+
   needs(requireCommand('unshare'))('does not use a build that is removed meanwhile', async () => {
     const asserted = `expect([existsSync('dist/index.js'), isPositive]).toContain(true)`
     const root = projectOf({

@@ -6,8 +6,8 @@
 
 import { spawn } from 'node:child_process'
 import { hash } from 'node:crypto'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync } from 'node:fs'
+import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join, posix, relative } from 'node:path'
 import { importsOf, listPaths, readTree, type SourceFile } from '../../test/tidy/source-file.ts'
 import { isQuick } from '../test-selection.ts'
@@ -227,6 +227,8 @@ class MutationCopy implements Disposable {
     this.#stop = stop
     mkdirSync(join(root, '.cache'), { recursive: true })
     this.#folder = mkdtempSync(join(root, '.cache', 'mutants-'))
+    // Tests that become another user read it.
+    chmodSync(this.#folder, 0o755)
     for (const path of listPaths(root)) {
       mkdirSync(dirname(join(this.#folder, path)), { recursive: true })
       cpSync(join(root, path), join(this.#folder, path))
