@@ -15,6 +15,8 @@ export interface Output {
   readonly isTerminal: boolean
   /** The most columns of a result line; `Infinity` without a terminal. */
   readonly width: number
+  /** The most lines of `screen`; `Infinity` without a terminal. */
+  readonly rows: number
   /** Replaces the progress block. Text form only. */
   progress(lines: readonly string[]): void
   /** The result of the command: `lines` for people, `value` for programs. */
@@ -48,6 +50,7 @@ export function createOutput(form: OutputForm, stdout: Terminal, stderr: Termina
     closed: closedOf(stdout),
     isTerminal: false,
     width: Infinity,
+    rows: Infinity,
     progress() {},
     screen() {},
     write: async (chunk, stream) => await written(stream === 'stderr' ? stderr : stdout, chunk),
@@ -117,11 +120,14 @@ class TextOutput implements Output {
     return this.#screen.width
   }
 
+  get rows(): number {
+    return this.isTerminal ? Math.max(1, (this.#stdout.rows || 24) - 1) : Infinity
+  }
+
   screen(lines: readonly string[]): void {
     this.#block.leave()
     // More lines than the terminal has would scroll and could not be replaced.
-    const most = Math.max(1, (this.#stdout.rows || 24) - 1)
-    this.#screen.draw(lines.slice(0, most).map((line) => escapeControls(line)))
+    this.#screen.draw(lines.slice(0, this.rows).map((line) => escapeControls(line)))
   }
 
   write(chunk: string | Uint8Array, stream?: 'stdout' | 'stderr'): Promise<void> {

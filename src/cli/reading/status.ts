@@ -16,7 +16,7 @@ import { showRecord } from './open-record.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { type Column, nameColumn, tableLines } from './text.ts'
 
-const mostNames = 20
+export const mostNames = 20
 const mostNodes = 8
 
 /** Resolves with exit code 0, also for a failed run. */
@@ -95,20 +95,31 @@ function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
 const durationOf = ({ pass: { states }, now }: OpenRecord): number =>
   runSeconds(states.run, states.bounds.attended, now)
 
+/** How many names are listed, and whether those come first of which tasks run. */
+interface NameChoice {
+  readonly most: number
+  readonly isRunningFirst: boolean
+}
+
 /** Also used for the screen of `tutti top`. */
-export function statusLines(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
+export function statusLines(
+  record: OpenRecord,
+  hint: ResumeHint | null,
+  width: number,
+  { most, isRunningFirst }: NameChoice = { most: mostNames, isRunningFirst: false },
+): string[] {
   const { states } = record.pass
-  const shown = namesIn(record).toSorted((a, b) => b.total - a.total)
+  const byTotal = namesIn(record).toSorted((a, b) => b.total - a.total)
+  const isFirst = ({ running }: NameRow): number => (isRunningFirst && running > 0 ? 1 : 0)
+  const shown = byTotal.toSorted((a, b) => isFirst(b) - isFirst(a))
   const nodes = showNodes(states.resources)
   return [
     headLine(record),
     taskLine(record),
     ...(shown.length === 0
       ? []
-      : tableLines(columnsFor(record, shown), shown.slice(0, mostNames), width)),
-    ...(shown.length > mostNames
-      ? [`and ${countText(shown.length - mostNames, 'other name')}`]
-      : []),
+      : tableLines(columnsFor(record, shown), shown.slice(0, most), width)),
+    ...(shown.length > most ? [`and ${countText(shown.length - most, 'other name')}`] : []),
     ...failureLines(record),
     ...(nodes.length === 0 ? [] : tableLines(nodeColumns, nodes.slice(0, mostNodes), width)),
     ...(nodes.length > mostNodes

@@ -12,7 +12,8 @@ import { stateNow } from '../../record/record-views.ts'
 import { type OpenRecord, showRecord } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
-import { statusFields, statusLines } from './status.ts'
+import { names } from '../../views/panels/names.ts'
+import { mostNames, statusFields, statusLines } from './status.ts'
 import { type Column, nameColumn, tableLines, wrapLine } from './text.ts'
 
 export interface TopOptions {
@@ -38,7 +39,8 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
     while (!stop.signal.aborted) {
       const views = await follower.read()
       const record = { ...views, path, ...(await stateNow(views, writers)) }
-      output.screen(screenOf(record, await resumeHintOf(record), output.width))
+      const { width, rows } = output
+      output.screen(screenOf(record, await resumeHintOf(record), width, rows))
       if (record.state !== 'running') return exitCodes.ok
       const wait = sleep(systemClock, options.seconds * 1000, { signal: stop.signal })
       await wait.catch(() => undefined)
@@ -108,7 +110,7 @@ async function showOnce(what: string, output: Output): Promise<number> {
     }))
     const hint = await resumeHintOf(record)
     const fields = { ...statusFields(record, hint), running_tasks: running }
-    output.result(fields, screenOf(record, hint, Infinity))
+    output.result(fields, screenOf(record, hint, Infinity, Infinity))
   })
 }
 
@@ -135,14 +137,34 @@ function longestRunning({ pass, now }: OpenRecord): RunningTask[] {
     .slice(0, mostRunning)
 }
 
-function screenOf(record: OpenRecord, hint: ResumeHint | null, width: number): string[] {
+/** At least this many names are listed, however few rows the screen has. */
+const fewestNames = 3
+
+function screenOf(
+  record: OpenRecord,
+  hint: ResumeHint | null,
+  width: number,
+  rows: number,
+): string[] {
   const running = longestRunning(record)
   const hasProgress = running.some(({ progress }) => progress !== null)
   const own = hasProgress ? [progressColumn] : []
   const name = nameColumn(running, { dispensable: 3, narrowest: 12 })
   const columns = [taskColumn(record), ...own, timeColumn, name, workerColumn]
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
-  return [...statusLines(record, hint, width), ...table].flatMap((line) => wrapLine(line, width))
+  const linesWith = (most: number): string[] =>
+    [...statusLines(record, hint, width, { most, isRunningFirst: true }), ...table].flatMap(
+      (line) => wrapLine(line, width),
+    )
+  const lines = linesWith(mostNames)
+  // One more row tells how many names are left out.
+  const tooMany = lines.length + 1 - rows
+  if (tooMany <= 0) return lines
+  const listed = Math.min(
+    mostNames,
+    names.show(record.pass.states.names, { durations: false }).length,
+  )
+  return linesWith(Math.max(fewestNames, listed - tooMany))
 }
 
 /** After a killed session nothing runs any more. */

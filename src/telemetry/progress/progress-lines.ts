@@ -202,17 +202,17 @@ function toRow(
   isColored: boolean,
 ): Row {
   const done = doneOf(name)
-  const failed = `failed ${name.failed}`
+  const failed = `failed ${numberText(name.failed)}`
   const running = name.running - name.waiting
   const numbers = {
-    ended: `${String(done).padStart(String(name.total).length)}/${name.total}`,
-    reused: name.reused > 0 ? `reused ${name.reused}` : '',
-    ok: `ok ${name.completed - name.reused}`,
+    ended: `${numberText(done).padStart(numberText(name.total).length)}/${numberText(name.total)}`,
+    reused: name.reused > 0 ? `reused ${numberText(name.reused)}` : '',
+    ok: `ok ${numberText(name.completed - name.reused)}`,
     failed: name.failed === 0 ? '' : isColored ? inRed(failed) : failed,
-    canceled: name.canceled > 0 ? `canceled ${name.canceled}` : '',
-    running: running > 0 ? `running ${running}` : '',
+    canceled: name.canceled > 0 ? `canceled ${numberText(name.canceled)}` : '',
+    running: running > 0 ? `running ${numberText(running)}` : '',
     // Waiting for their next attempt; `name.running` includes them, because their state is RUNNING.
-    waiting: name.waiting > 0 ? `waiting ${name.waiting}` : '',
+    waiting: name.waiting > 0 ? `waiting ${numberText(name.waiting)}` : '',
     progress: toProgress(name),
     rate: rate === null ? '' : perSecondText(rate),
     timeLeft: secondsLeft === null ? '' : `ETA ${timeLeftText(secondsLeft)}`,
@@ -225,11 +225,11 @@ function toRow(
 
 function perSecondText(rate: number): string {
   if (rate > 0 && rate < 0.095) return `${(rate * 60).toFixed(1)}/min`
-  return `${rate === 0 || rate >= 9.95 ? Math.round(rate) : rate.toFixed(1)}/s`
+  return `${rate === 0 || rate >= 9.95 ? numberText(Math.round(rate)) : rate.toFixed(1)}/s`
 }
 
 const timeLeftText = (seconds: number): string =>
-  seconds < 100 ? `${Math.ceil(seconds)}s` : secondsText(seconds)
+  seconds < 59.5 ? `${Math.ceil(seconds)} s` : secondsText(seconds)
 
 /** The progress that tasks report: the mean, and the text of a task that runs alone. */
 const toProgress = ({ progress }: NameView): string =>

@@ -57,7 +57,7 @@ function stragglerPass() {
 
 describe('progress', () => {
   it('progress: no time left is shown for a straggler from the rate of others', () => {
-    expect(timeLeft(stragglerPass(), 101)).toBe('ETA 1s')
+    expect(timeLeft(stragglerPass(), 101)).toBe('ETA 1 s')
     expect(timeLeft(stragglerPass(), 110)).toBe('none')
     // Others that wait are estimated.
     const pass = stragglerPass()
@@ -88,7 +88,7 @@ describe('progress', () => {
   it('progress: a line for each name, with rate and time left', () => {
     const lines = progressLines(samplePass(), 104).map((line) => stripVTControlCharacters(line))
     expect(lines).toEqual([
-      'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3s',
+      'simulate  ██████████░░░░░░░░░░  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3 s',
       'sort      ░░░░░░░░░░░░░░░░░░░░  0/1  ok 0',
     ])
   })
@@ -138,7 +138,7 @@ describe('progress', () => {
     pass.take(event('TaskCompleted', 101, 't0'))
     pass.take(event('TaskStarted', 101, 't10'))
     // Ten tasks of a second at a time: ten seconds.
-    const [, seconds = ''] = /ETA (\d+)s$/.exec(progressLines(pass, 101)[0] ?? '') ?? []
+    const [, seconds = ''] = /ETA (\d+) s$/.exec(progressLines(pass, 101)[0] ?? '') ?? []
     expect(Number(seconds)).toBeGreaterThan(5)
     expect(Number(seconds)).toBeLessThan(20)
   })
@@ -158,12 +158,12 @@ describe('progress', () => {
       }
       return (progressLines(pass, now)[0] ?? '').replace(/^.* ok \d+ */, '')
     }
-    expect(lineAt(219.9)).toMatch(/^1\.0\/s {2}ETA 2\ds$/)
-    expect(lineAt(225.4)).toMatch(/^2\.[4-7]\/s {2}ETA 1s$/)
+    expect(lineAt(219.9)).toMatch(/^1\.0\/s {2}ETA 2\d s$/)
+    expect(lineAt(225.4)).toMatch(/^2\.[4-7]\/s {2}ETA 1 s$/)
     // The last end was in second 225.5; the mean is that of 25.5 seconds.
     expect(lineAt(300)).toBe('1.6/s')
     pass.take(event('TaskCreated', 300, 'later'))
-    expect(lineAt(300)).toMatch(/^0\/s {2}ETA \d+s$/)
+    expect(lineAt(300)).toMatch(/^0\/s {2}ETA \d+ s$/)
   })
 
   it('progress: slow tasks have a rate per minute', () => {
@@ -200,7 +200,7 @@ describe('progress', () => {
     expect(lines[0]).toMatch(/^python3 a-lon…t-name-12\.py {2}░+ {2}0\/1 {2}ok 0 {2}running 1$/)
     expect(lines[19]).toBe('and 26 more')
     expect(lines[20]).toMatch(
-      /^total +█+░+ +10\/45 {2}ok 10 {2}running 11 {2}[\d.]+\/s {2}ETA \ds$/,
+      /^total +█+░+ +10\/45 {2}ok 10 {2}running 11 {2}[\d.]+\/s {2}ETA \d s$/,
     )
     for (const width of [19, 39, 79]) {
       for (let most = 1; most < 50; most++) {
@@ -254,7 +254,7 @@ describe('progress', () => {
     const { attributes, ...rest } = event('TaskCompleted', 102, 'd')
     pass.take({ ...rest, attributes: { ...attributes, reused: true } })
     expect(progressLines(pass, 104)[0]).toBe(
-      'simulate  ███████████████░░░░░  3/4  reused 1  ok 1  failed 1  running 1  0.7/s  ETA 2s',
+      'simulate  ███████████████░░░░░  3/4  reused 1  ok 1  failed 1  running 1  0.7/s  ETA 2 s',
     )
     expect(summaryLines(pass)[0]).toContain('2 done (1 of them reused), 1 failed')
   })
@@ -266,14 +266,14 @@ describe('progress', () => {
     pass.take(event('TaskStarted', 103, 'd'))
     pass.take(event('tutti.TaskAttempt', 103, 'c'))
     pass.take(event('tutti.TaskAttempt', 103, 'unknown'))
-    expect(line()).toBe('running 1  waiting 1  0.7/s  ETA 3s')
+    expect(line()).toBe('running 1  waiting 1  0.7/s  ETA 3 s')
     pass.take(event('tutti.TaskAttempt', 103, 'd'))
-    expect(line()).toBe('waiting 2  0.7/s  ETA 3s')
+    expect(line()).toBe('waiting 2  0.7/s  ETA 3 s')
     pass.take(event('tutti.AttemptStarted', 103, 'c'))
-    expect(line()).toBe('running 1  waiting 1  0.7/s  ETA 3s')
+    expect(line()).toBe('running 1  waiting 1  0.7/s  ETA 3 s')
     pass.take(event('TaskCanceled', 103, 'd'))
     pass.take(event('tutti.TaskAttempt', 103, 'd'))
-    expect(line()).toBe('canceled 1  running 1  0.7/s  ETA 2s')
+    expect(line()).toBe('canceled 1  running 1  0.7/s  ETA 2 s')
   })
 
   it('progress: attempts that wait and what tasks report are shown', () => {
@@ -286,7 +286,7 @@ describe('progress', () => {
     const line = (): string => stripVTControlCharacters(progressLines(pass, 104)[0] ?? '')
     const numbers = '2/4  ok 1  failed 1  running 1'
     const own = 'waiting 1  at 50 % (half\\u001b[2J)'
-    expect(line()).toBe(`simulate  ████████████░░░░░░░░  ${numbers}  ${own}  0.7/s  ETA 3s`)
+    expect(line()).toBe(`simulate  ████████████░░░░░░░░  ${numbers}  ${own}  0.7/s  ETA 3 s`)
     about('tutti.AttemptStarted', 'c')
     about('tutti.TaskProgress', 'c', { fraction: 7, text: 4 })
     expect(line()).toContain('running 2  at 75 %  0.7/s')
@@ -308,10 +308,10 @@ describe('progress', () => {
     const plain = (width: number): string[] =>
       progressLines(samplePass(), 104, { width }).map((line) => stripVTControlCharacters(line))
     expect(plain(65)).toEqual([
-      'simulate  ████░░░░  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3s',
-      'sort      ░░░░░░░░  0/1  ok 0',
+      'simulate  ███░░░░  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3 s',
+      'sort      ░░░░░░░  0/1  ok 0',
     ])
-    expect(plain(60)[0]).toBe('simulate  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3s')
+    expect(plain(60)[0]).toBe('simulate  2/4  ok 1  failed 1  running 1  0.7/s  ETA 3 s')
     expect(plain(39)[0]).toBe('simulate  2/4  ok 1  failed 1')
     expect(plain(19)).toEqual(['sim…te  failed 1', 'sort    0/1  ok 0'])
   })
