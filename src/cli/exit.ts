@@ -16,7 +16,7 @@ const codeOf = (error: unknown): unknown =>
   error instanceof Error && 'code' in error ? error.code : null
 
 /** Whether the disk is full, so that the error is not one of usage. */
-const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
+export const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
 
 /** A full disk, or a failed device, which can also affect reading. */
 export const isDiskError = (error: unknown): boolean => isFullDisk(error) || codeOf(error) === 'EIO'

@@ -4,7 +4,8 @@ import { messageOf, TuttiError, ValueError } from './errors.ts'
 
 /** The error ``Expected `field` to be …, got `0` (number)``. */
 export function invalid(field: string, expected: string, got: unknown, hint?: string): ValueError {
-  return new ValueError(`Expected \`${field}\` to be ${expected}, got ${describe(got)}`, {
+  const text = `Expected \`${fieldText(field)}\` to be ${expected}, got ${describe(got)}`
+  return new ValueError(text, {
     field,
     expected,
     got,
@@ -50,7 +51,19 @@ function print(value: unknown): string {
   }
 }
 
-const shorten = (text: string): string => (text.length > 80 ? `${text.slice(0, 77)}...` : text)
+const shorten = (text: string): string =>
+  escapeText(text.length > 80 ? `${text.slice(0, 77)}...` : text)
+
+/** A field may have a part that a caller chose; what follows it says what is wrong. */
+const fieldText = (field: string): string =>
+  escapeText(field.length > 160 ? `${field.slice(0, 77)}...${field.slice(-40)}` : field)
+
+/** With control characters as escapes. */
+const escapeText = (text: string): string =>
+  text.replaceAll(
+    /\p{Cc}/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 
 /** A plain object, or an error that names the field. */
 export function expectObject(field: string, value: unknown): Record<string, unknown> {
@@ -77,7 +90,8 @@ export function expectReadable<T>(field: string, value: unknown, read: () => T):
   } catch (error) {
     if (error instanceof TuttiError) throw error
     const expected = 'a value that can be read'
-    const text = `Expected \`${field}\` to be ${expected}, but it threw: ${messageOf(error)}`
+    const start = `Expected \`${fieldText(field)}\` to be ${expected}`
+    const text = `${start}, but it threw: ${messageOf(error)}`
     throw new ValueError(text, { field, expected, got: value, cause: error })
   }
 }
@@ -171,7 +185,8 @@ export function expectKnownKeys(
 ): void {
   for (const key of Object.keys(value)) {
     if (known.includes(key)) continue
-    throw new ValueError(`${what} has no \`${prefix}${key}\`${suggest(key, known)}`, {
+    const text = `${fieldText(what)} has no \`${fieldText(`${prefix}${key}`)}\``
+    throw new ValueError(`${text}${suggest(key, known)}`, {
       field: `${prefix}${key}`,
       expected: `one of ${known.join(', ')}`,
       got: key,

@@ -87,7 +87,7 @@ const lstatOf = (path: string): Stats | undefined => lstatSync(path, { throwIfNo
 interface ReadRecord extends RecordFile {
   /** Whether it is a regular file and no link. */
   readonly isFile: boolean
-  /** Whether it is a record of the session that its name says, or an empty file. */
+  /** Whether it is a record of the session that its name says; an empty file proves nothing. */
   readonly isOwn: boolean
 }
 
@@ -97,9 +97,8 @@ async function chainsOf(records: readonly RecordFile[]): Promise<ReadRecord[][]>
   for (const record of records) {
     const { sessionId, before } = await readHead(record.path)
     const stats = lstatOf(record.path)
-    const isEmpty = stats?.size === 0
     const isFile = stats?.isFile() === true
-    const isOwn = isFile && (isEmpty || sessionId === record.sessionId)
+    const isOwn = isFile && sessionId === record.sessionId
     const names = new Set([recordNameOf(record.path), ...(before === null ? [] : [before])])
     const merged = { members: [{ ...record, isFile, isOwn }], names }
     for (const group of new Set([...names].flatMap((name) => groups.get(name) ?? []))) {

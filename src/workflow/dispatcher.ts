@@ -6,6 +6,7 @@ import type { Dispatch, SessionCore } from '../core/session-core.ts'
 import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
 import { generatedNumber, newUuid } from '../foundation/ids.ts'
+import { expectId } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
 import { digestOf, joinWords } from '../tasks/content-text.ts'
@@ -26,7 +27,7 @@ import {
   type RunContexts,
 } from './run-context.ts'
 import type { Scopes } from './scopes.ts'
-import { type CallTexts, toCallLabels } from './task-options.ts'
+import { type CallLabels, type CallTexts, toCallLabels } from './task-options.ts'
 
 export interface DispatcherParts {
   readonly core: SessionCore
@@ -127,12 +128,20 @@ export class Dispatcher implements HandleOwner {
       throw toTaskError(alreadySubmitted(handle))
     }
     if (texts === null) return { handle: claimed(new EngineHandle(plan, this)) }
-    try {
-      const labels = toCallLabels(texts, site.args)
-      const hash = (): string | null => this.#hashOf(plan, site, dependencies)
+    const hash = (): string | null => this.#hashOf(plan, site, dependencies)
+    const toHandle = (labels: CallLabels): EngineHandle => {
       const changed = core.resumed.problemOfCall(labels.uid ?? '', plan.executable, hash)
       if (changed !== null) throw toTaskError(changed)
-      return { handle: claimed(new EngineHandle(plan, this, labels)) }
+      return new EngineHandle(plan, this, labels)
+    }
+    try {
+      const labels = toCallLabels(texts, site.args)
+      const handle = toHandle(labels)
+      const { uidSuffix } = site.context
+      if (labels.uid === null || uidSuffix === '') return { handle: claimed(handle) }
+      if (core.claim(handle)) return { handle }
+      const uid = expectId('uid', `${labels.uid}${uidSuffix}`)
+      return { handle: claimed(toHandle({ ...labels, uid })) }
     } catch (problem) {
       return { handle: claimed(new EngineHandle(plan, this)), problem }
     }
@@ -357,17 +366,21 @@ export class Dispatcher implements HandleOwner {
   /** How the body of a run is called in each attempt. */
   #enter(run: Run): Enter {
     const { contexts } = this.#parts
-    if (!run.handle.plan.isBlock) return (body) => contexts.runIn(this.#contextIn(run), body)
-    return (body) => contexts.runAttempt(this.#contextIn(run), run.handle, body)
+    let attempts = 0
+    const next = (): RunContext => this.#contextIn(run, ++attempts)
+    if (!run.handle.plan.isBlock) return (body) => contexts.runIn(next(), body)
+    return (body) => contexts.runAttempt(next(), run.handle, body)
   }
 
   isInside({ uid }: EngineHandle): boolean {
     return generatedNumber(uid) !== null || this.#parts.contexts.current.uid === uid
   }
 
-  /** The context for calls that the body makes. */
-  #contextIn({ handle, context: outer, entry }: Run): RunContext {
+  /** The context for calls that the body makes in this attempt, from 1. */
+  #contextIn({ handle, context: around, entry }: Run, attempt: number): RunContext {
     const { uid, definitionHash: hash, place, inputs } = handle
+    const uidSuffix = `${around.uidSuffix}.attempt-${attempt}`
+    const outer = attempt === 1 ? around : { ...around, uidSuffix }
     const context = generatedNumber(uid) === null ? { ...outer, uid } : outer
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''

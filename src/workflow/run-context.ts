@@ -7,6 +7,8 @@ import type { OpenScope } from './scopes.ts'
 export interface RunContext {
   /** The task whose body runs, if its uid was chosen: another engine may have the same uid. */
   readonly uid: string | null
+  /** For chosen uids that an earlier attempt of the body has taken; empty in the first attempt. */
+  readonly uidSuffix: string
   readonly scope: OpenScope | null
   readonly block: BlockAttempt | null
   /**
@@ -59,6 +61,7 @@ export class RunContexts {
   readonly #storage = new AsyncLocalStorage<RunContext>()
   readonly #outside: RunContext = Object.freeze({
     uid: null,
+    uidSuffix: '',
     scope: null,
     block: null,
     inputs: Object.freeze([]),

@@ -1,5 +1,6 @@
 import { describe, expect, expectTypeOf, it } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
+import { systemClock } from '../../src/foundation/clock.ts'
 import { ValueError } from '../../src/foundation/errors.ts'
 import type { Deferrable, Handle } from '../../src/workflow/task-function.ts'
 import type { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
@@ -95,6 +96,32 @@ describe('options of one call', () => {
     expect(again.uid).not.toBe(first.uid)
     expect(backend.jobs.length).toBeLessThan(2)
   })
+
+  it.each(['block', 'functionTask'] as const)(
+    'a call in a further attempt of a %s gets a uid of its own if an earlier one has it',
+    async (kind) => {
+      const backend = await ConcurrentBackend.create({ workers: 1 })
+      const { flow, events } = await openEngine({ clock: systemClock }, backend)
+      const inner = flow.functionTask((x: number) => 2 * x, { uid: (x) => `in-${String(x)}` })
+      let attempts = 0
+      const body = async (): Promise<number> => {
+        const first = await inner(1)
+        if (++attempts < 3) throw new Error('not yet')
+        return first + (await inner(2))
+      }
+      const outer =
+        kind === 'block'
+          ? flow.block(body, { retries: 2 })
+          : flow.functionTask(body, { retries: 2 })
+      expect(await outer()).toBe(6)
+      const uids = (await events())
+        .filter(({ event_type: type }) => type === 'TaskCompleted')
+        .flatMap(({ task_id: uid }) => (uid?.startsWith('in-') ? [uid] : []))
+      expect(uids).toEqual(['in-1', 'in-1.attempt-2', 'in-1.attempt-3', 'in-2'])
+      const twice = flow.block(async () => await Promise.all([inner(7), inner(7)]))
+      await expect(twice()).rejects.toThrow('"in-7" was already submitted')
+    },
+  )
 
   it('options of `with` are checked at once, and errors name the field', async () => {
     const { flow } = await openEngine()

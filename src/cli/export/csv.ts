@@ -97,10 +97,7 @@ export class CsvTable {
   /** Many rows at a time, in order of creation. Times are wall-clock seconds. */
   *rows(): Generator<string> {
     const heads = columns.map(([head]) => head)
-    // An attribute may have the name of a column.
-    const own = Array.from(this.#attributes.keys(), (name) =>
-      heads.includes(name) ? `attributes.${name}` : name,
-    )
+    const own = Array.from(this.#attributes.keys(), (name) => this.#headOf(name, heads))
     let piece = `${[...heads, ...own].map(cell).join(',')}\r\n`
     let count = 0
     for (const task of eachTask(this.#pass)) {
@@ -114,6 +111,15 @@ export class CsvTable {
       piece = ''
     }
     yield piece
+  }
+
+  /** An attribute may have the name of a column, and another one the name that it gets instead. */
+  #headOf(name: string, heads: readonly string[]): string {
+    let head = name
+    while (heads.includes(head) || (head !== name && this.#attributes.has(head))) {
+      head = `attributes.${head}`
+    }
+    return head
   }
 
   #ownAttributes(attributes: ViewEvent['attributes']): TaskDetails['attributes'] {
@@ -162,10 +168,13 @@ const endIn = ({ attributes }: ViewEvent): Partial<TaskDetails> => ({
 const toValue = (value: unknown): Value =>
   typeof value === 'string' || typeof value === 'number' ? value : JSON.stringify(value)
 
+/** Spreadsheets skip white space before a formula, and some take full-width signs for its own. */
+const formulaStart = /^(?:\s*[=+\-@＝＋－＠]|[\t\r\n])/
+
 /** RFC 4180. A text that a spreadsheet would read as a formula is prefixed with a quote. */
 function cell(value: Value): string {
   if (value === null) return ''
   if (typeof value === 'number') return String(value)
-  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
+  const text = formulaStart.test(value) ? `'${value}` : value
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
 }

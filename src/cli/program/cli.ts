@@ -30,8 +30,14 @@ export const toCountUpTo =
 
 export const toCount = toCountUpTo(1_000_000)
 
-/** Parser of a repeatable option. */
-export function toList(text: string, before: readonly string[] = []): readonly string[] {
+/** Parser of an option whose empty text, such as that of an unset variable, would select all. */
+export function toText(text: string): string {
   if (text === '') throw new InvalidArgumentError('expected a value that is not empty')
-  return [...before, text]
+  return text
 }
+
+/** Parser of a repeatable option. */
+export const toList = (text: string, before: readonly string[] = []): readonly string[] => [
+  ...before,
+  toText(text),
+]

@@ -11,7 +11,13 @@ import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
 import type { TaskOrder } from '../../views/tasks.ts'
-import { type Cli, toCount, toList, withRecord, withRecordFile } from './cli.ts'
+import { type Cli, toCount, toList, toText, withRecord, withRecordFile } from './cli.ts'
+
+const scopeOption = [
+  '--scope <id>',
+  'Only tasks of this scope of a workflow, and of scopes inside of it',
+  toText,
+] as const
 
 export function addReaders(cli: Cli): void {
   addStatus(cli)
@@ -39,7 +45,7 @@ function addTasks({ program, output, finish }: Cli): void {
     .option('--state <state>', `Only tasks in this state: ${taskStates.join(', ')}`)
     .option('--name <name>', 'Only tasks of this name: a program, function or model')
     .option('--node <node>', 'Only tasks that ran on this node')
-    .option('--scope <id>', 'Only tasks of this scope of a workflow, and of scopes inside of it')
+    .option(...scopeOption)
     .option('--sort <time>', 'Longest first, by how long they ran or waited: ran, waited', toSort)
     .option('--limit <n>', 'Number of tasks to show', toCount, 50)
     .action(async (record: string, options: TasksCommandOptions) => {
@@ -49,7 +55,7 @@ function addTasks({ program, output, finish }: Cli): void {
   withRecord(
     program.command('failures').description('Show what failed, by cause, with an example of each'),
   )
-    .option('--scope <id>', 'Only tasks of this scope of a workflow, and of scopes inside of it')
+    .option(...scopeOption)
     .option('--limit <n>', 'Number of causes to show', toCount, 20)
     .action(async (record: string, options: FailuresCommandOptions) => {
       const { listFailures } = await import('../reading/failures.ts')
@@ -92,7 +98,11 @@ function addTail({ program, output, finish }: Cli): void {
     .option('--name <name>', 'Only events of tasks of this name: a program, function or model')
     .option('--node <node>', 'Only events of this node')
     .option('--backend <name>', 'Only events of this backend')
-    .option('--scope <id>', 'Only events of this scope of a workflow, and of scopes inside of it')
+    .option(
+      '--scope <id>',
+      'Only events of this scope of a workflow, and of scopes inside of it',
+      toText,
+    )
     .action(async (record: string, options: TailOptions & { readonly limit?: number }) => {
       const { tail } = await import('../reading/tail.ts')
       const { limit: lines = options.lines, ...others } = options
@@ -153,7 +163,7 @@ function addReport({ program, output, finish }: Cli): void {
     .argument('[other]', 'Second run, to compare with the first')
     .option('-o, --output <file>', 'File to write; - for stdout (default: named after the session)')
     .option('--open', 'Show it in the browser; needs a terminal')
-    .option('--scope <id>', 'Only tasks of this scope of a workflow, and of scopes inside of it')
+    .option(...scopeOption)
     .action(async (record: string, other: string | undefined, options: ReportCommandOptions) => {
       const { writeReport } = await import('../reading/report.ts')
       finish(await writeReport(record, other, options, output()))

@@ -4,18 +4,19 @@ import { lstatSync, rmdirSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { checkpointFailure } from '../../checkpoint/files.ts'
 import { followFolderOf } from '../../checkpoint/record-names.ts'
-import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
+import { acquireLock, type CheckpointLock, expectNotHeld } from '../../checkpoint/lock.ts'
+import { type HolderJob, lockPathOf } from '../../checkpoint/lock.ts'
 import { systemClock } from '../../foundation/clock.ts'
-import { CheckpointError, errnoOf, ValueError } from '../../foundation/errors.ts'
+import { CheckpointError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { statOf } from '../../foundation/regular-file.ts'
 import type { LaunchFolder } from '../../hpc/launch/launch-folder.ts'
 import { contentsOf, isLaunchOver, launchesIn } from '../../hpc/launch/stored-launches.ts'
 import { usualFolders } from '../../record/find-record.ts'
 import { findRuns, type StoredRun } from '../../record/stored-runs.ts'
 import { countText, numberText, timeText } from '../../views/readable.ts'
-import { exitCodes } from '../exit.ts'
+import { exitCodes, isFullDisk } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { endedJobOf, RecordWriters } from './record-writer.ts'
+import { endedJobOf } from './record-writer.ts'
 
 export interface PruneOptions {
   /** How many of the newest runs stay. */
@@ -31,31 +32,35 @@ interface Candidate extends StoredRun {
   readonly launches: readonly LaunchFolder[]
 }
 
-/** Removes a run only if neither option keeps it; one that is in use always stays. */
+/**
+ * Removes a run only if neither option keeps it; one that is in use always stays. If a run cannot
+ * be removed, the others are, and the exit code is 1.
+ */
 export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {
   const { dryRun = false } = options
   const runs = await candidatesIn(foldersOf(options))
   const removed: Removed[] = []
   const inUse: string[] = []
+  const failed: { readonly session_id: string; folder: string; message: string }[] = []
   for (const run of chooseRuns(runs, options)) {
-    const bytes = await (dryRun ? measure(run) : remove(run))
-    if (bytes === null) inUse.push(run.sessionId)
-    else removed.push({ run, bytes })
+    const { sessionId, folder } = run
+    try {
+      const bytes = await (dryRun ? measure(run) : remove(run))
+      if (bytes === null) inUse.push(sessionId)
+      else removed.push({ run, bytes })
+    } catch (error) {
+      failed.push({ session_id: sessionId, folder, message: messageOf(error) })
+    }
   }
   const bytes = removed.reduce((sum, one) => sum + one.bytes, 0)
-  const kept = runs.length - removed.length
+  const kept = runs.length - removed.length - failed.length
   const value = {
     dry_run: dryRun,
-    removed: removed.map(({ run, bytes: own }) => ({
-      session_id: run.sessionId,
-      folder: run.folder,
-      records: run.records,
-      last_time: run.lastSeconds,
-      bytes: own,
-    })),
+    removed: removed.map(toWire),
     bytes,
     kept,
     in_use: inUse,
+    failed,
   }
   const verb = dryRun ? 'would remove' : 'removed'
   output.result(value, [
@@ -63,13 +68,24 @@ export async function pruneJournal(options: PruneOptions, output: Output): Promi
     `${verb} ${countText(removed.length, 'run')}, ${numberText(bytes)} bytes; ${kept} kept`,
     ...(inUse.length === 0 ? [] : [`in use, so kept: ${inUse.join(', ')}`]),
   ])
-  return exitCodes.ok
+  if (failed.length === 0) return exitCodes.ok
+  const cannot = dryRun ? 'could not be removed' : 'was not removed, or only in part'
+  for (const { session_id: id, message } of failed) output.problem(`${id} ${cannot}: ${message}`)
+  return exitCodes.outputFailed
 }
 
 interface Removed {
   readonly run: Candidate
   readonly bytes: number
 }
+
+const toWire = ({ run, bytes }: Removed): object => ({
+  session_id: run.sessionId,
+  folder: run.folder,
+  records: run.records,
+  last_time: run.lastSeconds,
+  bytes,
+})
 
 const describe = ({ run, bytes }: Removed): string =>
   `${run.sessionId}  ${countText(run.records.length, 'record')}, ${numberText(bytes)} bytes, ` +
@@ -81,13 +97,23 @@ function foldersOf({ folder, keep, older }: PruneOptions): readonly string[] {
       hint: '--keep 10 keeps the ten newest runs; --older 30d removes what is older than 30 days.',
     })
   }
-  if (folder === undefined) return usualFolders
+  if (folder === undefined) return ownFolders()
   if (statOf(folder)?.isDirectory() === true) return [folder]
   throw new ValueError(`--folder: there is no folder ${folder}`, {
     code: 'FileNotFoundError',
     field: '--folder',
     got: folder,
   })
+}
+
+/** Each of the usual folders once: a link is not followed, and one may be mounted twice. */
+function ownFolders(): readonly string[] {
+  const byInode = new Map<string, string>()
+  for (const folder of usualFolders.toReversed()) {
+    const stats = lstatSync(folder, { throwIfNoEntry: false })
+    if (stats?.isDirectory() === true) byInode.set(`${stats.dev} ${stats.ino}`, folder)
+  }
+  return [...byInode.values()]
 }
 
 async function candidatesIn(folders: readonly string[]): Promise<Candidate[]> {
@@ -110,8 +136,7 @@ function chooseRuns(runs: readonly Candidate[], { keep = 0, older }: PruneOption
 
 /** The bytes that a removal would free; `null` if the run is in use. Writes nothing. */
 async function measure(run: Candidate): Promise<number | null> {
-  const isWritten = await new RecordWriters().isWriting(run.folder, run.sessionId)
-  if (isWritten || !(await areLaunchesOver(run))) return null
+  if (!(await areLaunchesOver(run)) || (await lockOf(run, expectNotHeld)) === null) return null
   return sizeOf(pathsOf(run))
 }
 
@@ -123,7 +148,7 @@ async function areLaunchesOver({ launches }: Candidate): Promise<boolean> {
 /** The freed bytes; `null` if the run is in use. Locked, so that nobody resumes it meanwhile. */
 async function remove(run: Candidate): Promise<number | null> {
   if (!(await areLaunchesOver(run))) return null
-  const lock = await lockOf(run)
+  const lock = await lockOf(run, lockIfRoom)
   if (lock === null) return null
   try {
     // Another process may have continued the run before it was locked.
@@ -154,14 +179,28 @@ const pathsOf = ({ launches, files }: Candidate): string[] => [
 const sizeOf = (paths: readonly string[]): number =>
   paths.reduce((sum, path) => sum + (lstatSync(path, { throwIfNoEntry: false })?.size ?? 0), 0)
 
-async function lockOf({ folder, sessionId }: Candidate): Promise<CheckpointLock | null> {
+type Lock<T> = (path: string, ended: HolderJob | null) => T
+
+/** What `lock` returns; `null` if another process holds the lock. */
+async function lockOf<T>({ folder, sessionId }: Candidate, lock: Lock<T>): Promise<T | null> {
   const path = lockPathOf(folder, sessionId)
   try {
-    return acquireLock(path, 'write', path, await endedJobOf(path))
+    return lock(path, await endedJobOf(path))
   } catch (error) {
     const isHeld = CheckpointError.isInstance(error) && error.code === 'CheckpointLockedError'
     if (isHeld) return null
-    throw error
+    throw checkpointFailure('lock', path, error)
+  }
+}
+
+/** A full disk has no room for a lock, and removing runs makes room. */
+const lockIfRoom: Lock<Pick<CheckpointLock, 'release'>> = (path, ended) => {
+  try {
+    return acquireLock(path, 'write', path, ended)
+  } catch (error) {
+    if (!CheckpointError.isInstance(error) || !isFullDisk(error.cause)) throw error
+    expectNotHeld(path, ended)
+    return { release() {} }
   }
 }
 

@@ -3,7 +3,7 @@
 import type { RunCommand } from '../../checkpoint/run-file.ts'
 import { previewResume, type ResumePreview } from '../../core/resume/preview.ts'
 import { ConcurrentBackend, type ResumeOptions } from '../../index.ts'
-import { countText } from '../../views/readable.ts'
+import { countText, numberText } from '../../views/readable.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type Column, nameColumn, tableLines } from '../reading/text.ts'
@@ -40,8 +40,10 @@ const columnsFor = (tasks: readonly PreviewedTask[]): readonly Column<PreviewedT
 function summaryOf({ runs, total }: ResumePreview, isScript: boolean): string {
   const all = countText(total, isScript ? 'recorded task' : 'task')
   const reasons = Map.groupBy(runs, ({ reason }) => reason)
-  const counts = Array.from(reasons, ([reason, { length }]) => `${length} ${reason}`).join(', ')
-  return `${runs.length} of ${all} would run${counts === '' ? '' : `: ${counts}`}`
+  const countOf = ([reason, { length }]: readonly [string, readonly unknown[]]): string =>
+    `${numberText(length)} ${reason}`
+  const counts = Array.from(reasons, countOf).join(', ')
+  return `${numberText(runs.length)} of ${all} would run${counts === '' ? '' : `: ${counts}`}`
 }
 
 function notesOf({ unnamed }: ResumePreview, { changed }: Required<ResumeOptions>): string[] {

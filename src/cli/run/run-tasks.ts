@@ -62,21 +62,23 @@ export async function runTasks(
     const { completed, failed, canceled } = summary.tasks
     // `null` if no task ran, as in the views of a record, for example when all were resumed.
     const duration = summary.duration.max === 0 ? null : summary.duration
-    const isDone = signal === null && failed + canceled === 0
+    const notSubmitted = tasks.filter(({ state }) => state === 'CREATED').length
+    const isDone = signal === null && failed + canceled + notSubmitted === 0
     output.result({ ...summary, duration, record: near, journal: near }, [
       // Otherwise the summary of the progress has the totals.
       ...(signal === null
         ? []
         : [
-            `stopped cleanly by ${signal}: ${numberText(completed)} done, ` +
-              `${numberText(failed)} failed, ${numberText(canceled - notStarted)} canceled, ` +
-              `${numberText(notStarted)} not started`,
+            `stopped cleanly by ${signal}: ${countText(tasks.length, 'task')}, ` +
+              `${numberText(completed)} done, ${numberText(failed)} failed, ` +
+              `${numberText(canceled)} canceled (${numberText(notStarted)} of them not started)` +
+              (notSubmitted === 0 ? '' : `, ${numberText(notSubmitted)} not submitted`),
           ]),
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
     ])
     if (output.form === 'quiet' && failed > 0) {
-      const all = countText(completed + failed + canceled, 'task')
+      const all = countText(tasks.length, 'task')
       const show = `npx tutti failures ${quoteWord(near)}`
       output.problem(
         `${numberText(failed)} of ${all} failed; show them with: ${show}\n${resumeLine}`,

@@ -26,7 +26,13 @@ export type NameLimitOptions = Readonly<Record<string, NameLimit>>
 
 /** Errors name the field. A name that no task has is fine. */
 export function resolveNameLimits(given: unknown): NameLimitOptions {
-  for (const [name, limit] of Object.entries(expectObject('limits', given))) {
+  const limits = expectObject('limits', given)
+  // Of a Map or an inherited object, the limits would not be found, and nothing would be limited.
+  const prototype: unknown = Object.getPrototypeOf(limits)
+  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) {
+    throw invalid('limits', 'a plain object with limits as its own properties', given)
+  }
+  for (const [name, limit] of Object.entries(limits)) {
     const field = `limits.${name}`
     const { concurrent, perSecond } = expectObject(field, limit)
     expectKnownKeys(field, limit as object, ['concurrent', 'perSecond'], `${field}.`)

@@ -193,6 +193,34 @@ describe('tutti export', () => {
     expect(rows[2]).toMatch(/^plain,.*,1,1,0,.*,,,,,,8,,$/)
   })
 
+  it('export: csv has one head per column, whatever the names of attributes', async () => {
+    const place = recordFolder()
+    const session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+    await session.startTelemetry({ checkpointPath: place.path })
+    const attributes = { uid: 1, 'attributes.uid': 2, name: 3 }
+    await session.submitTasks([new ComputeTask({ function: () => 1, attributes })])
+    await session.close()
+    const { stdout } = await runHere(place.path, ['export', '--format', 'csv'])
+    place.remove()
+    const [head = '', row = ''] = stdout.trimEnd().split('\r\n')
+    const heads = ['attributes.attributes.uid', 'attributes.uid', 'attributes.name']
+    expect(head.split(',').slice(19)).toEqual(heads)
+    expect(row).toMatch(/,1,2,3$/)
+  })
+
+  it('export: csv quotes white space and full-width signs that may begin a formula', async () => {
+    const place = recordFolder()
+    const session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+    await session.startTelemetry({ checkpointPath: place.path })
+    const notes = ['\n=1', '\r=1', '\tx', '\nx', '  =1', '\u3000@x', '＝1', '＋1', '－1', '＠x']
+    const tasks = notes.map((note) => new ComputeTask({ function: () => 1, attributes: { note } }))
+    await session.submitTasks(tasks)
+    await session.close()
+    const { stdout } = await runHere(place.path, ['export', '--format', 'csv'])
+    place.remove()
+    expect(notes.filter((note) => !stdout.includes(`'${note}`))).toEqual([])
+  })
+
   it('export: prometheus has the names and totals of the live endpoint', async () => {
     const { stdout } = await run(record, '--format', 'prometheus')
     expect(stdout).toMatch(/^tasks_completed_total\{session_id="s-9"\} 3$/m)

@@ -1,8 +1,11 @@
+import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, utimesSync } from 'node:fs'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../../src/checkpoint/lock.ts'
+import { fillDisk, mountDisk, mounts } from '../../mounts.ts'
+import { needs } from '../../require.ts'
 import { runHere } from '../run-command.ts'
 import { workFolder } from '../run/work-folder.ts'
 import { linesOf } from './record-file.ts'
@@ -32,15 +35,18 @@ function writeRun(
   return `${sessionId}.${seconds}.telemetry.jsonl`
 }
 
-const prune = async (folder: string, ...args: readonly string[]) => {
+interface Pruned {
+  removed: { session_id: string; records: string[]; bytes: number }[]
+  bytes: number
+  kept: number
+  in_use: string[]
+  failed: { session_id: string; message: string }[]
+}
+
+const prune = async (folder: string, ...args: readonly string[]): Promise<Pruned> => {
   const { code, stdout, stderr } = await runHere(folder, ['journal', 'prune', '--json', ...args])
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
-  return JSON.parse(stdout) as {
-    removed: { session_id: string; records: string[]; bytes: number }[]
-    bytes: number
-    kept: number
-    in_use: string[]
-  }
+  return JSON.parse(stdout) as Pruned
 }
 
 const idsOf = ({ removed }: { removed: readonly { session_id: string }[] }): string[] =>
@@ -145,6 +151,63 @@ it('journal prune: links are neither followed nor removed', async () => {
   expect(idsOf(await prune(folder, '--keep', '0'))).toEqual(['s-2'])
   expect(readdirSync(folder).toSorted()).toEqual([name, `s-2.${old}.results`])
   expect(readdirSync(elsewhere).toSorted()).toEqual([name, 'values'])
+})
+
+it('journal prune: runs are counted once where ./telemetry is a link to the folder', async () => {
+  const folder = workFolder()
+  symlinkSync('.', join(folder, 'telemetry'))
+  for (const at of [1, 2, 3]) writeRun(folder, `s-${at}`, { seconds: old + at })
+  const done = await prune(folder, '--keep', '2')
+  expect(done).toMatchObject({ kept: 2, in_use: [], failed: [] })
+  expect(idsOf(done)).toEqual(['s-1'])
+})
+
+it('journal prune: a ./telemetry that is a link is not followed', async () => {
+  const [folder, elsewhere] = [workFolder(), workFolder()]
+  const name = writeRun(elsewhere, 's-1')
+  symlinkSync(elsewhere, join(folder, 'telemetry'))
+  expect(await prune(folder, '--keep', '0')).toMatchObject({ removed: [], kept: 0 })
+  expect(readdirSync(elsewhere)).toEqual([name])
+})
+
+it('journal prune: an empty record has no files beside it that are removed', async () => {
+  const folder = workFolder()
+  const names = ['x.5.results', 'x.5.run', 'x.5.telemetry.jsonl']
+  for (const name of names) writeFileSync(join(folder, name), '')
+  expect(await prune(folder, '--keep', '0')).toMatchObject({ removed: [], kept: 0 })
+  expect(readdirSync(folder).toSorted()).toEqual(names)
+})
+
+it('journal prune: a run that cannot be removed is reported, and the others go', async () => {
+  const folder = workFolder()
+  for (const at of [1, 2, 3, 4]) writeRun(folder, `s-${at}`, { seconds: old + at })
+  mkdirSync(lockPathOf(folder, 's-2'))
+  execFileSync('mkfifo', [lockPathOf(folder, 's-3')])
+  for (const how of [['--dry-run'], []]) {
+    const words = ['journal', 'prune', '--keep', '0', ...how]
+    const { code, stdout, stderr } = await runHere(folder, [...words, '--json'])
+    const value = JSON.parse(stdout) as Pruned
+    expect([code, idsOf(value), value.kept]).toEqual([1, ['s-4', 's-1'], 0])
+    const message = expect.stringContaining('not a regular file')
+    expect(value.failed).toMatchObject([
+      { session_id: 's-3', message },
+      { session_id: 's-2', message },
+    ])
+    expect(stderr).toContain('s-2')
+  }
+  expect(readdirSync(folder).filter((name) => name.endsWith('.jsonl'))).toHaveLength(2)
+})
+
+needs(mounts)('journal prune: removes runs on a full disk, except those in use', async () => {
+  const folder = mountDisk('256k')
+  for (const at of [1, 2]) writeRun(folder, `s-${at}`, { seconds: old + at })
+  const lock = acquireLock(lockPathOf(folder, 's-1'))
+  fillDisk(folder)
+  expect(() => acquireLock(lockPathOf(folder, 's-2'))).toThrow('ENOSPC')
+  const done = await prune(folder, '--keep', '0', '--folder', folder)
+  expect(done).toMatchObject({ kept: 1, in_use: ['s-1'], failed: [] })
+  expect(idsOf(done)).toEqual(['s-2'])
+  lock.release()
 })
 
 it('journal prune: a launch folder goes with its run, except foreign files', async () => {

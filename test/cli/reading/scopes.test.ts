@@ -116,4 +116,14 @@ describe('scopes of a workflow', () => {
       expect(stderr).toContain('doc good.pdf')
     },
   )
+
+  it.each(['tasks', 'failures', 'tail', 'report'])(
+    '%s: an empty --scope is refused, and does not mean all tasks',
+    async (command) => {
+      const { code, stdout, stderr } = await read(command, 'latest', '--scope', '')
+      expect([code, stdout]).toEqual([2, ''])
+      expect(stderr).toContain('--scope <id>')
+      expect(stderr).toContain('expected a value that is not empty')
+    },
+  )
 })

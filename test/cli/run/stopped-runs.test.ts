@@ -70,7 +70,7 @@ it('row 26: a run that is stopped tells what was canceled and what never began',
   const record = relative(folder, recordIn(folder))
   expect([code, stdout]).toEqual([
     130,
-    'stopped cleanly by SIGINT: 0 done, 0 failed, 1 canceled, 2 not started\n' +
+    'stopped cleanly by SIGINT: 3 tasks, 0 done, 0 failed, 3 canceled (2 of them not started)\n' +
       `record  ${record}\nresume  npx tutti resume ${record}\n`,
   ])
   const verdict = await tuttiHere(folder, '--json', 'journal', 'verify', record)
@@ -78,6 +78,24 @@ it('row 26: a run that is stopped tells what was canceled and what never began',
   const report = await tuttiHere(folder, 'report', record, '-o', '-')
   expect(report.stdout).toContain('The run was stopped, 3 tasks were canceled then')
   expect(report.stdout).not.toContain('What would shorten it')
+})
+
+it('run: an array that is stopped while it is submitted counts all its tasks', async () => {
+  const folder = workFolder()
+  const command = startCommandIn(folder, ['run', '--array', '1-50000', '--', 'sleep', '600'])
+  await eventually(() =>
+    expect(readFileSync(recordIn(folder), 'utf8')).toContain('"event_type":"TaskCreated"'),
+  )
+  command.child.kill('SIGINT')
+  const { code, stdout } = await command.ended
+  expect(code).toBe(130)
+  const [line = ''] = stdout.split('\n')
+  const countOf = (form: RegExp): number =>
+    Number((form.exec(line)?.[1] ?? '0').replaceAll(',', ''))
+  expect(line).toContain(': 50,000 tasks, 0 done, 0 failed, ')
+  expect(countOf(/([\d,]+) canceled/) + countOf(/([\d,]+) not submitted/)).toBe(50_000)
+  const preview = await tuttiHere(folder, 'resume', '--dry-run')
+  expect(preview.stdout).toContain('50,000 of 50,000 tasks would run: ')
 })
 
 it('run: --quiet is silent about what went well, and tells what failed', async () => {

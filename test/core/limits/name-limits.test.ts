@@ -165,8 +165,19 @@ describe('limits of a session', () => {
     [{ fetch: { persecond: 1 } }, 'limits.fetch.persecond'],
     [{ fetch: 4 }, 'limits.fetch'],
     [4, 'limits'],
+    [new Map([['fetch', { concurrent: 1 }]]), 'limits'],
+    [Object.create({ fetch: { concurrent: 1 } }) as object, 'limits'],
   ])('limits: %j is an error that names the field', (limits, field) => {
     const create = (): Session => new Session([new FakeBackend()], { limits } as never)
     expect(create).toThrow(expect.objectContaining({ field }))
   })
+
+  it.each([{ concurrent: 0 }, { unknown: 1 }, {}])(
+    'limits: a long name with control characters is short and escaped in the error of %j',
+    (limit) => {
+      const name = `a\u001b[2J${'x'.repeat(200_000)}`
+      const create = (): Session => new Session([new FakeBackend()], { limits: { [name]: limit } })
+      expect(create).toThrow(/^(?=.*`?limits\.a\\u001b\[2Jx+)[^\p{Cc}]{1,500}$/u)
+    },
+  )
 })
