@@ -29,7 +29,7 @@ describe('output', () => {
     const output = createOutput('text', stdout, stderr)
     output.progress(['one', 'a line that is longer than the terminal'])
     output.progress(['two'])
-    expect(stderr.text).toBe(`one\na line that is lon…\n\u001B[2A${cleared}two\n`)
+    expect(stderr.text).toBe(`one\na line that is lon…\n\r\u001B[2A${cleared}two\n`)
     expect(stdout.text).toBe('')
   })
 
@@ -44,7 +44,7 @@ describe('output', () => {
     const output = createOutput('text', stdout, stderr)
     output.progress(['one'])
     output.progress([])
-    expect(stderr.text).toBe(`one\n\u001B[1A${cleared}`)
+    expect(stderr.text).toBe(`one\n\r\u001B[1A${cleared}`)
   })
 
   it('tells how far a long record is read, and clears that', async () => {
@@ -70,7 +70,7 @@ describe('output', () => {
     expect(result).toBe('read')
     expect(stderr.text).toBe(
       'reading output.test.ts  50 % of 0 MB\n' +
-        `\u001B[1A${cleared}reading output.test.ts.zst  7 MB\n\u001B[1A${cleared}`,
+        `\r\u001B[1A${cleared}reading output.test.ts.zst  7 MB\n\r\u001B[1A${cleared}`,
     )
   })
 

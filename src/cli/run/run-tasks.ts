@@ -62,7 +62,8 @@ export async function runTasks(
     const { completed, failed, canceled } = summary.tasks
     // `null` if no task ran, as in the views of a record, for example when all were resumed.
     const duration = summary.duration.max === 0 ? null : summary.duration
-    const notSubmitted = tasks.filter(({ state }) => state === 'CREATED').length
+    // The rest of a long list that was being submitted has no events.
+    const notSubmitted = tasks.length - completed - failed - canceled
     const isDone = signal === null && failed + canceled + notSubmitted === 0
     output.result({ ...summary, duration, record: near, journal: near }, [
       // Otherwise the summary of the progress has the totals.

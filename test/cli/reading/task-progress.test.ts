@@ -37,10 +37,12 @@ writeFileSync(
 )
 
 /** As if this process wrote the records of the session. */
-function written(): Disposable {
-  const lock = acquireLock(lockPathOf(folder.path, 's-1'))
+function acquired(sessionId: string): Disposable {
+  const lock = acquireLock(lockPathOf(folder.path, sessionId))
   return { [Symbol.dispose]: () => lock.release() }
 }
+
+const written = (): Disposable => acquired('s-1')
 
 const read = async (...args: readonly string[]): Promise<string> =>
   (await runHere(folder.path, [...args, path])).stdout
@@ -89,8 +91,8 @@ describe('the keys of top', () => {
   const script = requireCommand('script')
   const size = { columns: 80, rows: 24 }
   /** Then says how it ended, and that the terminal is as before. */
-  const start = (): PseudoTerminal => {
-    const top = nodeCommand(main, 'top', path)
+  const start = (record = path): PseudoTerminal => {
+    const top = nodeCommand(main, 'top', record)
     const command = `stty -g > before; ${top}; echo "code $?"; stty -g > after`
     return new PseudoTerminal(command, size, folder.path)
   }
@@ -117,4 +119,30 @@ describe('the keys of top', () => {
       expect(await isRestored()).toBe(true)
     })
   }
+
+  needs(script)('top: of more names than rows, those that run are on the screen', async () => {
+    const many = join(folder.path, 's-2.5.telemetry.jsonl')
+    const names = Array.from({ length: 45 }, (_, at) => `name-${at}`)
+    const running = new Set(['name-43', 'name-44'])
+    const events = names.flatMap((name) => [
+      ...started(name).map((event) => ({
+        ...event,
+        attributes: { ...event.attributes, executable: name },
+      })),
+      ...(running.has(name)
+        ? [reported(name, 0.5, `half of ${name}`)]
+        : [viewEvent('TaskCompleted', name, { event_time: now + 3, duration_seconds: 3 })]),
+    ])
+    const begin = viewEvent('SessionStarted', null, { event_time: now })
+    writeFileSync(many, linesOf([begin, ...events]).replaceAll('"s-1"', '"s-2"'))
+    using _ = acquired('s-2')
+    const terminal = start(many)
+    await terminal.shows(/half of name-44/)
+    const screen = terminal.screen.lines.join('\n')
+    expect(screen).toMatch(/^name-44 /m)
+    expect(screen).toMatch(/half of name-43/)
+    expect(screen).toMatch(/^and \d+ other names$/m)
+    terminal.type('q')
+    expect(await terminal.ended).toBe(0)
+  })
 })
