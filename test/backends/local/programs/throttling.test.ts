@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ConcurrencyLimit } from '../../../../src/backends/local/programs/launcher-pool.ts'
+import { isTransient } from '../../../../src/backends/local/programs/protocol.ts'
 import { byRun, hangMs } from '../../../long-run.ts'
 import { needs, requirement } from '../../../require.ts'
 import { expectCompleted, openPool } from './pool-driver.ts'
@@ -98,4 +99,9 @@ it('row 29: a limit pauses twice as long after each refusal in a row, up to a se
   expect(pauses).toEqual([20, 40, 80, 160, 320, 640, 1000, 1000])
   limit.succeed()
   expect(limit.nextPauseMs(0)).toBe(20)
+})
+
+it('row 29: what the system lacks for a moment is waited for, all else is a failure', () => {
+  const lacks = ['EMFILE', 'ENFILE', 'EAGAIN', 'ENOMEM']
+  expect([...lacks, 'ENOENT', 'EACCES', 'E2BIG'].filter(isTransient)).toEqual(lacks)
 })
