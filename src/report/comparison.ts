@@ -100,7 +100,7 @@ const totals: readonly Total[] = [
     show: secondsText,
     isJudged: true,
   },
-  { what: 'done a second', of: (data) => rateOf(data), show: rateText },
+  { what: 'done a second', of: rateOf, show: rateText },
   { what: 'further attempts', of: ({ run }) => run.retries, show: numberText, isJudged: true },
   { what: 'slots', of: ({ bounds }) => bounds.slots, show: numberText },
   { what: 'slots in use', of: used, show: percentText },
@@ -121,7 +121,9 @@ function totalsTable(before: ReportData, after: ReportData): string {
     const words = show === secondsText ? ofTimes : ofCounts
     const judged = isJudged && isSame ? changeCell(a, b, words) : plainChange(a, b, words)
     const change = of === used ? number(signed(b - a, 'points')) : judged
-    return [text(what), number(show(a)), number(show(b)), change]
+    // Reused results do not count as done here.
+    const label = of === rateOf && hasReused ? `${what}, not reused` : what
+    return [text(label), number(show(a)), number(show(b)), change]
   })
   const heads = ['what', ...runNames, 'change']
   return (

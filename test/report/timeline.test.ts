@@ -27,12 +27,12 @@ it('tasks that one worker ran at the same time are drawn in rows of their own', 
 
 it('closures get few rows, below those of workers', () => {
   const closures = Array.from({ length: 30 }, (_, at) => {
-    return { uid: `c${at}`, start: 0, end: 1, worker: 'n1/closures/main', backend: 'closures' }
+    return { uid: `c${at}`, start: 0, end: 1, worker: 'n1/local/main' }
   })
   const busy = { uid: 'a', start: 0, end: 4, worker: 'n1/local/w1' }
   const nodes = [{ nodeId: 'n1', cores: 4 }]
   const html = timeline(reportOfRun({ nodes, tasks: [...closures, busy], end: 4 }))
-  const main = [1, 2, 3, 4].map((row) => `n1/closures/main #${row}`)
+  const main = [1, 2, 3, 4].map((row) => `n1/local/main #${row}`)
   expect(rowsOf(html).labels).toEqual(['n1/local/w1', ...main])
   expect(rowsOf(html).rows['a']).toBe(0)
   expect(html).toContain('Not shown: 26 attempts, the least busy ones.')
@@ -51,15 +51,15 @@ it('workers beyond the rows that fit are told', () => {
 })
 
 it('where rows are short, those that were busy longest are shown, also of the last worker', () => {
-  const closures = Array.from({ length: 200 }, (_, at) => ({
+  const programs = Array.from({ length: 200 }, (_, at) => ({
     uid: `c${at}`,
     start: 0,
     end: 0.1 + at / 1e4,
-    worker: 'n1/local/main',
+    worker: 'n1/local/p1',
   }))
   const answer = { uid: 'prompt', start: 1, end: 9, worker: 'inference-0', backend: 'llm' }
   const nodes = [{ nodeId: 'n1', cores: 4 }]
-  const html = timeline(reportOfRun({ nodes, tasks: [...closures, answer], end: 10 }))
+  const html = timeline(reportOfRun({ nodes, tasks: [...programs, answer], end: 10 }))
   const { rows, labels } = rowsOf(html)
   expect(labels).toHaveLength(64)
   expect(labels.at(-1)).toBe('inference-0')
@@ -69,6 +69,6 @@ it('where rows are short, those that were busy longest are shown, also of the la
   expect(html).toContain('Not shown: 137 attempts, the least busy ones.')
   // Rows that would look empty are left out, but each worker has one.
   const long = { ...answer, end: 9000 }
-  const few = timeline(reportOfRun({ nodes, tasks: [...closures, long], end: 9000 }))
-  expect(rowsOf(few).labels).toEqual(['n1/local/main', 'inference-0'])
+  const few = timeline(reportOfRun({ nodes, tasks: [...programs, long], end: 9000 }))
+  expect(rowsOf(few).labels).toEqual(['n1/local/p1', 'inference-0'])
 })

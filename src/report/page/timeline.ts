@@ -84,7 +84,7 @@ function placeInRows(data: ReportData): Rows {
     add(busy[segment.lane], row, segment.end - segment.start)
   }
   const sized = new Set(data.bounds.backends.map(({ backend }) => backend))
-  const isUnsized = lanes.map(({ backend }) => !sized.has(backend))
+  const isUnsized = lanes.map(({ id, backend }) => !sized.has(backend) || id.endsWith('/main'))
   const numbers = numberBusiest(busy, isUnsized)
   const labels: string[] = []
   for (const [lane, { id }] of lanes.entries()) {
