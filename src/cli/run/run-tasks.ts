@@ -4,6 +4,7 @@ import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { type ComputeTask, ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
 import { nearestPath } from '../../record/find-record.ts'
 import { countText, numberText, quoteWord } from '../../views/readable.ts'
+import type { TelemetrySummary } from '../../views/summary.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
@@ -59,22 +60,13 @@ export async function runTasks(
       await session.waitTasks(tasks)
     })
     const summary = telemetry.summary()
-    const { completed, failed, canceled } = summary.tasks
+    const { completed, failed } = summary.tasks
     // `null` if no task ran, as in the views of a record, for example when all were resumed.
     const duration = summary.duration.max === 0 ? null : summary.duration
-    // The rest of a long list that was being submitted has no events.
-    const notSubmitted = tasks.length - completed - failed - canceled
-    const isDone = signal === null && failed + canceled + notSubmitted === 0
+    const isDone = signal === null && completed === tasks.length
     output.result({ ...summary, duration, record: near, journal: near }, [
       // Otherwise the summary of the progress has the totals.
-      ...(signal === null
-        ? []
-        : [
-            `stopped cleanly by ${signal}: ${countText(tasks.length, 'task')}, ` +
-              `${numberText(completed)} done, ${numberText(failed)} failed, ` +
-              `${numberText(canceled)} canceled (${numberText(notStarted)} of them not started)` +
-              (notSubmitted === 0 ? '' : `, ${numberText(notSubmitted)} not submitted`),
-          ]),
+      ...(signal === null ? [] : [stoppedLine(signal, tasks.length, summary.tasks, notStarted)]),
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
     ])
@@ -90,4 +82,20 @@ export async function runTasks(
   } finally {
     await session.close()
   }
+}
+
+function stoppedLine(
+  signal: NodeJS.Signals,
+  tasks: number,
+  { completed, failed, canceled }: TelemetrySummary['tasks'],
+  notStarted: number,
+): string {
+  // The rest of a long list that was being submitted has no events.
+  const notSubmitted = tasks - completed - failed - canceled
+  return (
+    `stopped cleanly by ${signal}: ${countText(tasks, 'task')}, ` +
+    `${numberText(completed)} done, ${numberText(failed)} failed, ` +
+    `${numberText(canceled)} canceled (${numberText(notStarted)} of them not started)` +
+    (notSubmitted === 0 ? '' : `, ${numberText(notSubmitted)} not submitted`)
+  )
 }

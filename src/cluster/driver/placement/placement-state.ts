@@ -107,8 +107,9 @@ export function findUnplaceable(
     if (couldHold(nodes, shape)) continue
     // Only a job's specific node, if it has one, can refuse it.
     const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
+    // One that leaves may be started again with other rules.
     const refusing = asked.filter(
-      (node) => couldRun(node.facts, shape.request) && !couldTake(node, shape),
+      (node) => node.isUsable && couldRun(node.facts, shape.request) && !couldTake(node, shape),
     )
     found.set(
       shape.key,

@@ -205,6 +205,14 @@ describe('placement', () => {
     expect(placement.freeCores).toBe(2)
   })
 
+  it('does not count the refusal of a node that leaves: it may come back with other rules', () => {
+    const placement = placementOf({ one: facts() })
+    placement.push(job({ excluded: { key: 'one', agents: new Set(['one']) } }))
+    expect([...findUnplaceable(placement).values()]).toEqual([['one']])
+    placement.setUsable('one', false)
+    expect([...findUnplaceable(placement).values()]).toEqual([[]])
+  })
+
   it('keeps jobs from nodes that do not allow them, and knows of what no node allows', () => {
     const placement = placementOf({ one: facts() })
     const all = facts()
