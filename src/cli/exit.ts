@@ -67,3 +67,35 @@ export function firstSignal(
     },
   }
 }
+
+/** Stops a command that follows a run. */
+export interface CommandStop {
+  /** Aborted by the first stop signal, or when results can no longer be written. */
+  readonly signal: AbortSignal
+  exitCode(): Promise<number>
+  release(): void
+}
+
+export function stopOnSignal(closed: AbortSignal): CommandStop {
+  const first = firstSignal(closed)
+  const stop = new AbortController()
+  const received = first.received.then((name) => {
+    stop.abort()
+    return name
+  })
+  return {
+    signal: stop.signal,
+    async exitCode() {
+      const name = stop.signal.aborted ? await received : null
+      return name === null ? exitCodes.ok : signalExitCodes[name]
+    },
+    release: () => first.release(),
+  }
+}
+
+/** For a command that follows nothing: signals end the process as usual. */
+export const stopNever: CommandStop = {
+  signal: new AbortController().signal,
+  exitCode: async () => exitCodes.ok,
+  release() {},
+}

@@ -366,10 +366,7 @@ export class Ledger implements TaskHolder {
       this.#limits?.advance(held)
       return
     }
-    const { connection, job } = entry
-    if (connection === null || job === null) return
-    entry.isWithBackend = true
-    this.#handOver(connection, [job])
+    this.#handOverOne(entry)
   }
 
   /** The attempt if the name of the task has a limit, which decides when it begins. */
@@ -382,6 +379,10 @@ export class Ledger implements TaskHolder {
 
   #beginLimited(entry: Entry): void {
     if (entry.life.state === 'SUBMITTED') this.#apply(entry, 'queue', this.#now())
+    this.#handOverOne(entry)
+  }
+
+  #handOverOne(entry: Entry): void {
     const { connection, job } = entry
     if (connection === null || job === null) return
     entry.isWithBackend = true

@@ -10,7 +10,7 @@ import { type LinePosition, readBatches, type ReadSummary } from '../../checkpoi
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { openRegularFileSync, statOf } from '../../foundation/regular-file.ts'
 import { findRecord } from '../../record/find-record.ts'
-import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../exit.ts'
+import { exitCodes, stopNever, stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { EventFilter, type FilterOptions } from './event-filter.ts'
 import { foreignFile, isForeign, lostSession } from './open-record.ts'
@@ -36,12 +36,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
   const file = files.at(-1) ?? path
   // Taken before reading, because a file that replaces this one would have other events.
   const identity = new FileIdentity(file)
-  const signal = options.follow === true ? firstSignal(output.closed) : null
-  const stop = new AbortController()
-  const stopped = signal?.received.then((name) => {
-    stop.abort()
-    return name
-  })
+  const stop = options.follow === true ? stopOnSignal(output.closed) : stopNever
   const filter = new EventFilter(options)
   try {
     const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
@@ -52,14 +47,11 @@ export async function tail(what: string, options: TailOptions, output: Output): 
     for (const one of latest) show(one, output)
     if (!isFollowed) return exitCodes.ok
     await follow(file, { identity, last, filter, output, signal: stop.signal })
-    return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
+    return await stop.exitCode()
   } finally {
-    signal?.release()
+    stop.release()
   }
 }
-
-const codeOf = (signal: StopSignal | null): number =>
-  signal === null ? exitCodes.ok : signalExitCodes[signal]
 
 /** The position that was read to in a file. */
 interface ReadSoFar {

@@ -6,8 +6,8 @@ import {
   expectKnownKeys,
   expectNumber,
   expectObject,
+  invalid,
 } from '../../foundation/options.ts'
-import { invalid } from '../../foundation/options.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { Fifo } from '../../runtime/fifo.ts'

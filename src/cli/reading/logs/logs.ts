@@ -4,7 +4,7 @@ import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../../checkpoint/chain.ts'
 import { sleep, systemClock } from '../../../foundation/clock.ts'
 import { ValueError } from '../../../foundation/errors.ts'
-import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from '../../exit.ts'
+import { stopNever, stopOnSignal } from '../../exit.ts'
 import type { Output } from '../../output.ts'
 import { findTask } from '../explain/explain.ts'
 import { lostSession, showRecord } from '../open-record.ts'
@@ -39,27 +39,19 @@ export async function logs(
   const file = files.at(-1) ?? path
   const live = new LiveOutput(uid, file)
   const shown = new ShownOutput(new TaskStory(uid, files), live, output)
-  const stop = new AbortController()
-  const signal = follow ? firstSignal(output.closed) : null
-  const stopped = signal?.received.then((name) => {
-    stop.abort()
-    return name
-  })
+  const stop = follow ? stopOnSignal(output.closed) : stopNever
   try {
     await shown.update()
     const untilMs = follow ? Infinity : systemClock.monotonicMs() + answerMs
     const parts = { folder: dirname(file), sessionId, output, untilMs, signal: stop.signal }
     if (follow || shown.story.hasStarted) await followTask(shown, parts)
     await shown.finish()
-    return stop.signal.aborted ? codeOf((await stopped) ?? null) : exitCodes.ok
+    return await stop.exitCode()
   } finally {
     live.close(shown.story.hasEnded)
-    signal?.release()
+    stop.release()
   }
 }
-
-const codeOf = (signal: StopSignal | null): number =>
-  signal === null ? exitCodes.ok : signalExitCodes[signal]
 
 interface FollowParts {
   readonly folder: string
