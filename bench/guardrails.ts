@@ -100,7 +100,7 @@ function cost(): void {
 }
 
 /** The CPU time of the longest turn of the event loop, and of all turns together. */
-async function longestTurn(rules: readonly GuardRule[], text: string) {
+async function maxTurn(rules: readonly GuardRule[], text: string) {
   const guard = guardWith(rules)
   let [longest, total] = [0, 0]
   const measured = <T>(work: () => T): T => {
@@ -161,7 +161,7 @@ async function turns(): Promise<void> {
   const rows: (readonly (string | number)[])[] = []
   for (const [name, rules, text] of corpus) {
     const found: { longest: number; total: number }[] = []
-    for (let run = 0; run < runs; run++) found.push(await longestTurn(rules, text))
+    for (let run = 0; run < runs; run++) found.push(await maxTurn(rules, text))
     const size = text.length >= 2 ** 20 ? `${text.length / 2 ** 20} MB` : `${text.length / 1024} KB`
     // The minimum over the runs, because a turn may contain a garbage collection or compilation.
     const longest = Math.min(...found.map((one) => one.longest))

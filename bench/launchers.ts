@@ -31,7 +31,7 @@ const rounds = 5
 const concurrency = Number(process.env['CONCURRENCY'] ?? 16)
 const resolutionMs = 1
 const throughPool = (options: { launchers?: number; spawner?: 'auto' | 'plain' }) => {
-  return (count: number, most: number): Promise<void> => runInPool(count, most, options)
+  return (count: number, max: number): Promise<void> => runInPool(count, max, options)
 }
 
 const contenders: readonly Contender[] = [
@@ -103,7 +103,7 @@ async function measureOne(contender: Contender | undefined): Promise<void> {
 }
 
 /** Plain spawn with the same work: captures output and awaits the end. */
-function runPlainly(count: number, most: number): Promise<void> {
+function runPlainly(count: number, max: number): Promise<void> {
   return new Promise((resolve) => {
     let [started, ended] = [0, 0]
     const next = (): void => {
@@ -114,20 +114,20 @@ function runPlainly(count: number, most: number): Promise<void> {
       child.stderr.resume()
       child.on('close', () => (++ended === count ? resolve() : next()))
     }
-    for (let at = 0; at < most; at++) next()
+    for (let at = 0; at < max; at++) next()
   })
 }
 
 /** A minimal scheduler: starts jobs as long as there is a free slot. */
 function runInPool(
   count: number,
-  most: number,
+  max: number,
   options: { launchers?: number; spawner?: 'auto' | 'plain' },
 ): Promise<void> {
   pool ??= new LauncherPool({
     nodeId: 'bench',
     idPrefix: 'bench',
-    maxProcesses: most,
+    maxProcesses: max,
     clock,
     log,
     listener: {

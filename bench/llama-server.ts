@@ -168,8 +168,8 @@ for (const threads of threadCounts) {
         ]
         return [our.toFixed(0), their.toFixed(0), (our / their).toFixed(2)]
       })
-      const least = clients === 1 ? '≥ 0.9' : '≥ 1'
-      rows.push([threads, clients, attention, ...numbers, threads === cores ? 'reported' : least])
+      const min = clients === 1 ? '≥ 0.9' : '≥ 1'
+      rows.push([threads, clients, attention, ...numbers, threads === cores ? 'reported' : min])
       say(rows.at(-1)?.join(' | ') ?? '')
     }
   }

@@ -25,14 +25,14 @@ const ask = flow.promptTask((verdict: string) => {
 })
 
 /** Every turn is the model's. The block is one task, with all of these inside. */
-const cook = flow.block(async function cook(least: number, most: number): Promise<string> {
+const cook = flow.block(async function cook(min: number, max: number): Promise<string> {
   for (let turn = 1; ; turn++) {
-    const minutes = (least + most) / 2
+    const minutes = (min + max) / 2
     const verdict = analyse(simulate(minutes))
     const answer = await ask(verdict)
     console.log(`${turn}: ${minutes} minutes, ${await verdict}: "Let us make it${answer}…"`)
-    if (/cool/.test(answer)) most = minutes
-    else if (/warm/.test(answer)) least = minutes
+    if (/cool/.test(answer)) max = minutes
+    else if (/warm/.test(answer)) min = minutes
     else return `${minutes} minutes`
   }
 })

@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process'
 
-const longestCommandMs = 240_000
+const maxCommandMs = 240_000
 /** Printed by the shell after each command, with its exit code. */
 const mark = '\u0001end'
 
@@ -52,7 +52,7 @@ export class Shell {
       const timer = setTimeout(() => {
         stopWaiting()
         reject(new Error(`$ ${command}\ndid not end\n${this.#printed}`))
-      }, longestCommandMs)
+      }, maxCommandMs)
       this.#process.once('exit', onExit)
       this.#onPrint = () => {
         const found = end.exec(this.#printed)

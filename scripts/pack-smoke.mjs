@@ -72,7 +72,7 @@ const entryPoints = {
 
 const refused = ['internal/clock', 'dist/index.js', 'foundation/clock', 'src/index.ts']
 const optionalPeers = ['koffi', 'node-llama-cpp']
-const mostPackages = 20
+const maxPackages = 20
 const lifecycle = /^(?:pre|post)?(?:install|prepare|publish|publishOnly|pack)$|^dependencies$/
 
 const root = fileURLToPath(new URL('..', import.meta.url))
@@ -171,7 +171,7 @@ function checkSupply() {
     'dependencies with install scripts',
     scripted.map(([path]) => path),
   )
-  if (shipped.length > mostPackages) throw new Error(`${shipped.length} packages are installed`)
+  if (shipped.length > maxPackages) throw new Error(`${shipped.length} packages are installed`)
 }
 
 function install(tarball) {

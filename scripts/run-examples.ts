@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expectedOutput, firstDifference } from './example-output.ts'
 
-const longestRunMs = 120_000
+const maxRunMs = 120_000
 
 const folder = fileURLToPath(new URL('../examples', import.meta.url))
 const examples = readdirSync(folder).filter((name) => name.endsWith('.ts'))
@@ -32,7 +32,7 @@ function problemOf(file: string): string | undefined {
       encoding: 'utf8',
       env: { ...process.env, NO_COLOR: '1' },
       stdio: ['ignore', 'pipe', 'pipe'],
-      timeout: longestRunMs,
+      timeout: maxRunMs,
       killSignal: 'SIGKILL',
     })
     const end = signal === null ? `exit code ${status}` : `ended by ${signal}`

@@ -5,7 +5,7 @@ import { hangMs } from './long-run.ts'
 
 const firstWaitMs = 10
 /** A failed assertion costs half a millisecond, which a hundred a second would make a load. */
-const longestWaitMs = 50
+const maxWaitMs = 50
 
 /**
  * Repeats the assertions until they hold, less often the longer it takes. Gives up only when the
@@ -13,7 +13,7 @@ const longestWaitMs = 50
  */
 export async function eventually<Value>(assertions: () => Value | Promise<Value>): Promise<Value> {
   const untilMs = performance.now() + hangMs * 0.9
-  for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 1.1, longestWaitMs)) {
+  for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 1.1, maxWaitMs)) {
     try {
       return await assertions()
     } catch (error) {

@@ -17,7 +17,7 @@ import { keyOf, unlistedOf } from './survivors.ts'
 /** Up to which test file a mutant is tested at first, and then if it survives those. */
 const stages = [6, 14, 26]
 /** Of a file, unless there are too few files. */
-const mostOfFile = 3
+const maxOfFile = 3
 /** A test that runs longer has failed, because of the mutant if half of it is enough without. */
 const testMs = 60_000
 /** The same for all that run together. */
@@ -82,11 +82,11 @@ const isBelow = (path: string, folder: string): boolean =>
  */
 export function sampleOf(files: readonly SourceFile[], count: number, seed: number): Mutant[] {
   const code = files.filter((file) => mutantsOf(file).length > 0)
-  const most = Math.max(mostOfFile, Math.ceil(count / code.length))
+  const max = Math.max(maxOfFile, Math.ceil(count / code.length))
   const sample: Mutant[] = []
   for (const file of shuffled(code, seed, ({ path }) => path)) {
     const mutants = shuffled(mutantsOf(file), seed, keyOf)
-    sample.push(...mutants.slice(0, Math.min(most, count - sample.length)))
+    sample.push(...mutants.slice(0, Math.min(max, count - sample.length)))
   }
   return sample
 }

@@ -7,7 +7,7 @@ export const keptBytes = 65_536
 export const leftOutMark = (bytes: number): string => `\n[... ${bytes} bytes left out ...]\n`
 const markForm = /^\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n/
 /** The longest incomplete line that waits for its end. */
-const longestHeld = 16_384
+const maxHeldLength = 16_384
 
 /** Turns the growing text of one output into the pieces by which it grew. */
 export class TextPieces {
@@ -19,7 +19,7 @@ export class TextPieces {
     const bytes = Buffer.from(text)
     const piece = isTruncated ? this.#afterGap(bytes) : bytes.subarray(this.#position)
     const whole = piece.lastIndexOf(0x0a) + 1
-    const isHeld = !isLast && piece.length - whole < longestHeld
+    const isHeld = !isLast && piece.length - whole < maxHeldLength
     const length = isHeld ? whole : piece.length
     const end = isTruncated ? totalOf(bytes) : Math.max(bytes.length, this.#position)
     this.#position = end - (piece.length - length)

@@ -31,7 +31,7 @@ export interface CompressedRecord {
 }
 
 /** A frame ends inside a line only if the line is longer than this. */
-const longestFrame = 32 * 2 ** 20
+const maxFrameLength = 32 * 2 ** 20
 const newline = 0x0a
 
 /**
@@ -118,7 +118,7 @@ async function* partsOf(source: FileHandle, frameBytes: number): AsyncGenerator<
     const { bytesRead } = await source.read(buffer, 0, buffer.length, null)
     if (bytesRead === 0) break
     const all = Buffer.concat([rest, buffer.subarray(0, bytesRead)])
-    const end = all.length >= longestFrame ? all.length : all.lastIndexOf(newline) + 1
+    const end = all.length >= maxFrameLength ? all.length : all.lastIndexOf(newline) + 1
     const isEnough = end >= frameBytes / 2
     if (isEnough) yield all.subarray(0, end)
     rest = isEnough ? all.subarray(end) : all

@@ -38,11 +38,11 @@ export const seekHeadBytes = 8
 export const seekEntryBytes = 8
 
 /** The maximum size of a frame header: magic, descriptor, window, dictionary, content size. */
-const longestHead = 18
+const maxHeadLength = 18
 const blockHeadBytes = 3
 const checksumBytes = 4
 /** Larger frames are decompressed as a stream. */
-const mostAtOnce = 32 * 2 ** 20
+const maxAtOnce = 32 * 2 ** 20
 const readBytes = 262_144
 
 /** The decompressed bytes from the offset `from` on. Does not throw for any content. */
@@ -192,7 +192,7 @@ const torn: Measured = { kind: 'torn', reason: 'the compressed file ends within 
 
 /** Follows the block headers of the frame without decompressing. */
 async function measureFrame(file: FileHandle, at: number, size: number): Promise<Measured> {
-  const head = await readAt(file, at, longestHead)
+  const head = await readAt(file, at, maxHeadLength)
   if (head.length < seekHeadBytes) return torn
   const magic = head.readUInt32LE(0)
   if (isSkippable(magic)) {
@@ -272,10 +272,10 @@ async function* decompress(
   at: number,
   { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
 ): AsyncGenerator<Buffer, void> {
-  const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= mostAtOnce
+  const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= maxAtOnce
   if (isSmall) {
     const packed = await readAt(file, at, end - at)
-    yield zlib.zstdDecompressSync(packed, { maxOutputLength: mostAtOnce })
+    yield zlib.zstdDecompressSync(packed, { maxOutputLength: maxAtOnce })
     return
   }
   const plain = zlib.createZstdDecompress()

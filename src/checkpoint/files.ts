@@ -29,7 +29,7 @@ export const nodeFiles: FileOperations = {
 }
 
 /** How often an interrupted write is repeated before it counts as failed. */
-const mostRepeats = 100
+const maxRepeats = 100
 
 /** Writes some of the bytes, at least one, or throws the system's error. */
 export function writeSome(
@@ -37,7 +37,7 @@ export function writeSome(
   fd: number,
   slice: { readonly bytes: Uint8Array; readonly offset: number; readonly length: number },
 ): number {
-  for (let repeats = 0; repeats < mostRepeats; repeats++) {
+  for (let repeats = 0; repeats < maxRepeats; repeats++) {
     try {
       const written = files.write(fd, slice.bytes, slice.offset, slice.length)
       if (written > 0) return written
@@ -102,7 +102,7 @@ export class GroupCommit {
 }
 
 /** How many file names of one second are tried. */
-const mostNames = 1000
+const maxNames = 1000
 /** Flags for creating a file that must not exist, without following a symbolic link. */
 export const newFileFlags =
   constants.O_CREAT |
@@ -133,7 +133,7 @@ export function createCheckpointFile(
   seconds: number,
 ): { readonly fd: number; readonly path: string } {
   const stem = join(folder, `${sessionId}.${Math.floor(seconds)}`)
-  for (let count = 1; count <= mostNames; count++) {
+  for (let count = 1; count <= maxNames; count++) {
     const path = `${stem}${count === 1 ? '' : `-${count}`}.telemetry.jsonl`
     try {
       return { fd: files.open(path, newFileFlags, 0o644), path }
@@ -141,7 +141,7 @@ export function createCheckpointFile(
       if (errnoOf(error) !== 'EEXIST') throw checkpointFailure('open the record', path, error)
     }
   }
-  throw new CheckpointError(`Cannot open a record in ${folder}: ${mostNames} names are taken`, {
+  throw new CheckpointError(`Cannot open a record in ${folder}: ${maxNames} names are taken`, {
     path: folder,
     errno: 'EEXIST',
     hint: 'Use another session id or folder.',

@@ -100,8 +100,8 @@ export function remoteJobOf(path: string): HolderJob | null {
 }
 
 /** How often a lock may disappear between the attempt to create it and reading its holder. */
-const mostAttempts = 100
-const mostLockBytes = 4096
+const maxAttempts = 100
+const maxLockBytes = 4096
 
 /**
  * Takes the lock at once or throws: `CheckpointLockedError` with the `pid` of a live holder, or the
@@ -119,7 +119,7 @@ export function acquireLock(
   try {
     // Linking a complete file is atomic: no process ever reads a lock without its holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
-    for (let attempt = 0; attempt < mostAttempts; attempt++) {
+    for (let attempt = 0; attempt < maxAttempts; attempt++) {
       if (createLock(draft, path) || takeOver(draft, path, { use, named, ended })) {
         return { path, release: () => release(path, me.token) }
       }
@@ -199,7 +199,7 @@ function readLock(path: string): Found | 'missing' {
     throw new CheckpointError(`Cannot lock ${path}: not a regular file`, { path, hint })
   }
   try {
-    const bytes = Buffer.alloc(mostLockBytes)
+    const bytes = Buffer.alloc(maxLockBytes)
     return parseHolder(bytes.toString('utf8', 0, readSync(fd, bytes)))
   } finally {
     closeSync(fd)

@@ -21,7 +21,7 @@ export interface RepairedRecord {
   readonly problems: readonly BadLine[]
 }
 
-const mostProblems = 100
+const maxProblems = 100
 const pieceBytes = 262_144
 
 /**
@@ -90,7 +90,7 @@ async function copyLines(
       }
       found.dropped++
       const bad = { ...position, reason: problem ?? '' }
-      if (found.problems.length < mostProblems) found.problems.push(bad)
+      if (found.problems.length < maxProblems) found.problems.push(bad)
     },
   })
   for await (const _ of batches) {

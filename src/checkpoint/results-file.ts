@@ -49,7 +49,7 @@ export interface ResultsFileOptions {
   readonly files: FileOperations
   readonly log: Log
   /** A larger value is not stored. */
-  readonly mostBytes: number
+  readonly maxBytes: number
   readonly durability: 'os' | 'fsync'
 }
 
@@ -87,7 +87,7 @@ export class ResultsFile {
   /** Buffers a value, unless it is too large or would not deserialize equal. Never throws. */
   append(uid: string, value: unknown): void {
     const bytes = toBytes(value)
-    if (bytes === null || bytes.length > this.#options.mostBytes) return
+    if (bytes === null || bytes.length > this.#options.maxBytes) return
     const uidBytes = Buffer.byteLength(uid)
     const size = entryHeadBytes + uidBytes + bytes.length
     if (this.#used + size > this.#frame.length) this.#makeRoom(size)

@@ -26,9 +26,9 @@ import { nearestPath } from '../record/find-record.ts'
 import { foreignFile, isForeign } from './reading/open-record.ts'
 import { type Followed, withReadingProgress } from './reading/reading-progress.ts'
 
-const mostShown = 10
+const maxShown = 10
 /** Limits memory for a damaged file; the same limit as in `verify`. */
-const mostLineProblems = 100
+const maxLineProblems = 100
 
 /**
  * Exit code 0 when the record is valid, 1 when it is not; a file of another kind is an error. A
@@ -67,8 +67,8 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
   const judgement = { verdict: whole, summary, ...parts }
   output.result(toJson(judgement), [
     factsOf(judgement).join(', '),
-    ...problems.slice(0, mostShown).map((problem) => `  ${problem}`),
-    ...(problemCount > mostShown ? [`  and ${problemCount - mostShown} more`] : []),
+    ...problems.slice(0, maxShown).map((problem) => `  ${problem}`),
+    ...(problemCount > maxShown ? [`  and ${problemCount - maxShown} more`] : []),
     ...notes.map((note) => `  note: ${note}`),
     ...found.flatMap(({ summary: { bad } }, at) => (bad > 0 ? repairHint(files[at] ?? '') : [])),
   ])
@@ -114,7 +114,7 @@ async function verifyFile(
   const lineProblems: string[] = []
   let repeated = 0
   const noteProblem = (problem: string): void => {
-    if (lineProblems.length < mostLineProblems) lineProblems.push(problem)
+    if (lineProblems.length < maxLineProblems) lineProblems.push(problem)
   }
   const onBadLine = (bad: BadLine): void => noteProblem(describeBadLine(bad))
   const eventIds = new EventIds()

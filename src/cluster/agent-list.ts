@@ -40,12 +40,12 @@ function toUnusable(error: BackendError): UnusableAgent {
 const roundMs = 500
 /** The least rounds without a new answer, and the most rounds. */
 const quietRounds = 2
-const mostRounds = 20
+const maxRounds = 20
 
 /** Asks until nobody new has answered for two rounds. `false` if that did not happen in time. */
 async function listen(directory: AgentDirectory): Promise<boolean> {
   let known = 0
-  for (let round = 1, quiet = 0; round <= mostRounds; round++) {
+  for (let round = 1, quiet = 0; round <= maxRounds; round++) {
     directory.discover()
     await sleep(systemClock, roundMs)
     const { agents, silent, unusable, pending } = directory

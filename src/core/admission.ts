@@ -25,7 +25,7 @@ import {
 /** Tasks that are opened per turn of the loop, by all submissions together. */
 const opensPerTurn = 250
 /** At this many open tasks, a submission waits until there is room for a slice. */
-const mostOpen = 100_000
+const maxOpen = 100_000
 /** More than `opensPerTurn`, because checking a task is cheaper than opening it. */
 const checksPerTurn = 10_000
 
@@ -132,7 +132,7 @@ export class Admission {
 
   /** A task has ended: a submission that waits for room may continue. */
   makeRoom(): void {
-    if (this.#room === null || this.#parts.ledger.openTasks > mostOpen - opensPerTurn) return
+    if (this.#room === null || this.#parts.ledger.openTasks > maxOpen - opensPerTurn) return
     this.#room.resolve()
     this.#room = null
   }
@@ -201,10 +201,10 @@ export class Admission {
     else start()
   }
 
-  /** Opens up to `most` tasks, submits them to their backends, and returns their number. */
-  #open({ tasks, targets, planned }: Accepted, from: number, most: number): number {
+  /** Opens up to `max` tasks, submits them to their backends, and returns their number. */
+  #open({ tasks, targets, planned }: Accepted, from: number, max: number): number {
     const { ledger } = this.#parts
-    const until = Math.min(from + most, tasks.length)
+    const until = Math.min(from + max, tasks.length)
     const entries: Entry[] = []
     for (let at = from; at < until; at++) {
       const task = tasks[at]
@@ -265,7 +265,7 @@ export class Admission {
   /** In a closed session no task stays open, because the ledger cancels it at once. */
   #roomForTasks(): number {
     const { left } = this.#budget
-    return this.#isClosed ? left : Math.min(left, mostOpen - this.#parts.ledger.openTasks)
+    return this.#isClosed ? left : Math.min(left, maxOpen - this.#parts.ledger.openTasks)
   }
 
   #waitForRoom(): Promise<void> {

@@ -14,9 +14,9 @@ import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tas
 import type { Entry } from './entry.ts'
 import { toAttributeText } from './error-causes.ts'
 
-const longestResult = 65_536
-const longestTail = 2048
-const mostShared = 1000
+const maxResultLength = 65_536
+const maxTailLength = 2048
+const maxShared = 1000
 
 /** The attributes of tasks with the same executable, and of their first attempts by worker. */
 interface SharedTask {
@@ -32,7 +32,7 @@ function findShared(kind: string, executable: string): SharedTask {
   let byName = shared.get(kind)
   const known = byName?.get(executable)
   if (known !== undefined) return known
-  if (++sharedCount > mostShared) forgetShared()
+  if (++sharedCount > maxShared) forgetShared()
   byName = shared.get(kind) ?? new Map<string, SharedTask>()
   shared.set(kind, byName)
   const created = {
@@ -129,7 +129,7 @@ export function describeAttempt(entry: Entry): JsonObject {
   let known = attempts.get(workerId)
   if (known === undefined) {
     known = create()
-    if (++sharedCount > mostShared) forgetShared()
+    if (++sharedCount > maxShared) forgetShared()
     else attempts.set(workerId, known)
   }
   return known
@@ -194,7 +194,7 @@ export function describeArguments({
   if (spec?.kind !== 'program' || spec.arguments.length === 0) return null
   const isSecret = findSecretArguments(spec.arguments)
   const shown: string[] = []
-  let left = longestTail
+  let left = maxTailLength
   for (const [at, argument] of spec.arguments.entries()) {
     const text = isSecret[at] === true ? '[masked]' : argument
     left -= text.length + 1
@@ -228,8 +228,8 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
 /** Masked before it is cut, because a part of a secret would not be recognized. */
 function toTail(text: string): string {
   const bytes = Buffer.from(maskSecrets(text))
-  if (bytes.length <= longestTail) return bytes.toString()
-  let from = bytes.length - longestTail
+  if (bytes.length <= maxTailLength) return bytes.toString()
+  let from = bytes.length - maxTailLength
   // Do not start inside of a UTF-8 sequence.
   while (((bytes[from] ?? 0) & 0xc0) === 0x80) from++
   return bytes.toString('utf8', from)
@@ -240,6 +240,6 @@ function toTail(text: string): string {
  * the recorded value would be mistaken for what the task returned.
  */
 export function describeResult(value: unknown): Record<string, JsonValue> {
-  const text = toWholeJson(value, longestResult)
+  const text = toWholeJson(value, maxResultLength)
   return text === null || maskSecrets(text) !== text ? { result_omitted: true } : { result: text }
 }

@@ -5,8 +5,8 @@ import { messageOf, TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, toJsonValue } from '../foundation/json-value.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 
-const mostCauses = 10
-const longestStack = 2048
+const maxCauses = 10
+const maxStackLength = 2048
 
 /**
  * A flat list, outer errors first, with the path to each: `cause`, `errors[0]`, `errors[0].cause`.
@@ -17,7 +17,7 @@ export function describeCauses(error: unknown): { 'tutti.error_causes'?: readonl
   const found: JsonObject[] = []
   const waiting = innerOf(toErrorRecord(error), '')
   for (const { path, record } of waiting) {
-    if (found.length === mostCauses) break
+    if (found.length === maxCauses) break
     found.push(toCause(path, record))
     waiting.push(...innerOf(record, `${path}.`))
   }
@@ -58,7 +58,7 @@ function toCause(path: string, record: ErrorRecord): JsonObject {
     path,
     error_type: toAttributeText(type),
     error_message: toAttributeText(message),
-    ...(stack === '' ? {} : { error_stack: toAttributeText(stack).slice(0, longestStack) }),
+    ...(stack === '' ? {} : { error_stack: toAttributeText(stack).slice(0, maxStackLength) }),
   })
 }
 

@@ -8,7 +8,7 @@ import { isThenable } from '../foundation/promises.ts'
 import { countText } from '../views/readable.ts'
 
 /** More ends than this are not kept while the checkpoint cannot be written. */
-const mostPending = 100_000
+const maxPending = 100_000
 
 /** The record to which the ends are written. */
 export interface EndsRecord {
@@ -48,7 +48,7 @@ export class RecordedEnds {
     if (connection.recorded === undefined) return
     const latest = this.#latest?.connection === connection ? this.#latest : null
     if (latest === null && this.#sealed.has(connection)) return
-    if (this.#count >= mostPending) {
+    if (this.#count >= maxPending) {
       this.#dropped++
       return
     }

@@ -96,13 +96,13 @@ export function changedDefinition(
   }
 }
 
-const mostListed = 20
-const mostRanges = 1000
+const maxListed = 20
+const maxRanges = 1000
 
 /** One error for all problems: the first ones in full, the rest as a list of indexes. */
 export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
-  const listed = wrong.slice(0, mostListed).map((one) => `${fieldOf(one)}: ${one.message}`)
-  const rest = wrong.slice(mostListed)
+  const listed = wrong.slice(0, maxListed).map((one) => `${fieldOf(one)}: ${one.message}`)
+  const rest = wrong.slice(maxListed)
   if (rest.length > 0) listed.push(`and ${rest.length} more: ${toRanges(rest)}`)
   const changes = wrong.flatMap(({ changed }) => changed ?? [])
   if (changes.length > 0) listed.unshift(describeChanges(wrong, changes))
@@ -152,8 +152,8 @@ function toRanges(wrong: readonly Wrong[]): string {
     if (last !== undefined && last.to === at - 1) last.to = at
     else ranges.push({ from: at, to: at })
   }
-  const shown = ranges.slice(0, mostRanges).map(({ from, to }) => {
+  const shown = ranges.slice(0, maxRanges).map(({ from, to }) => {
     return from === to ? `tasks[${from}]` : `tasks[${from}..${to}]`
   })
-  return shown.join(', ') + (ranges.length > mostRanges ? ', …' : '')
+  return shown.join(', ') + (ranges.length > maxRanges ? ', …' : '')
 }

@@ -210,11 +210,11 @@ export class SessionCore {
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
     const request = takeRequest()
     const options = request === null ? given : await this.#follow(request, given)
-    const { pollSeconds, mostValueBytes, manager } = resolveSessionTelemetry(options)
+    const { pollSeconds, maxValueBytes, manager } = resolveSessionTelemetry(options)
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
     const telemetry = new SessionTelemetry(
       { ...manager, ...parts, ...this.#resumed.folderFor(manager.checkpointPath) },
-      { mostValueBytes, runFacts: this.#runFacts(), ...this.#resumed.recordParts },
+      { maxValueBytes, runFacts: this.#runFacts(), ...this.#resumed.recordParts },
       pollSeconds,
     )
     this.#telemetry = telemetry
@@ -228,7 +228,7 @@ export class SessionCore {
     const emitter = new TelemetryEmitter({
       ...parts,
       sink: telemetry,
-      keepResults: mostValueBytes !== null,
+      keepResults: maxValueBytes !== null,
       keepValue: (uid, value) => telemetry.keepValue(uid, value),
     })
     this.#ledger.emitter.use(emitter)

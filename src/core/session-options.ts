@@ -107,17 +107,17 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
 export function resolveSessionTelemetry(given: unknown): {
   readonly pollSeconds: number
   /** `null` without `keepResults`. */
-  readonly mostValueBytes: number | null
+  readonly maxValueBytes: number | null
   readonly manager: ManagerOptions
 } {
   const options: SessionTelemetryOptions = expectObject('options', given)
   expectKnownKeys('startTelemetry', options, Object.keys(telemetryNames))
   const { resourcePollSeconds = 5, keepResults = false, keepResultsMb = 64, ...manager } = options
   const range = { above: 0, max: 86_400 }
-  const mostMb = expectNumber('keepResultsMb', keepResultsMb, { above: 0, max: 1024 })
+  const maxMb = expectNumber('keepResultsMb', keepResultsMb, { above: 0, max: 1024 })
   return {
     pollSeconds: expectNumber('resourcePollSeconds', resourcePollSeconds, range),
-    mostValueBytes: expectBoolean('keepResults', keepResults) ? mostMb * 2 ** 20 : null,
+    maxValueBytes: expectBoolean('keepResults', keepResults) ? maxMb * 2 ** 20 : null,
     manager,
   }
 }

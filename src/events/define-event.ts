@@ -52,7 +52,7 @@ const fallbacks: Record<FieldType, JsonValue> = {
   any: null,
 }
 const namePattern = /^[\w-]+(?:\.[\w-]+)+$/
-const longestName = 200
+const maxNameLength = 200
 const fieldPattern = /^[A-Za-z_]\w*$/
 /** Keys that the checkpoint adds to a line, and `__proto__`, which cannot be a data key. */
 const reserved: ReadonlySet<string> = new Set([
@@ -116,7 +116,7 @@ function toDeclaration(schema: EventSchema): string {
 const byName = ([a]: [string, FieldSpec], [b]: [string, FieldSpec]): number => (a < b ? -1 : 1)
 
 function checkName(name: unknown): void {
-  if (typeof name === 'string' && name.length <= longestName && namePattern.test(name)) return
+  if (typeof name === 'string' && name.length <= maxNameLength && namePattern.test(name)) return
   throw invalid('name', 'a namespaced name such as "myapp.LineTimer"', name)
 }
 

@@ -81,7 +81,7 @@ export function addValue(distribution: Distribution, value: number): void {
 }
 
 /** Labels may be untrusted: beyond this many series, further ones count under `overflow`. */
-const mostSeries = 1000
+const maxSeries = 1000
 
 /** The distributions of all measurements so far, by instrument and labels. */
 export class Distributions {
@@ -111,7 +111,7 @@ export class Distributions {
     const key = `${instrument.name} ${JSON.stringify(labels)}`
     const known = this.#series.get(key)
     if (known !== undefined) return known
-    if (this.#series.size >= mostSeries && labels !== overflow) {
+    if (this.#series.size >= maxSeries && labels !== overflow) {
       return this.#find(instrument, overflow)
     }
     const created = createDistribution(instrument, labels)

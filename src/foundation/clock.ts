@@ -25,7 +25,7 @@ export interface TimerOptions {
 }
 
 /** Node fires longer timers immediately, so longer waits are split. */
-const longestTimerMs = 2 ** 31 - 1
+const maxTimerMs = 2 ** 31 - 1
 
 /** When the wall clock goes back by less than this, the time stands still instead. */
 const smallestStepMs = 2
@@ -65,7 +65,7 @@ class SystemClock implements Clock {
   after(ms: number, callback: () => void, options: TimerOptions = {}): () => void {
     let timer: NodeJS.Timeout
     const arm = (left: number): void => {
-      const step = Math.min(left, longestTimerMs)
+      const step = Math.min(left, maxTimerMs)
       timer = setTimeout(() => (left > step ? arm(left - step) : callback()), step)
       if (options.background === true) timer.unref()
     }

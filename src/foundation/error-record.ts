@@ -54,14 +54,14 @@ export type ErrorRecord =
     }
 
 const deepestCause = 8
-const mostErrors = 100
+const maxErrors = 100
 /** Of an error and those inside of it, looked at and not only kept. */
-const mostFields = 10_000
+const maxFields = 10_000
 const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
 /** Never throws. A thrown value that is not an error is kept if it can be cloned. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
-  const budget = { left: mostErrors, fieldsLeft: mostFields, copy: createJsonCopier() }
+  const budget = { left: maxErrors, fieldsLeft: maxFields, copy: createJsonCopier() }
   return attempt(() => recordOf(thrown, { depth: 0, budget })) ?? unreadable
 }
 
@@ -244,7 +244,7 @@ const classes = new Map<string, ErrorClass>([
   ['unknown', Error],
   ...builtIn.map((one) => [one.name, one] as const),
 ])
-const mostClasses = 1000
+const maxClasses = 1000
 
 /** The `code` of a DOMException is derived from its name. */
 function createError({ type, message, name }: ErrorRecord & { readonly isError: true }): Error {
@@ -257,7 +257,7 @@ function classNamed(type: string): ErrorClass {
   const known = classes.get(type)
   if (known !== undefined) return known
   const standIn = { [type]: class extends Error {} }[type] ?? Error
-  if (classes.size < mostClasses) classes.set(type, standIn)
+  if (classes.size < maxClasses) classes.set(type, standIn)
   return standIn
 }
 
@@ -331,7 +331,7 @@ function ownClass(names: readonly string[]): OwnClass | null {
   if (known !== undefined) return known
   const parent = base as unknown as new () => TuttiError
   const added = { [name]: class extends parent {} }[name] ?? base
-  if (ownSubclasses.size < mostClasses) ownSubclasses.set(key, added)
+  if (ownSubclasses.size < maxClasses) ownSubclasses.set(key, added)
   return added
 }
 

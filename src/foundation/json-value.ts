@@ -14,11 +14,11 @@ export type JsonValue =
 /** A JSON object, such as the attributes of an event. */
 export type JsonObject = { readonly [key: string]: JsonValue }
 
-const longestString = 131_072
+const maxStringLength = 131_072
 const deepest = 32
 /** Limits per copy, so that a line of the checkpoint file stays small. */
-const mostValues = 100_000
-const mostCharacters = 8_388_608
+const maxValues = 100_000
+const maxCharacters = 8_388_608
 
 export const emptyAttributes: JsonObject = Object.freeze({})
 
@@ -109,11 +109,11 @@ const isWholePrimitive = (value: unknown): boolean =>
   (Number.isFinite(value) && !Object.is(value, -0))
 
 /** The parts of a plain array or object, including keys; `null` for any other object. */
-function wholePartsOf(value: object, most: number): unknown[] | null {
+function wholePartsOf(value: object, max: number): unknown[] | null {
   if (types.isProxy(value) || 'toJSON' in value) return null
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Array.isArray(value)) {
-    const isPlain = prototype === Array.prototype && value.length <= most
+    const isPlain = prototype === Array.prototype && value.length <= max
     return isPlain && Reflect.ownKeys(value).length === value.length + 1 ? value : null
   }
   if (prototype !== Object.prototype) return null
@@ -121,15 +121,15 @@ function wholePartsOf(value: object, most: number): unknown[] | null {
   for (const key of Reflect.ownKeys(value)) {
     const own = Object.getOwnPropertyDescriptor(value, key)
     if (typeof key === 'symbol' || own?.enumerable !== true || !('value' in own)) return null
-    if (parts.push(key, own.value) > most) return null
+    if (parts.push(key, own.value) > max) return null
   }
   return parts
 }
 
 class Copier {
   readonly #path = new Set<object>()
-  #valuesLeft = mostValues
-  #charactersLeft = mostCharacters
+  #valuesLeft = maxValues
+  #charactersLeft = maxCharacters
 
   copy(value: unknown, depth: number): JsonValue {
     this.#valuesLeft--
@@ -154,7 +154,7 @@ class Copier {
   }
 
   #copyText(text: string): string {
-    const kept = text.length > longestString ? truncated(text) : text
+    const kept = text.length > maxStringLength ? truncated(text) : text
     this.#charactersLeft -= kept.length
     return this.#charactersLeft < 0 ? tooLarge : kept
   }
@@ -234,7 +234,7 @@ const ending = /^\.\.\.\[truncated \d+\]$/
 
 /** A text that was truncated before is kept, because an error may be sent several times. */
 function truncated(text: string): string {
-  const isTruncated = text.length < longestString + 40 && ending.test(text.slice(longestString))
+  const isTruncated = text.length < maxStringLength + 40 && ending.test(text.slice(maxStringLength))
   if (isTruncated) return text
-  return `${text.slice(0, longestString).toWellFormed()}...[truncated ${text.length}]`
+  return `${text.slice(0, maxStringLength).toWellFormed()}...[truncated ${text.length}]`
 }

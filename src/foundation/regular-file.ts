@@ -52,12 +52,12 @@ export const isRegularFile = (path: string): boolean => statOf(path)?.isFile() ?
 /** The content and the permissions. Throws like `openRegularFile`, or `EFBIG` if it is larger. */
 export function readRegularFileSync(
   path: string,
-  mostBytes = Infinity,
+  maxBytes = Infinity,
 ): { readonly bytes: Buffer; readonly mode: number } {
   const fd = openRegularFileSync(path)
   try {
     const { size, mode } = fstatSync(fd)
-    if (size > mostBytes) throw failure('EFBIG', `at most ${mostBytes} bytes`, `${size}`)
+    if (size > maxBytes) throw failure('EFBIG', `at most ${maxBytes} bytes`, `${size}`)
     return { bytes: readFileSync(fd), mode }
   } finally {
     closeSync(fd)

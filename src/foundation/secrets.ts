@@ -160,8 +160,8 @@ function scanEnvironment(): void {
 
 function createPattern(): RegExp | null {
   if (known.size === 0) return null
-  const longestFirst = [...known].toSorted((a, b) => b.length - a.length)
-  return new RegExp(longestFirst.map(escapePattern).join('|'), 'g')
+  const byLength = [...known].toSorted((a, b) => b.length - a.length)
+  return new RegExp(byLength.map(escapePattern).join('|'), 'g')
 }
 
 const escapePattern = (text: string): string =>

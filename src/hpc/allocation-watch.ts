@@ -25,7 +25,7 @@ export interface AllocationWatchOptions {
 
 const pollMs = 1000
 /** A scheduler that does not answer must not prevent a signal from ending this process. */
-const longestAnswerMs = 5000
+const maxAnswerMs = 5000
 
 export class AllocationWatch {
   readonly #options: AllocationWatchOptions
@@ -76,7 +76,7 @@ export class AllocationWatch {
   async #judge(): Promise<void> {
     const { allocation, clock, onEnd } = this.#options
     const asking = allocation.state({ isChanged: true })
-    const found = await boundedWait(clock, longestAnswerMs, asking).catch(() => null)
+    const found = await boundedWait(clock, maxAnswerMs, asking).catch(() => null)
     if (this.#isClosed) return
     if (found !== null && found.lost !== null)
       return onEnd(`AllocationLostError: ${found.lost}`, 'loss')

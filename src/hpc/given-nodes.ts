@@ -91,11 +91,11 @@ async function holdOne(commands: SlurmCommands, clock: Clock): Promise<HeldNodes
 
 /** The allocation must be long enough for the warnings before its end. */
 function expectEnoughTime({ label, limitSeconds }: Allocation, graceSeconds: number): void {
-  const least = 2 * graceSeconds
-  if (limitSeconds === null || limitSeconds >= least) return
+  const min = 2 * graceSeconds
+  if (limitSeconds === null || limitSeconds >= min) return
   const text = `${label} has ${limitSeconds} s, which is less than twice graceSeconds`
   throw new ValueError(`graceSeconds: ${text} (${graceSeconds})`, {
     field: 'graceSeconds',
-    hint: `Ask for at least ${least} s, or give a shorter graceSeconds.`,
+    hint: `Ask for at least ${min} s, or give a shorter graceSeconds.`,
   })
 }

@@ -8,7 +8,7 @@ import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import type { Allocation } from './allocation.ts'
 
 /** A scheduler that does not answer must not delay the retries of tasks for longer. */
-const longestMs = 5000
+const maxMs = 5000
 const pollMs = 250
 
 /**
@@ -61,7 +61,7 @@ export class LossReports implements BackendListener {
 
   async #judge(job: Job, report: TaskReport): Promise<void> {
     // One question serves all tasks that end together.
-    this.#question ??= boundedWait(this.#clock, 2 * longestMs, this.#whyLost())
+    this.#question ??= boundedWait(this.#clock, 2 * maxMs, this.#whyLost())
       .catch(() => null)
       .finally(() => (this.#question = null))
     const lost = await this.#question
@@ -74,7 +74,7 @@ export class LossReports implements BackendListener {
   /** Polls while the job is ending, because its final state is known only later. */
   async #whyLost(): Promise<string | null> {
     await sleep(this.#clock, delayMs)
-    const untilMs = this.#clock.monotonicMs() + longestMs
+    const untilMs = this.#clock.monotonicMs() + maxMs
     for (;;) {
       const { lost, isEnding } = await this.#allocation.state({ isChanged: true })
       if (!isEnding) return lost

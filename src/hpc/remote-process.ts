@@ -16,7 +16,7 @@ export interface RemoteProcessOptions {
   readonly onOutput?: (text: string) => void
 }
 
-const longestTail = 8192
+const maxTailLength = 8192
 /** How long the processes on the nodes may take to end before the local one is killed. */
 const graceMs = 15_000
 const killedMs = 5000
@@ -57,7 +57,7 @@ export class RemoteProcess {
     )
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       stream.setEncoding('utf8').on('data', (text: string) => {
-        this.#tail = (this.#tail + text).slice(-longestTail)
+        this.#tail = (this.#tail + text).slice(-maxTailLength)
         if (stream === this.#child.stdout) onOutput?.(text)
       })
     }

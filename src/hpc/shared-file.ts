@@ -24,12 +24,12 @@ export function writeSharedFile(): SharedFile {
 export const removeSharedFile = ({ path }: SharedFile): void => rmSync(path, { force: true })
 
 /** How long a network file system may take to show a new file. */
-const longestMs = 5000
+const maxMs = 5000
 const pollMs = 100
 
 /** The line by which an agent reports whether its node can read the file. */
 export async function tellSeen(name: string, file: SharedFile, clock: Clock): Promise<string> {
-  const untilMs = clock.monotonicMs() + longestMs
+  const untilMs = clock.monotonicMs() + maxMs
   while (!isSeen(file) && clock.monotonicMs() < untilMs) await sleep(clock, pollMs)
   return `${seenMark} ${name} ${isSeen(file) ? 'yes' : 'no'}\n`
 }

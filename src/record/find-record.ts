@@ -125,8 +125,8 @@ async function ofSession(
   })
 }
 
-const mostNamed = 5
+const maxNamed = 5
 
 const listOf = (sessions: readonly string[]): string =>
-  `There are ${sessions.slice(0, mostNamed).join(', ')}` +
-  `${sessions.length > mostNamed ? ' and others' : ''}.`
+  `There are ${sessions.slice(0, maxNamed).join(', ')}` +
+  `${sessions.length > maxNamed ? ' and others' : ''}.`

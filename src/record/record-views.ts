@@ -79,10 +79,10 @@ export async function readViews(
 }
 
 /** Below this size, reading again is cheaper than keeping a snapshot beside the record. */
-const leastKeptBytes = 32 * 2 ** 20
+const minKeptBytes = 32 * 2 ** 20
 
 /** Whether a command that reads the record should keep a snapshot beside it. */
-export const isWorthKeeping = (path: string): boolean => (statOf(path)?.size ?? 0) > leastKeptBytes
+export const isWorthKeeping = (path: string): boolean => (statOf(path)?.size ?? 0) > minKeptBytes
 
 /** A run that is going on, one that has ended, or one whose process ended without recording it. */
 export type RecordState = 'running' | 'ended' | 'interrupted'

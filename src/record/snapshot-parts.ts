@@ -27,7 +27,7 @@ export interface SnapshotPart {
 }
 
 /** The maximum size of the JSON of a part in the head of a snapshot. */
-export const mostPartBytes = 250
+export const maxPartBytes = 250
 
 /** A part differs from what was written. The record itself still has everything. */
 export class SnapshotDamagedError extends Error {

@@ -13,11 +13,11 @@ import { signalReaches } from '../checkpoint/lock.ts'
 import type { LinePosition } from '../checkpoint/reader.ts'
 import { version as libraryVersion } from '../foundation/version.ts'
 import type { RunStates } from '../views/all-panels.ts'
-import { countParts, type LocatedPart, mostPartBytes, readStates } from './snapshot-parts.ts'
+import { countParts, type LocatedPart, maxPartBytes, readStates } from './snapshot-parts.ts'
 import { type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
 /** Increase it whenever the form of any panel's state changes. */
-const snapshotVersion = 26
+const snapshotVersion = 27
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096
@@ -111,7 +111,7 @@ function toHead({ lines, bad, unknown, metrics }: ReadSoFar): Omit<SnapshotHead,
 async function writeStates(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
   const named = Object.entries({ counts: states.counts, ...states.panels })
   const count = named.reduce((sum, [name, state]) => sum + countParts(name, state), 0)
-  const room = Buffer.byteLength(JSON.stringify(head)) + count * mostPartBytes
+  const room = Buffer.byteLength(JSON.stringify(head)) + count * maxPartBytes
   // A draft of a process that was killed and had the same id.
   await rm(path, { force: true })
   const file = await open(path, 'wx', 0o600)
@@ -177,10 +177,10 @@ const firstHeadBytes = 65_536
 async function readHead(path: string): Promise<{ head: SnapshotHead; bytes: number } | null> {
   const file = await openRegularFile(path)
   try {
-    for (let most = firstHeadBytes; ; most *= 4) {
-      const { buffer, bytesRead } = await file.read(Buffer.alloc(most), 0, most, 0)
+    for (let max = firstHeadBytes; ; max *= 4) {
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(max), 0, max, 0)
       const end = buffer.subarray(0, bytesRead).indexOf(0x0a)
-      if (end === -1 && bytesRead === most) continue
+      if (end === -1 && bytesRead === max) continue
       const line = buffer.subarray(crcBytes, end)
       if (end === -1 || buffer.toString('latin1', 0, crcBytes) !== crcText(line)) return null
       return { head: JSON.parse(line.toString('utf8')) as SnapshotHead, bytes: end + 1 }

@@ -53,13 +53,13 @@ export const isCpuBound = ({ cpuPercent, runCpuPercent }: BoundFacts): boolean =
   (runCpuPercent === null || runCpuPercent >= cpuPercent / 2)
 
 /** Tasks that used less than this share of their slots' time as CPU time mostly waited. */
-const leastCpuShare = 0.2
+const minCpuShare = 0.2
 
 /** Whether its tasks compute, rather than sleep or wait, which a busy node slows little. */
 const hasComputed = (
   { slots, seconds, slotSeconds: { ran } }: BoundsView,
   { runCpuPercent }: BoundFacts,
-): boolean => ((runCpuPercent ?? 0) / 100) * slots * seconds >= leastCpuShare * ran
+): boolean => ((runCpuPercent ?? 0) / 100) * slots * seconds >= minCpuShare * ran
 
 /** A sentence if other programs kept the processors busy: the run may be faster without them. */
 export const otherLoad = (bounds: BoundsView, facts: BoundFacts): string[] =>
@@ -82,7 +82,7 @@ export function cpuText(cpuPercent: number, runCpuPercent: number | null): strin
 /** Above this CPU utilization, more slots on the same nodes would only share the processors. */
 const busyPercent = 90
 /** A critical path with at least this share of the run explains idle slots. */
-export const mostOfIdle = 0.3
+export const maxIdlePathShare = 0.3
 /** Less than this share of the run is not worth a sentence. */
 export const smallestShare = 0.01
 
@@ -156,7 +156,7 @@ export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
 }
 
 /** A task should be so long that its overhead is at most this share of its slot's time. */
-const mostOverhead = 0.05
+const maxOverhead = 0.05
 
 /**
  * How many tasks to put into one, so that their overhead becomes small: at most as many as leave
@@ -164,11 +164,11 @@ const mostOverhead = 0.05
  */
 export function tasksPerTask({ slots, slotSeconds }: BoundsView, { tasks }: BoundFacts): number {
   const { taskOverhead, ran } = slotSeconds
-  const wanted = Math.ceil(((1 - mostOverhead) / mostOverhead) * (taskOverhead / ran))
+  const wanted = Math.ceil(((1 - maxOverhead) / maxOverhead) * (taskOverhead / ran))
   return Math.max(1, Math.min(wanted, Math.floor(tasks / Math.max(1, slots))))
 }
 
-export interface LeastTime {
+export interface MinTime {
   readonly resource: HeldResource
   readonly backend: string
   readonly seconds: number
@@ -183,17 +183,14 @@ export interface LeastTime {
 const resources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
 
 /** The least times of all backends, longest first; for a changed run, reduced by what it frees. */
-export function leastTimesOf(
-  { backends }: BoundsView,
-  freed: ChangedRun['freed'] = {},
-): LeastTime[] {
+export function minTimesOf({ backends }: BoundsView, freed: ChangedRun['freed'] = {}): MinTime[] {
   return backends
     .flatMap(({ backend, sizes, held }) =>
       resources.flatMap((resource) => {
         const range = sizeRange(sizes, resource)
         // For the other resources, 0 means unknown or unlimited.
         const isNumber = resource === 'cores' || resource === 'gpus'
-        if ((isNumber ? range.most : range.least) === 0) return []
+        if ((isNumber ? range.max : range.min) === 0) return []
         const asked = Math.max(0, held[resource] - (freed[backend]?.[resource] ?? 0))
         return [
           {
@@ -217,9 +214,9 @@ const timeOf = (resource: HeldResource, sizes: readonly SizeSpan[]): number =>
 function secondsFor(units: number, resource: HeldResource, sizes: readonly SizeSpan[]): number {
   let [rest, seconds] = [units, 0]
   for (const { seconds: length, capacity } of sizes) {
-    const most = length * capacity[resource]
-    if (rest <= most) return seconds + (rest === 0 ? 0 : rest / capacity[resource])
-    rest -= most
+    const max = length * capacity[resource]
+    if (rest <= max) return seconds + (rest === 0 ? 0 : rest / capacity[resource])
+    rest -= max
     seconds += length
   }
   return seconds
@@ -227,8 +224,8 @@ function secondsFor(units: number, resource: HeldResource, sizes: readonly SizeS
 
 type SizeRange = ReturnType<typeof sizeRange>
 
-const rangeText = ({ least, most }: SizeRange, one: string, many?: string): string =>
-  (least === most ? '' : `${numberText(least)} to `) + countText(most, one, many)
+const rangeText = ({ min, max }: SizeRange, one: string, many?: string): string =>
+  (min === max ? '' : `${numberText(min)} to `) + countText(max, one, many)
 
 /** The backends that have slots, as text. */
 export const sizedBackends = ({ backends }: BoundsView): string =>
@@ -238,7 +235,7 @@ export const sizedBackends = ({ backends }: BoundsView): string =>
 
 /** The number of slots, as text. */
 export const slotsText = ({ slots, fewestSlots }: BoundsView): string =>
-  rangeText({ least: fewestSlots, most: slots }, 'slot')
+  rangeText({ min: fewestSlots, max: slots }, 'slot')
 
 function nameOf(resource: HeldResource, range: SizeRange): string {
   if (resource === 'cores') return rangeText(range, 'slot')
@@ -254,8 +251,8 @@ export const isSlotResource = (resource: HeldResource): boolean =>
 
 /** Whether it is about GPUs or memory. */
 export const isOtherResource = (
-  least: LeastTime,
-): least is LeastTime & { readonly resource: 'gpus' | 'memory' } => !isSlotResource(least.resource)
+  min: MinTime,
+): min is MinTime & { readonly resource: 'gpus' | 'memory' } => !isSlotResource(min.resource)
 
 /** The worst straggler on the critical path, if its extra time is at least half of the path. */
 export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Straggler | null {
@@ -268,7 +265,7 @@ export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Strag
 export const pathBoundOf = (bounds: BoundsView): Bound =>
   stragglerOnPath(bounds) === null ? 'critical path' : 'straggler'
 
-const noSlots: LeastTime = {
+const noSlots: MinTime = {
   resource: 'cores',
   backend: '',
   seconds: 0,
@@ -278,8 +275,8 @@ const noSlots: LeastTime = {
 }
 
 /** The most used kind of slots: cores, or workers or programs if their limit is tighter. */
-export const scarcestSlots = (bounds: BoundsView): LeastTime =>
-  leastTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
+export const scarcestSlots = (bounds: BoundsView): MinTime =>
+  minTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
 
 /** The settings of a model that limit how many prompts it answers at a time. */
 export const promptSettings = '`sequences`, of other engines than llama `max_concurrency`'
@@ -303,10 +300,10 @@ export function slotWaitsOf({ backends }: BoundsView): {
   return {
     noneFree: fullest?.noneFreeSeconds ?? 0,
     tooFewCores: fullest?.idleSeconds.cores ?? 0,
-    wide: fullest?.wide ?? { count: 0, most: 0 },
+    wide: fullest?.wide ?? { count: 0, max: 0 },
   }
 }
 
 /** The longest time that the tasks of a backend waited because all its slots were in use. */
-export const mostFullSeconds = ({ backends }: BoundsView): number =>
+export const maxFullSeconds = ({ backends }: BoundsView): number =>
   Math.max(0, ...backends.map(({ fullSeconds }) => fullSeconds))

@@ -4,7 +4,7 @@ import { countText, numberText, percentText, secondsText, shortName } from '../v
 import type { BoundsView } from '../views/bounds/bounds.ts'
 import { findImprovements, type Improvement } from './improvements.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
-import { type LeastTime, leastTimesOf, mostFullSeconds, pathBoundOf } from './bound-measures.ts'
+import { type MinTime, minTimesOf, maxFullSeconds, pathBoundOf } from './bound-measures.ts'
 import {
   busiestModel,
   cpuText,
@@ -131,7 +131,7 @@ function findBound(
 ): Bound {
   const { criticalPath, seconds } = bounds
   // A task that runs from the start fills the whole path, even while others wait for slots.
-  const full = mostFullSeconds(bounds)
+  const full = maxFullSeconds(bounds)
   const model = busiestModel(bounds)
   const isForModel = model !== null && model.waitedSeconds > Math.max(full, halfBusy * seconds)
   if (!isOver(bounds, facts) && isForModel) return 'model'
@@ -147,7 +147,7 @@ function findBound(
 
 function findSlotBound(bounds: BoundsView, improvements: readonly Improvement[]): Bound {
   const { seconds } = bounds
-  const [scarcest] = leastTimesOf(bounds)
+  const [scarcest] = minTimesOf(bounds)
   if (scarcest !== undefined && scarcest.share >= allBusy) return boundOf(scarcest)
   const best = improvements.find(({ bound }) => bound !== null)
   const named = best?.bound ?? null
@@ -164,13 +164,13 @@ function firstThree(improvements: readonly Improvement[], bound: Bound): readonl
   return [...first.slice(0, 2), own]
 }
 
-const boundOf = ({ resource }: LeastTime): Bound =>
+const boundOf = ({ resource }: MinTime): Bound =>
   resource === 'gpus' || resource === 'memory' ? resource : 'slots'
 
 const noModel = {
   isModel: true,
   backend: '',
-  mostAtOnce: 0,
+  maxAtOnce: 0,
   busySeconds: 0,
   waitedSeconds: 0,
   meanWait: 0,
@@ -186,11 +186,11 @@ const boundSentence = (bound: Bound, bounds: BoundsView, facts: BoundFacts): str
 const lacking =
   (resource: 'gpus' | 'memory' | 'labels', what: string): Words =>
   (bounds, shares) => {
-    const least = leastTimesOf(bounds).find((one) => one.resource === resource)
+    const min = minTimesOf(bounds).find((one) => one.resource === resource)
     const start = `${what} bounded this run: `
-    return least !== undefined && least.share > halfBusy
-      ? `${start}${least.of} were in use for ${percentText(least.share)} of the ` +
-          `time, so the run could not have ended before ${secondsText(least.seconds)}.`
+    return min !== undefined && min.share > halfBusy
+      ? `${start}${min.of} were in use for ${percentText(min.share)} of the ` +
+          `time, so the run could not have ended before ${secondsText(min.seconds)}.`
       : `${start}${shares[resource].text} of the slots' time was idle ` +
           `because free slots lacked ${resource} for the tasks that were ready.`
   }
@@ -203,7 +203,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
   'critical path': (bounds) =>
     `The critical path bounded this run: ${pathText(bounds)} took ` +
     `${percentText(bounds.criticalPath.share)} of its time${
-      mostFullSeconds(bounds) < smallestShare * bounds.seconds
+      maxFullSeconds(bounds) < smallestShare * bounds.seconds
         ? ', and no further slot would have made it shorter.'
         : '.'
     }`,
@@ -219,7 +219,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     if (isForWideTasks(bounds)) return wideText(bounds, isBusy)
     const { of, share } = scarcestSlots(bounds)
     const busy = `${of} ran tasks ${percentText(share)} of the time`
-    const full = mostFullSeconds(bounds)
+    const full = maxFullSeconds(bounds)
     const start = `The slots bounded this run: ${busy}`
     if (full < smallestShare * bounds.seconds) {
       return `${start}. No task waited for one: more of them help only with more tasks at a time.`
@@ -274,7 +274,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     `Too few ready tasks bounded this run: for ${noTaskReady.text} of the slots' ` +
     'time there was no task that could have run.',
   model(bounds) {
-    const { isModel, backend, mostAtOnce, ...times } = busiestModel(bounds) ?? noModel
+    const { isModel, backend, maxAtOnce, ...times } = busiestModel(bounds) ?? noModel
     const share = (part: number): string => percentText(part / bounds.seconds)
     const [what, ran] = isModel ? ['model of', 'it answered prompts'] : ['backend', 'its tasks ran']
     const waited =
@@ -286,7 +286,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
     const limit = isFull ? ` (${promptSettings})` : ''
     return (
       `The ${what} ${backend} bounded this run: ${ran} for ${share(times.busySeconds)} of the ` +
-      `time, at most ${mostAtOnce} at once${limit}, and ${waited}`
+      `time, at most ${maxAtOnce} at once${limit}, and ${waited}`
     )
   },
   gpus: lacking('gpus', 'Too few gpus'),
@@ -297,14 +297,14 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
 /** Whether tasks waited behind larger requests, rather than because all slots were in use. */
 function isForWideTasks(bounds: BoundsView): boolean {
   const { noneFree, tooFewCores, wide } = slotWaitsOf(bounds)
-  const least = Math.max(noneFree, smallestShare * bounds.seconds)
-  return wide.count > 0 && tooFewCores > least && scarcestSlots(bounds).share < allBusy
+  const min = Math.max(noneFree, smallestShare * bounds.seconds)
+  return wide.count > 0 && tooFewCores > min && scarcestSlots(bounds).share < allBusy
 }
 
 function wideText(bounds: BoundsView, isBusy: boolean): string {
   const { tooFewCores, wide } = slotWaitsOf(bounds)
-  const { count, most } = wide
-  const asked = count === 1 ? `asked for ${most} cores` : `asked for up to ${most} cores each`
+  const { count, max } = wide
+  const asked = count === 1 ? `asked for ${max} cores` : `asked for up to ${max} cores each`
   return (
     `Requests for several cores bounded this run: ${countText(count, 'task')} ${asked}, and for ` +
     `${percentText(tooFewCores / bounds.seconds)} of the time the first task in the queue needed ` +

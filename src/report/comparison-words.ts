@@ -6,7 +6,7 @@ import { compareWholes, isComparable, likenessOf, noise, pairsOf } from './compa
 import type { ReportData } from './report-data.ts'
 import type { Mood } from './verdict.ts'
 
-const mostNamed = 3
+const maxNamed = 3
 
 export interface ComparisonWords {
   readonly mood: Mood
@@ -57,7 +57,7 @@ function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
   if (only.length === 0) return []
   const shortOf = shortNames([...own.names, ...other.names].map(({ name }) => name))
   const names = only
-    .slice(0, mostNamed)
+    .slice(0, maxNamed)
     .map(({ name, total }) => `${shortOf(name)} (${countText(total, 'task')})`)
   return [`Only the ${which} run has ${names.join(', ')}${othersText(only.length)}.`]
 }
@@ -112,7 +112,7 @@ function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' |
     .toSorted((a, b) => sign * (b.lost - a.lost))
   if (all.length === 0) return []
   const names = all
-    .slice(0, mostNamed)
+    .slice(0, maxNamed)
     .map(
       ({ name, before, now, failed }) =>
         `${shortName(name)} (${rank} ${secondsText(before)} before, ` +
@@ -125,4 +125,4 @@ function tell(how: 'slower' | 'faster', moves: readonly Move[], rank: 'median' |
 }
 
 const othersText = (count: number): string =>
-  count > mostNamed ? ` and ${countText(count - mostNamed, 'other')}` : ''
+  count > maxNamed ? ` and ${countText(count - maxNamed, 'other')}` : ''

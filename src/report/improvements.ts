@@ -19,8 +19,8 @@ import {
   isOtherResource,
   isSlotResource,
 } from './bound-measures.ts'
-import type { LeastTime } from './bound-measures.ts'
-import { leastTimesOf, mostFullSeconds, mostOfIdle, notYetReadyOf } from './bound-measures.ts'
+import type { MinTime } from './bound-measures.ts'
+import { minTimesOf, maxFullSeconds, maxIdlePathShare, notYetReadyOf } from './bound-measures.ts'
 import { pathBoundOf, scarcestSlots, slotTimeOf, smallestShare } from './bound-measures.ts'
 import { isOneThread, promptSettings, tasksPerTask } from './bound-measures.ts'
 
@@ -39,7 +39,7 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improve
     ...modelImprovements(bounds),
     ...pathImprovements(bounds, facts),
     ...failedImprovements(bounds),
-    ...leastSentences(bounds),
+    ...minSentences(bounds),
   ]
   return found.toSorted((a, b) => b.saved - a.saved)
 }
@@ -56,33 +56,33 @@ const ofSlots = (bounds: BoundsView, facts: BoundFacts): Improvement[] => [
 /** The least time of a changed run, and how much of the actual time is known to be lost. */
 interface Change {
   readonly bound: Bound | null
-  readonly least: number
+  readonly min: number
   readonly lost: number
 }
 
 /** This share of the possible saving must be known to be lost; otherwise nothing is said. */
-const leastKnown = 0.5
+const minKnown = 0.5
 
 function sentence(
   { seconds }: BoundsView,
-  { bound, least, lost }: Change,
+  { bound, min, lost }: Change,
   text: (saved: string) => string,
 ): Improvement[] {
-  const most = seconds - least
-  if (most < smallestShare * seconds || lost < leastKnown * most) return []
-  return [{ bound, saved: Math.min(most, lost), text: text(secondsText(most)) }]
+  const max = seconds - min
+  if (max < smallestShare * seconds || lost < minKnown * max) return []
+  return [{ bound, saved: Math.min(max, lost), text: text(secondsText(max)) }]
 }
 
-const longest = (path: number, times: readonly LeastTime[]): number =>
+const longest = (path: number, times: readonly MinTime[]): number =>
   Math.max(path, ...times.map(({ seconds }) => seconds))
 
 /** The change for different task durations, or fewer attempts. */
 function changeOf(bounds: BoundsView, bound: Bound | null, changed: ChangedRun): Change {
   const { seconds: path } = bounds.criticalPath
-  const before = longest(path, leastTimesOf(bounds))
-  const after = longest(changed.path, leastTimesOf(bounds, changed.freed))
+  const before = longest(path, minTimesOf(bounds))
+  const after = longest(changed.path, minTimesOf(bounds, changed.freed))
   const lost = Math.max(before - after, path - changed.path)
-  return { bound, least: Math.max(after, changed.earliestEnd), lost }
+  return { bound, min: Math.max(after, changed.earliestEnd), lost }
 }
 
 function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
@@ -118,7 +118,7 @@ function halvedImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[
       const name = shortName(facts.nameOf(task))
       return `If all ${name} tasks took half as long, it could end up to ${saved} earlier.`
     })
-  const isFull = mostFullSeconds(bounds) >= smallestShare * bounds.seconds
+  const isFull = maxFullSeconds(bounds) >= smallestShare * bounds.seconds
   return [
     ...half(pathBoundOf(bounds), largestName),
     ...(busiestName === null || !isFull ? [] : half('slots', busiestName)),
@@ -128,13 +128,13 @@ function halvedImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[
 }
 
 /** The least time of the run with twice as much of this resource. */
-function doubledSeconds(bounds: BoundsView, doubled: LeastTime): number {
+function doubledSeconds(bounds: BoundsView, doubled: MinTime): number {
   const { resource, backend } = doubled
   // More slots mean more cores, workers and programs at a time.
-  const isDoubled = (one: LeastTime): boolean =>
+  const isDoubled = (one: MinTime): boolean =>
     one.backend === backend &&
     (one.resource === resource || (isSlotResource(resource) && isSlotResource(one.resource)))
-  const others = leastTimesOf(bounds).filter((one) => !isDoubled(one))
+  const others = minTimesOf(bounds).filter((one) => !isDoubled(one))
   return Math.max(longest(bounds.criticalPath.seconds, others), doubled.doubled)
 }
 
@@ -143,9 +143,9 @@ function idleImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   const time = slotTimeOf(bounds)
   // A long critical path, or tasks that wait for slots, would explain why slots were idle.
   const isOpen =
-    criticalPath.share < mostOfIdle &&
-    mostFullSeconds(bounds) < seconds / 2 &&
-    (busiestModel(bounds)?.busySeconds ?? 0) < mostOfIdle * seconds
+    criticalPath.share < maxIdlePathShare &&
+    maxFullSeconds(bounds) < seconds / 2 &&
+    (busiestModel(bounds)?.busySeconds ?? 0) < maxIdlePathShare * seconds
   const shares = classSharesOf(bounds)
   return idleClasses(bounds)
     .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
@@ -154,13 +154,13 @@ function idleImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
       const idle = bound === 'tasks' ? notYetReadyOf(bounds) : all
       if (idle < smallestShare * time) return []
       const lost = lostTo(bounds, { bound, reason: own, idle })
-      const others = leastTimesOf(bounds).filter(({ resource }) => resource !== bound)
-      const least = longest(criticalPath.seconds, others) + otherStarts(bounds, bound, idle)
+      const others = minTimesOf(bounds).filter(({ resource }) => resource !== bound)
+      const min = longest(criticalPath.seconds, others) + otherStarts(bounds, bound, idle)
       const what = bound === 'short tasks' ? inOneTask(bounds, facts) : idleNames[bound]
       const part = idle === all ? shares[own].text : percentText(idle / time)
       return sentence(
         bounds,
-        { bound, least, lost },
+        { bound, min, lost },
         (saved) =>
           `${what} it could end up to ${saved} earlier: ` +
           `${part} of the slots' time was idle for that reason.`,
@@ -223,7 +223,7 @@ const idleNames: Readonly<Partial<Record<Bound, string>>> = {
 
 /** A sentence with the remaining time: "it could end after … at best". */
 function atBest(bounds: BoundsView, change: Change, what: string): Improvement[] {
-  const [best, now] = [secondsText(change.least), secondsText(bounds.seconds)]
+  const [best, now] = [secondsText(change.min), secondsText(bounds.seconds)]
   return sentence(
     bounds,
     change,
@@ -233,10 +233,10 @@ function atBest(bounds: BoundsView, change: Change, what: string): Improvement[]
 
 /** About the most used of GPUs and memory. */
 function resourceImprovements(bounds: BoundsView): Improvement[] {
-  const scarce = leastTimesOf(bounds).find(isOtherResource)
+  const scarce = minTimesOf(bounds).find(isOtherResource)
   if (scarce === undefined) return []
   const { resource: bound, seconds, doubled } = scarce
-  const change = { bound, least: doubledSeconds(bounds, scarce), lost: seconds - doubled }
+  const change = { bound, min: doubledSeconds(bounds, scarce), lost: seconds - doubled }
   return atBest(bounds, change, `With twice as ${bound === 'gpus' ? 'many gpus' : 'much memory'}`)
 }
 
@@ -246,12 +246,12 @@ const shortestWait = 1e-5
 /** More slots help if tasks waited for slots. */
 function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const { seconds, slotSeconds } = bounds
-  const full = mostFullSeconds(bounds)
+  const full = maxFullSeconds(bounds)
   if (full >= smallestShare * seconds) {
     if (isOneThread(bounds)) return []
-    const least = doubledSeconds(bounds, scarcestSlots(bounds))
+    const min = doubledSeconds(bounds, scarcestSlots(bounds))
     const what = `With twice as many slots${isCpuBound(facts) ? ' and processors' : ''}`
-    return atBest(bounds, { bound: 'slots', least, lost: full }, what)
+    return atBest(bounds, { bound: 'slots', min, lost: full }, what)
   }
   // If tasks waited for labels, more slots with those labels would help.
   if (slotSeconds.noSlotFitted.labels > 0) return []
@@ -268,20 +268,20 @@ function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
 function modelImprovements(bounds: BoundsView): Improvement[] {
   const model = busiestModel(bounds)
   if (model === null || model.waitedSeconds < smallestShare * bounds.seconds) return []
-  const { workSeconds, mostAtOnce, waitedSeconds: lost, isModel, backend } = model
-  const doubled = workSeconds / (2 * mostAtOnce)
-  const least = Math.max(longest(bounds.criticalPath.seconds, leastTimesOf(bounds)), doubled)
+  const { workSeconds, maxAtOnce, waitedSeconds: lost, isModel, backend } = model
+  const doubled = workSeconds / (2 * maxAtOnce)
+  const min = Math.max(longest(bounds.criticalPath.seconds, minTimesOf(bounds)), doubled)
   const [whose, setting] = isModel ? ['prompts', ` (${promptSettings})`] : ['tasks', '']
   const what = `With twice as many ${whose} of ${backend} at a time${setting}`
-  return atBest(bounds, { bound: 'model', least, lost }, what)
+  return atBest(bounds, { bound: 'model', min, lost }, what)
 }
 
 /** If tasks waited for slots of one backend while those of others were idle. */
 function backendImprovements(bounds: BoundsView): Improvement[] {
   const { backends, slots, slotSeconds, criticalPath } = bounds
   if (backends.length < 2) return []
-  const least = Math.max(criticalPath.seconds, slotSeconds.ran / slots)
-  const change = { bound: 'slots', least, lost: mostFullSeconds(bounds) } as const
+  const min = Math.max(criticalPath.seconds, slotSeconds.ran / slots)
+  const change = { bound: 'slots', min, lost: maxFullSeconds(bounds) } as const
   return atBest(bounds, change, `With its tasks shared evenly by its ${backends.length} backends`)
 }
 
@@ -294,17 +294,17 @@ function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
 }
 
 /** The least times that no change of slots or task order can shorten. */
-function leastSentences(bounds: BoundsView): Improvement[] {
+function minSentences(bounds: BoundsView): Improvement[] {
   const { criticalPath, seconds } = bounds
   const path =
     `However many slots it has, it takes at least ${secondsText(criticalPath.seconds)}, its ` +
     `critical path: ${percentText(criticalPath.share)} of its time.`
-  const held = leastTimesOf(bounds)
+  const held = minTimesOf(bounds)
     .slice(0, 1)
     .map(
-      ({ of, seconds: least }) =>
-        `With ${of} it takes at least ${secondsText(least)}, ` +
-        `${percentText(least / seconds)} of its time, in any order of its tasks.`,
+      ({ of, seconds: min }) =>
+        `With ${of} it takes at least ${secondsText(min)}, ` +
+        `${percentText(min / seconds)} of its time, in any order of its tasks.`,
     )
   return [path, ...held].map((text, at) => ({ bound: null, saved: -2 - at, text }))
 }

@@ -86,13 +86,13 @@ export interface ReportData {
   readonly files: readonly string[]
 }
 
-const mostSegments = 5000
-const mostTasks = 10_000
-const mostOnPaper = 20
-const mostNames = 40
-const mostNodes = 40
-const mostGroups = 30
-const mostGraphNodes = 60
+const maxSegments = 5000
+const maxTasks = 10_000
+const maxOnPaper = 20
+const maxNames = 40
+const maxNodes = 40
+const maxGroups = 30
+const maxGraphNodes = 60
 /** The bars of a histogram: doubling from a microsecond to a week, cut to the range in use. */
 const firstBar = 1e-6
 const bars = 40
@@ -113,21 +113,21 @@ export function collectReport(
   const counted = counts.show(pass.counts)
   const healthView = health.show(states.health)
   const reported = nameReports(pass, now)
-  const { tasks, total } = findTasks(pass, { limit: mostTasks, now })
+  const { tasks, total } = findTasks(pass, { limit: maxTasks, now })
   return {
     facts,
     run: run.show(states.run),
     durationSeconds: runSeconds(states.run, states.bounds.attended, now),
     counts: counted,
     reused: allReused(states.names),
-    names: reported.slice(0, mostNames),
-    otherNames: Math.max(0, reported.length - mostNames),
-    failures: failures.show(states.failures, { limit: mostGroups }),
-    lanes: lanes.show(states.lanes, { limit: mostSegments, now }),
+    names: reported.slice(0, maxNames),
+    otherNames: Math.max(0, reported.length - maxNames),
+    failures: failures.show(states.failures, { limit: maxGroups }),
+    lanes: lanes.show(states.lanes, { limit: maxSegments, now }),
     nodes,
     runCpuPercent: runCpuPercent(nodes, boundsView, states.run.taskCpuSeconds),
-    series: showNodeSeries(states.resources).slice(0, mostNodes),
-    graph: graph.show(states.graph, { names: states.names, limit: mostGraphNodes }),
+    series: showNodeSeries(states.resources).slice(0, maxNodes),
+    graph: graph.show(states.graph, { names: states.names, limit: maxGraphNodes }),
     inference: inference.show(states.inference),
     health: healthView,
     bounds: boundsView,
@@ -146,7 +146,7 @@ export function collectReport(
     nameOf,
     tasks,
     totalTasks: total,
-    failedTasks: findTasks(pass, { state: 'FAILED', limit: mostOnPaper, now }).tasks,
+    failedTasks: findTasks(pass, { state: 'FAILED', limit: maxOnPaper, now }).tasks,
     slowestTasks: slowestTasksIn(pass, now),
     skippedLines: views.bad,
     firstProblems,
@@ -159,7 +159,7 @@ export function collectReport(
 
 /** A reused result did not run. */
 const slowestTasksIn = (pass: RunPass, now: number): TaskView[] =>
-  findTasks(pass, { order: 'ran', limit: mostOnPaper, now }).tasks.filter(({ ran }) => ran !== null)
+  findTasks(pass, { order: 'ran', limit: maxOnPaper, now }).tasks.filter(({ ran }) => ran !== null)
 
 /** The mean over all nodes; `null` if not measured. */
 export function meanCpuPercent(

@@ -25,7 +25,7 @@ export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRea
   readonly scope?: string
 }
 
-const mostProblems = 10
+const maxProblems = 10
 
 const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
@@ -59,7 +59,7 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
     ...(signal === undefined ? {} : { signal }),
     ...(onRead === undefined ? {} : { onRead }),
     onBadLine({ line, offset, reason }: BadLine, file) {
-      if (problems.length >= mostProblems) return
+      if (problems.length >= maxProblems) return
       problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
     },
   })

@@ -38,10 +38,10 @@ export class Fifo<T> {
     for (let at = this.#from; at < this.#items.length; at++) yield this.#items[at] as T
   }
 
-  /** Removes and returns up to `most` items from the head. */
-  take(most: number): T[] {
+  /** Removes and returns up to `max` items from the head. */
+  take(max: number): T[] {
     const taken: T[] = []
-    while (taken.length < most && this.length > 0) taken.push(this.shift() as T)
+    while (taken.length < max && this.length > 0) taken.push(this.shift() as T)
     return taken
   }
 

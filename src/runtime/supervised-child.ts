@@ -355,7 +355,7 @@ export function expectDescriptors(count: number): void {
 const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
   stream === 'capture' ? 'pipe' : stream
 
-const longestTail = 8192
+const maxTailLength = 8192
 
 /**
  * Keeps the end of a process's output, for the error that reports its exit, and passes whole lines
@@ -375,10 +375,10 @@ class OutputTail {
   }
 
   add(chunk: string): void {
-    this.#tail = (this.#tail + chunk).slice(-longestTail)
+    this.#tail = (this.#tail + chunk).slice(-maxTailLength)
     // A progress bar rewrites its line with carriage returns.
     const lines = (this.#line + chunk).split(/[\r\n]+/)
-    this.#line = (lines.pop() ?? '').slice(-longestTail)
+    this.#line = (lines.pop() ?? '').slice(-maxTailLength)
     for (const line of lines) if (line.trim() !== '') this.#onLine(maskSecrets(line.trimEnd()))
   }
 }

@@ -151,7 +151,7 @@ export class StepScheduler {
 
   #runOnArrival<T>(steps: Steps<T>): { readonly value: T } | undefined {
     const sliceMs = this.#leftMs / 2
-    if (sliceMs < this.#turnMs * leastSlice) return undefined
+    if (sliceMs < this.#turnMs * minSlice) return undefined
     const start = this.#clock.monotonicMs()
     try {
       return this.#runUntil(steps, start + sliceMs)
@@ -195,7 +195,7 @@ export class StepScheduler {
 const neverAborted = { throwIfAborted() {} }
 
 /** With less of a turn left, work is not begun on arrival: it would hardly be completed. */
-const leastSlice = 1 / 64
+const minSlice = 1 / 64
 
 interface LongWork {
   /** Returns whether the work has ended. */

@@ -9,7 +9,7 @@ import { ValueError } from '../foundation/errors.ts'
 
 const deepest = 1000
 /** The most objects and arrays in one value. */
-const mostContainers = 1_000_000
+const maxContainers = 1_000_000
 
 /** Length-prefixed, so that different lists never result in the same text. */
 export const joinWords = (words: readonly string[]): string =>
@@ -96,8 +96,8 @@ class Writer {
     const before = this.#seen.get(value)
     if (before !== undefined) return this.#words('seen', String(before))
     if (depth > deepest) throw notComparable(path, `a value nested more than ${deepest} deep`)
-    if (this.#seen.size >= mostContainers)
-      throw notComparable(path, `a value of more than ${mostContainers} objects`)
+    if (this.#seen.size >= maxContainers)
+      throw notComparable(path, `a value of more than ${maxContainers} objects`)
     this.#seen.set(value, this.#seen.size)
     this.#writeObject(value, path, depth)
   }

@@ -7,8 +7,8 @@ import { expectKnownKeys, expectObject, expectString, invalid } from '../foundat
 import type { ProgramSpec } from './spec.ts'
 
 /** Linux rejects more with E2BIG: per argument, and for all arguments with the environment. */
-const longestArgument = 131_071
-const longestArguments = 1_048_576
+const maxArgumentLength = 131_071
+const maxArgumentsLength = 1_048_576
 
 /** Also checks the total size. */
 export function expectArguments(given: unknown): readonly string[] {
@@ -20,8 +20,8 @@ export function expectArguments(given: unknown): readonly string[] {
     total += Buffer.byteLength(argument) + 1
     return expectNoNul(field, argument)
   })
-  const longest = checked.findIndex((argument) => Buffer.byteLength(argument) > longestArgument)
-  if (longest !== -1 || total > longestArguments) {
+  const longest = checked.findIndex((argument) => Buffer.byteLength(argument) > maxArgumentLength)
+  if (longest !== -1 || total > maxArgumentsLength) {
     const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
     const bytes = longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')
     const kilobytes = Math.ceil(bytes / 1024)
@@ -124,7 +124,7 @@ const valueOptions = new Set(
 )
 /** A script has an extension, unless it is the first argument. */
 const scriptName = /\.\w{1,8}$/
-const longestName = 200
+const maxNameLength = 200
 
 /**
  * The default name of a program: `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py 10`,
@@ -132,7 +132,7 @@ const longestName = 200
  */
 export function programName({ executable, arguments: args, shell }: ProgramSpec): string {
   if (shell) return firstWords(executable)
-  return toLine(nameOf(executable, args)).slice(0, longestName)
+  return toLine(nameOf(executable, args)).slice(0, maxNameLength)
 }
 
 function nameOf(executable: string, args: readonly string[]): string {

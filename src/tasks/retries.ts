@@ -38,12 +38,12 @@ export interface RetryPolicy {
 }
 
 const defaults = { delaySeconds: 0, factor: 2, maxDelaySeconds: 60, jitter: 0 }
-const longestDelay = 2 ** 31
+const maxDelay = 2 ** 31
 const known = ['times', ...Object.keys(defaults), 'if']
 
 /** Shared, because a program may hold a million tasks: policies that are only a number. */
-const mostShared = 64
-const shared = Array.from({ length: mostShared }, (_, times) => timesOnly(times))
+const maxShared = 64
+const shared = Array.from({ length: maxShared }, (_, times) => timesOnly(times))
 
 function timesOnly(times: number): RetryPolicy {
   return Object.freeze({ times, ...defaults, if: null })
@@ -76,7 +76,7 @@ function resolvePolicy(options: Readonly<Record<string, unknown>>): RetryPolicy 
 }
 
 const expectSeconds = (field: string, value: unknown): number =>
-  expectNumber(field, value, { min: 0, max: longestDelay })
+  expectNumber(field, value, { min: 0, max: maxDelay })
 
 const withoutGaps = (given: object): object =>
   Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))

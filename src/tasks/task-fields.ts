@@ -74,9 +74,9 @@ export function checkTaskOptions(options: TaskOptions): TaskFields {
 /** Names label rows and columns, so that they are short and on one line. */
 export function expectTaskName(name: unknown): string {
   const isName =
-    typeof name === 'string' && name.length <= longestName && /^[^\p{Cc}]+$/u.test(name)
+    typeof name === 'string' && name.length <= maxNameLength && /^[^\p{Cc}]+$/u.test(name)
   if (isName && name.trim() !== '') return name
-  throw invalid('name', `a string of 1 to ${longestName} characters on one line`, name)
+  throw invalid('name', `a string of 1 to ${maxNameLength} characters on one line`, name)
 }
 
 function expectSignal(signal: unknown): AbortSignal {
@@ -84,7 +84,7 @@ function expectSignal(signal: unknown): AbortSignal {
   throw invalid('signal', 'an AbortSignal', signal)
 }
 
-const longestName = 200
+const maxNameLength = 200
 
 /** The names of the library's own attributes in events. */
 const reservedAttributes = new Set([

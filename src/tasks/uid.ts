@@ -11,12 +11,12 @@ export function generateUid(): string {
 }
 
 /** More than any process generates; a higher chosen number does not advance `generated`. */
-const mostGenerated = 10 ** 13
+const maxGenerated = 10 ** 13
 
 /** A chosen uid of the generated form advances the numbers, so that it is not generated again. */
 export function expectOwnUid(given: unknown): string {
   const uid = expectId('uid', given)
   const number = generatedNumber(uid) ?? 0
-  if (number < mostGenerated) generated = Math.max(generated, number)
+  if (number < maxGenerated) generated = Math.max(generated, number)
   return uid
 }

@@ -31,7 +31,7 @@ const capacity = 4096
 /**
  * If the oldest envelope has waited this long, the event loop is blocked, and `publish` dispatches.
  */
-const longestWaitSeconds = 0.025
+const maxWaitSeconds = 0.025
 /** This many batches in a row that only contain events emitted by subscribers indicate a loop. */
 const suspiciousGenerations = 1000
 
@@ -63,7 +63,7 @@ export class EventBus {
     const time = envelope.event?.emit_time ?? this.#parts.clock.now()
     if (queued === 1) this.#oldestTime = time
     if (this.#isExiting) this.#recordQueued()
-    else if (queued >= capacity || time - this.#oldestTime > longestWaitSeconds) this.drain()
+    else if (queued >= capacity || time - this.#oldestTime > maxWaitSeconds) this.drain()
     else if (!this.#isScheduled) this.#schedule()
   }
 
@@ -165,7 +165,7 @@ function deliver(consumer: Consumer | null, batch: readonly Envelope[], from: nu
   consumer.endOfBatch()
 }
 
-const mostEarlyEvents = 1000
+const maxEarlyEvents = 1000
 
 /** Events emitted while no bus runs: a limited number waits for the start, others are counted. */
 export class EarlyEvents {
@@ -186,14 +186,14 @@ export class EarlyEvents {
 
   keepOrDrop(event: BaseEvent): void {
     const isEarly = !this.#isStarted && !this.#hasStopped
-    if (isEarly && this.#waiting.length < mostEarlyEvents) {
+    if (isEarly && this.#waiting.length < maxEarlyEvents) {
       this.#waiting.push(event)
       return
     }
     this.#dropped++
     if (this.#dropped > 1) return
     const why = isEarly
-      ? `more than ${mostEarlyEvents} events before start()`
+      ? `more than ${maxEarlyEvents} events before start()`
       : 'it was emitted after stop()'
     this.#log.warn('EventsDropped', `${event.event_type} was dropped: ${why}`)
   }

@@ -359,7 +359,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 }
 
 const nothingAdded: RecordParts = Object.freeze({
-  mostValueBytes: null,
+  maxValueBytes: null,
   resumedFrom: null,
   lock: null,
   runFacts: Object.freeze({}),

@@ -78,7 +78,7 @@ export interface ResolvedTelemetryOptions {
 /** What a session adds to its record; a manager without a session adds nothing. */
 export interface RecordParts {
   /** Values of tasks up to this size are stored beside the record; `null`: none are. */
-  readonly mostValueBytes: number | null
+  readonly maxValueBytes: number | null
   /** The file name of the record that this one continues. */
   readonly resumedFrom: string | null
   /** The lock of the session's records, if it is already held. */
@@ -87,7 +87,7 @@ export interface RecordParts {
   readonly runFacts: JsonObject
 }
 
-const longestSeconds = 86_400
+const maxSeconds = 86_400
 
 const known = [
   'sessionId',
@@ -115,7 +115,7 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
     checkpointSeconds:
       checkpointSeconds === undefined
         ? null
-        : expectNumber('checkpointSeconds', checkpointSeconds, { above: 0, max: longestSeconds }),
+        : expectNumber('checkpointSeconds', checkpointSeconds, { above: 0, max: maxSeconds }),
     durability: expectOneOf('durability', options.durability ?? 'os', ['os', 'fsync']),
     spanProcessors: expectSpanProcessors(options.spanProcessors ?? []),
     metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
@@ -123,8 +123,7 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
     continueTrace: expectBoolean('continueTrace', options.continueTrace ?? false),
     resource: options.resource === undefined ? undefined : expectResource(options.resource),
     stopDeadlineMs:
-      expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: longestSeconds }) *
-      1000,
+      expectNumber('stopDeadlineSeconds', stopDeadlineSeconds, { min: 0, max: maxSeconds }) * 1000,
     clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
     log: resolveLog(options.log),
   }

@@ -250,11 +250,11 @@ export class Pipeline {
   #createResults(writer: CheckpointWriter): ResultsFile | null {
     const { options, record } = this.#parts
     const { log, durability } = options
-    if (record.mostValueBytes === null) return null
+    if (record.maxValueBytes === null) return null
     const id = recordIdOf({ trace_id: this.#traceId, span_id: this.book.sessionSpanId })
     const parts = { record: writer.path, id, files: nodeFiles, log, durability }
     try {
-      return new ResultsFile({ ...parts, mostBytes: record.mostValueBytes })
+      return new ResultsFile({ ...parts, maxBytes: record.maxValueBytes })
     } catch (error) {
       void writer.close()
       removeRecord(writer.path)

@@ -21,8 +21,8 @@ export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportEveryMs = 60_000
 /** Limits per turn of the event loop for the waiting events of an asynchronous callback. */
-const mostPerTurn = 1000
-const longestTurnMs = 10
+const maxPerTurn = 1000
+const maxTurnMs = 10
 
 export interface SubscribersParts {
   readonly clock: Clock
@@ -87,7 +87,7 @@ class Subscription {
     this.#callback = callback
     this.name = name
     this.#parts = parts
-    this.#budget = new TurnBudget(parts.clock, mostPerTurn, longestTurnMs)
+    this.#budget = new TurnBudget(parts.clock, maxPerTurn, maxTurnMs)
   }
 
   /** The number of events that were delivered or wait, and are not finished. */

@@ -126,8 +126,8 @@ function addText(index: TextIndex, text: string, slot: number): number {
   const row = index.size++
   const start = endOf(index, row - 1)
   if (row === index.ends.length) index.ends = grown(index.ends, row + 1)
-  const most = start + 3 * text.length
-  if (most > index.bytes.length) index.bytes = grown(index.bytes, most)
+  const max = start + 3 * text.length
+  if (max > index.bytes.length) index.bytes = grown(index.bytes, max)
   let at = start
   for (let unit = 0; unit < text.length; unit++) {
     at = writeUnit(index.bytes, at, text.charCodeAt(unit))

@@ -121,11 +121,11 @@ export interface Panel<State, Query, Shown> {
 export function missedSeconds(event: ViewEvent, started: number): number {
   if (event.attributes['attempt'] !== 1) return 0
   const missed = (numberOf(event.duration_seconds) ?? 0) - (event.event_time - started)
-  return missed > leastMissed ? missed : 0
+  return missed > clockToleranceSeconds ? missed : 0
 }
 
 /** Smaller differences may come from the clocks of two machines. */
-export const leastMissed = 0.01
+export const clockToleranceSeconds = 0.01
 
 /**
  * The name that an event gives to its task. TaskCreated has `task_name` where it differs from the

@@ -52,24 +52,24 @@ export function rateText(rate: number): string {
 /** A share of 1 in whole percent: `42 %`. */
 export const percentText = (share: number): string => `${Math.round(100 * share)} %`
 
-/** Cuts text to `most` columns of a terminal and marks the cut with `…`. */
-export const cutText = (text: string, most: number): string =>
-  isWithin(text, most) ? text : `${firstColumns(text, most - 1)}…`
+/** Cuts text to `max` columns of a terminal and marks the cut with `…`. */
+export const cutText = (text: string, max: number): string =>
+  isWithin(text, max) ? text : `${firstColumns(text, max - 1)}…`
 
 /** Does not read text that is far too long to its end. */
-const isWithin = (text: string, most: number): boolean =>
-  most === Infinity || firstColumns(text, most).length === text.length
+const isWithin = (text: string, max: number): boolean =>
+  max === Infinity || firstColumns(text, max).length === text.length
 
 /** Cuts text in the middle, because names often differ at their ends. */
-export function cutMiddle(text: string, most: number): string {
-  if (isWithin(text, most)) return text
-  const tail = lastColumns(text, Math.floor((most - 1) / 2))
-  return `${cutText(text, most - displayWidth(tail))}${tail}`
+export function cutMiddle(text: string, max: number): string {
+  if (isWithin(text, max)) return text
+  const tail = lastColumns(text, Math.floor((max - 1) / 2))
+  return `${cutText(text, max - displayWidth(tail))}${tail}`
 }
 
 /** The progress that a task reports, from 0 to 1, with its text: `80 % (step 7)`. */
-export function progressText(fraction: number, text: string, most = 40): string {
-  const shown = firstLine(text, most)
+export function progressText(fraction: number, text: string, max = 40): string {
+  const shown = firstLine(text, max)
   return `${percentText(fraction)}${shown === '' ? '' : ` (${shown})`}`
 }
 
@@ -93,10 +93,10 @@ export function escapeControls(text: string, kept = ''): string {
 /** Like `escapeControls`, but keeps line breaks. */
 export const escapeLines = (text: string): string => escapeControls(text, '\n')
 
-/** The first line of a message, cut to `most` columns of a terminal. */
-export function firstLine(text: string, most = 100): string {
+/** The first line of a message, cut to `max` columns of a terminal. */
+export function firstLine(text: string, max = 100): string {
   const [line = ''] = text.split('\n', 1)
-  return cutText(line, most)
+  return cutText(line, max)
 }
 
 /**
@@ -133,9 +133,9 @@ export function spanText(from: number, to: number, today?: number): string {
 export const quoteWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 
-/** A program with its arguments in one line of at most `most` columns. */
-export const commandText = (name: string, args: readonly string[], most = 500): string =>
-  firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), most)
+/** A program with its arguments in one line of at most `max` columns. */
+export const commandText = (name: string, args: readonly string[], max = 500): string =>
+  firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), max)
 
 /**
  * Frames that call functions and closures: from there on, a stack is inside tutti. In the package

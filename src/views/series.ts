@@ -4,7 +4,7 @@
  */
 
 /** As many intervals as a small chart has columns. */
-const mostStretches = 240
+const maxStretches = 240
 
 export interface Series {
   /** The number of values of a reading. */
@@ -39,7 +39,7 @@ export function addToSeries(
   values: readonly (number | null)[],
 ): void {
   if (Number.isNaN(series.start)) series.start = Math.floor(time)
-  while (stretchOf(series, time) >= mostStretches) halve(series)
+  while (stretchOf(series, time) >= maxStretches) halve(series)
   const first = stretchOf(series, time) * series.width
   if (series.sums.length < first + series.width) grow(series, first + series.width)
   for (const [at, value] of values.entries()) {
@@ -53,8 +53,8 @@ const stretchOf = ({ start, seconds }: Series, time: number): number =>
   Math.max(0, Math.floor((time - start) / seconds))
 
 function grow(series: Series, length: number): void {
-  const most = mostStretches * series.width
-  const size = Math.min(most, Math.max(length, 2 * series.sums.length))
+  const max = maxStretches * series.width
+  const size = Math.min(max, Math.max(length, 2 * series.sums.length))
   const [counts, sums] = [new Uint32Array(size), new Float32Array(size)]
   counts.set(series.counts)
   sums.set(series.sums)

@@ -24,7 +24,7 @@ export interface TaskIndex {
 }
 
 /** Limits memory, as columns have no gaps. Generated uids above it are new tasks in each file. */
-const mostNumbers = 2 ** 24
+const maxNumbers = 2 ** 24
 const separator = '\0'
 
 export const createTaskIndex = (): TaskIndex => ({
@@ -45,7 +45,7 @@ export function taskOf(index: TaskIndex, uid: string, event: ViewEvent): number 
   if (index.file === 1) return indexOf(index.names, uid)
   const number = generatedNumber(uid)
   if (number === null) return indexOf(index.names, uid)
-  if (number >= mostNumbers) return indexOf(index.names, nameOf(uid, index.file))
+  if (number >= maxNumbers) return indexOf(index.names, nameOf(uid, index.file))
   const known = valueAt(index.ofNumber, number)
   if (known > 0) return known - 1
   const task = indexOf(index.names, originOf(index, event) ?? nameOf(uid, index.file))
@@ -58,7 +58,7 @@ export function taskOf(index: TaskIndex, uid: string, event: ViewEvent): number 
 export function findHere(index: TaskIndex, uid: string): number {
   const number = index.file === 1 ? null : generatedNumber(uid)
   if (number === null) return findText(index.names, uid)
-  if (number >= mostNumbers) return findText(index.names, nameOf(uid, index.file))
+  if (number >= maxNumbers) return findText(index.names, nameOf(uid, index.file))
   return valueAt(index.ofNumber, number) - 1
 }
 

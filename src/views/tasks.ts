@@ -11,7 +11,7 @@ import { dependenciesOf } from './panels/graph.ts'
 import { outcomeNumbers, type SegmentView, segmentAt } from './panels/lanes.ts'
 import { type ProgressReport, progressReport } from './panels/names.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
-import { leastMissed } from './panel.ts'
+import { clockToleranceSeconds } from './panel.ts'
 import { shortName } from './readable.ts'
 import { scopes } from './panels/scopes.ts'
 import { findTask, uidOf } from './task-index.ts'
@@ -129,11 +129,11 @@ export function findTasks(
     if (!matches(pass, task, query)) continue
     if (total++ < limit || order !== undefined) found.push(task)
   }
-  const sorted = order === undefined ? found : longestFirst(pass, found, order, now)
+  const sorted = order === undefined ? found : sortByDuration(pass, found, order, now)
   return { tasks: sorted.slice(0, limit).map((task) => viewOf(pass, task, now)), total }
 }
 
-function longestFirst(
+function sortByDuration(
   pass: RunPass,
   tasks: readonly number[],
   order: TaskOrder,
@@ -155,14 +155,14 @@ export function knownWords({ states: { names, lanes, bounds } }: RunPass): {
   readonly nodes: readonly string[]
 } {
   const textsOf = (index: TextIndex): string[] =>
-    Array.from({ length: Math.min(index.size, mostWords) }, (_, row) => textAt(index, row))
+    Array.from({ length: Math.min(index.size, maxWords) }, (_, row) => textAt(index, row))
   const pairs = textsOf(lanes.nodes).map((pair) => JSON.parse(pair) as string[])
   const joined = bounds.nodes.map(({ nodeId }) => nodeId)
   const used = pairs.map(([, nodeId = '']) => nodeId)
   return { names: textsOf(names.names), nodes: [...joined, ...used] }
 }
 
-const mostWords = 10_000
+const maxWords = 10_000
 
 /** All tasks in order of first appearance, created lazily. */
 export function* eachTask(pass: RunPass): Generator<TaskView> {
@@ -353,5 +353,8 @@ function withRecordedSeconds(
   const others = attempts.slice(0, -1)
   const before = others.filter(({ start }) => start >= story.created)
   const rest = ran - before.reduce((sum, { seconds }) => sum + seconds, 0)
-  return [...others, rest > last.seconds + leastMissed ? { ...last, seconds: rest } : last]
+  return [
+    ...others,
+    rest > last.seconds + clockToleranceSeconds ? { ...last, seconds: rest } : last,
+  ]
 }

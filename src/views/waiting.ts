@@ -31,7 +31,7 @@ interface WaitingTask {
   readonly request: number
 }
 
-const mostNamed = 3
+const maxNamed = 3
 
 /** Uses the order of the backends: by priority, retries before new tasks, then by arrival. */
 export function explainWait(pass: RunPass, task: number): WaitReason {
@@ -106,7 +106,7 @@ class TasksBefore {
     const first = this.#first.get(request) ?? []
     const at = first.findIndex((one) => isBefore(waiting, one))
     first.splice(at === -1 ? first.length : at, 0, waiting)
-    first.length = Math.min(first.length, mostNamed)
+    first.length = Math.min(first.length, maxNamed)
     this.#first.set(request, first)
   }
 
@@ -130,7 +130,7 @@ class TasksBefore {
     return [...this.#first]
       .flatMap(([request, tasks]) => (isMeant(request) ? tasks : []))
       .toSorted((a, b) => (isBefore(a, b) ? -1 : 1))
-      .slice(0, mostNamed)
+      .slice(0, maxNamed)
   }
 }
 

@@ -18,8 +18,8 @@ export class DependencyFailedError extends TaskFailedError {
   constructor(uid: string, dependency: TaskFailedError) {
     const root = rootOf(dependency)
     const what = `${errorTypeOf(root.cause)}: ${messageOf(root.cause)}`
-    const steps = stepsOf(dependency, mostInMessage)
-    const way = [...steps, ...(steps.length < mostInMessage ? [] : ['…'])].toReversed()
+    const steps = stepsOf(dependency, maxInMessage)
+    const way = [...steps, ...(steps.length < maxInMessage ? [] : ['…'])].toReversed()
     const through = way.length > 1 ? ` (${way.join(' -> ')})` : ''
     const message = `task ${uid} cannot run${through}: ${root.uid} failed: ${what}`
     super(message, { uid, cause: root.cause })
@@ -42,7 +42,7 @@ export class DependencyFailedError extends TaskFailedError {
 
 registerErrorClass(DependencyFailedError, ({ path }) => ({ path }))
 
-const mostInMessage = 8
+const maxInMessage = 8
 
 interface Root {
   readonly uid: string
@@ -54,19 +54,19 @@ function rootOf(error: TaskFailedError): Root {
   return { uid: error.uid, cause: error.cause ?? error }
 }
 
-/** The uids from the given error towards the root, at most `most`. */
-function stepsOf(error: TaskFailedError, most: number): string[] {
+/** The uids from the given error towards the root, at most `max`. */
+function stepsOf(error: TaskFailedError, max: number): string[] {
   const steps: string[] = []
   for (
     let next: TaskFailedError | null = error;
-    next !== null && steps.length < most;
+    next !== null && steps.length < max;
     next = DependencyFailedError.viaOf(next)
   ) {
     const isRoot = DependencyFailedError.viaOf(next) === null
     if (isRoot && next instanceof DependencyFailedError) steps.push(...next.path.toReversed())
     else steps.push(next.uid)
   }
-  return steps.slice(0, most)
+  return steps.slice(0, max)
 }
 
 /** Dependents of a failed task fail, those of a canceled task are canceled. */
@@ -95,13 +95,13 @@ export function foreignHandleError(handle: EngineHandle, owner: HandleOwner): Va
 }
 
 /** For a long cycle, this many tasks at its start and at its end are named. */
-const mostNamed = 4
+const maxNamed = 4
 
 /** `cycle` begins and ends with the same handle. */
 export function cycleError(cycle: readonly EngineHandle[]): ValueError {
-  const isLong = cycle.length > 2 * mostNamed + 1
+  const isLong = cycle.length > 2 * maxNamed + 1
   const named = isLong
-    ? [...cycle.slice(0, mostNamed).map(label), '…', ...cycle.slice(-mostNamed).map(label)]
+    ? [...cycle.slice(0, maxNamed).map(label), '…', ...cycle.slice(-maxNamed).map(label)]
     : cycle.map(label)
   return new ValueError(`tasks wait for each other: ${named.join(' -> ')}`, {
     code: 'DependencyCycleError',

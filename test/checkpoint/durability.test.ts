@@ -33,7 +33,7 @@ describe('row 54: power loss', () => {
     files.finishSync()
     await flushed
     expect(files.durableText).toBe('a\nb\n')
-    expect([files.syncsStarted, files.mostSyncsUnderWay, clock.pendingTimers]).toEqual([2, 1, 0])
+    expect([files.syncsStarted, files.maxSyncsUnderWay, clock.pendingTimers]).toEqual([2, 1, 0])
     files.holdSyncs = false
     await writer.close()
     expect(files.syncsStarted).toBe(2)
@@ -52,7 +52,7 @@ describe('row 54: power loss', () => {
     await turn()
     files.finishSync()
     await Promise.all(flushes)
-    expect([files.syncsStarted, files.mostSyncsUnderWay]).toEqual([2, 1])
+    expect([files.syncsStarted, files.maxSyncsUnderWay]).toEqual([2, 1])
     files.holdSyncs = false
     await writer.close()
   })

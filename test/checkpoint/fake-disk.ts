@@ -13,7 +13,7 @@ export class FakeDisk implements FileOperations {
   holdSyncs = false
   syncsStarted = 0
   syncsUnderWay = 0
-  mostSyncsUnderWay = 0
+  maxSyncsUnderWay = 0
   isOpen = false
   /** Bytes that would survive a power loss. */
   syncedBytes = 0
@@ -47,7 +47,7 @@ export class FakeDisk implements FileOperations {
     const covers = this.#content.length
     this.syncsStarted++
     this.syncsUnderWay++
-    this.mostSyncsUnderWay = Math.max(this.mostSyncsUnderWay, this.syncsUnderWay)
+    this.maxSyncsUnderWay = Math.max(this.maxSyncsUnderWay, this.syncsUnderWay)
     if (this.holdSyncs) await new Promise<void>((resolve) => this.#held.push(resolve))
     this.syncsUnderWay--
     const errno = this.syncAnswer()

@@ -16,15 +16,15 @@ import { fullDevice } from './fake-disk.ts'
 import { tempFolder } from './open-writer.ts'
 
 interface OpenOptions {
-  readonly mostBytes?: number
+  readonly maxBytes?: number
   readonly files?: typeof nodeFiles
 }
 
-function openResults({ mostBytes = 2 ** 26, files = nodeFiles }: OpenOptions = {}) {
+function openResults({ maxBytes = 2 ** 26, files = nodeFiles }: OpenOptions = {}) {
   const record = join(tempFolder(), 's.1.telemetry.jsonl')
   const warnings: string[] = []
   const log = { warn: (code: string) => void warnings.push(code) }
-  const file = new ResultsFile({ record, id: 'this', files, log, mostBytes, durability: 'os' })
+  const file = new ResultsFile({ record, id: 'this', files, log, maxBytes, durability: 'os' })
   return { file, record, warnings }
 }
 
@@ -193,7 +193,7 @@ describe('the file of results', () => {
   })
 
   it('results: what is too large or would not come back equal is not kept', async () => {
-    const { file, record } = openResults({ mostBytes: 1000 })
+    const { file, record } = openResults({ maxBytes: 1000 })
     const memory = new ArrayBuffer(8)
     const cases: readonly [string, unknown][] = [
       ['large', 'x'.repeat(1001)],

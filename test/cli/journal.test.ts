@@ -66,7 +66,7 @@ async function keepResult(uid: string): Promise<void> {
   const log = { warn() {} }
   const durability = 'os'
   const parts = { record, id: recordIdOf(ids) }
-  const results = new ResultsFile({ ...parts, files: nodeFiles, log, mostBytes: 9999, durability })
+  const results = new ResultsFile({ ...parts, files: nodeFiles, log, maxBytes: 9999, durability })
   results.append(uid, 'value')
   await results.close()
 }
@@ -258,7 +258,7 @@ describe('journal verify', () => {
     const keep = async (id: string): Promise<void> => {
       await rm(resultsPathOf(path), { force: true })
       const log = { warn() {} }
-      const options = { record: path, id, files: nodeFiles, log, mostBytes: 1000 }
+      const options = { record: path, id, files: nodeFiles, log, maxBytes: 1000 }
       const file = new ResultsFile({ ...options, durability: 'os' })
       file.append('a', 1)
       await file.close()

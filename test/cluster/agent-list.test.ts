@@ -16,13 +16,13 @@ const sharedServer = sharedTestCluster()
 const { toAgent, toDriver } = deriveKeys(token, null)
 
 /** Agents of which one more answers each request for agents, as on a slow link. */
-async function answerOneByOne({ url }: TestCluster, most: number): Promise<void> {
+async function answerOneByOne({ url }: TestCluster, max: number): Promise<void> {
   const client = await connect({ servers: url, token })
   onTestFinished(() => client.close())
   let count = 0
   client.subscribe(discoverySubject, {
     callback: () => {
-      if (count === most) return
+      if (count === max) return
       const [name, epoch] = [`agent-${++count}`, count]
       const subject = agentSubject(name)
       client.subscribe(subject, {

@@ -25,7 +25,7 @@ const lossSeconds = byRun(2, 10)
 /** Longer ones are fewer for the same time of work. */
 const taskMs = byRun(150, 60)
 /** Of the agents of one host, in all. */
-const mostStarts = 200
+const maxStarts = 200
 /** The faults of the long run take minutes by themselves. */
 const timeoutMs = byRun(1, 20) * hangMs
 
@@ -86,7 +86,7 @@ class ChaosCluster {
     ])
     if (isConnected) return
     // A link that was mended just now may refuse the first connection: as a service would do it.
-    if (host.starts > mostStarts) throw new Error((await host.agent.ended).stderr)
+    if (host.starts > maxStarts) throw new Error((await host.agent.ended).stderr)
     await this.startAgent(host)
   }
 

@@ -65,13 +65,13 @@ describe('requests for allocations', () => {
     await launch.seen('SchedulerSilent')
     thaw()
     // The one that the controller makes of the request that it had not answered, and the next.
-    let most = 0
+    let max = 0
     await eventually(async () => {
       const pilots = (await listPilots()).filter((line) => !earlier.has(idOf(line)))
-      most = Math.max(most, pilots.filter((line) => line.endsWith(' PD')).length)
+      max = Math.max(max, pilots.filter((line) => line.endsWith(' PD')).length)
       expect(pilots).toHaveLength(2)
     })
-    expect(most).toBe(1)
+    expect(max).toBe(1)
     await run('scancel', '--name=busy')
     const end = await launch.ended
     expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'], joined: 1 })

@@ -29,7 +29,7 @@ describe('allocations that the backend asks for', () => {
     expect(end.code).toBe(0)
     expect(end.stderr).toMatch(/^(?:record {2}\S+\n)?$/)
     const told = JSON.parse(end.stdout) as Record<string, unknown>
-    expect(told).toMatchObject({ before: 0, joined: 3, most: 3, after: 0, ends: ['DONE'] })
+    expect(told).toMatchObject({ before: 0, joined: 3, max: 3, after: 0, ends: ['DONE'] })
     // They were idle, and given back: nothing was lost.
     expect(told['left']).toEqual(Array(3).fill('tutti.NodeDrained'))
     expect(told['facts']).toEqual([
@@ -99,7 +99,7 @@ describe('allocations that the backend asks for', () => {
     expect(end.code).toBe(0)
     expect(end.stderr).toMatch(/^(?:record {2}\S+\n)?$/)
     const told = lastLine(end.stdout)
-    expect(told).toMatchObject({ joined: 2, most: 1, ends: ['DONE'], retried: 0 })
+    expect(told).toMatchObject({ joined: 2, max: 1, ends: ['DONE'], retried: 0 })
     // The second one is given back before its time.
     expect(told['endings']).toEqual([job, job])
     expect(told['left']).toEqual(Array(2).fill('tutti.NodeDrained'))

@@ -15,8 +15,8 @@ export function changedBy(
 
 /** How much earlier the run could end, in seconds. */
 export function savedBy(text: string): number {
-  const [, most = null, unit = ''] = /up to ([\d.]+) (m?s) earlier/.exec(text) ?? []
-  if (most !== null) return secondsOf(most, unit)
+  const [, max = null, unit = ''] = /up to ([\d.]+) (m?s) earlier/.exec(text) ?? []
+  if (max !== null) return secondsOf(max, unit)
   const [, best = '', bestUnit = '', now = '', nowUnit = ''] =
     /after ([\d.]+) (m?s) at best, instead of ([\d.]+) (m?s)/.exec(text) ?? []
   return secondsOf(now, nowUnit) - secondsOf(best, bestUnit)

@@ -128,13 +128,13 @@ describe('what would shorten a run', () => {
     assertProperty(
       fc.property(anyWorkload, (workload) => {
         const { report, said } = tryImprovements(workload)
-        for (const { kind, said: most, saved } of said) {
+        for (const { kind, said: max, saved } of said) {
           kinds.add(kind)
           // Three digits are said, of two numbers that are rounded.
           expect(saved, `${kind}: ${report.words.improvements.join('\n')}`).toBeLessThanOrEqual(
-            most + 0.01 * report.bounds.seconds,
+            max + 0.01 * report.bounds.seconds,
           )
-          expect(most).toBeGreaterThan(0)
+          expect(max).toBeGreaterThan(0)
         }
       }),
       { numRuns: 100, longRuns: 20_000 },
@@ -155,12 +155,12 @@ describe('what would shorten a run', () => {
         }
         for (const [kind, end] of Object.entries(changed)) {
           const text = improvements.find((one) => one.includes(kind))
-          const [, least = '', unit = ''] = /at least ([\d.]+) (m?s)/.exec(text ?? '') ?? []
+          const [, min = '', unit = ''] = /at least ([\d.]+) (m?s)/.exec(text ?? '') ?? []
           if (text === undefined) continue
           lengths.add(kind)
-          expect(Number(least)).toBeGreaterThan(0)
+          expect(Number(min)).toBeGreaterThan(0)
           // Three digits are said.
-          expect(Number(least) / (unit === 'ms' ? 1000 : 1), text).toBeLessThanOrEqual(1.01 * end)
+          expect(Number(min) / (unit === 'ms' ? 1000 : 1), text).toBeLessThanOrEqual(1.01 * end)
         }
       }),
       { numRuns: 100, longRuns: 20_000 },

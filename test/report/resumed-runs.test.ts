@@ -132,7 +132,7 @@ describe('a run that was resumed', () => {
     }))
     const pass = createRunPass()
     // The attempts around the gap are dropped, so that the bounds are about later times.
-    Object.assign(pass.states.lanes, { mostSegments: 5000 })
+    Object.assign(pass.states.lanes, { maxSegments: 5000 })
     for (const event of eventsWithAgents(later, 6002)) pass.take(event)
     const { bounds, durationSeconds } = reportOf(pass)
     expect(bounds).toMatchObject({ isPartial: true, attended: [] })

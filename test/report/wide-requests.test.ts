@@ -18,7 +18,7 @@ describe('tasks that wait behind requests for several cores', () => {
 
   it('report: those are named, and not the workers, of which one was free', () => {
     const { words, bounds } = reportOfRun({ nodes, tasks: turns, end: 20 })
-    expect(bounds.backends[0]).toMatchObject({ wide: { count: 4, most: 4 } })
+    expect(bounds.backends[0]).toMatchObject({ wide: { count: 4, max: 4 } })
     expect(bounds.backends[0]?.idleSeconds.cores).toBeCloseTo(18)
     expect(words.bound).toBe('slots')
     expect(words.sentences[0]).toBe(

@@ -8,7 +8,7 @@ import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 import { tempFolder } from './open-telemetry.ts'
 
 const kills = byRun(10, 1000)
-const mostTasks = byRun(4000, 20_000)
+const maxTasks = byRun(4000, 20_000)
 const program = join(import.meta.dirname, 'fixtures', 'emit-until-killed.ts')
 const life = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
 
@@ -64,7 +64,7 @@ describe('row 53: kill -9', () => {
       const worker = async (): Promise<void> => {
         while (left-- > 0) {
           const batch = 1 + Math.floor(random() * 500)
-          const enough = 1 + Math.floor(random() ** 2 * mostTasks)
+          const enough = 1 + Math.floor(random() ** 2 * maxTasks)
           const folder = tempFolder()
           const acknowledged = await killOne(folder, batch, enough)
           expect(acknowledged).toBeGreaterThanOrEqual(enough)

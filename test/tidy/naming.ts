@@ -2,7 +2,7 @@
 
 import { codeIn, type SourceFile, violation, walk } from './source-file.ts'
 
-type Reach = 'any text' | 'identifier' | 'type name'
+type Reach = 'any text' | 'identifier' | 'type name' | 'beginning'
 
 interface Rejection {
   readonly word: string
@@ -40,7 +40,7 @@ export function rejectedNames(files: readonly SourceFile[]): string[] {
 }
 
 const isReach = (text: string): text is Reach =>
-  text === 'any text' || text === 'identifier' || text === 'type name'
+  ['any text', 'identifier', 'type name', 'beginning'].includes(text)
 const advice = ({ word, instead }: Rejection): string => `"${word}" is rejected: use ${instead}`
 const lowerFirst = (word: string): string => word.slice(0, 1).toLowerCase() + word.slice(1)
 const upperFirst = (word: string): string => word.slice(0, 1).toUpperCase() + word.slice(1)
@@ -57,18 +57,25 @@ function inIdentifiers(file: SourceFile, words: readonly Rejection[]): string[] 
   const byName = new Map<string, Rejection>()
   for (const rejection of words) {
     // What is rejected in any text is found there, identifiers included.
-    if (rejection.reach === 'any text') continue
+    if (rejection.reach === 'any text' || rejection.reach === 'beginning') continue
     byName.set(upperFirst(rejection.word), rejection)
     if (rejection.reach === 'identifier') byName.set(lowerFirst(rejection.word), rejection)
   }
   const found: string[] = []
   walk(file, (node) => {
     if (node.type !== 'Identifier' && node.type !== 'PrivateIdentifier') return
-    const rejection = byName.get(String(node['name']))
+    const name = String(node['name'])
+    const rejection = byName.get(name) ?? words.find((word) => isBeginning(name, word))
     if (rejection !== undefined) found.push(violation(file, node.start, advice(rejection)))
   })
   return found
 }
+
+/** Whether a name of several words begins with a word that is rejected there. */
+const isBeginning = (name: string, { word, reach }: Rejection): boolean =>
+  reach === 'beginning' &&
+  name.startsWith(lowerFirst(word)) &&
+  /^[A-Z]/.test(name.slice(word.length))
 
 function inText(file: SourceFile, words: readonly Rejection[]): string[] {
   return words

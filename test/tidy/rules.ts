@@ -327,11 +327,13 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'docs/naming.md': rejecting('identifier'), 'src/a/a.ts': 'const frobnik = 1' },
       { 'docs/naming.md': rejecting('identifier'), 'src/a/frobnik.ts': '' },
       { 'docs/naming.md': rejecting('type name'), 'bench/a.ts': 'class Frobnik {}' },
+      { 'docs/naming.md': rejecting('beginning'), 'src/a/a.ts': 'const frobnikOf = 1' },
     ],
     good: [
       { 'docs/naming.md': rejecting('identifier'), 'src/a/a.ts': '// a frobnik is here' },
       { 'docs/naming.md': rejecting('type name'), 'src/a/a.ts': 'const frobnik = 1' },
       { 'docs/naming.md': rejecting('identifier'), 'src/a/a.ts': 'const frobnikOf = 1' },
+      { 'docs/naming.md': rejecting('beginning'), 'src/a/a.ts': 'const frobniked = 1' },
     ],
   },
   'no text names a machine or a registry': {

@@ -10,11 +10,11 @@ import {
   walk,
 } from './source-file.ts'
 
-const longestLine = 100
-const longestFunction = 60
-const longestFile = 500
-const longestTest = 500
-const mostFiles = 15
+const maxLineLength = 100
+const maxFunctionLines = 60
+const maxFileLines = 500
+const maxTestLines = 500
+const maxFiles = 15
 
 const code = (files: readonly SourceFile[]): SourceFile[] =>
   codeIn(files, 'src', 'test', 'bench', 'examples', 'scripts')
@@ -23,7 +23,7 @@ const linesOf = (file: SourceFile): string[] => file.text.replace(/\n$/, '').spl
 
 export function longFiles(files: readonly SourceFile[]): string[] {
   return code(files).flatMap((file) => {
-    const limit = file.path.startsWith('test/') ? longestTest : longestFile
+    const limit = file.path.startsWith('test/') ? maxTestLines : maxFileLines
     const { length } = linesOf(file)
     return length > limit ? [`${file.path}:${length}: longer than ${limit} lines`] : []
   })
@@ -35,8 +35,8 @@ export function fullFolders(files: readonly SourceFile[]): string[] {
     path.split('/').slice(0, -1).join('/'),
   )
   return Array.from(folders).flatMap(([folder, { length }]) => {
-    if (length <= mostFiles) return []
-    return [`${folder}:1: ${length} files, at most ${mostFiles}: a sub-folder is missing`]
+    if (length <= maxFiles) return []
+    return [`${folder}:1: ${length} files, at most ${maxFiles}: a sub-folder is missing`]
   })
 }
 
@@ -44,8 +44,8 @@ export function longLines(files: readonly SourceFile[]): string[] {
   return code(files).flatMap((file) =>
     linesOf(file).flatMap((line, at) => {
       const { length } = Array.from(line)
-      if (length <= longestLine) return []
-      return [`${file.path}:${at + 1}: ${length} characters, at most ${longestLine}`]
+      if (length <= maxLineLength) return []
+      return [`${file.path}:${at + 1}: ${length} characters, at most ${maxLineLength}`]
     }),
   )
 }
@@ -58,7 +58,7 @@ export function longFunctions(files: readonly SourceFile[]): string[] {
     walk(file, (node) => {
       if (!functions.test(node.type)) return
       const lines = lineAt(file, node.end) - lineAt(file, node.start) + 1
-      if (lines <= longestFunction) return
+      if (lines <= maxFunctionLines) return
       found.push(violation(file, node.start, `function of ${lines} lines, at most 60`))
     })
     return found

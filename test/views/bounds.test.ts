@@ -223,7 +223,7 @@ describe('what bounded a run', () => {
 
   it('bounds: where the oldest attempts are only coarse, it is about the rest of the run', () => {
     const pass = createRunPass()
-    Object.assign(pass.states.lanes, { mostSegments: 5000 })
+    Object.assign(pass.states.lanes, { maxSegments: 5000 })
     const nodes = [{ nodeId: 'n1', cores: 2 }]
     const tasks = bag(6000, 1).map((task) => ({ ...task, created: task.start ?? 0 }))
     for (const event of eventsOf({ nodes, tasks, end: 6000 })) pass.take(event)

@@ -13,9 +13,9 @@ const started = (uid: string, time: number, worker = 'n1/local/w1'): ViewEvent =
 const ended = (uid: string, time: number, type = 'TaskCompleted'): ViewEvent =>
   viewEvent(type, uid, { event_time: time })
 
-function lanesOver(events: Iterable<ViewEvent>, mostSegments?: number): LanesState {
+function lanesOver(events: Iterable<ViewEvent>, maxSegments?: number): LanesState {
   const pass = new Pass({ lanes })
-  if (mostSegments !== undefined) Object.assign(pass.states.lanes, { mostSegments })
+  if (maxSegments !== undefined) Object.assign(pass.states.lanes, { maxSegments })
   for (const event of events) pass.take(event)
   return pass.states.lanes
 }

@@ -308,7 +308,7 @@ describe('health', () => {
       lostLines: 7,
       isDegraded: true,
       subscriberErrors: 3,
-      longestDelay: 2,
+      maxDelay: 2,
       gapCount: 0,
     })
     expect(shown.warningCounts).toMatchObject({ 'tutti.CheckpointDegraded': 2 })

@@ -1,5 +1,5 @@
 /**
- * Runs plain closures on this process's event loop, up to `mostAtOnce` at a time. A closure can be
+ * Runs plain closures on this process's event loop, up to `maxAtOnce` at a time. A closure can be
  * abandoned but not stopped; one that blocks the loop cannot even be abandoned.
  */
 
@@ -12,12 +12,12 @@ import { type ClosureRun, ClosureRuns } from '../closure-runs.ts'
 import type { Batch, Executor, ExecutorListener } from './executor.ts'
 
 /** High, because asynchronous closures spend most of their time waiting. */
-const mostAtOnce = 1000
+const maxAtOnce = 1000
 /** Per turn of the loop: closures that make each other ready must not block everything else. */
-const mostPerTurn = 1000
-const longestTurnMs = 10
+const maxPerTurn = 1000
+const maxTurnMs = 10
 /** The limit of `#named`; further functions that block the loop are not reported. */
-const mostNamed = 1000
+const maxNamed = 1000
 
 export interface InProcessParts {
   readonly nodeId: string
@@ -44,7 +44,7 @@ export class InProcessExecutor implements Executor {
       nodeId,
       workerId: `${parts.idPrefix}/main`,
       clock,
-      budget: new TurnBudget(clock, mostPerTurn, longestTurnMs),
+      budget: new TurnBudget(clock, maxPerTurn, maxTurnMs),
       noun: 'task',
       closureOf,
       report: (job, report) => listener.report(job, report),
@@ -64,7 +64,7 @@ export class InProcessExecutor implements Executor {
   }
 
   get freeSlots(): number {
-    return mostAtOnce - (this.#runs.size - this.#yielded)
+    return maxAtOnce - (this.#runs.size - this.#yielded)
   }
 
   batchSize(): number {
@@ -95,7 +95,7 @@ export class InProcessExecutor implements Executor {
     const { log, listener, nodeId } = this.#parts
     const seconds = this.#runs.secondsOf(run)
     if (seconds <= timeoutSeconds) return
-    if (this.#named.has(executable) || this.#named.size >= mostNamed) return
+    if (this.#named.has(executable) || this.#named.size >= maxNamed) return
     this.#named.add(executable)
     const hint = 'Define it with `defineTask` in a module of its own: it then runs on a worker.'
     const fields = { executable, seconds, timeout_seconds: timeoutSeconds, hint }

@@ -256,29 +256,29 @@ function kindOf({ spec }: Job): ExecutorKind {
   return spec.kind === 'function' ? 'functions' : 'closures'
 }
 
-const mostWorkers = 1024
-const mostProcesses = 65_536
+const workerLimit = 1024
+const processLimit = 65_536
 
 /** Without `cores`, there are enough for every worker and program, each of which holds one core. */
 function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBackendOptions): number {
   if (cores !== undefined) return expectCores(cores)
   return Math.max(
     usableCores(),
-    expectInteger('workers', workers, { min: 1, max: mostWorkers }),
-    expectInteger('maxProcesses', maxProcesses, { min: 1, max: mostProcesses }),
+    expectInteger('workers', workers, { min: 1, max: workerLimit }),
+    expectInteger('maxProcesses', maxProcesses, { min: 1, max: processLimit }),
   )
 }
 
 function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): ResolvedOptions {
   expectKnownKeys('ConcurrentBackend', expectObject('options', options), knownOptions)
   const cores = resolveCores(options)
-  const { name = 'concurrent', workers = Math.min(cores, mostWorkers) } = options
+  const { name = 'concurrent', workers = Math.min(cores, workerLimit) } = options
   const { maxProcesses = cores, nodeId, gpus, memoryMb, workDir, workerMemoryMb } = options
   const { isolation = workerMemoryMb === undefined ? 'thread' : 'process' } = options
   const resolved = {
     name: expectString('name', name),
-    workers: expectInteger('workers', workers, { min: 1, max: mostWorkers }),
-    maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: mostProcesses }),
+    workers: expectInteger('workers', workers, { min: 1, max: workerLimit }),
+    maxProcesses: expectInteger('maxProcesses', maxProcesses, { min: 1, max: processLimit }),
     isolation: expectOneOf('isolation', isolation, ['thread', 'process']),
     workerMemoryMb:
       workerMemoryMb === undefined

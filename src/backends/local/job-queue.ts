@@ -47,11 +47,11 @@ export class JobQueue<T extends WaitingJob> {
     return lowest
   }
 
-  /** How many jobs have a higher priority than `least`. */
-  countAbove(least: number): number {
+  /** How many jobs have a higher priority than `min`. */
+  countAbove(min: number): number {
     let count = 0
     for (const levels of Object.values(this.#levels)) {
-      for (const { priority, waiting } of levels.values()) if (priority > least) count += waiting
+      for (const { priority, waiting } of levels.values()) if (priority > min) count += waiting
     }
     return count
   }

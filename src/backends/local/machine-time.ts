@@ -15,16 +15,15 @@ export interface TimeReading extends Moment {
 }
 
 /** A reading that takes longer was interrupted, so its clocks were not read at the same moment. */
-const longestReadingMs = 1
-const mostReadings = 10
+const maxReadingMs = 1
+const maxReadings = 10
 
 export function readTime(clock: Clock): TimeReading {
   for (let count = 1; ; count++) {
     const before = machineMs()
     const [wallSeconds, monotonicMs] = [clock.now(), clock.monotonicMs()]
-    const isOneMoment = machineMs() - before <= longestReadingMs
-    if (isOneMoment || count === mostReadings)
-      return { wallSeconds, monotonicMs, machineMs: before }
+    const isOneMoment = machineMs() - before <= maxReadingMs
+    if (isOneMoment || count === maxReadings) return { wallSeconds, monotonicMs, machineMs: before }
   }
 }
 

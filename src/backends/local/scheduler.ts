@@ -251,14 +251,14 @@ export class Scheduler implements ExecutorListener {
   #begin(first: ScheduledJob, executor: Executor): void {
     const queue = this.#queues[first.executor]
     const { request } = first
-    const most = first.isDefault ? executor.batchSize(queue.length) : 1
+    const max = first.isDefault ? executor.batchSize(queue.length) : 1
     const jobs: Job[] = []
     do {
       const scheduled = queue.take()
       if (scheduled === undefined) break
       scheduled.isWaiting = false
       jobs.push(scheduled)
-    } while (jobs.length < most && queue.peek()?.isDefault === true)
+    } while (jobs.length < max && queue.peek()?.isDefault === true)
     const grant = this.#slots.take(request)
     const batch: Batch = { jobs, gpuIds: grant.gpuIds }
     this.#grants.set(batch, grant)

@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
-import { longestWaitMs } from './sampler.ts'
+import { maxWaitMs } from './sampler.ts'
 import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { clampPercent } from './reading.ts'
 import type { GpuReading } from './sampler.ts'
@@ -20,7 +20,7 @@ interface Known extends GpuReading {
 /** The shortest time between two starts: starting a process blocks the event loop. */
 const restartMs = 60_000
 /** Limits the age of a reading when it is requested. */
-const longestPeriodMs = 1000
+const maxPeriodMs = 1000
 const shortestPeriodMs = 100
 
 /**
@@ -39,7 +39,7 @@ export class NvidiaSmi implements GpuSource {
   constructor(options: NvidiaSmiOptions) {
     this.#clock = options.clock
     const pollMs = Math.round(options.pollSeconds * 1000)
-    this.#periodMs = Math.min(longestPeriodMs, Math.max(shortestPeriodMs, pollMs))
+    this.#periodMs = Math.min(maxPeriodMs, Math.max(shortestPeriodMs, pollMs))
   }
 
   async probe(): Promise<ProbeResult> {
@@ -53,7 +53,7 @@ export class NvidiaSmi implements GpuSource {
   async sample(): Promise<readonly GpuReading[]> {
     const nowMs = this.#clock.monotonicMs()
     if (this.#stream === undefined && nowMs - this.#startedMs >= restartMs) this.#start().unref()
-    const oldestMs = nowMs - this.#periodMs - longestWaitMs
+    const oldestMs = nowMs - this.#periodMs - maxWaitMs
     if (this.#isSilentSince(oldestMs)) await this.#letOutputArrive()
     if (this.#isSilentSince(oldestMs)) {
       const reason = this.#stream?.failure ?? 'gives no readings'
@@ -98,7 +98,7 @@ export class NvidiaSmi implements GpuSource {
 }
 
 /** Longer than any valid line. */
-const longestLine = 4096
+const maxLineLength = 4096
 
 /** The process and its output, cut into lines. */
 class SmiStream {
@@ -167,7 +167,7 @@ class SmiStream {
   #cut(chunk: string): string[] {
     const lines = (this.#rest + chunk).split('\n')
     this.#rest = lines.pop() ?? ''
-    if (this.#rest.length > longestLine) this.#rest = ''
+    if (this.#rest.length > maxLineLength) this.#rest = ''
     return lines
   }
 }
@@ -179,7 +179,7 @@ export const gpuQuery: readonly string[] = [
 ]
 
 /** More than any machine has; a larger number is not an index. */
-const mostGpus = 1024
+const maxGpus = 1024
 
 /**
  * A line such as `0, 37`. `null` for a GPU without a value (`[N/A]`), `undefined` for any
@@ -187,7 +187,7 @@ const mostGpus = 1024
  */
 export function parseGpuLine(line: string): GpuReading | undefined {
   const fields = /^\s*(\d{1,4})\s*,\s*(?:(-?\d+(?:\.\d+)?)\s*%?|\[[^\]]*\])\s*$/.exec(line)
-  if (fields === null || Number(fields[1]) >= mostGpus) return undefined
+  if (fields === null || Number(fields[1]) >= maxGpus) return undefined
   const gpu_id = Number(fields[1])
   return { gpu_id, gpu_percent: fields[2] === undefined ? null : clampPercent(Number(fields[2])) }
 }

@@ -3,7 +3,7 @@
 import { closeSync, openSync, readSync } from 'node:fs'
 
 /** A larger file is not one of the expected kernel files. */
-const longestFile = 4 * 1024 * 1024
+const maxFileLength = 4 * 1024 * 1024
 
 /**
  * Reads from the start at every call, without opening the file again. Reads are synchronous: the
@@ -58,7 +58,7 @@ export class OpenFile {
   }
 
   #grow(): boolean {
-    if (this.#buffer.length >= longestFile) return false
+    if (this.#buffer.length >= maxFileLength) return false
     this.#buffer = Buffer.concat([this.#buffer], this.#buffer.length * 2)
     return true
   }

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 export const ticksPerSecond = 100
 
 /** A limit on how many processes are read, which takes about 20 µs each. */
-const mostProcesses = 4096
+const maxProcesses = 4096
 
 /** In ticks, including ended children; `null` if `/proc` cannot be read. */
 export function ownCpuTicks(procRoot: string, pid: number): number | null {
@@ -17,7 +17,7 @@ export function ownCpuTicks(procRoot: string, pid: number): number | null {
   // A set also yields what is added to it meanwhile.
   for (const child of found) {
     ticks += ticksOf(procRoot, child) ?? 0
-    if (found.size >= mostProcesses) continue
+    if (found.size >= maxProcesses) continue
     // Programs mostly start others from their first thread; they may have very many.
     for (const one of childrenOf(procRoot, child, [String(child)])) found.add(one)
   }

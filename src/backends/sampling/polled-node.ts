@@ -7,7 +7,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { expectInteger, expectNumber } from '../../foundation/options.ts'
-import { longestWaitMs, withDeadline } from './sampler.ts'
+import { maxWaitMs, withDeadline } from './sampler.ts'
 import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
 
 /** A node of a backend, both named in its events, and its sampler. */
@@ -26,7 +26,7 @@ export interface PolledNodeContext {
 }
 
 /** Longer than samplers wait by themselves, because their own errors are more precise. */
-const hungAfterMs = 2 * longestWaitMs
+const hungAfterMs = 2 * maxWaitMs
 
 /** Calls its sampler, one call at a time. No method rejects; a failing sampler is reported once. */
 export class PolledNode {

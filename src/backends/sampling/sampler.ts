@@ -54,8 +54,8 @@ export const unknownReadings: NodeReadings = Object.freeze({
 })
 
 /** How long to wait for a reading; after that, the sample is completed without it. */
-export const longestWaitMs = 2000
+export const maxWaitMs = 2000
 
-/** Settles like the promise, or rejects with `TimeoutError` after `longestWaitMs`. */
+/** Settles like the promise, or rejects with `TimeoutError` after `maxWaitMs`. */
 export const withDeadline = <T>(clock: Clock, promise: Promise<T>): Promise<T> =>
-  boundedWait(clock, longestWaitMs, promise)
+  boundedWait(clock, maxWaitMs, promise)

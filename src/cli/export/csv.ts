@@ -50,9 +50,9 @@ const columns: readonly Column[] = [
 ]
 
 const rowsAtOnce = 1000
-const longestCommand = 4096
+const maxCommandLength = 4096
 /** Further attributes have no column, so that a row stays short. */
-const mostAttributes = 1000
+const maxAttributes = 1000
 
 const newDetails = (): TaskDetails => ({
   backend: '',
@@ -127,7 +127,7 @@ export class CsvTable {
     for (const [name, value] of Object.entries(attributes)) {
       if (isLibraryAttribute(name)) continue
       let column = this.#attributes.get(name)
-      if (column === undefined && this.#attributes.size < mostAttributes) {
+      if (column === undefined && this.#attributes.size < maxAttributes) {
         column = this.#attributes.size
         this.#attributes.set(name, column)
       }
@@ -152,7 +152,7 @@ function submissionIn({ backend, attributes }: ViewEvent): Partial<TaskDetails> 
     backend,
     cores: isPrompt ? null : (numberOf(cores) ?? 1) * count,
     gpus: isPrompt ? null : (numberOf(gpus) ?? 0) * count,
-    command: program === '' ? '' : commandText(program, words, longestCommand),
+    command: program === '' ? '' : commandText(program, words, maxCommandLength),
   }
 }
 

@@ -32,7 +32,7 @@ export interface CheckOptions extends Omit<BatchRequest, 'more'> {
 /** Time limit of the job, in minutes. */
 const jobMinutes = '2'
 /** Time limit of the check; leaves time to cancel a job and still end within a minute. */
-const longestMs = 50_000
+const maxMs = 50_000
 /** Time limit of each Slurm command. */
 const timeoutSeconds = 10
 const pollMs = 100
@@ -93,7 +93,7 @@ class Trial {
     this.#checks = checks
     this.#output = output
     this.#status = createStatusLine(output)
-    this.#cancelTimers.push(systemClock.after(longestMs, () => this.#late.abort()))
+    this.#cancelTimers.push(systemClock.after(maxMs, () => this.#late.abort()))
     this.#showProgress()
   }
 
@@ -194,7 +194,7 @@ class Trial {
   async #describeWait(job: SlurmJob): Promise<LaunchCheck> {
     const found = await job.report()
     const state = found === null ? 'unknown' : `${found.state} (${found.reason})`
-    const text = `none within ${longestMs / 1000} s: job ${job.id} was ${state}`
+    const text = `none within ${maxMs / 1000} s: job ${job.id} was ${state}`
     return toProblem('node', new BackendError(text, { hint: 'Try another partition, or later.' }))
   }
 }

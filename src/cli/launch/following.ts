@@ -14,7 +14,7 @@ export function createStatusLine(output: Output): (line: string | null) => void 
   }
 }
 
-const mostNamed = 4
+const maxNamed = 4
 
 /** Prints on a terminal where a job runs, because the script itself may print nothing. */
 export function createBeginLine(
@@ -23,7 +23,7 @@ export function createBeginLine(
   if (!process.stderr.isTTY || output.form !== 'text') return undefined
   return (jobId, nodes) => {
     const ends = `${nodes[0]} to ${nodes.at(-1)} (${nodes.length} nodes)`
-    const where = nodes.length > mostNamed ? ends : nodes.join(', ')
+    const where = nodes.length > maxNamed ? ends : nodes.join(', ')
     output.problem(`job ${jobId} runs on ${where}`)
   }
 }

@@ -50,7 +50,7 @@ interface JobLaunch {
 /** Runs the script on this machine and reports its process id. */
 type RunScript = (onStart: (pid: number) => void) => Promise<number>
 
-const longestTail = 65_536
+const maxTailLength = 65_536
 const variables = { facts: launchVariable, request: runVariable }
 
 /** Runs the script on the first node of a new job; one folder per job. */
@@ -204,7 +204,7 @@ async function follow(
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),
     stderr: (chunk: Buffer) => {
-      tail = (tail + chunk.toString()).slice(-longestTail)
+      tail = (tail + chunk.toString()).slice(-maxTailLength)
       process.stderr.write(chunk)
     },
     status: createStatusLine(output),

@@ -21,11 +21,11 @@ export const withRecordFile = (command: Command): Command =>
   command.argument('[record]', `${whichFile}, or latest`, 'latest')
 
 export const toCountUpTo =
-  (most: number) =>
+  (max: number) =>
   (text: string): number => {
     const count = Number(text)
-    if (Number.isInteger(count) && count > 0 && count <= most) return count
-    throw new InvalidArgumentError(`expected a whole number from 1 to ${most}`)
+    if (Number.isInteger(count) && count > 0 && count <= max) return count
+    throw new InvalidArgumentError(`expected a whole number from 1 to ${max}`)
   }
 
 export const toCount = toCountUpTo(1_000_000)

@@ -19,7 +19,7 @@ export interface FilterOptions {
 type Kind = Exclude<keyof FilterOptions, 'scope'>
 
 /** The most values of each kind that a misspelled value is compared with. */
-const mostCompared = 1000
+const maxCompared = 1000
 
 export class EventFilter {
   readonly #options: FilterOptions
@@ -108,7 +108,7 @@ export class EventFilter {
     for (const [kind, asked] of this.#asked) {
       for (const value of valuesOf(event, kind)) {
         if (value === asked) this.#seen.add(`${kind} ${value}`)
-        else if (this.#others[kind].size < mostCompared) this.#others[kind].add(value)
+        else if (this.#others[kind].size < maxCompared) this.#others[kind].add(value)
       }
     }
   }

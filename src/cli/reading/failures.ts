@@ -23,11 +23,11 @@ export interface FailuresCommandOptions {
   readonly scope?: string
 }
 
-export const longestTitle = 200
-const longestScope = 100
-const mostMessageLines = 40
-const mostStackLines = 12
-const mostOutputLines = 12
+export const maxTitleLength = 200
+const maxScopeLength = 100
+const maxMessageLines = 40
+const maxStackLines = 12
+const maxOutputLines = 12
 
 export async function listFailures(
   what: string,
@@ -103,14 +103,14 @@ function groupLines(group: FailureGroup, record: string): string[] {
   const { count, name, errorType, message, example, firstTime, lastTime } = group
   const when = spanText(firstTime, lastTime)
   const end = endText(example)
-  const scope = example.scope === '' ? '' : ` in scope ${firstLine(example.scope, longestScope)}`
+  const scope = example.scope === '' ? '' : ` in scope ${firstLine(example.scope, maxScopeLength)}`
   const place = example.workerId || example.nodeId
   const where = `${scope}${place === '' ? '' : ` on ${place}`}`
   const title = `${numberText(count)} x ${nameAndProgram(name, example.program)}`
   const which = count === 1 ? '' : 'first: '
   return [
     '',
-    `${title}: ${typeText(errorType, example)} "${firstLine(message, longestTitle)}"`,
+    `${title}: ${typeText(errorType, example)} "${firstLine(message, maxTitleLength)}"`,
     `  ${when}; ${which}${example.task}${where}${end && `, ${end}`}`,
     ...exampleLines(example, message),
     ...(count > 1 ? [`  of another task: npx tutti explain TASK ${record}`] : []),
@@ -123,17 +123,15 @@ function groupLines(group: FailureGroup, record: string): string[] {
  */
 export function exampleLines(example: FailureExample, title = example.message): string[] {
   const { stack, stdoutTail, stderrTail, hint, isNoticed, message } = example
-  const isInTitle = message.endsWith(title) && firstLine(message, longestTitle) === message
+  const isInTitle = message.endsWith(title) && firstLine(message, maxTitleLength) === message
   const output = (stream: string, text: string): string[] =>
-    text.trim() === ''
-      ? []
-      : [`  the end of its ${stream}:`, ...lastIndented(text, mostOutputLines)]
+    text.trim() === '' ? [] : [`  the end of its ${stream}:`, ...lastIndented(text, maxOutputLines)]
   const { arguments: args, program } = example
   return [
     ...(args.length === 0 ? [] : [`  command: ${commandText(program, args)}`]),
     ...(hint === '' ? [] : [`  hint: ${firstLine(hint, 500)}`]),
-    ...(isInTitle ? [] : indented(message, mostMessageLines)),
-    ...(isNoticed ? [] : indented(withoutMessage(ownFrames(stack), message), mostStackLines)),
+    ...(isInTitle ? [] : indented(message, maxMessageLines)),
+    ...(isNoticed ? [] : indented(withoutMessage(ownFrames(stack), message), maxStackLines)),
     ...example.causes.flatMap(causeLines),
     ...output('stderr', stderrTail),
     ...output('stdout', stdoutTail),
@@ -142,11 +140,11 @@ export function exampleLines(example: FailureExample, title = example.message): 
 
 /** The lines for an error inside the thrown one. */
 function causeLines({ path, errorType, message, stack }: FailureCause): string[] {
-  const title = firstLine(message, longestTitle)
+  const title = firstLine(message, maxTitleLength)
   return [
     `  ${path}: ${errorType} "${title}"`,
-    ...(title === message ? [] : indented(message, mostMessageLines)),
-    ...indented(withoutMessage(ownFrames(stack), message), mostStackLines),
+    ...(title === message ? [] : indented(message, maxMessageLines)),
+    ...indented(withoutMessage(ownFrames(stack), message), maxStackLines),
   ]
 }
 
@@ -156,15 +154,15 @@ function withoutMessage(stack: string, message: string): string {
   return at === -1 ? stack : stack.slice(at + message.length)
 }
 
-function indented(text: string, most: number): string[] {
+function indented(text: string, max: number): string[] {
   const lines = text.split('\n').filter((line) => line.trim() !== '')
-  const shown = lines.slice(0, most).map((line) => `    ${line.trim()}`)
-  return lines.length > most ? [...shown, '    …'] : shown
+  const shown = lines.slice(0, max).map((line) => `    ${line.trim()}`)
+  return lines.length > max ? [...shown, '    …'] : shown
 }
 
 /** The last lines of an output, which usually say what happened. */
-function lastIndented(text: string, most: number): string[] {
+function lastIndented(text: string, max: number): string[] {
   const lines = text.split('\n').filter((line) => line.trim() !== '')
-  const shown = lines.slice(-most).map((line) => `    ${line.trimEnd()}`)
-  return lines.length > most ? ['    …', ...shown] : shown
+  const shown = lines.slice(-max).map((line) => `    ${line.trimEnd()}`)
+  return lines.length > max ? ['    …', ...shown] : shown
 }

@@ -17,7 +17,7 @@ import { resumeCommand } from '../run/resume-command.ts'
 import { expectAtRest, expectRecord } from './open-record.ts'
 import { withReadingProgress } from './reading-progress.ts'
 
-const mostShown = 10
+const maxShown = 10
 
 /** Exit code 0 when the copy is written; `journal verify` checks whether it is valid. */
 export async function repairJournal(what: string, output: Output): Promise<number> {
@@ -31,9 +31,9 @@ export async function repairJournal(what: string, output: Output): Promise<numbe
     `${copy}: ${countText(kept, 'line')} kept, ${dropped} left out` +
       (mended > 0 ? `, ${mended} without the NUL bytes before them` : ''),
     ...problems
-      .slice(0, mostShown)
+      .slice(0, maxShown)
       .map(({ line, offset, reason }) => `  line ${line}, byte ${offset}: ${reason}`),
-    ...(dropped > mostShown ? [`  and ${dropped - mostShown} more`] : []),
+    ...(dropped > maxShown ? [`  and ${dropped - maxShown} more`] : []),
     `check    npx tutti journal verify ${copy}`,
     ...(command === null ? [] : [`resume   ${resumeCommand(copy, command)}`]),
   ])

@@ -16,8 +16,8 @@ import { showRecord } from './open-record.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { type Column, nameColumn, tableLines } from './text.ts'
 
-export const mostNames = 20
-const mostNodes = 8
+export const maxNames = 20
+const maxNodes = 8
 
 /** Resolves with exit code 0, also for a failed run. */
 export async function showStatus(what: string, output: Output): Promise<number> {
@@ -60,7 +60,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
       canceled: name.canceled,
       duration: name.duration ?? null,
       ran_seconds: name.ranSeconds,
-      longest_running_seconds: name.longestRunning,
+      longest_running_seconds: name.maxRunningSeconds,
     })),
     further_attempts: retries,
     workers_lost: workersLost,
@@ -78,7 +78,11 @@ function namesIn({ pass, now, state }: OpenRecord): NameRow[] {
   const times = timesByName({ counts: pass.counts, ...pass.states }, now)
   return names.show(pass.states.names, { durations: true }).map((view) => {
     const own = times[findText(pass.states.names.names, view.name)] ?? noTimes
-    return { ...view, ...own, longestRunning: state === 'running' ? own.longestRunning : null }
+    return {
+      ...view,
+      ...own,
+      maxRunningSeconds: state === 'running' ? own.maxRunningSeconds : null,
+    }
   })
 }
 
@@ -97,7 +101,7 @@ const durationOf = ({ pass: { states }, now }: OpenRecord): number =>
 
 /** How many names are listed, and whether those come first of which tasks run. */
 interface NameChoice {
-  readonly most: number
+  readonly max: number
   readonly isRunningFirst: boolean
 }
 
@@ -106,7 +110,7 @@ export function statusLines(
   record: OpenRecord,
   hint: ResumeHint | null,
   width: number,
-  { most, isRunningFirst }: NameChoice = { most: mostNames, isRunningFirst: false },
+  { max, isRunningFirst }: NameChoice = { max: maxNames, isRunningFirst: false },
 ): string[] {
   const { states } = record.pass
   const byTotal = namesIn(record).toSorted((a, b) => b.total - a.total)
@@ -118,13 +122,11 @@ export function statusLines(
     taskLine(record),
     ...(shown.length === 0
       ? []
-      : tableLines(columnsFor(record, shown), shown.slice(0, most), width)),
-    ...(shown.length > most ? [`and ${countText(shown.length - most, 'other name')}`] : []),
+      : tableLines(columnsFor(record, shown), shown.slice(0, max), width)),
+    ...(shown.length > max ? [`and ${countText(shown.length - max, 'other name')}`] : []),
     ...failureLines(record),
-    ...(nodes.length === 0 ? [] : tableLines(nodeColumns, nodes.slice(0, mostNodes), width)),
-    ...(nodes.length > mostNodes
-      ? [`and ${countText(nodes.length - mostNodes, 'other node')}`]
-      : []),
+    ...(nodes.length === 0 ? [] : tableLines(nodeColumns, nodes.slice(0, maxNodes), width)),
+    ...(nodes.length > maxNodes ? [`and ${countText(nodes.length - maxNodes, 'other node')}`] : []),
     ...recordNotes(record),
     ...(hint === null ? [] : [hint.line]),
   ]
@@ -196,9 +198,11 @@ function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly 
 }
 
 /** The longest duration, also of a task that still runs. */
-const maxText = ({ duration, longestRunning }: NameRow): string =>
+const maxText = ({ duration, maxRunningSeconds }: NameRow): string =>
   secondsText(
-    duration || longestRunning !== null ? Math.max(duration?.max ?? 0, longestRunning ?? 0) : null,
+    duration || maxRunningSeconds !== null
+      ? Math.max(duration?.max ?? 0, maxRunningSeconds ?? 0)
+      : null,
   )
 
 const numberColumns: readonly Column<NameRow>[] = [

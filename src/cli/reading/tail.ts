@@ -80,8 +80,8 @@ async function readLatest(
   filter: EventFilter,
   closed: AbortSignal,
 ): Promise<Latest> {
-  const read = async (file: string, most: number): Promise<Latest> =>
-    await readFile(file, most, filter, closed)
+  const read = async (file: string, max: number): Promise<Latest> =>
+    await readFile(file, max, filter, closed)
   if (filter.needsAll) {
     let found = await read(files[0] ?? '', lines)
     for (const file of files.slice(1)) {
@@ -174,9 +174,9 @@ class FileIdentity {
   }
 
   /** The size of the file; `null` if it is a different one. */
-  sizeOfSame(least: number): number | null {
+  sizeOfSame(min: number): number | null {
     const stat = statOf(this.#path)
-    if (stat === null || stat.ino !== this.#ino || stat.size < least) return null
+    if (stat === null || stat.ino !== this.#ino || stat.size < min) return null
     const head = this.#readHead()
     if (!head.subarray(0, this.#head.length).equals(this.#head)) return null
     this.#head = head
@@ -287,7 +287,7 @@ const timeFields = new Set(['start_time', 'retry_at'])
 function ownFields(event: EventLine): string[] {
   const { event_type, event_time, fraction, text } = event
   if (event_type === 'tutti.TaskProgress' && typeof fraction === 'number') {
-    return [progressText(fraction, typeof text === 'string' ? text : '', longestValue)]
+    return [progressText(fraction, typeof text === 'string' ? text : '', maxValueLength)]
   }
   if (!event_type.includes('.')) return []
   const isOurs = event_type.startsWith('tutti.')
@@ -298,10 +298,10 @@ function ownFields(event: EventLine): string[] {
   })
 }
 
-const longestValue = 200
+const maxValueLength = 200
 
 /** As JSON, except text that is one word. */
 function valueText(value: unknown): string {
   const isWord = typeof value === 'string' && /^[^\s"]+$/.test(value)
-  return firstLine(isWord ? value : JSON.stringify(value), longestValue)
+  return firstLine(isWord ? value : JSON.stringify(value), maxValueLength)
 }

@@ -30,12 +30,12 @@ interface MeasuredColumn<Row> {
   readonly cells: readonly string[]
   readonly widest: number
   /** The minimum width of the column. */
-  readonly least: number
+  readonly min: number
 }
 
 const gap = '  '
 /** Wider cells are cut also without a terminal: every row of the table is as wide. */
-const mostCellWidth = 200
+const maxCellWidth = 200
 
 /** Lines of aligned columns with their heads, none wider than `width`. */
 export function tableLines<Row>(
@@ -45,11 +45,11 @@ export function tableLines<Row>(
 ): string[] {
   const all = columns.map((column) => {
     const cut = cutOf(column)
-    const texts = rows.map((row) => escapeControls(cut(column.cell(row), mostCellWidth)))
-    const cells = [column.head, ...texts.map((text) => cut(text, mostCellWidth))]
-    const widest = cells.reduce((most, text) => Math.max(most, displayWidth(text)), 0)
-    const least = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
-    return { column, cells, widest, least }
+    const texts = rows.map((row) => escapeControls(cut(column.cell(row), maxCellWidth)))
+    const cells = [column.head, ...texts.map((text) => cut(text, maxCellWidth))]
+    const widest = cells.reduce((max, text) => Math.max(max, displayWidth(text)), 0)
+    const min = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
+    return { column, cells, widest, min }
   })
   const shown = withWidths(keepFitting(all, width), width)
   return Array.from({ length: rows.length + 1 }, (_, row) => {
@@ -77,7 +77,7 @@ function keepFitting<Row>(
     .toSorted((a, b) => (b.column.dispensable ?? 0) - (a.column.dispensable ?? 0))
   let kept = all
   for (const one of byRank) {
-    if (sumOf(kept.map(({ least }) => least)) <= width) break
+    if (sumOf(kept.map(({ min }) => min)) <= width) break
     kept = kept.filter((other) => other !== one)
   }
   return kept
@@ -88,11 +88,11 @@ function keepFitting<Row>(
  * that are never left out do not fit, the first one gets less than its least width.
  */
 function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
-  let room = width - sumOf(kept.map(({ least }) => least))
+  let room = width - sumOf(kept.map(({ min }) => min))
   return kept.map((one) => {
-    const more = Math.max(1 - one.least, Math.min(room, one.widest - one.least))
+    const more = Math.max(1 - one.min, Math.min(room, one.widest - one.min))
     room -= more
-    return { ...one, width: one.least + more }
+    return { ...one, width: one.min + more }
   })
 }
 

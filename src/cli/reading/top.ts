@@ -13,14 +13,14 @@ import { type OpenRecord, showRecord } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
 import { names } from '../../views/panels/names.ts'
-import { mostNames, statusFields, statusLines } from './status.ts'
+import { maxNames, statusFields, statusLines } from './status.ts'
 import { type Column, nameColumn, tableLines, wrapLine } from './text.ts'
 
 export interface TopOptions {
   readonly seconds: number
 }
 
-const mostRunning = 10
+const maxRunning = 10
 
 /** Ends with the run, the key `q`, a signal, or a closed output. */
 export async function top(what: string, options: TopOptions, output: Output): Promise<number> {
@@ -101,7 +101,7 @@ class QuitKey {
 
 async function showOnce(what: string, output: Output): Promise<number> {
   return await showRecord(what, output, async (record) => {
-    const running = longestRunning(record).map(({ uid, name, worker, seconds, progress }) => ({
+    const running = runningByDuration(record).map(({ uid, name, worker, seconds, progress }) => ({
       uid,
       name,
       worker_id: worker,
@@ -122,7 +122,7 @@ interface RunningTask {
   readonly progress: TaskView['progress']
 }
 
-function longestRunning({ pass, now }: OpenRecord): RunningTask[] {
+function runningByDuration({ pass, now }: OpenRecord): RunningTask[] {
   const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000, now })
   return tasks
     .filter(({ isInterrupted, task }) => !isInterrupted && retryTimeOf(pass, task) === null)
@@ -134,7 +134,7 @@ function longestRunning({ pass, now }: OpenRecord): RunningTask[] {
       progress,
     }))
     .toSorted((a, b) => b.seconds - a.seconds)
-    .slice(0, mostRunning)
+    .slice(0, maxRunning)
 }
 
 /** At least this many names are listed, however few rows the screen has. */
@@ -146,22 +146,22 @@ function screenOf(
   width: number,
   rows: number,
 ): string[] {
-  const running = longestRunning(record)
+  const running = runningByDuration(record)
   const hasProgress = running.some(({ progress }) => progress !== null)
   const own = hasProgress ? [progressColumn] : []
   const name = nameColumn(running, { dispensable: 3, narrowest: 12 })
   const columns = [taskColumn(record), ...own, timeColumn, name, workerColumn]
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
-  const linesWith = (most: number): string[] =>
-    [...statusLines(record, hint, width, { most, isRunningFirst: true }), ...table].flatMap(
-      (line) => wrapLine(line, width),
+  const linesWith = (max: number): string[] =>
+    [...statusLines(record, hint, width, { max, isRunningFirst: true }), ...table].flatMap((line) =>
+      wrapLine(line, width),
     )
-  const lines = linesWith(mostNames)
+  const lines = linesWith(maxNames)
   // One more row tells how many names are left out.
   const tooMany = lines.length + 1 - rows
   if (tooMany <= 0) return lines
   const listed = Math.min(
-    mostNames,
+    maxNames,
     names.show(record.pass.states.names, { durations: false }).length,
   )
   return linesWith(Math.max(fewestNames, listed - tooMany))

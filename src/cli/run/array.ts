@@ -7,7 +7,7 @@ import { ComputeTask } from '../../index.ts'
 const placeholder = '{}'
 const idVariable = 'TUTTI_ARRAY_ID'
 /** The most tasks of an array; a typing error must not fill the memory. */
-const mostNumbers = 1_000_000
+const maxNumbers = 1_000_000
 /** Up to twelve digits, so that a range is counted exactly. */
 const partForm = /^(\d{1,12})(?:-(\d{1,12})(?::(\d{1,12}))?)?$/
 
@@ -21,7 +21,7 @@ function parseArray(text: string): number[] {
   for (const part of text.split(',')) {
     const { first, last, step } = parsePart(part, text)
     count += Math.floor((last - first) / step) + 1
-    if (count > mostNumbers) throw invalidArray(text, part, `more than ${mostNumbers} numbers`)
+    if (count > maxNumbers) throw invalidArray(text, part, `more than ${maxNumbers} numbers`)
     for (let number = first; number <= last; number += step) numbers.add(number)
   }
   return [...numbers].toSorted((a, b) => a - b)
@@ -68,12 +68,12 @@ export function arrayTasks(
 }
 
 /** The longest part of an id before a number. */
-const mostIdCharacters = 100
+const maxIdCharacters = 100
 
 /** A name as the beginning of an id: `python3 mesh.py` becomes `python3-mesh.py`. */
 const toIdPart = (name: string): string =>
   name
     .replaceAll(/[^A-Za-z0-9._]+/g, '-')
     .replace(/^[._-]+/, '')
-    .slice(0, mostIdCharacters)
+    .slice(0, maxIdCharacters)
     .replace(/[._-]+$/, '') || 'array'

@@ -62,7 +62,7 @@ const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'cloc
 const knownKeys = [...brokerKeys, ...ownKeys, 'isolation', 'only', 'allow']
 
 /** The most workers of a node; further cores serve tasks that request several. */
-const mostWorkers = 1024
+const maxWorkers = 1024
 
 /** How an agent and the process that started it learn of each other's end. */
 export interface AgentLifetimeOptions {
@@ -100,7 +100,7 @@ export async function startAgent(
     opened.push(broker)
     const watcher = hasWatcher ? new AgentWatcher({ name, connection, token, clock, log }) : null
     if (watcher !== null) opened.push(watcher)
-    const workers = Math.min(cores, mostWorkers)
+    const workers = Math.min(cores, maxWorkers)
     const capacity = { cores, gpus, memoryMb, workers, isolation }
     const common = { name: 'agent', nodeId: name, clock, log }
     const backend = await ConcurrentBackend.create({ ...common, ...capacity })

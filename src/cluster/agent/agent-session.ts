@@ -197,11 +197,11 @@ export class AgentSession implements BackendListener {
    * Begins waiting jobs until they hold this many cores; returns how many they hold. Begins nothing
    * while the driver is silent, because it may move the jobs to another node.
    */
-  begin(mostCores: number): number {
+  begin(maxCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.heardMs > silenceMs) return 0
     try {
-      const { jobs, cores } = this.held.give(mostCores)
+      const { jobs, cores } = this.held.give(maxCores)
       if (jobs.length > 0) this.#connection.submit(jobs)
       return cores
     } catch (error) {

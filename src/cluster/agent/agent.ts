@@ -65,7 +65,7 @@ const tickMs = 500
 const requestKinds = ['ping', 'challenge', 'attach', 'detach', 'sample', 'output'] as const
 const announceEveryTicks = 4
 /** The most closed runs that are remembered; older ones are forgotten. */
-const mostClosedRuns = 1000
+const maxClosedRuns = 1000
 
 export class Agent {
   readonly name: string
@@ -327,7 +327,7 @@ export class Agent {
     if (isSuperseded) return { kind: 'detached', isSuperseded }
     this.#closedRuns.set(run, epoch)
     const [oldest = ''] = this.#closedRuns.keys()
-    if (this.#closedRuns.size > mostClosedRuns) this.#closedRuns.delete(oldest)
+    if (this.#closedRuns.size > maxClosedRuns) this.#closedRuns.delete(oldest)
     await this.#removeSession(session, reason, false)
     return { kind: 'detached', isSuperseded }
   }

@@ -34,7 +34,7 @@ export interface DriverLinkOptions {
 
 /** How often `settle` checks whether the driver has all events. */
 const settleMs = 50
-const longestSettleMs = 3000
+const maxSettleMs = 3000
 const driverKinds = ['jobs', 'cancel', 'recall', 'recorded', 'missing'] as const
 
 export class DriverLink implements PlacingDriver {
@@ -166,7 +166,7 @@ export class DriverLink implements PlacingDriver {
   /** Resolves when the driver has confirmed all events, is silent, or this takes too long. */
   async settle(): Promise<void> {
     const { clock } = this.#options
-    const untilMs = clock.monotonicMs() + longestSettleMs
+    const untilMs = clock.monotonicMs() + maxSettleMs
     while (this.unconfirmedMark !== undefined) {
       const nowMs = clock.monotonicMs()
       if (nowMs > untilMs || nowMs - this.heardMs > silenceMs) return

@@ -65,7 +65,7 @@ const busyPerSecond = 2000
 const busyBatchMs = 2
 /** With many agents, each has few ends per second: then ends wait longer to share a message. */
 const batchMsPerAgent = 1.2
-const longestBatchMs = 80
+const maxBatchMs = 80
 /** While jobs wait at the agent, ends are less urgent: the driver need not send more jobs yet. */
 const backlogBatchMs = 20
 const appendMs = 5000
@@ -188,7 +188,7 @@ export class EndsOutbox {
   }
 
   #batchMs(isBusy: boolean): number {
-    const idleMs = Math.min(longestBatchMs, this.#agents * batchMsPerAgent)
+    const idleMs = Math.min(maxBatchMs, this.#agents * batchMsPerAgent)
     return isBusy ? Math.max(busyBatchMs, idleMs) : idleMs
   }
 

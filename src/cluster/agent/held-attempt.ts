@@ -21,7 +21,7 @@ const largestFactor = 64
  * ended faster: smaller batches would cost more messages, and slow the machine down further.
  */
 const largestRaise = 64
-const mostRaisedPerSecond = 2000
+const maxRaisedPerSecond = 2000
 /** Shorter attempts count as short. */
 const shortMs = 50
 /** Fewer short attempts say nothing about the next ones. */
@@ -211,10 +211,10 @@ export class HeldAttempts {
   }
 
   /** Takes the next attempts for the backend from the queue, until they hold this many cores. */
-  give(mostCores: number): { readonly jobs: readonly HeldAttempt[]; readonly cores: number } {
+  give(maxCores: number): { readonly jobs: readonly HeldAttempt[]; readonly cores: number } {
     const jobs: HeldAttempt[] = []
     let cores = 0
-    while (cores < mostCores) {
+    while (cores < maxCores) {
       const held = this.#queue.take()
       if (held === undefined) break
       held.isWaiting = false
@@ -247,18 +247,18 @@ export class HeldAttempts {
     ahead: number,
     { canPlaceMore, waitingPriorities }: PlacingDriver,
   ): readonly HeldAttempt[] {
-    const most = Math.ceil(Math.max(ahead, this.rate ?? 0))
-    if (this.#queue.length <= most) return []
+    const max = Math.ceil(Math.max(ahead, this.rate ?? 0))
+    if (this.#queue.length <= max) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
     // Less urgent jobs would be sent to other agents before these, and more urgent ones need the
     // room. Attempts of the same priority as all waiting jobs would only come back.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
-    const excess = new Set(queued.slice(most).filter(isOutOfTurn))
+    const excess = new Set(queued.slice(max).filter(isOutOfTurn))
     if (!canPlaceMore) return [...excess]
     const left = queued.filter((held) => !excess.has(held))
-    return [...excess, ...left.slice(Math.max(2 * ahead + 8, most))]
+    return [...excess, ...left.slice(Math.max(2 * ahead + 8, max))]
   }
 
   /** The attempts that were not given to the backend. */
@@ -301,7 +301,7 @@ export class HeldAttempts {
     this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
     const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)
     const raise = this.#shortEnds < fewestShort ? 1 : largestRaise
-    this.#raisedRate = Math.min(possible, this.#rate * raise, mostRaisedPerSecond)
+    this.#raisedRate = Math.min(possible, this.#rate * raise, maxRaisedPerSecond)
     const hasLackedJobs = this.#hasBeenIdle && this.#hasDriverMore()
     const factor = hasLackedJobs ? this.#aheadFactor * 2 : this.#aheadFactor / 2
     this.#aheadFactor = Math.max(1, Math.min(largestFactor, factor))

@@ -32,7 +32,7 @@ interface KeptMessage {
 }
 
 /** Beyond this size no further attempts begin; only the ends of running ones are added. */
-const mostBytes = 64 * 1024 * 1024
+const maxBytes = 64 * 1024 * 1024
 
 export class KeptEnds {
   readonly #messages = new Map<number, KeptMessage>()
@@ -63,7 +63,7 @@ export class KeptEnds {
 
   /** Whether there is only room for the ends of attempts that run now. */
   get isFull(): boolean {
-    return this.#bytes > mostBytes
+    return this.#bytes > maxBytes
   }
 
   /** All messages that can still be sent again. */

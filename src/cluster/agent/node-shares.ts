@@ -7,12 +7,12 @@ import type { AgentSession } from './agent-session.ts'
 const aheadSeconds = 0.05
 /**
  * A message costs the driver as much as several tasks, so that with many agents each gets more jobs
- * at a time: from `manyAgents` on in proportion to their number, at most `mostTimes` as many.
+ * at a time: from `manyAgents` on in proportion to their number, at most `maxTimes` as many.
  */
 const manyAgents = 16
-const mostTimes = 4
+const maxTimes = 4
 const fedSeconds = 0.02
-const mostAhead = 4000
+const maxAhead = 4000
 
 export class NodeShares {
   readonly #facts: NodeFacts
@@ -35,10 +35,10 @@ export class NodeShares {
     const share = Math.ceil(cores / shares)
     // The rate of the whole node, because a session with few ends would be offered ever fewer jobs.
     const rate = this.#rate()
-    const times = Math.max(1, Math.min(mostTimes, session.outbox.agents / manyAgents))
+    const times = Math.max(1, Math.min(maxTimes, session.outbox.agents / manyAgents))
     const seconds = aheadSeconds * times * session.held.aheadFactor
     const ahead =
-      rate === null ? 2 * cores : Math.min(mostAhead, Math.max(1, Math.ceil(rate * seconds)))
+      rate === null ? 2 * cores : Math.min(maxAhead, Math.max(1, Math.ceil(rate * seconds)))
     // Cores that other sessions use are not offered, so that drivers prefer nodes with free ones.
     const free = Math.max(0, cores - this.#runningCores())
     const offered = Math.min(share, session.held.givenCores + free)
@@ -59,7 +59,7 @@ export class NodeShares {
   /** Gives the backend as many jobs as it can run, from all sessions in turn. */
   feed(): void {
     const sessions = [...this.#sessions.values()]
-    const fed = Math.min(mostAhead, Math.floor(this.#liveRate() * fedSeconds))
+    const fed = Math.min(maxAhead, Math.floor(this.#liveRate() * fedSeconds))
     let room = this.#facts.cores + fed - this.#runningCores()
     while (room > 0) {
       const waiting = sessions.filter(({ held }) => held.queued > 0)

@@ -41,7 +41,7 @@ const isMissingFile = (error: unknown): boolean => errnoOf(error) === 'ERR_MODUL
 
 /** The delay before a bundle that could not be unpacked is requested again. */
 const reloadMs = 500
-const mostLoads = 10
+const maxLoads = 10
 
 export class SessionModules {
   readonly #options: SessionModulesOptions
@@ -71,7 +71,7 @@ export class SessionModules {
       } catch (cause) {
         if (objects.closed.aborted) return 'lost'
         const text = `node ${self.name} cannot unpack the module: ${messageOf(cause)}`
-        if (loads === mostLoads) return new TaskImportError(text, { cause })
+        if (loads === maxLoads) return new TaskImportError(text, { cause })
         await sleep(clock, reloadMs)
       }
     }

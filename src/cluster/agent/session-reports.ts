@@ -32,7 +32,7 @@ export interface ReportLink {
 }
 
 /** While so many bytes wait for an unreachable driver, further events are dropped. */
-const mostUnconfirmedBytes = 64 * 1024 * 1024
+const maxUnconfirmedBytes = 64 * 1024 * 1024
 
 /** A start is reported after this time, unless the attempt has ended by then. */
 const startNoticeMs = 50
@@ -83,7 +83,7 @@ export class SessionReports {
    */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
-    if (link().unconfirmedBytes > mostUnconfirmedBytes) {
+    if (link().unconfirmedBytes > maxUnconfirmedBytes) {
       return this.#drop(`${type.eventType}: the driver has not taken those before it`)
     }
     const { event_time: at, ...own } = fields as { readonly event_time?: unknown }

@@ -37,7 +37,7 @@ export interface NatsServerOptions {
 const startMs = 10_000
 const pollMs = 20
 /** The most restarts in a row: a server that has run for `steadyMs` resets the count. */
-const mostRestarts = 5
+const maxRestarts = 5
 const steadyMs = 60_000
 
 /** The server ends with this process, even if killed; until then it is restarted when it ends. */
@@ -139,12 +139,12 @@ class PrivateServer implements NatsServer {
     const { clock, isEndExpected } = this.#options
     const delayMs = this.#backOff.fail(clock.monotonicMs())
     const { failures } = this.#backOff
-    if (failures > mostRestarts) return this.#giveUp(reason)
+    if (failures > maxRestarts) return this.#giveUp(reason)
     const text = `the nats-server of this process at ${this.url} has ended: ${reason}`
     const start = (): void => {
       // Checked only now: a signal to both processes may have reached the server first.
       if (isEndExpected?.() !== true) {
-        const which = `restart ${failures} of at most ${mostRestarts} in a row`
+        const which = `restart ${failures} of at most ${maxRestarts} in a row`
         this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
       }
       this.start().catch((error: unknown) => this.#startAgain(messageOf(error)))
@@ -153,7 +153,7 @@ class PrivateServer implements NatsServer {
   }
 
   #giveUp(reason: string): void {
-    const count = mostRestarts + 1
+    const count = maxRestarts + 1
     const text = `the nats-server of this process at ${this.url} has ended ${count} times in a row`
     this.#options.log.warn('NatsServerLost', `${text}, and is not started again: ${reason}`)
     this.#lost.resolve(new BackendError(`${text}: ${reason}`, { code: 'NatsServerLostError' }))

@@ -39,7 +39,7 @@ const pieceBytes = 128 * 1024
 const overheadBytes = 1024
 /** The header in which each piece has the number of pieces. */
 const countHeader = 'Tutti-Pieces'
-const mostPieces = 2 ** 20
+const maxPieces = 2 ** 20
 /** How many pieces are transferred concurrently. */
 const parallelPieces = 8
 /** Error code of the server: a stream of this name exists with other settings. */
@@ -263,7 +263,7 @@ export class NatsStore implements BrokerStore {
   async getObject(stream: string, subject: string): Promise<StoredObject | null> {
     const first = await this.#getPiece(stream, `${subject}.0`)
     const count = Number(first?.header.get(countHeader))
-    if (first === null || !(count >= 1 && count <= mostPieces)) return null
+    if (first === null || !(count >= 1 && count <= maxPieces)) return null
     const found = [first]
     let isComplete = true
     await forEachPiece(count - 1, async (index) => {

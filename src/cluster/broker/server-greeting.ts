@@ -18,7 +18,7 @@ interface ServerInfo {
 
 const greetingMs = 1000
 /** Greetings are shorter; reading stops beyond this. */
-const mostBytes = 64 * 1024
+const maxBytes = 64 * 1024
 
 /**
  * Returns why the server will never accept this client; `null` if it is merely slow, or requires
@@ -61,7 +61,7 @@ async function readGreeting(
   socket.setEncoding('utf8')
   socket.on('data', (piece: string) => {
     text += piece
-    if (text.length > mostBytes) socket.destroy()
+    if (text.length > maxBytes) socket.destroy()
   })
   // A server that cannot be reached has no greeting.
   socket.on('error', () => {})
@@ -72,12 +72,12 @@ async function readGreeting(
 }
 
 /** The smallest limit for messages with which everything can be sent, cut if necessary. */
-const leastPayload = 4096
+const minPayload = 4096
 
 /** Why a server with this limit cannot be used, or `null`. */
-export function refusePayload(maxPayload = leastPayload): string | null {
-  if (maxPayload >= leastPayload) return null
-  return `its \`max_payload\` is ${maxPayload} bytes, and at least ${leastPayload} are needed`
+export function refusePayload(maxPayload = minPayload): string | null {
+  if (maxPayload >= minPayload) return null
+  return `its \`max_payload\` is ${maxPayload} bytes, and at least ${minPayload} are needed`
 }
 
 const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'

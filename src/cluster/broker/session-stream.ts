@@ -6,7 +6,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import type { BrokerStore, OpenedStream } from './broker.ts'
 
-const mostTries = 5
+const maxTries = 5
 const retryMs = 200
 
 export interface SessionStreamOptions {
@@ -60,7 +60,7 @@ export class SessionStream {
       try {
         return await store.remove(name)
       } catch (error) {
-        if (++failed === mostTries) throw error
+        if (++failed === maxTries) throw error
       }
       await sleep(clock, retryMs)
     }

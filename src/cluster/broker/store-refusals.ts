@@ -41,12 +41,12 @@ export class StoreRefusals {
   refused({ heldBytes, storedBytes, neededBytes, limitBytes }: StoreFullError): string | null {
     if (limitBytes !== null && this.#bytes > limitBytes) return `is limited to ${limitBytes} bytes`
     const nowMs = this.#clock.monotonicMs()
-    const mostBytes = Math.max(heldBytes, this.#heldBefore + storedBytes)
-    if (neededBytes <= mostBytes) this.#count = 0
+    const maxBytes = Math.max(heldBytes, this.#heldBefore + storedBytes)
+    if (neededBytes <= maxBytes) this.#count = 0
     else if (this.#count++ === 0) this.#fromMs = nowMs
     const forMs = nowMs - this.#fromMs
     if (this.#count < fewestRefusals || !(forMs >= this.#patienceMs())) return null
     const seconds = Math.floor(forMs / 1000)
-    return `has had room for at most ${mostBytes} bytes for the last ${seconds} s`
+    return `has had room for at most ${maxBytes} bytes for the last ${seconds} s`
   }
 }

@@ -73,9 +73,9 @@ function expectSize(files: ReadonlySet<string>): void {
   const bytes = sizes.reduce((sum, one) => sum + one.bytes, 0)
   if (bytes <= largestBundleBytes) return
   const largest = sizes.toSorted((a, b) => b.bytes - a.bytes)[0]
-  const most = largestBundleBytes / 2 ** 20
+  const max = largestBundleBytes / 2 ** 20
   throw new UnbundleableError(
-    `it and its imports have ${Math.ceil(bytes / 2 ** 20)} MiB, at most ${most} can be sent ` +
+    `it and its imports have ${Math.ceil(bytes / 2 ** 20)} MiB, at most ${max} can be sent ` +
       `(the largest file is ${largest?.file})`,
     "Import less, or install it on all nodes and use `modules: 'shared'`.",
   )

@@ -15,14 +15,14 @@ interface SentModule {
 }
 
 /** Each takes a process, and memory for the files of its module. */
-const mostPackers = 4
+const maxPackers = 4
 
 export class SentModules {
   readonly #objects: StoredObjects
   readonly #clock: Clock
   readonly #ready = new Map<string, SentModule>()
   readonly #packing = new Map<string, Promise<void>>()
-  readonly #packers = new Semaphore(mostPackers)
+  readonly #packers = new Semaphore(maxPackers)
 
   constructor(objects: StoredObjects, clock: Clock) {
     this.#objects = objects

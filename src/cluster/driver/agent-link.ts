@@ -42,14 +42,14 @@ export interface AgentLinkOptions {
 }
 
 /** After so many further messages, tasks of an earlier start are not expected any more. */
-const mostLater = 1000
+const maxLater = 1000
 /**
  * The most bytes of messages for which the agent still waits to hear that they were taken. An agent
  * that keeps many messages begins nothing, and its map of attempts grows by thousands of tasks.
  */
-const mostUnreportedBytes = 64 * 1024
+const maxUnreportedBytes = 64 * 1024
 /** The session has the complete reason; an agent passes it to the task's program, if at all. */
-const mostReasonLength = 1000
+const maxReasonLength = 1000
 
 export class AgentLink {
   readonly name: string
@@ -143,7 +143,7 @@ export class AgentLink {
     for (const number of kept) this.keep(number)
     this.#taken.addAll(received)
     this.#recorded.addAll(received, kept)
-    const first = unrecorded.reduce((least, number) => Math.min(least, number), endMessages + 1)
+    const first = unrecorded.reduce((min, number) => Math.min(min, number), endMessages + 1)
     this.#reportedRecorded = first - 1
     this.#reportedTaken = first - 1
     this.#missingThrough = endMessages
@@ -233,18 +233,18 @@ export class AgentLink {
       const cancels = this.#cancels
       this.#cancels = new Map()
       for (const [why, references] of cancels) {
-        const cut = why.slice(0, mostReasonLength)
+        const cut = why.slice(0, maxReasonLength)
         this.#postCut(references, (part) => ({ kind: 'cancel', jobs: part, reason: cut }))
       }
     })
   }
 
   /** Asks for jobs that were sent before `beforeMs` and have not begun; returns how many. */
-  recall(most: number, beforeMs: number): number {
+  recall(max: number, beforeMs: number): number {
     const jobs = this.jobs
       .toArray()
       .filter(({ isStarted, sinceMs, group }) => !isStarted && sinceMs < beforeMs && !group)
-      .slice(-most)
+      .slice(-max)
       .map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     this.#postCut(jobs, (part) => ({ kind: 'recall', jobs: part }))
     return jobs.length
@@ -265,7 +265,7 @@ export class AgentLink {
   taken(number: number, bytes: number): void {
     this.#taken.add(number)
     this.#unreportedBytes += bytes
-    if (this.#unreportedBytes > mostUnreportedBytes) this.#reportRecorded()
+    if (this.#unreportedBytes > maxUnreportedBytes) this.#reportRecorded()
   }
 
   /** No end of this message will be recorded by this use of the agent. */
@@ -286,7 +286,7 @@ export class AgentLink {
 
   tick(): void {
     for (const number of this.#unread) {
-      if (this.endMessages <= Math.max(number, this.#earlierThrough) + mostLater) continue
+      if (this.endMessages <= Math.max(number, this.#earlierThrough) + maxLater) continue
       this.#unread.delete(number)
       this.settled(number)
     }

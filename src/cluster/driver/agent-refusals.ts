@@ -5,7 +5,7 @@ import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
 /** Beyond this number everything is forgotten: agents will refuse again. */
-const mostTargets = 10_000
+const maxTargets = 10_000
 
 export class AgentRefusals {
   /** For each target of tasks, the refusal of each agent. */
@@ -14,7 +14,7 @@ export class AgentRefusals {
 
   add(agent: string, spec: TaskSpec, why: NotAllowed): void {
     const key = targetOf(spec)
-    if (this.#targets.size >= mostTargets && !this.#targets.has(key)) this.#clear()
+    if (this.#targets.size >= maxTargets && !this.#targets.has(key)) this.#clear()
     const refusals = this.#targets.get(key) ?? new Map<string, NotAllowed>()
     this.#targets.set(key, refusals.set(agent, why))
   }

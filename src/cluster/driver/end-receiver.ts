@@ -37,7 +37,7 @@ type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 /** The time between two requests for a value that the server has lost. */
 const askAgainMs = 500
 /** The most requests for a value of an earlier start, which the agent may have dropped. */
-const mostEarlierAsks = 120
+const maxEarlierAsks = 120
 
 export interface EndReceiverOptions {
   readonly clock: Clock
@@ -341,7 +341,7 @@ export class EndReceiver {
       const agent = message?.agent ?? null
       const isThere = agent !== null && !agent.isLost && agents.get(agent.name) === agent
       if (message === null || !isThere || objects.closed.aborted) return null
-      if (isEarlier && asks === mostEarlierAsks) return null
+      if (isEarlier && asks === maxEarlierAsks) return null
       agent.askForValue(message.number)
       await sleep(clock, askAgainMs)
     }

@@ -207,11 +207,11 @@ function notAllowedError(reasons: readonly NotAllowed[]): BackendError {
   })
 }
 
-const mostNamed = 5
+const maxNamed = 5
 
 function joinSome(texts: readonly string[]): string {
-  const rest = texts.length > mostNamed ? `; and ${texts.length - mostNamed} more` : ''
-  return `${texts.slice(0, mostNamed).join('; ')}${rest}`
+  const rest = texts.length > maxNamed ? `; and ${texts.length - maxNamed} more` : ''
+  return `${texts.slice(0, maxNamed).join('; ')}${rest}`
 }
 
 function whyUnusable(

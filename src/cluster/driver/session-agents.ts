@@ -62,7 +62,7 @@ export interface SessionAgentsOptions {
 
 const requestMs = 5000
 /** Reads are retried, because the server may be restarting. */
-const mostReads = 5
+const maxReads = 5
 const rereadMs = 200
 
 export class SessionAgents implements DirectoryListener {
@@ -319,7 +319,7 @@ export class SessionAgents implements DirectoryListener {
       } catch (error) {
         // The session is removing its stream.
         if (this.#isClosed) return
-        if (reads === mostReads) {
+        if (reads === maxReads) {
           return log.warn(
             'StreamUnreadable',
             `results of agent "${name}" cannot be read: ${messageOf(error)}`,

@@ -30,14 +30,14 @@ import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.t
 const retryMs = 500
 
 /** The most requests to a driver that does not answer, because it is busy or suspended. */
-const mostRequests = 3
+const maxRequests = 3
 
 /** Repeats the request while a subscriber exists, but no driver answers: it may only be busy. */
 async function askOften(
   broker: Broker,
   subject: string,
   cluster: Keys,
-  requests = mostRequests,
+  requests = maxRequests,
 ): Promise<OwnerReply> {
   for (let asked = 1; ; asked++) {
     const reply = await askOwner(broker, subject, cluster, silenceMs)
@@ -50,7 +50,7 @@ async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Prom
   const { broker, subjects, cluster, use } = options
   // A suspended driver does not answer, and is replaced. If the session was never claimed, a client
   // that subscribes to everything must not delay the start.
-  const requests = lastClaim === 0 ? 1 : mostRequests
+  const requests = lastClaim === 0 ? 1 : maxRequests
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
       askOften(broker, subject, cluster, requests),
@@ -231,7 +231,7 @@ const isOwned = async (broker: Broker, owner: string, cluster: Keys): Promise<bo
   (await askOften(broker, owner, cluster)).answer === 'signed'
 
 const probeMs = 1000
-const mostUnanswered = 3
+const maxUnanswered = 3
 const pauseMs = 250
 
 /** Resolves with `true` when the broker has not answered for about 3 s, `false` if aborted. */
@@ -242,7 +242,7 @@ export async function untilSilent(
   signal: AbortSignal,
 ): Promise<boolean> {
   // Counted, because a time-out also passes while this process is suspended.
-  for (let unanswered = 0; unanswered < mostUnanswered;) {
+  for (let unanswered = 0; unanswered < maxUnanswered;) {
     try {
       await broker.request(owner, new Uint8Array(), probeMs)
       unanswered = 0

@@ -130,7 +130,7 @@ const appendMs = 5000
 /** How often the stream is checked. */
 const lookMs = 1000
 /** Notes are retried, because the server may be restarting. */
-const mostTries = 5
+const maxTries = 5
 const retryMs = 200
 
 export class UsedAgents {
@@ -210,7 +210,7 @@ export class UsedAgents {
       } catch (error) {
         // Without the note, a later start waits for the agent, and then continues without it.
         if (count === 0) break
-        if (broker.isConnected && ++failed === mostTries) {
+        if (broker.isConnected && ++failed === maxTries) {
           const text = `the loss of agent "${agent.name}" could not be stored: ${messageOf(error)}`
           log.warn('LossNotNoted', `${text}; a later start of the session runs its tasks again`)
           break

@@ -108,12 +108,12 @@ function toPortableValue(value: unknown): unknown {
 }
 
 /** Longer texts are truncated in the short form of an error. */
-const longestText = 10_000
-/** The short form omits fields whose JSON is longer than this, and has at most `mostFields`. */
+const maxTextLength = 10_000
+/** The short form omits fields whose JSON is longer than this, and has at most `maxFields`. */
 const largestField = 1000
-const mostFields = 20
+const maxFields = 20
 
-const shorten = (text: string): string => text.slice(0, longestText)
+const shorten = (text: string): string => text.slice(0, maxTextLength)
 
 /**
  * The short form of an error that is stored because it is too large for a message: enough to
@@ -132,7 +132,7 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
     name: shorten(name),
     message: shorten(message),
     stack: shorten(stack),
-    fields: Object.fromEntries(fields.slice(0, mostFields)),
+    fields: Object.fromEntries(fields.slice(0, maxFields)),
     ...(cause?.isError === true && causes > 0 ? { cause: toShortError(cause, causes - 1) } : {}),
   }
 }

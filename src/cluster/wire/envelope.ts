@@ -51,7 +51,7 @@ export class Challenges {
     const nonce = newNonce()
     this.#open.add(nonce)
     const [oldest = 0] = this.#open
-    if (this.#open.size > mostChallenges) this.#open.delete(oldest)
+    if (this.#open.size > maxChallenges) this.#open.delete(oldest)
     return nonce
   }
 
@@ -62,7 +62,7 @@ export class Challenges {
 }
 
 /** The most unused nonces that are kept; the oldest is dropped beyond this number. */
-const mostChallenges = 1000
+const maxChallenges = 1000
 
 export type Key = SigningKey
 

@@ -44,8 +44,8 @@ const largestValueBytes = 256 * 1024
 /** Bytes of the broker's limit that are reserved for the envelope and the broker's own headers. */
 const overheadBytes = 1024
 /** The most jobs in a message: in larger messages, the first jobs would begin later. */
-const mostJobs = 2000
-const mostReferences = 5000
+const maxJobs = 2000
+const maxReferences = 5000
 
 /** The largest payload on a broker with this limit for messages. */
 export const payloadLimit = (maxPayload: number): number =>
@@ -83,8 +83,8 @@ export function encodeJobs<T extends NumberedJob>(
   const batches: JobBatch<T>[] = []
   const large: { job: T; spec: Buffer }[] = []
   const form: SentForm = { limitBytes, urlOf, changedArgs }
-  for (let at = 0; at < sendable.length; at += mostJobs) {
-    cut(sendable.slice(at, at + mostJobs), form, batches, large)
+  for (let at = 0; at < sendable.length; at += maxJobs) {
+    cut(sendable.slice(at, at + maxJobs), form, batches, large)
   }
   return { batches, large, unsendable }
 }
@@ -99,7 +99,7 @@ export function encodeReferences(
   messageOf: ReferenceMessage,
 ): readonly Buffer[] {
   if (jobs.length === 0) return []
-  const payload = jobs.length <= mostReferences ? encode(messageOf(jobs)) : null
+  const payload = jobs.length <= maxReferences ? encode(messageOf(jobs)) : null
   if (payload !== null && (payload.length <= limitBytes || jobs.length === 1)) return [payload]
   const middle = jobs.length >> 1
   return [jobs.slice(0, middle), jobs.slice(middle)].flatMap((part) =>

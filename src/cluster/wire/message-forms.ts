@@ -48,9 +48,9 @@ const number: Check = (value) => Number.isFinite(value)
 /** A priority; `Infinity` stands for none. */
 const limit: Check = (value) => typeof value === 'number' && !Number.isNaN(value)
 const atLeast =
-  (least: number): Check =>
+  (min: number): Check =>
   (value) =>
-    Number.isSafeInteger(value) && (value as number) >= least
+    Number.isSafeInteger(value) && (value as number) >= min
 const count = atLeast(0)
 const amount: Check = (value) => number(value) && (value as number) >= 0
 const anything: Check = () => true

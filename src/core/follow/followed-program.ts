@@ -10,7 +10,7 @@ import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Entry } from '../entry.ts'
 
 /** A longer file begins again, so that a program that is followed for days fills no disk. */
-const longestFile = 16 * 1024 * 1024
+const maxFileLength = 16 * 1024 * 1024
 
 export class FollowedProgram {
   readonly #files: readonly FollowedFile[]
@@ -88,7 +88,7 @@ class FollowedFile {
     const isTruncated = output[`${this.#stream}Truncated`] === true
     const piece = maskSecrets(this.#pieces.next(output[this.#stream] ?? '', isTruncated, isLast))
     this.#length += Buffer.byteLength(piece)
-    if (this.#length <= longestFile) return appendFileSync(this.path, piece)
+    if (this.#length <= maxFileLength) return appendFileSync(this.path, piece)
     writeFileSync(this.path, `[... the beginning was left out ...]\n${piece}`)
     this.#length = Buffer.byteLength(piece)
   }

@@ -38,7 +38,7 @@ export function resolveNameLimits(given: unknown): NameLimitOptions {
     expectKnownKeys(field, limit as object, ['concurrent', 'perSecond'], `${field}.`)
     if (concurrent !== undefined) expectInteger(`${field}.concurrent`, concurrent, { min: 1 })
     if (perSecond !== undefined) {
-      expectNumber(`${field}.perSecond`, perSecond, { above: 0, max: mostPerSecond })
+      expectNumber(`${field}.perSecond`, perSecond, { above: 0, max: maxPerSecond })
     }
     if (concurrent === undefined && perSecond === undefined) {
       throw invalid(field, 'an object with `concurrent`, `perSecond` or both', limit)
@@ -57,7 +57,7 @@ export const toWireLimits = (limits: NameLimitOptions): JsonObject =>
   )
 
 /** The times of so many starts are kept. */
-const mostPerSecond = 1_000_000
+const maxPerSecond = 1_000_000
 
 /** An attempt of a task with a limited name. Only `NameLimits` writes it. */
 export interface LimitedAttempt<T> {

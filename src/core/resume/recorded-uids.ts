@@ -23,7 +23,7 @@ interface UidColumns {
 }
 
 /** Generated uids with higher numbers are stored as texts, because columns have no gaps. */
-const mostNumbers = 2 ** 24
+const maxNumbers = 2 ** 24
 
 const createUidColumns = (): UidColumns => ({
   row: createColumn('u32'),
@@ -88,7 +88,7 @@ export class RecordedUids {
  */
 function numberSlot(uid: string): number | null {
   const number = generatedNumber(uid)
-  return number === null || number >= mostNumbers ? null : -2 - number
+  return number === null || number >= maxNumbers ? null : -2 - number
 }
 
 /** The index of a slot in its columns: the number of the uid, or that of the text. */

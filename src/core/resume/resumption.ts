@@ -33,7 +33,7 @@ export interface TaskToRun {
   readonly reason: RunReason
 }
 
-const mostListed = 20
+const maxListed = 20
 const none: readonly never[] = []
 
 export class Resumption implements Disposable {
@@ -194,7 +194,7 @@ export class Resumption implements Disposable {
     let count = 0
     for (let row = 1; row <= tasks.size; row++) {
       const isLeft = tasks.stateOf(row) !== null && !tasks.isTaken(row)
-      if (isLeft && tasks.isKnown(row) && ++count <= mostListed) uids.push(tasks.uidOf(row))
+      if (isLeft && tasks.isKnown(row) && ++count <= maxListed) uids.push(tasks.uidOf(row))
     }
     // A refused task was created again, although it was never taken.
     if (count > 0 && !this.#hasRefused) {

@@ -32,20 +32,20 @@ export function displayWidth(text: string): number {
   return columns
 }
 
-/** The longest beginning of the text that has at most `most` columns. */
-export function firstColumns(text: string, most: number): string {
+/** The longest beginning of the text that has at most `max` columns. */
+export function firstColumns(text: string, max: number): string {
   let [columns, end] = [0, 0]
   for (const character of text) {
     columns += columnsOf(character)
-    if (columns > most) break
+    if (columns > max) break
     end += character.length
   }
   return text.slice(0, end)
 }
 
-/** The longest end of the text that has at most `most` columns. */
-export function lastColumns(text: string, most: number): string {
-  let spare = displayWidth(text) - most
+/** The longest end of the text that has at most `max` columns. */
+export function lastColumns(text: string, max: number): string {
+  let spare = displayWidth(text) - max
   let start = 0
   for (const character of text) {
     // A mark without the character in front of it would be added to another one.

@@ -66,7 +66,7 @@ export class AgentCluster {
     labels: Readonly<Record<string, string>> = {},
   ): Promise<NodeAgents> {
     const { clock, log, onGivenUp } = this.#options
-    const moduleCache = allocation.nodes.length > mostWriters ? null : launchedCache()
+    const moduleCache = allocation.nodes.length > maxWriters ? null : launchedCache()
     const command = toAgentCommand([process.execPath, nodeAgent()], moduleCache)
     const sharedFile = writeSharedFile()
     const workDir = launchedWorkDir()
@@ -172,7 +172,7 @@ async function startServer(
 const serverSeconds = 60
 
 /** More agents get no cache: each writes newly compiled modules to one folder at its exit. */
-const mostWriters = 64
+const maxWriters = 64
 
 /** The line that agents read from their input. */
 async function toInput(

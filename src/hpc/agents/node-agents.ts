@@ -29,11 +29,11 @@ export interface NodeAgentsOptions {
 const startMs = 300_000
 const watchMs = 500
 /** Per node; after that no further agent is started there. */
-const mostRestarts = 3
+const maxRestarts = 3
 /** How long it may take until the end of an agent's process is reported. */
 const endMs = 5000
 /** The most that is kept of an incomplete line. */
-const longestLine = 65_536
+const maxLineLength = 65_536
 
 /** The restarts of one node's agent. */
 class Restarts {
@@ -237,7 +237,7 @@ export class NodeAgents {
     if (restarts.state === 'started') {
       if (nowMs - restarts.missingMs > endMs) this.#tellSilent(node, restarts, why)
     } else if (restarts.state === 'none') {
-      if (restarts.count >= mostRestarts) this.#giveUp(node, restarts, why)
+      if (restarts.count >= maxRestarts) this.#giveUp(node, restarts, why)
       else if (restarts.backOff.delayMs(nowMs) === 0) {
         this.#start(node, restarts, why).catch((error: unknown) => {
           restarts.state = 'none'
@@ -256,7 +256,7 @@ export class NodeAgents {
       if (line !== startedLine || restarts.hasStarted) return
       restarts.state = 'started'
       restarts.end = null
-      const which = `restart ${++restarts.count} of at most ${mostRestarts}`
+      const which = `restart ${++restarts.count} of at most ${maxRestarts}`
       const what = `the agent of node ${node.name} is started again (${which})`
       if (this.#isWatching) log.warn('AgentRestarted', `${what}: ${why}`)
     })
@@ -291,7 +291,7 @@ export class NodeAgents {
     if (isJobOver(why)) return this.stopWatching()
     const refusal = passingRefusal(why)
     if (refusal !== null) return this.#tellRefused(name, restarts, `${refusal}: ${why}`)
-    const which = `${++restarts.count} of ${mostRestarts}`
+    const which = `${++restarts.count} of ${maxRestarts}`
     const text = `the agent of node ${name} could not be started again (${which})`
     this.#options.log.warn('AgentNotRestarted', `${text}: ${why}`)
   }
@@ -307,7 +307,7 @@ export class NodeAgents {
   #giveUp({ name }: AllocatedNode, restarts: Restarts, why: string): void {
     if (restarts.warned === 'given up') return
     restarts.warned = 'given up'
-    const count = `its agent was started again ${mostRestarts} times and has ended again`
+    const count = `its agent was started again ${maxRestarts} times and has ended again`
     const text = `node ${name} is not used any more: ${count}: ${why}`
     const { log, allocation, onGivenUp } = this.#options
     log.warn('AgentGivenUp', text)
@@ -330,7 +330,7 @@ function byLine(take: (line: string) => void): (text: string) => void {
   let rest = ''
   return (text) => {
     const lines = (rest + text).split('\n')
-    rest = (lines.pop() ?? '').slice(-longestLine)
+    rest = (lines.pop() ?? '').slice(-maxLineLength)
     for (const line of lines) take(line)
   }
 }

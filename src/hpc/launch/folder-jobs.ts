@@ -43,7 +43,7 @@ const lookMs = 5000
 export interface WithdrawOptions {
   readonly clock: Clock
   /** How long to keep asking a scheduler that does not answer. */
-  readonly longestMs: number
+  readonly maxMs: number
   /** Stops the attempts. */
   readonly signal?: AbortSignal
 }
@@ -57,7 +57,7 @@ export interface WithdrawOptions {
 export async function withdrawRequest(
   folder: LaunchFolder,
   commands: SlurmCommands,
-  { clock, longestMs, signal }: WithdrawOptions,
+  { clock, maxMs, signal }: WithdrawOptions,
 ): Promise<boolean> {
   const startMs = clock.monotonicMs()
   for (let answers = 0; ;) {
@@ -66,7 +66,7 @@ export async function withdrawRequest(
       () => false,
     )
     if (hasAnswered && ++answers === 2) return true
-    const isOver = clock.monotonicMs() - startMs >= longestMs
+    const isOver = clock.monotonicMs() - startMs >= maxMs
     if (isOver && !hasAnswered) return false
     if (signal?.aborted === true) return false
     await sleep(clock, lookMs, signal === undefined ? {} : { signal }).catch(() => {})

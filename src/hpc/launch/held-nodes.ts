@@ -42,7 +42,7 @@ const beatMs = 10_000
 /** How long the first step may take to start. */
 const keeperMs = 30_000
 /** How long Slurm may take to report the final state of a job that is ending. */
-const longestEndMs = 5000
+const maxEndMs = 5000
 /** The job ends after this long without a heartbeat. */
 export const lifeMinutes = 2
 
@@ -134,7 +134,7 @@ function unlessSilent(error: unknown): undefined {
 
 /** Why no step of the job can start, if the job has ended; otherwise `null`. */
 async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null> {
-  const untilMs = clock.monotonicMs() + longestEndMs
+  const untilMs = clock.monotonicMs() + maxEndMs
   for (;;) {
     const report = await job.report({ isChanged: true }).catch(() => undefined)
     if (report === undefined) return null

@@ -25,7 +25,7 @@ export interface LaunchView {
 
 /** The time between questions about a job that is ending, and how long to keep asking. */
 const endingMs = 1000
-const longestEndMs = 60_000
+const maxEndMs = 60_000
 /** States of a job that was not ended by its script. */
 const lostStates = /^(?:CANCELLED|TIMEOUT|DEADLINE|PREEMPTED|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)$/
 
@@ -86,7 +86,7 @@ export class RunWatch {
    */
   async judge(code: number, clock: Clock, signal: AbortSignal): Promise<LaunchEnd | null> {
     const { runs } = this.#folder
-    let untilMs = clock.monotonicMs() + longestEndMs
+    let untilMs = clock.monotonicMs() + maxEndMs
     while (!signal.aborted) {
       try {
         const report = await this.#job.report({ isChanged: true })
@@ -103,7 +103,7 @@ export class RunWatch {
         this.#view.status(
           `job ${this.#job.id} has ended, but Slurm does not tell how: ${messageOf(error)}`,
         )
-        if (isSilence(error)) untilMs = clock.monotonicMs() + longestEndMs
+        if (isSilence(error)) untilMs = clock.monotonicMs() + maxEndMs
       }
       // Slurm has announced that it requeues the job, which may take long to end.
       const isOver = clock.monotonicMs() >= untilMs && this.#folder.lostState !== 'REQUEUED'

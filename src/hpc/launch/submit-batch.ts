@@ -23,16 +23,16 @@ export async function submitBatch(
   commands: SlurmCommands,
   batch: readonly string[],
   folder: LaunchFolder,
-  { clock, withdrawMs: longestMs = withdrawMs, signal }: SubmitOptions,
+  { clock, withdrawMs: maxMs = withdrawMs, signal }: SubmitOptions,
 ): Promise<string> {
   try {
     return await within(signal, answerMs, clock, (late) => {
       return submit(commands.endedBy(late), batch, folder)
     })
   } catch (error) {
-    if (!mayHaveSubmitted(error) || longestMs === 0) throw error
+    if (!mayHaveSubmitted(error) || maxMs === 0) throw error
     const isGone = await within(signal, answerMs, clock, (late) => {
-      return withdrawRequest(folder, commands.endedBy(late), { clock, longestMs, signal: late })
+      return withdrawRequest(folder, commands.endedBy(late), { clock, maxMs, signal: late })
     })
     throw isGone ? error : mayBeLeft(error)
   }

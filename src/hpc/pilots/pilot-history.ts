@@ -25,11 +25,11 @@ interface UnfitWork {
 }
 
 /** After this many failures in a row, no more are requested. */
-const mostFailures = 3
+const maxFailures = 3
 /** A shorter life counts as a failure, unless it was released or had used its time. */
 export const youngSeconds = 60
 const firstDelaySeconds = 10
-const longestDelaySeconds = 600
+const maxDelaySeconds = 600
 /** Failures that are further apart do not count as in a row. */
 const forgetSeconds = 3600
 
@@ -116,14 +116,14 @@ function noteMissed(history: PilotHistory, { missed, submittedAt, at }: PilotEnd
  * allocation exists, requests continue with growing delays.
  */
 export const hasStopped = ({ failures }: PilotHistory, hasGood: boolean): boolean =>
-  failures >= mostFailures && !hasGood
+  failures >= maxFailures && !hasGood
 
 /** The earliest time of the next request. */
 export const nextTryAt = ({ failures, failedAt, silentAt }: PilotHistory): number =>
   Math.max(failedAt + delaySeconds(failures), silentAt + firstDelaySeconds)
 
 const delaySeconds = (failures: number): number =>
-  backOffDelay(failures, { first: firstDelaySeconds, max: longestDelaySeconds })
+  backOffDelay(failures, { first: firstDelaySeconds, max: maxDelaySeconds })
 
 /**
  * How many allocations came for such work in vain, if that is enough to stop requesting; else
@@ -131,14 +131,14 @@ const delaySeconds = (failures: number): number =>
  */
 export function countInVain({ unfit }: PilotHistory, key: string): number | null {
   const count = unfit.get(key)?.count ?? 0
-  return count >= mostFailures ? count : null
+  return count >= maxFailures ? count : null
 }
 
 /** Whether an allocation may be requested for such work now. */
 export function mayAskFor(history: PilotHistory, key: string, now: number): boolean {
   const known = history.unfit.get(key)
   if (known === undefined) return true
-  return known.count < mostFailures && now >= known.at + delaySeconds(known.count)
+  return known.count < maxFailures && now >= known.at + delaySeconds(known.count)
 }
 
 /** The key of jobs that were already sent to busy nodes, which may keep them. */

@@ -43,7 +43,7 @@ export interface PilotJobOptions {
 const closeMs = 5000
 /** How often to ask the scheduler about an allocation whose agents have all ended. */
 const questionMs = 1000
-const mostQuestions = 30
+const maxQuestions = 30
 /** The time between attempts to cancel a job while the scheduler does not answer. */
 const cancelMs = 10_000
 
@@ -181,7 +181,7 @@ export class PilotJob {
       }
     } else if (folder !== null && mayHaveSubmitted(cause)) {
       await within(signal, answerMs, clock, (late) => {
-        const options = { clock, longestMs: Infinity, signal: late }
+        const options = { clock, maxMs: Infinity, signal: late }
         return withdrawRequest(folder, commands.endedBy(late), options)
       })
     }
@@ -264,7 +264,7 @@ export class PilotJob {
   /** If all agents end, the allocation may have ended; the scheduler reports that later. */
   async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
-    for (let count = 0; count < mostQuestions && this.#phase === 'running'; count++) {
+    for (let count = 0; count < maxQuestions && this.#phase === 'running'; count++) {
       await allocation.state({ isChanged: true }).catch(() => null)
       await sleep(this.#options.clock, questionMs)
     }

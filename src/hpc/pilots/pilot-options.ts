@@ -66,7 +66,7 @@ const keys = [...textKeys, ...countKeys, ...otherKeys]
 const namesOfFields = [...textKeys, 'nodes', 'time', 'gpus-per-node']
 const lettersOfFields = 'pAqCNt'
 /** A year: longer than any limit, and within the range that Slurm can count. */
-const longestLimit = 366 * 86_400
+const maxLimitSeconds = 366 * 86_400
 
 /** `graceSeconds` is the backend's: each allocation must be long enough for it. */
 export function resolveAllocations(given: unknown, graceSeconds: number): ResolvedAllocations[] {
@@ -116,10 +116,10 @@ const withDefault = <T>(given: T | undefined, fallback: T): T =>
 /** Rounds up to whole minutes, which Slurm counts and grants. */
 function resolveTime(field: string, given: unknown, graceSeconds: number): number | null {
   if (given === undefined) return null
-  const seconds = expectNumber(field, given, { above: 0, max: longestLimit })
-  const least = 2 * graceSeconds
-  if (seconds >= least) return Math.ceil(seconds / 60) * 60
-  throw invalid(field, `at least twice graceSeconds (${least})`, seconds)
+  const seconds = expectNumber(field, given, { above: 0, max: maxLimitSeconds })
+  const min = 2 * graceSeconds
+  if (seconds >= min) return Math.ceil(seconds / 60) * 60
+  throw invalid(field, `at least twice graceSeconds (${min})`, seconds)
 }
 
 function resolveTexts(

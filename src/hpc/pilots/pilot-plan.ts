@@ -82,9 +82,9 @@ export interface PilotOrder {
   /** By `workKey`: the work that it is for; empty if it is only needed for `min`. */
   readonly work: readonly string[]
   /** The least cores per node, if some nodes of this kind have fewer; `null` for any node. */
-  readonly leastCores: number | null
+  readonly minCores: number | null
   /** The least memory per node, if some nodes of this kind have less; `null` for any node. */
-  readonly leastMemoryMb: number | null
+  readonly minMemoryMb: number | null
 }
 
 export interface PilotPlan {
@@ -119,8 +119,8 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     const fresh = Math.min(running.length - settled.length, wanted)
     const isMissing = needed > queued.length + fresh
     if (isMissing && mayAskNow(situation, at, states)) {
-      const leastMemoryMb = leastMemoryOf(kind, memoryMb)
-      submit.push({ kind: at, work: [...work], leastCores: leastOf(kind, cores), leastMemoryMb })
+      const minMemoryMb = minMemoryOf(kind, memoryMb)
+      submit.push({ kind: at, work: [...work], minCores: minOf(kind, cores), minMemoryMb })
     }
     const spare = running.length - kind.min
     end.push(...idleOnes(kind, settled, now).slice(0, Math.max(0, spare)))
@@ -149,7 +149,7 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
   const running = alive.filter(({ startedAt }) => startedAt !== null)
   const isSettled = ({ readyAt }: Pilot): boolean => now - (readyAt ?? Infinity) >= settleSeconds
   const settled = running.filter(isSettled)
-  const most = Math.min(max - own.length, maxTotal - history.submitted)
+  const allowed = Math.min(max - own.length, maxTotal - history.submitted)
   const isProven = own.some((pilot) => isGood(pilot, now))
   return {
     own,
@@ -158,7 +158,7 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
     settled,
     more: hasStopped(history, isProven)
       ? 0
-      : Math.max(0, Math.min(most, mayTry(history, own, now))),
+      : Math.max(0, Math.min(allowed, mayTry(history, own, now))),
     missed: new Set(settled.flatMap(({ hasRun, work }) => (hasRun ? [] : work))),
   }
 }
@@ -196,9 +196,9 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
       const share = shares[at] as Share
       const free = queued.length + running.length - settled.length + more - share.allocations
       // After an allocation that came in vain, only a single one is tried.
-      const most = histories[at]?.unfit.has(key) === true ? 1 : Infinity
-      share.useful += Math.min(count / room, most)
-      const taken = Math.min(left, Math.floor(Math.min(free, most) * room + rounding))
+      const max = histories[at]?.unfit.has(key) === true ? 1 : Infinity
+      share.useful += Math.min(count / room, max)
+      const taken = Math.min(left, Math.floor(Math.min(free, max) * room + rounding))
       if (taken <= 0) continue
       share.allocations += taken / room
       share.work.add(key)
@@ -258,8 +258,8 @@ function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedR
   const { cores, memoryMb, ranksPerNode = 1 } = resources
   const key = workKey({ resources })
   const rooms = kinds.map((kind) => roomOf(kind, resources))
-  const most = { cores: cores * ranksPerNode, memoryMb: memoryMb * ranksPerNode }
-  const judged = { key, id: `${key} ${rooms.join()}`, rooms, ...most }
+  const max = { cores: cores * ranksPerNode, memoryMb: memoryMb * ranksPerNode }
+  const judged = { key, id: `${key} ${rooms.join()}`, rooms, ...max }
   all.set(resources, judged)
   return judged
 }
@@ -268,7 +268,7 @@ function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedR
  * The memory of as many such tasks as fit into the smallest sufficient node, so that the scheduler
  * assigns no smaller node. Not all memory of that node, because the system may need a part of it.
  */
-function leastMemoryOf({ candidates }: PilotKind, memoryMb: number): number | null {
+function minMemoryOf({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)
   const enough = sizes.filter((size) => size >= memoryMb)
   if (memoryMb === 0 || enough.length === 0 || enough.length === sizes.length) return null
@@ -276,7 +276,7 @@ function leastMemoryOf({ candidates }: PilotKind, memoryMb: number): number | nu
 }
 
 /** Needed only if nodes differ: the scheduler must then know the least number of cores. */
-const leastOf = ({ candidates }: PilotKind, cores: number): number | null =>
+const minOf = ({ candidates }: PilotKind, cores: number): number | null =>
   candidates.some((node) => node.cores < cores) ? cores : null
 
 /** Whether an allocation requested for such work now would probably not run it. */

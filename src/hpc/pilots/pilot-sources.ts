@@ -55,7 +55,7 @@ function toSource(
     )
   }
   const limit = limitOf(options, fitting, graceSeconds)
-  const lasting = fitting.filter(({ longestSeconds }) => longestSeconds >= limit)
+  const lasting = fitting.filter(({ maxSeconds }) => maxSeconds >= limit)
   // Slurm skips partitions with shorter limits. If all are shorter, it reports that itself.
   const candidates = (lasting.length > 0 ? lasting : fitting).map((node) => ({
     cores: node.cores,
@@ -89,14 +89,14 @@ function limitOf(
     byVariable === undefined
       ? Math.min(...nodes.map(({ defaultSeconds }) => defaultSeconds))
       : (byVariable ?? Infinity)
-  const least = 2 * graceSeconds
-  if (limit >= least) return limit
+  const min = 2 * graceSeconds
+  if (limit >= min) return limit
   const at = `${field}.timeSeconds`
   const where = byVariable === undefined ? `partition ${partitionsOf(nodes)}` : 'SBATCH_TIMELIMIT'
   const text = `without it the limit is ${limit} s, by ${where}: less than twice graceSeconds`
   throw new ValueError(`${at}: ${text} (${graceSeconds})`, {
     field: at,
-    hint: `Give at least ${least} s, or a shorter graceSeconds.`,
+    hint: `Give at least ${min} s, or a shorter graceSeconds.`,
   })
 }
 

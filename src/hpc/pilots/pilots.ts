@@ -44,7 +44,7 @@ export interface PilotsOptions {
 
 const planMs = 1000
 /** The most distinct nodes in one message. */
-const mostDescribed = 5
+const maxDescribed = 5
 
 export class Pilots {
   readonly #options: PilotsOptions
@@ -105,7 +105,7 @@ export class Pilots {
   describeComing(resources: ResourceRequest): readonly string[] {
     const why = this.#kinds.some((kind) => roomOf(kind, resources) > 0)
     const nodes = this.#kinds.flatMap((kind, at) => (this.#mayCome(at) ? describeNodes(kind) : []))
-    const shown = [...new Set(nodes)].slice(0, mostDescribed)
+    const shown = [...new Set(nodes)].slice(0, maxDescribed)
     return [
       ...(why ? [this.whyNone(resources)?.message ?? ''] : []),
       ...(shown.length === 0 ? [] : [`an allocation that may come has ${shown.join('; or ')}`]),
@@ -211,8 +211,8 @@ export class Pilots {
       waiting: () => new Set(load().waiting.map(workKey)),
       prepare: () => {
         const folder = folders()
-        const least = toLeast(order)
-        const request = { ...options.request, more: [...options.request.more, ...least] }
+        const min = toMinimum(order)
+        const request = { ...options.request, more: [...options.request.more, ...min] }
         return { folder, batch: toBatchOptions(request, `tutti-pilot-${id}`, folder) }
       },
       addAgents: (allocation, jobId) => {
@@ -261,12 +261,12 @@ export class Pilots {
 }
 
 /** Appended last, because the last occurrence of an sbatch option takes precedence. */
-const toLeast = ({
-  leastCores,
-  leastMemoryMb,
-}: Pick<PilotOrder, 'leastCores' | 'leastMemoryMb'>): readonly string[] => [
-  ...(leastCores === null ? [] : [`--mincpus=${leastCores}`]),
-  ...(leastMemoryMb === null ? [] : [`--mem=${leastMemoryMb}`]),
+const toMinimum = ({
+  minCores,
+  minMemoryMb,
+}: Pick<PilotOrder, 'minCores' | 'minMemoryMb'>): readonly string[] => [
+  ...(minCores === null ? [] : [`--mincpus=${minCores}`]),
+  ...(minMemoryMb === null ? [] : [`--mem=${minMemoryMb}`]),
 ]
 
 function describeNodes({ candidates, nodes, usableSeconds }: PilotKind): string[] {

@@ -60,8 +60,8 @@ function roomOf(nodes: readonly NodeCapacity[], resources: ResourceRequest): num
     const isLabelled = labels.every(([key, value]) => node.labels?.[key] === value)
     return isLabelled ? roomIn(node, resources) : 0
   })
-  const most = resources.ranksPerNode ?? Infinity
-  const usable = rooms.filter((room) => room >= ranksPerNode).map((room) => Math.min(room, most))
+  const max = resources.ranksPerNode ?? Infinity
+  const usable = rooms.filter((room) => room >= ranksPerNode).map((room) => Math.min(room, max))
   return usable.reduce((sum, room) => sum + room, 0)
 }
 

@@ -17,7 +17,7 @@ export interface RankTasksOptions {
 }
 
 /** The most tasks whose failed nodes are remembered. */
-const mostAvoided = 10_000
+const maxAvoided = 10_000
 
 export const hasRanks = ({ spec }: Job): boolean => spec.resources.ranks > 1
 
@@ -94,7 +94,7 @@ export class RankTasks implements BackendListener {
       onBegun: () => turns.leave(),
       onEnd: (failedOn) => {
         this.#tasks.delete(job)
-        if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
+        if (this.#failedOn.size >= maxAvoided) this.#failedOn.clear()
         if (failedOn === null) this.#failedOn.delete(uid)
         else this.#failedOn.set(uid, failedOn)
       },

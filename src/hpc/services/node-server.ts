@@ -37,7 +37,7 @@ export interface NodeServerParts {
 type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
 const roomPollMs = 100
-const longestOutput = 8192
+const maxOutputLength = 8192
 /** The errors of a program that could not be started, and their errno. */
 const launchErrors = new Map([
   ['ExecutableNotFoundError', 'ENOENT'],
@@ -117,7 +117,7 @@ function outputOf(end: EndReport): string {
   const value = end.kind === 'complete' ? (end.value as Partial<Record<string, string>>) : {}
   const { stdout = value['stdout'], stderr = value['stderr'] } = end.facts ?? {}
   const parts = [stdout, stderr].map((text) => (text ?? '').trim()).filter((text) => text !== '')
-  return maskSecrets(parts.join('\n').slice(-longestOutput)).trim()
+  return maskSecrets(parts.join('\n').slice(-maxOutputLength)).trim()
 }
 
 function reasonOf(end: EndReport): string {

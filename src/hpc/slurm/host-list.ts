@@ -3,12 +3,12 @@
 import { ValueError } from '../../foundation/errors.ts'
 
 /** More than any machine has: a wrong expression must not exhaust the memory. */
-const mostHosts = 65_536
+const maxHosts = 65_536
 
 /** The names in the order of the expression. Throws a `ValueError` if it is not a host list. */
 export function parseHostList(text: string): string[] {
   const names = splitEntries(text).flatMap((entry) => expand(entry, text))
-  if (names.length > mostHosts) throw notAHostList(text, `more than ${mostHosts} hosts`)
+  if (names.length > maxHosts) throw notAHostList(text, `more than ${maxHosts} hosts`)
   return names
 }
 
@@ -39,8 +39,8 @@ function expand(entry: string, text: string): string[] {
   const [, before = '', ranges = '', after = ''] = match
   const numbers = ranges.split(',').flatMap((range) => expandRange(range, text))
   const rest = after === '' ? [''] : expand(after, text)
-  if (numbers.length * rest.length > mostHosts) {
-    throw notAHostList(text, `more than ${mostHosts} hosts`)
+  if (numbers.length * rest.length > maxHosts) {
+    throw notAHostList(text, `more than ${maxHosts} hosts`)
   }
   if (!/^[\w.-]*$/.test(before)) throw notAHostList(text, `"${before}" is no name of a host`)
   return numbers.flatMap((number) => rest.map((end) => `${before}${number}${end}`))
@@ -53,7 +53,7 @@ function expandRange(range: string, text: string): string[] {
   const [, low = '', high = low] = match
   const count = Number(high) - Number(low) + 1
   if (count < 1) throw notAHostList(text, `"${range}" is no range of numbers`)
-  if (count > mostHosts) throw notAHostList(text, `more than ${mostHosts} hosts`)
+  if (count > maxHosts) throw notAHostList(text, `more than ${maxHosts} hosts`)
   return Array.from({ length: count }, (_, at) =>
     String(Number(low) + at).padStart(low.length, '0'),
   )

@@ -19,7 +19,7 @@ export interface PartitionNode {
   /** The time limit of jobs that set none; `Infinity` without one. */
   readonly defaultSeconds: number
   /** The longest time limit of a job; `Infinity` without one. */
-  readonly longestSeconds: number
+  readonly maxSeconds: number
 }
 
 /** Parses lines of `sinfo -h -N -o FORMAT`; `null` if one of them is malformed. */
@@ -34,9 +34,9 @@ export function parsePartitionNodes(text: string): readonly PartitionNode[] | nu
 function parseNode(line: string): PartitionNode | null {
   const fields = line.trim().split('|')
   const [name = '', address = '', cores, memory, gres = '', features = '', partition = ''] = fields
-  const longestSeconds = parseTimeLimit(fields[8] ?? '')
+  const maxSeconds = parseTimeLimit(fields[8] ?? '')
   // If different nodes are printed together, their sizes end with a plus; such lines are rejected.
-  if (fields.length !== 9 || longestSeconds === undefined) return null
+  if (fields.length !== 9 || maxSeconds === undefined) return null
   if (!/^\d+$/.test(cores ?? '') || !/^\d+$/.test(memory ?? '')) return null
   return {
     name,
@@ -48,8 +48,8 @@ function parseNode(line: string): PartitionNode | null {
     partition: partition.replace(/\*$/, ''),
     isDefault: partition.endsWith('*'),
     // A partition without a default (`n/a`) uses its longest limit.
-    defaultSeconds: parseTimeLimit(fields[7] ?? '') ?? longestSeconds ?? Infinity,
-    longestSeconds: longestSeconds ?? Infinity,
+    defaultSeconds: parseTimeLimit(fields[7] ?? '') ?? maxSeconds ?? Infinity,
+    maxSeconds: maxSeconds ?? Infinity,
   }
 }
 

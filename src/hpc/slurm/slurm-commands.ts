@@ -33,8 +33,8 @@ export interface SlurmCommandsOptions {
   readonly signal?: AbortSignal
 }
 
-const longestOutput = 16 * 2 ** 20
-const longestShown = 2000
+const maxOutputLength = 16 * 2 ** 20
+const maxShownLength = 2000
 
 /** The `SLURM_*` variables that commands need; all others are options of the caller's own calls. */
 const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
@@ -125,7 +125,7 @@ export class SlurmCommands {
       execFile(
         command,
         args,
-        { ...limit, env, encoding: 'utf8', maxBuffer: longestOutput },
+        { ...limit, env, encoding: 'utf8', maxBuffer: maxOutputLength },
         (error, stdout, stderr) => {
           if (error === null) resolve(stdout)
           else reject(this.#toError([command, ...args], error, stderr))
@@ -137,7 +137,7 @@ export class SlurmCommands {
   #toError(words: readonly string[], error: ExecFileException, stderrText: string): SchedulerError {
     const [program = ''] = words
     const command = maskSecrets(words.join(' '))
-    const stderr = maskSecrets(stderrText.trim()).slice(-longestShown)
+    const stderr = maskSecrets(stderrText.trim()).slice(-maxShownLength)
     const facts = { command, stderr, cause: error }
     const details = `${stderr === '' ? '' : `: ${stderr}`} (${command})`
     if (errnoOf(error) === 'ENOENT') {
@@ -171,11 +171,14 @@ function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 
 /** The error for output that does not match Slurm's documentation. */
 export const unexpectedOutput = (command: string, output: string): SchedulerError =>
-  new SchedulerError(`${command} printed something unexpected: ${output.slice(0, longestShown)}`, {
-    code: 'SchedulerOutputError',
-    command,
-    stderr: '',
-  })
+  new SchedulerError(
+    `${command} printed something unexpected: ${output.slice(0, maxShownLength)}`,
+    {
+      code: 'SchedulerOutputError',
+      command,
+      stderr: '',
+    },
+  )
 
 /** Whether the command named a job that Slurm has forgotten, minutes after the job's end. */
 export const isForgotten = (error: unknown): boolean =>

@@ -6,7 +6,7 @@ import { invalid } from '../../foundation/options.ts'
 const timeForms = 'M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (minutes, hours, days), or UNLIMITED'
 
 /** Slurm counts seconds in 32 bits; a longer limit has no meaning there. */
-const longestSeconds = 2 ** 32
+const maxSeconds = 2 ** 32
 
 /**
  * Seconds, or `null` for no limit. As in Slurm, parts may exceed their unit (`90:00` is an hour and
@@ -23,7 +23,7 @@ export function parseTimeLimit(text: string): number | null | undefined {
   const seconds = isHours
     ? ((days ?? 0) * 24 + first) * 3600 + second * 60 + third
     : first * 60 + second
-  if (seconds >= longestSeconds) return undefined
+  if (seconds >= maxSeconds) return undefined
   return seconds === 0 ? null : Math.ceil(seconds / 60) * 60
 }
 

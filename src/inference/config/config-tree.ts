@@ -146,7 +146,7 @@ export function* scalarsIn(node: ConfigNode, path: Path = []): Generator<[Path, 
 }
 
 /** The maximum number of problems in one report; with more, the first would scroll out of view. */
-const mostShown = 50
+const maxShown = 50
 
 /**
  * The source of the values: a file with its name; an option of a constructor, whose problems have
@@ -208,7 +208,7 @@ export class ConfigProblems {
     )
     // A set, because a value that an alias repeats is checked more than once.
     const lines = new Set(inOrder.map((problem) => this.#toLine(problem)))
-    const shown = [...lines].slice(0, mostShown)
+    const shown = [...lines].slice(0, maxShown)
     const left = lines.size - shown.length
     if (left > 0) shown.push(`and ${left} more problems`)
     throw new ValueError(maskSecrets(shown.join('\n')), {

@@ -151,7 +151,7 @@ class LlamaEngine implements InferenceEngine {
     })
     this.#loadSilence = new SilenceWatch({
       clock,
-      hungMs: Math.max(leastLoadHungMs, hungSeconds * 1000),
+      hungMs: Math.max(minLoadHungMs, hungSeconds * 1000),
       isBusy: () => !this.#isLoaded,
       onHung,
     })
@@ -348,10 +348,10 @@ class LlamaEngine implements InferenceEngine {
 /**
  * The minimum while loading, because parts of a load keep the process from sending signs of life.
  */
-const leastLoadHungMs = 60_000
+const minLoadHungMs = 60_000
 
 /** The limit of llama.cpp for the sequences of one context. */
-const mostSequences = 256
+const maxSequences = 256
 
 const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
   modelName: options.modelName,
@@ -360,7 +360,7 @@ const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
   threads: options.threads ?? null,
   gpu: options.gpu ?? 'auto',
   flashAttention: options.flashAttention ?? 'auto',
-  sequences: Math.min(options.sequences ?? 16, mostSequences),
+  sequences: Math.min(options.sequences ?? 16, maxSequences),
   batchSize: options.batchSize ?? 512,
   contextLength: options.contextLength ?? null,
   usesNativeContext: options.usesNativeContext ?? true,

@@ -139,7 +139,7 @@ const checks: OptionChecks<ProcessEngineOptions> = {
 
 const pollMs = 250
 const watchMs = 10_000
-const mostMisses = 3
+const maxMisses = 3
 
 /** A running server and the engine that uses it. */
 interface Attached {
@@ -341,12 +341,12 @@ class ProcessEngine implements InferenceEngine {
   async #watch(link: UpstreamLink): Promise<void> {
     const { clock, healthPath: path } = this.#options
     const { signal } = this.#over
-    for (let misses = 0; misses < mostMisses;) {
+    for (let misses = 0; misses < maxMisses;) {
       await sleep(clock, watchMs, { signal, background: true })
       const status = await probeOnce({ link, path, clock, signal })
       misses = status === 200 ? 0 : misses + 1
     }
-    this.#lose({ code: 'engine_lost', what: `failed ${mostMisses} health checks in a row` })
+    this.#lose({ code: 'engine_lost', what: `failed ${maxMisses} health checks in a row` })
   }
 
   /**

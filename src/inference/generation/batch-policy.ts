@@ -81,18 +81,18 @@ export function decideBatch<W extends WorkerLoad>(
   const { freest, available, load } = survey(workers)
   if (freest === undefined) return rest
   if (!policy.isOn) return { kind: 'send', to: freest, size: 1 }
-  const most = Math.min(policy.maxBatchSize, freeSlots(freest), queue.queued)
+  const max = Math.min(policy.maxBatchSize, freeSlots(freest), queue.queued)
   if (policy.type === 'adaptive') {
     const share = Math.ceil((queue.queued + load) / available) - freest.running
     // Workers that admit at each step are filled evenly. A worker that admits whole batches takes
     // nothing more until its batch is done, so it gets as many requests as fit.
-    const size = freest.capacity.admits === 'step' ? Math.min(most, Math.max(1, share)) : most
+    const size = freest.capacity.admits === 'step' ? Math.min(max, Math.max(1, share)) : max
     return { kind: 'send', to: freest, size }
   }
   const untilMs = queue.oldestMs + policy.maxBatchWaitMs
   const isFull = queue.queued >= Math.min(policy.maxBatchSize, freest.capacity.slots)
   const isDue = isFull || queue.isUrgent || queue.nowMs >= untilMs
-  return isDue ? { kind: 'send', to: freest, size: most } : { kind: 'wait', untilMs }
+  return isDue ? { kind: 'send', to: freest, size: max } : { kind: 'wait', untilMs }
 }
 
 /** How many requests a worker can take now. */
@@ -106,14 +106,14 @@ function survey<W extends WorkerLoad>(
   workers: Iterable<W>,
 ): { freest: W | undefined; available: number; load: number } {
   let freest: W | undefined
-  let [most, available, load] = [0, 0, 0]
+  let [max, available, load] = [0, 0, 0]
   for (const worker of workers) {
     const free = freeSlots(worker)
     if (free === 0) continue
     available++
     load += worker.running
-    if (free <= most) continue
-    most = free
+    if (free <= max) continue
+    max = free
     freest = worker
   }
   return { freest, available, load }

@@ -114,14 +114,14 @@ function lookOf(text: string, at: number, code: number): number {
 
 const exclamationMark = 33
 const bar = 124
-const mostInARow = 3
+const maxInARow = 3
 
 /**
  * Whether a letter is next to the position, or follows after a few characters that resemble
  * letters.
  */
 function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
-  for (let distance = 1; distance <= mostInARow; distance++) {
+  for (let distance = 1; distance <= maxInARow; distance++) {
     const code = text.charCodeAt(at + direction * distance)
     if ((letters[code] ?? 0) > 0) return true
     if ((looks[code] ?? 0) === 0) return false

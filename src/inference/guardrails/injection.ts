@@ -19,7 +19,7 @@ const sliceChars = 32_768
 /**
  * The maximum number of letters of a phrase, and of the letters before it that a phrase examines.
  */
-const longestPhrase = 128
+const maxPhraseLength = 128
 const lookBehind = 16
 
 /**
@@ -59,7 +59,7 @@ function* findPhrases(
     if (from > 0) yield
     const to = Math.min(text.length, from + sliceChars)
     const letters = joined(kept, normalizeConfusables(text, from, to))
-    const end = to === text.length ? letters.text.length : letters.text.length - longestPhrase
+    const end = to === text.length ? letters.text.length : letters.text.length - maxPhraseLength
     if (end > begin) {
       for (const sign of phrases) {
         forEachMatch(sign.pattern, letters.text, begin, end, (first, afterLast) => {

@@ -59,8 +59,8 @@ function createTreeFinder(list: readonly string[]): FindPhrases {
 
 /** One regular expression of all phrases; every repetition in it is bounded. */
 function createOrderedFinder(list: readonly string[]): FindPhrases {
-  const longestFirst = list.toSorted((a, b) => b.length - a.length)
-  const source = longestFirst.map((phrase) => toSource(phrase.trim())).join('|')
+  const byLength = list.toSorted((a, b) => b.length - a.length)
+  const source = byLength.map((phrase) => toSource(phrase.trim())).join('|')
   const pattern = new RegExp(source, 'giu')
   return (view, begin, end) => {
     const spans: PhraseSpan[] = []

@@ -87,7 +87,7 @@ function limitConnections(server: Server, limit: number): void {
   const open = new Map<Duplex, Set<IncomingMessage>>()
   server.on('connection', (socket) => {
     // Removed here and not only on `close`, which is emitted later: clients may connect until then.
-    const spare = open.size < limit ? undefined : (leastUseful(open) ?? socket)
+    const spare = open.size < limit ? undefined : (minUseful(open) ?? socket)
     if (spare !== undefined) open.delete(spare)
     if (spare !== socket) open.set(socket, new Set())
     socket.once('close', () => open.delete(socket))
@@ -110,7 +110,7 @@ function limitConnections(server: Server, limit: number): void {
 }
 
 /** A connection without requests, or else one whose requests are all incomplete. */
-function leastUseful(open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>): Duplex | undefined {
+function minUseful(open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>): Duplex | undefined {
   let unfinished: Duplex | undefined
   for (const [socket, requests] of open) {
     if (requests.size === 0) return socket

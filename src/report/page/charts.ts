@@ -43,10 +43,10 @@ export function legend(shares: readonly Pick<Share, 'label' | 'colour' | 'text'>
 /** A histogram of durations with doubling intervals, small enough for a table cell. */
 export function histogram(counts: readonly number[], shortest: number): string {
   if (counts.length === 0) return ''
-  const most = counts.reduce((a, b) => Math.max(a, b), 1)
+  const max = counts.reduce((a, b) => Math.max(a, b), 1)
   const width = 10
   const bars = counts.map((count, at) => {
-    const height = count === 0 ? 0 : Math.max(1, (22 * count) / most)
+    const height = count === 0 ? 0 : Math.max(1, (22 * count) / max)
     const x = at * width
     const [y, size] = [rounded(24 - height), rounded(height)]
     return `<rect class="c0" x="${x}" y="${y}" width="8" height="${size}"/>`
@@ -114,12 +114,12 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
   const right = (Math.max(...column) + 1) * (boxWidth + gapX) - gapX + 4
   const width = right + (edges.some(({ from, to }) => from === to) ? loopWidth : 0)
   const height = Math.max(...rows.values()) * (boxHeight + gapY) - gapY + 4
-  const most = edges.reduce((sum, { count }) => Math.max(sum, count), 1)
+  const max = edges.reduce((sum, { count }) => Math.max(sum, count), 1)
   const lines = edges.map(({ from, to, count }) => {
     const [a, b] = [placed[from], placed[to]]
     if (a === undefined || b === undefined) return ''
     const path = from === to ? loopAt(a) : lineBetween(a, b)
-    return `<path class="edge" stroke-width="${rounded(1 + (3 * count) / most)}" d="${path}"/>`
+    return `<path class="edge" stroke-width="${rounded(1 + (3 * count) / max)}" d="${path}"/>`
   })
   const boxes = nodes.map(({ name, tasks, failed }, node) => {
     const { x, y } = placed[node] ?? { x: 0, y: 0 }

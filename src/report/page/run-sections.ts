@@ -135,13 +135,13 @@ export function boundsSection(data: ReportData): string {
   )
 }
 
-const mostPathRows = 20
+const maxPathRows = 20
 
 function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
   const { tasks, length } = bounds.criticalPath
   if (length < 2) return ''
   const rows = tasks
-    .slice(-mostPathRows)
+    .slice(-maxPathRows)
     .map(({ task, start, seconds }) => [
       text(uidOf(task)),
       text(shortName(nameOf(task))),
@@ -149,8 +149,8 @@ function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
       number(secondsText(seconds)),
     ])
   const caption =
-    length > mostPathRows
-      ? `the last ${mostPathRows} of ${length} tasks of the critical path`
+    length > maxPathRows
+      ? `the last ${maxPathRows} of ${length} tasks of the critical path`
       : 'the critical path'
   return table(caption, ['task', 'name', 'began after', 'ran'], rows)
 }

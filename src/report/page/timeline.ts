@@ -8,7 +8,7 @@ import { colourOf, legend } from './charts.ts'
 import { escape, rounded } from './html.ts'
 
 const laneHeight = 16
-const mostRows = 64
+const maxRows = 64
 const width = 1000
 
 /** Shows up to 5,000 segments; for larger runs, blocks that sum many segments. */
@@ -106,7 +106,7 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
 /** An additional row of a worker with less than this share of the busiest row would look empty. */
 const emptyShare = 0.001
 /** More rows of closures or prompts that run side by side would hide the workers. */
-const mostUnsizedRows = 4
+const maxUnsizedRows = 4
 
 /**
  * For each row of each lane its position on the page, or -1. Equally busy rows keep their order.
@@ -115,12 +115,12 @@ function numberBusiest(
   busy: readonly (readonly number[])[],
   isUnsized: readonly boolean[],
 ): number[][] {
-  const most = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
+  const max = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
   const all = busy
     .flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
-    .filter(({ row, seconds }) => row === 0 || seconds >= emptyShare * most)
-    .filter(({ lane, row }) => isUnsized[lane] !== true || row < mostUnsizedRows)
-  const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, mostRows)
+    .filter(({ row, seconds }) => row === 0 || seconds >= emptyShare * max)
+    .filter(({ lane, row }) => isUnsized[lane] !== true || row < maxUnsizedRows)
+  const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, maxRows)
   const rankOf = ({ lane }: { lane: number }): number => (isUnsized[lane] === true ? 1 : 0)
   shown.sort((a, b) => rankOf(a) - rankOf(b) || a.lane - b.lane || a.row - b.row)
   const numbers = busy.map((rows) => rows.map(() => -1))
@@ -133,8 +133,8 @@ function numberBusiest(
 
 function rangeOf({ lanes, run, bounds }: ReportData): { from: number; to: number } {
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
-  const first = blocks.reduce((least, { start }) => Math.min(least, start), Infinity)
-  const last = blocks.reduce((most, { end }) => Math.max(most, end), -Infinity)
+  const first = blocks.reduce((min, { start }) => Math.min(min, start), Infinity)
+  const last = blocks.reduce((max, { end }) => Math.max(max, end), -Infinity)
   return { from: Math.min(run.startTime ?? first, first), to: Math.max(last, bounds.to) }
 }
 

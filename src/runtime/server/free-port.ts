@@ -9,14 +9,14 @@ import { createServer } from 'node:net'
  * own: a server may load a model for minutes before it listens.
  */
 const range = { min: 10_000, max: 32_000 }
-const mostTries = 100
+const maxTries = 100
 
 /**
  * A free port. If another process takes it before the server does, the server cannot start, and its
  * worker is restarted with another port.
  */
 export async function findFreePort(host: string): Promise<number> {
-  for (let tries = 0; tries < mostTries; tries++) {
+  for (let tries = 0; tries < maxTries; tries++) {
     try {
       return await probePort(randomInt(range.min, range.max), host)
     } catch (error) {

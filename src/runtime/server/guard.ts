@@ -40,7 +40,7 @@ export type FromGuard =
 const lastMs = 1000
 /** If the parent dies, the server may end a moment before this process notices it. */
 const noticeMs = 100
-const mostRemovals = 50
+const maxRemovals = 50
 const removalMs = 100
 const parentIsGone = new Promise<void>((resolve) => process.once('disconnect', resolve))
 let pid: number | undefined
@@ -94,7 +94,7 @@ function fail(error: unknown): void {
 /** Repeated: processes that end with the parent may still write to the folder or remove it too. */
 async function removeFolder(): Promise<void> {
   if (folder === null || (isFolderKept && process.connected)) return
-  for (let failed = 0; failed < mostRemovals; failed++) {
+  for (let failed = 0; failed < maxRemovals; failed++) {
     try {
       return rmSync(folder, { recursive: true, force: true })
     } catch {

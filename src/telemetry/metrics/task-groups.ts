@@ -27,7 +27,7 @@ export interface TaskGroup {
 type Groups = Map<string, TaskGroup>
 
 /** Tasks with further labels count in one group with the label `overflow`. */
-const mostGroups = 1000
+const maxGroups = 1000
 /** How many tasks are processed between two checks of the clock. */
 const tasksPerStep = 100
 
@@ -89,7 +89,7 @@ export class TaskGroups {
     const known = groups.get(key)
     if (known !== undefined) return known
     // Not `===`, because the overflow group itself is beyond the limit.
-    const isFull = groups.size >= mostGroups
+    const isFull = groups.size >= maxGroups
     const group = isFull ? groups.get('') : undefined
     if (group !== undefined) return group
     const session = { session_id: this.#sessionId }

@@ -104,7 +104,7 @@ export class TaskRecord implements Indexed {
 
 /** Caches results of `beyondTask`: sessions share one attributes object among many tasks. */
 const remembered = new Map<JsonObject, JsonObject>()
-const mostRemembered = 64
+const maxRemembered = 64
 
 const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
 
@@ -116,7 +116,7 @@ export function beyondTask(attributes: JsonObject): JsonObject {
   const known = remembered.get(attributes)
   if (known !== undefined) return known
   const beyond = withoutTask(attributes)
-  if (remembered.size === mostRemembered) remembered.clear()
+  if (remembered.size === maxRemembered) remembered.clear()
   remembered.set(attributes, beyond)
   return beyond
 }

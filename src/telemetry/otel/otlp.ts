@@ -15,7 +15,7 @@ const chunkSpans = 500
 /** Approximate: counts only the texts of attributes and annotations. */
 const chunkCharacters = 10_000_000
 /** V8's longest string is 2^29 - 24 characters. */
-const longestString = 536_000_000
+const maxStringLength = 536_000_000
 const head = '{"resourceSpans":['
 const tail = ']}'
 
@@ -23,7 +23,7 @@ const tail = ']}'
 export function toOtlpString(
   spans: Iterable<FinishedSpan>,
   resource: Resource,
-  longest = longestString,
+  longest = maxStringLength,
 ): string {
   const parts: string[] = []
   let length = head.length + tail.length

@@ -161,11 +161,11 @@ class ProgressDisplay {
   }
 
   #update(): void {
-    const { width, mostLines, isRedrawn } = this.#block
+    const { width, maxLines, isRedrawn } = this.#block
     const isColored = isRedrawn && (process.env['NO_COLOR'] ?? '') === ''
     const lines = progressLines(this.#pass, systemClock.now(), {
       width,
-      most: Math.max(1, mostLines - 1),
+      max: Math.max(1, maxLines - 1),
       hasBars: isRedrawn,
       isColored,
       since: this.#since,
@@ -176,7 +176,7 @@ class ProgressDisplay {
 
   /** Draws the block, with the parts of lines above it. */
   #draw(parts = this.#printed.parts(this.#block.width)): void {
-    const room = Math.max(0, this.#block.mostLines - parts.length)
+    const room = Math.max(0, this.#block.maxLines - parts.length)
     const lines = this.#lines.slice(Math.max(0, this.#lines.length - room))
     this.#block.draw([...parts, ...lines])
     this.#drawnMs = systemClock.monotonicMs()

@@ -21,7 +21,7 @@ type Rest = readonly (BufferEncoding | Done | undefined)[]
 type Write = NodeJS.WriteStream['write']
 
 /** A longer line is printed before its end is known. */
-const longestLine = 16_384
+const maxLineLength = 16_384
 const lineFeed = 10
 
 export interface PrintListener {
@@ -114,7 +114,7 @@ class HeldStream {
       end === 0 ? bytes.subarray(0, 0) : Buffer.concat([this.#held, bytes.subarray(0, end)])
     // Copied, because the caller may change its bytes.
     this.#held = Buffer.concat(end === 0 ? [this.#held, bytes] : [bytes.subarray(end)])
-    return this.#held.length <= longestLine ? whole : Buffer.concat([whole, this.#takePart()])
+    return this.#held.length <= maxLineLength ? whole : Buffer.concat([whole, this.#takePart()])
   }
 
   /** The part with a line break, because the block begins on a line of its own. */

@@ -52,7 +52,7 @@ export interface LineOptions {
   /** Default: no limit. */
   readonly width?: number
   /** The most lines. Default: no limit. */
-  readonly most?: number
+  readonly max?: number
   /** Default `true`; in a log file the numbers are enough. */
   readonly hasBars?: boolean
   /** Default `false`. */
@@ -73,16 +73,16 @@ export class BarWidth {
 
   /** The cells of a bar if `spare` are free: no more than before for the same line width. */
   next(lineWidth: number, spare: number): number {
-    const most = lineWidth === this.#lineWidth ? this.#cells : widestBar
+    const max = lineWidth === this.#lineWidth ? this.#cells : widestBar
     this.#lineWidth = lineWidth
-    this.#cells = spare < narrowestBar ? 0 : Math.min(most, spare)
+    this.#cells = spare < narrowestBar ? 0 : Math.min(max, spare)
     return this.#cells
   }
 }
 
 /**
  * One line per name. If `width` is too small, all bars shrink and then disappear, then numbers are
- * left out in the order of `dispensable`. If there are more than `most` names, those that run are
+ * left out in the order of `dispensable`. If there are more than `max` names, those that run are
  * shown, and the total.
  */
 export function progressLines(
@@ -90,11 +90,11 @@ export function progressLines(
   now: number,
   options: LineOptions = {},
 ): string[] {
-  const { width = Infinity, most = Infinity, hasBars = true, isColored = false } = options
+  const { width = Infinity, max = Infinity, hasBars = true, isColored = false } = options
   const { since = now, barWidth = new BarWidth() } = options
   const all = names.show(pass.states.names, { durations: false })
-  const isCut = all.length > most
-  const shown = isCut ? runningFirst(all).slice(0, Math.max(0, most - 2)) : all
+  const isCut = all.length > max
+  const shown = isCut ? runningFirst(all).slice(0, Math.max(0, max - 2)) : all
   const begin = run.show(pass.states.run).startTime ?? since
   const paceOf = (views: readonly NameView[]): PaceView => {
     const query = { of: pass.states.names, names: views.map(({ name }) => name), now }
@@ -125,7 +125,7 @@ export function progressLines(
       .join(gap),
   )
   if (isCut) lines.splice(-1, 0, `and ${numberText(all.length - shown.length)} more`)
-  return lines.slice(-most)
+  return lines.slice(-max)
 }
 
 /** Then those that have tasks left. In each group in order of first appearance. */
@@ -156,7 +156,7 @@ type Ended = 'completed' | 'reused' | 'failed' | 'canceled'
 
 /** `Math.max` with very many arguments overflows the stack. */
 const widestOf = (numbers: readonly number[]): number =>
-  numbers.reduce((most, one) => Math.max(most, one), 0)
+  numbers.reduce((max, one) => Math.max(max, one), 0)
 
 /** Canceled tasks are not done. */
 const doneOf = ({ completed, failed }: NameView): number => completed + failed
@@ -278,7 +278,7 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
   if (open > 0) parts.push(`${numberText(open)} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
-  const causes = causeLines(pass.states.failures, mostGroups)
+  const causes = causeLines(pass.states.failures, maxGroups)
   return [parts.join(', '), ...batchLines(facts), ...causes.map((line) => `  ${line}`)]
 }
 
@@ -289,4 +289,4 @@ function batchLines({ batches, batchedRequests }: ReturnType<typeof run.show>): 
   return [`  ${prompts} in ${countText(batches, 'batch', 'batches')} (${size} each)`]
 }
 
-const mostGroups = 5
+const maxGroups = 5

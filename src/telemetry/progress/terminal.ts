@@ -44,7 +44,7 @@ export class ProgressBlock {
   }
 
   /** Lines that a block may have, so that all of it stays on the screen; `Infinity` elsewhere. */
-  get mostLines(): number {
+  get maxLines(): number {
     const { rows = 0 } = this.#terminal
     return this.isRedrawn ? Math.max(1, (rows || 24) - 2) : Infinity
   }

@@ -16,9 +16,9 @@ export type SpanEnricher = (
   event: TelemetryEvent,
 ) => Readonly<Record<string, string | number | boolean>>
 
-const mostKeys = 128
+const maxKeys = 128
 /** The most problems reported per enricher, because its keys may be unlimited. */
-const mostReports = 10
+const maxReports = 10
 
 /** The span attributes of the specification and of tutti, which enrichers must not set. */
 export const reservedKeys: ReadonlySet<string> = new Set([
@@ -73,7 +73,7 @@ export class Enrichers {
   #readEntries(enricher: SpanEnricher, answer: object): Readonly<Record<string, Value>> {
     const kept: Record<string, Value> = {}
     const keys = Object.keys(answer)
-    for (const key of keys.slice(0, mostKeys)) {
+    for (const key of keys.slice(0, maxKeys)) {
       try {
         const value = (answer as Readonly<Record<string, unknown>>)[key]
         const problem = problemOfValue(key, value)
@@ -83,9 +83,9 @@ export class Enrichers {
         this.#report(enricher, `: "${key}" is ignored: it threw: ${messageOf(error)}`)
       }
     }
-    if (keys.length > mostKeys) {
-      const first = `"${keys[mostKeys]}" and what follows it are ignored`
-      this.#report(enricher, `: ${first}: ${keys.length} keys (at most ${mostKeys})`)
+    if (keys.length > maxKeys) {
+      const first = `"${keys[maxKeys]}" and what follows it are ignored`
+      this.#report(enricher, `: ${first}: ${keys.length} keys (at most ${maxKeys})`)
     }
     return kept
   }
@@ -93,7 +93,7 @@ export class Enrichers {
   #report(enricher: SpanEnricher, problem: string): void {
     const reported = this.#reported.get(enricher) ?? new Set()
     this.#reported.set(enricher, reported)
-    if (reported.has(problem) || reported.size === mostReports) return
+    if (reported.has(problem) || reported.size === maxReports) return
     reported.add(problem)
     const name = enricher.name === '' ? `#${this.#enrichers.indexOf(enricher) + 1}` : enricher.name
     const separator = problem.startsWith(':') ? '' : ' '

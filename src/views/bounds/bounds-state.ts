@@ -63,20 +63,20 @@ export interface BoundsQuery {
 }
 
 /** From this many on, memory is rounded down to a power of 2, so that requests become equal. */
-const mostExactRequests = 255
+const maxExactRequests = 255
 /** Tasks with further requests get this number and count as one core each. */
-const mostRequests = 512
-const mostRequestTexts = 4096
-const mostPauses = 1000
-const mostNodes = 10_000
+const maxRequests = 512
+const maxRequestTexts = 4096
+const maxPauses = 1000
+const maxNodes = 10_000
 /**
  * A limit on the joins and leaves kept for a node. At the limit, a node that comes back counts as
  * present since its last kept join; whether it is present now stays exact. Even, so that the last
  * kept change is a leave.
  */
-const mostChanges = 1000
+const maxChanges = 1000
 /** After this many changes of its size, a node counts with its final size. */
-const mostSizes = 100
+const maxSizes = 100
 
 export const createBounds = (): BoundsState => ({
   times: createTaskTimes(),
@@ -118,7 +118,7 @@ function endSession(state: BoundsState, next: number): void {
   state.session++
   state.stopped = 0
   state.sessionStart = next
-  if (next <= lastTime || pauses.length >= mostPauses) return
+  if (next <= lastTime || pauses.length >= maxPauses) return
   pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
 }
 
@@ -227,7 +227,7 @@ function requestOf(state: BoundsState, event: ViewEvent): number {
   if (known !== undefined) return known
   const given = (isGiven ? resources : {}) as Readonly<Record<string, unknown>>
   const number = numberOfRequest(state, toRequest({ backend, limit, isPrompt }, given))
-  if (state.requestNumbers.size < mostRequestTexts) state.requestNumbers.set(text, number)
+  if (state.requestNumbers.size < maxRequestTexts) state.requestNumbers.set(text, number)
   return number
 }
 
@@ -244,14 +244,14 @@ const toRequest = (
 })
 
 function numberOfRequest({ requests, requestNumbers }: BoundsState, exact: SlotRequest): number {
-  const isExact = requests.length < mostExactRequests
+  const isExact = requests.length < maxExactRequests
   // Rounded down, so that the computed least time that these tasks need stays a lower bound.
   const memoryMb = exact.memoryMb < 1 ? 0 : 2 ** Math.floor(Math.log2(exact.memoryMb))
   const request = isExact ? exact : { ...exact, memoryMb }
   const key = JSON.stringify(request)
   const known = requestNumbers.get(key)
   if (known !== undefined) return known
-  if (requests.length >= mostRequests) return mostRequests
+  if (requests.length >= maxRequests) return maxRequests
   requests.push(request)
   requestNumbers.set(key, requests.length - 1)
   return requests.length - 1
@@ -278,7 +278,7 @@ const nodeKey = (backend: string, nodeId: string | null): string =>
 function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode | undefined {
   const key = nodeKey(backend, node_id)
   const known = state.nodeNumbers.get(key)
-  if (known !== undefined || state.nodes.length >= mostNodes) return state.nodes[known ?? -1]
+  if (known !== undefined || state.nodes.length >= maxNodes) return state.nodes[known ?? -1]
   const earlier = state.session === 0 ? [] : [{ ...noSize, until: state.sessionStart }]
   const { session } = state
   const nodeId = node_id ?? ''
@@ -297,12 +297,12 @@ function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent):
   else {
     const isNext = node.session === session - 1
     if (isNext && isSameSize(earlier.at(-1), size)) earlier.pop()
-    if (!isNext && earlier.length < mostSizes) earlier.push({ ...noSize, until: sessionStart })
+    if (!isNext && earlier.length < maxSizes) earlier.push({ ...noSize, until: sessionStart })
     Object.assign(node, size)
   }
   node.session = session
   if (isPresent(node)) return
-  if (node.changes.length < mostChanges) node.changes.push(event.event_time)
+  if (node.changes.length < maxChanges) node.changes.push(event.event_time)
   else node.changes.pop()
 }
 
@@ -321,7 +321,7 @@ function resize(node: SlotNode, size: NodeSize, time: number): void {
   if (isSameSize(before, size)) return
   // Event times may go back when the system clock was changed.
   const until = Math.max(time, earlier.at(-1)?.until ?? -Infinity)
-  if (earlier.length < mostSizes) earlier.push({ ...before, until })
+  if (earlier.length < maxSizes) earlier.push({ ...before, until })
   Object.assign(node, size)
 }
 

@@ -45,7 +45,7 @@ export class DependencyChains implements ChainTable {
     const hasEdges = graph.size > 0
     for (let task = 0; task < count; task++) {
       const own = secondsOf(task)
-      this.seconds[task] = hasEdges ? own + this.#longestBefore(task) : own
+      this.seconds[task] = hasEdges ? own + this.#maxSecondsBefore(task) : own
     }
   }
 
@@ -59,7 +59,7 @@ export class DependencyChains implements ChainTable {
     return best
   }
 
-  #longestBefore(task: number): number {
+  #maxSecondsBefore(task: number): number {
     let longest = 0
     for (const one of dependenciesOf(this.#parts.graph, task)) {
       // `|| 0` skips the NaN of a task that did not run.
@@ -105,7 +105,7 @@ export class BlockChains implements ChainTable {
 
   before(task: number): ChainEnd {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
-    let best = this.#longestDependency(task)
+    let best = this.#criticalDependency(task)
     if (block === -1) return best
     const delay = this.#delayBefore(task)
     const sibling = valueAt(this.#blocks.siblingOfTask, task) - 1
@@ -143,7 +143,7 @@ export class BlockChains implements ChainTable {
     return this.#before[task] ?? noChain
   }
 
-  #longestDependency(task: number): ChainEnd {
+  #criticalDependency(task: number): ChainEnd {
     let best = noChain
     for (const one of dependenciesOf(this.#parts.graph, task)) {
       best = longer(best, this.#chainOf(one))

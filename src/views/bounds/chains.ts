@@ -72,7 +72,7 @@ export class Chains {
   }
 
   /** The seconds of the longest chain in the hypothetical run. */
-  longestWith(change: ChainChange): number {
+  maxSecondsWith(change: ChainChange): number {
     const { seconds: chains } = this.#tableWith(change)
     let longest = 0
     for (let task = 0; task < chains.length; task++) {

@@ -51,7 +51,7 @@ export function withoutStragglers(parts: ChangeParts, late: readonly Shorter[]):
     first = Math.min(first, (runOf(task)?.start ?? 0) + (isRetried ? 0 : median))
   }
   return {
-    path: chains.longestWith({ secondsOf: (task, own) => own - (excess.get(task) ?? 0) }),
+    path: chains.maxSecondsWith({ secondsOf: (task, own) => own - (excess.get(task) ?? 0) }),
     freed: freed.byBackend,
     earliestEnd: endOfOthers(parts, first, (task) => excess.has(task)),
   }
@@ -59,7 +59,7 @@ export function withoutStragglers(parts: ChangeParts, late: readonly Shorter[]):
 
 export function withoutDelays({ chains, gaps }: ChangeParts): ChangedRun {
   const secondsOf = (task: number, own: number): number => own - delayOf(gaps, task)
-  const path = chains.longestWith({ secondsOf, isWithoutDelays: true })
+  const path = chains.maxSecondsWith({ secondsOf, isWithoutDelays: true })
   return { path, freed: {}, earliestEnd: 0 }
 }
 
@@ -81,7 +81,7 @@ export function withHalved(parts: ChangeParts, isNamed: (task: number) => boolea
     first = Math.min(first, run.start + (gapOf(gaps, task) > 0 ? 0 : run.seconds / 2))
   }
   return {
-    path: chains.longestWith({
+    path: chains.maxSecondsWith({
       secondsOf: (task, own) => (isNamed(task) ? (own + delayOf(gaps, task)) / 2 : own),
     }),
     freed: freed.byBackend,
@@ -114,7 +114,7 @@ export function withoutFailures(parts: ChangeParts): ChangedRun | null {
     return lost === undefined ? own : Math.max(0, own - lost - delayOf(gaps, task))
   }
   return {
-    path: chains.longestWith({ secondsOf, isWithoutDelays: true }),
+    path: chains.maxSecondsWith({ secondsOf, isWithoutDelays: true }),
     freed: freed.byBackend,
     earliestEnd: endOfOthers(parts, first, (task) => failed.has(task)),
   }

@@ -67,8 +67,8 @@ export interface Straggler {
   readonly isRetried: boolean
 }
 
-const mostPathTasks = 1000
-const mostStragglers = 10
+const maxPathTasks = 1000
+const maxStragglers = 10
 /** The median of fewer tasks does not show what is usual. */
 const fewestOfName = 4
 
@@ -136,7 +136,7 @@ function followPath(
     length++
     seconds += ran + waited
     delaySeconds += waited
-    if (path.length < mostPathTasks) path.push({ task, start, seconds: ran, delay: waited })
+    if (path.length < maxPathTasks) path.push({ task, start, seconds: ran, delay: waited })
     task = before.last
   }
   const share = whole > 0 ? Math.min(1, seconds / whole) : 0
@@ -216,10 +216,10 @@ export function findStragglers(
     const excess = seconds - median
     if (excess < smallestShare * runSeconds) continue
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
-    if (at === -1 && worst.length >= mostStragglers) continue
+    if (at === -1 && worst.length >= maxStragglers) continue
     const isRetried = valueAt(names.waits, task) > 0
     worst.splice(at === -1 ? worst.length : at, 0, { task, seconds, median, isRetried })
-    if (worst.length > mostStragglers) worst.pop()
+    if (worst.length > maxStragglers) worst.pop()
   }
   return worst
 }

@@ -10,10 +10,10 @@ export interface NameTimes {
   /** The sum over all tasks of the name and their attempts, so far for running ones. */
   readonly ranSeconds: number
   /** Of the attempt that has been running longest; `null` if none runs. */
-  readonly longestRunning: number | null
+  readonly maxRunningSeconds: number | null
 }
 
-export const noTimes: NameTimes = { ranSeconds: 0, longestRunning: null }
+export const noTimes: NameTimes = { ranSeconds: 0, maxRunningSeconds: null }
 
 type Mutable = { -readonly [Key in keyof NameTimes]: NameTimes[Key] }
 
@@ -42,7 +42,7 @@ export function timesByName(
     const seconds = Math.max(0, now - valueAt(lanes.start, segment))
     own.ranSeconds += seconds
     if (isInterrupted(counts, task)) continue
-    own.longestRunning = Math.max(own.longestRunning ?? 0, seconds)
+    own.maxRunningSeconds = Math.max(own.maxRunningSeconds ?? 0, seconds)
   }
   return times
 }

@@ -21,7 +21,7 @@ export interface BackendUse extends SlotUse {
 /** The tasks that ask for more than one core, and the most cores that one asks for. */
 export interface WideTasks {
   readonly count: number
-  readonly most: number
+  readonly max: number
 }
 
 interface SlotsView {
@@ -73,8 +73,8 @@ export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Tim
       }
     })
   const ranges = uses.map(({ sizes }) => sizeRange(sizes, 'cores'))
-  const slots = ranges.reduce((sum, { most }) => sum + most, 0)
-  const fewestSlots = ranges.reduce((sum, { least }) => sum + least, 0)
+  const slots = ranges.reduce((sum, { max }) => sum + max, 0)
+  const fewestSlots = ranges.reduce((sum, { min }) => sum + min, 0)
   return { slots, fewestSlots, slotSeconds, backends: uses, unsized, failedSeconds }
 }
 
@@ -175,7 +175,7 @@ function waitsOf(
   }
   if (retries > 0) addRetryWaits(state, { counts, lanes }, firsts.segments, add)
   for (const { from, to, waiting, request } of state.attended) {
-    for (let one = 0; one < Math.min(waiting, mostWaiting); one++) addRequest(request, from, to)
+    for (let one = 0; one < Math.min(waiting, maxWaiting); one++) addRequest(request, from, to)
   }
   const last = activeTime(state.pauses, lastReady)
   return { waits: cutIntervals(waits, count), limitWaits, workerStarts, lastReady: last }
@@ -213,21 +213,21 @@ const sessionAt = (pauses: readonly Pause[], time: number): number =>
 
 function wideTasksOf(state: BoundsState, { counts }: BoundsQuery, backend: string): WideTasks {
   const cores = state.requests.map((one, at) => (one.backend === backend ? coresOf(state, at) : 0))
-  let [count, most] = [0, 0]
+  let [count, max] = [0, 0]
   for (let task = 0; task < counts.index.names.size; task++) {
     const asked = cores[valueAt(state.requestOfTask, task)] ?? 0
     if (asked <= 1 || (stagesOf(counts, task) & stages.submitted) === 0) continue
     count++
-    most = Math.max(most, asked)
+    max = Math.max(max, asked)
   }
-  return { count, most }
+  return { count, max }
 }
 
 /** A limit on the waits kept for a pause; no run has more slots. */
-const mostWaiting = 10_000
+const maxWaiting = 10_000
 
 const waitingIn = (pauses: readonly Pause[]): number =>
-  pauses.reduce((sum, { waiting }) => sum + Math.min(waiting, mostWaiting), 0)
+  pauses.reduce((sum, { waiting }) => sum + Math.min(waiting, maxWaiting), 0)
 
 function coresOf({ requests }: BoundsState, number: number): number {
   const { cores, ranks } = requests[number] ?? oneCore

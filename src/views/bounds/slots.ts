@@ -151,11 +151,11 @@ export const noSize: Readonly<NodeSize> = {
 export function sizeRange(
   sizes: readonly SizeSpan[],
   resource: HeldResource,
-): { readonly least: number; readonly most: number } {
-  let [least, most] = [Infinity, 0]
+): { readonly min: number; readonly max: number } {
+  let [min, max] = [Infinity, 0]
   for (const { capacity } of sizes) {
-    least = Math.min(least, capacity[resource])
-    most = Math.max(most, capacity[resource])
+    min = Math.min(min, capacity[resource])
+    max = Math.max(max, capacity[resource])
   }
-  return { least, most }
+  return { min, max }
 }

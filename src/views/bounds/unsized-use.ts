@@ -16,7 +16,7 @@ interface TimesOfUse {
   readonly busySeconds: number
   /** Seconds in which a task ran and another one was ready. */
   readonly waitedSeconds: number
-  readonly mostAtOnce: number
+  readonly maxAtOnce: number
   /** Seconds of all its attempts together. */
   readonly workSeconds: number
   /** Mean time from being ready to the start, over the tasks that had to wait. */
@@ -31,7 +31,7 @@ export interface UnsizedUse extends TimesOfUse {
 
 export function useOf(run: Pick<SlotRun, 'uses' | 'waits'> & TimeRange): TimesOfUse {
   const { uses, waits, from, to } = run
-  const sums = { busySeconds: 0, waitedSeconds: 0, mostAtOnce: 0, workSeconds: 0 }
+  const sums = { busySeconds: 0, waitedSeconds: 0, maxAtOnce: 0, workSeconds: 0 }
   let [now, running, waiting] = [from, 0, 0]
   const advance = (time: number): void => {
     const passed = Math.max(0, Math.min(time, to) - now)
@@ -46,7 +46,7 @@ export function useOf(run: Pick<SlotRun, 'uses' | 'waits'> & TimeRange): TimesOf
     new TimeStream(waits.to, () => waiting--),
     new TimeStream(uses.from, () => {
       running++
-      sums.mostAtOnce = Math.max(sums.mostAtOnce, running)
+      sums.maxAtOnce = Math.max(sums.maxAtOnce, running)
     }),
   ]
   for (let next = earliestOf(streams); next !== null; next = earliestOf(streams)) {

@@ -114,12 +114,12 @@ export interface FailuresView {
   readonly ungrouped: number
 }
 
-const mostGroups = 1000
-const noGroup = mostGroups + 1
+const maxGroups = 1000
+const noGroup = maxGroups + 1
 /** Longer texts are cut; failures that differ only in the cut part are in one group. */
-const longestText = 2000
-const mostArguments = 2000
-const mostCauses = 10
+const maxTextLength = 2000
+const maxArguments = 2000
+const maxCauses = 10
 
 export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
   create: () => ({
@@ -266,7 +266,7 @@ function addFailure(
     group.lastTime = Math.max(group.lastTime, event.event_time)
     return known
   }
-  if (state.groups.length >= mostGroups) {
+  if (state.groups.length >= maxGroups) {
     state.ungrouped++
     return noGroup
   }
@@ -328,7 +328,7 @@ export function endText({ exitCode, signal }: FailureExample): string {
 function causesOf({ attributes }: ViewEvent): FailureCause[] {
   const given = attributes['tutti.error_causes']
   if (!Array.isArray(given)) return []
-  return given.slice(0, mostCauses).flatMap((one: unknown) => {
+  return given.slice(0, maxCauses).flatMap((one: unknown) => {
     if (typeof one !== 'object' || one === null) return []
     const inner = one as Record<string, unknown>
     const [path, errorType] = [cut(inner['path']), cut(inner['error_type'])]
@@ -339,7 +339,7 @@ function causesOf({ attributes }: ViewEvent): FailureCause[] {
 
 function argumentsOf({ attributes }: ViewEvent): string[] {
   const given = attributes['tutti.arguments']
-  return Array.isArray(given) ? given.slice(0, mostArguments).map(cut) : []
+  return Array.isArray(given) ? given.slice(0, maxArguments).map(cut) : []
 }
 
 function toView(group: GroupState, number: number): FailureGroup {
@@ -350,9 +350,9 @@ function toView(group: GroupState, number: number): FailureGroup {
 }
 
 /** Keeps the end of an output, where the error message is. */
-const endOf = (value: unknown): string => textOf(value).slice(-longestText)
+const endOf = (value: unknown): string => textOf(value).slice(-maxTextLength)
 
-const cut = (value: unknown): string => textOf(value).slice(0, longestText)
+const cut = (value: unknown): string => textOf(value).slice(0, maxTextLength)
 
 /** A quoted path may contain spaces. */
 const quotedPath = /(["'`])(?:[A-Za-z]:|[.~]{0,2})[/\\][^"'`\n]*\1/g

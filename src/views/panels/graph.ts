@@ -50,7 +50,7 @@ export interface GraphView {
   readonly dropped: number
 }
 
-const mostEdges = 10_000_000
+const maxEdges = 10_000_000
 
 export const graph: Panel<GraphState, GraphQuery, GraphView> = {
   create: () => ({
@@ -63,7 +63,7 @@ export const graph: Panel<GraphState, GraphQuery, GraphView> = {
 
   take(state, _event, { stage, before, after, task, dependencies }) {
     if (stage !== stages.created || after === before || dependencies.length === 0) return
-    if (state.size + dependencies.length >= mostEdges) {
+    if (state.size + dependencies.length >= maxEdges) {
       state.dropped += dependencies.length
       return
     }

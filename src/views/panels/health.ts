@@ -40,7 +40,7 @@ export interface HealthState {
   throttled: number
   subscriberErrors: number
   /** The longest time between an event and its emission, in seconds. */
-  longestDelay: number
+  maxDelay: number
   /** The largest known change of the system clock in seconds; 0 for none. */
   clockStep: number
   readonly clock: ClockState
@@ -66,9 +66,9 @@ export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence' 
   readonly warningCounts: Readonly<Record<string, number>>
 }
 
-const mostWarnings = 200
-const mostGaps = 100
-const longestText = 300
+const maxWarnings = 200
+const maxGaps = 100
+const maxTextLength = 300
 /** A gap is at least this long, and at least `pollsPerGap` polls. */
 const shortestGap = 30
 const pollsPerGap = 4
@@ -92,7 +92,7 @@ export const health: Panel<HealthState, void, HealthView> = {
     staleResults: 0,
     throttled: 0,
     subscriberErrors: 0,
-    longestDelay: 0,
+    maxDelay: 0,
     clockStep: 0,
     clock: { sessionStart: null, emitted: null },
     silence: { lastTime: 0, pollSeconds: 0, polledNode: null, lastPoll: null },
@@ -100,8 +100,8 @@ export const health: Panel<HealthState, void, HealthView> = {
 
   take(state, event, step) {
     const emitted = numberOf(event.emit_time) ?? event.event_time
-    if (emitted - event.event_time > state.longestDelay) {
-      state.longestDelay = emitted - event.event_time
+    if (emitted - event.event_time > state.maxDelay) {
+      state.maxDelay = emitted - event.event_time
     }
     findClockStep(state, event, emitted)
     // Between two sessions of a run no process was there: that is not a gap.
@@ -156,7 +156,7 @@ function findGap(state: HealthState, event: ViewEvent, time: number): void {
   if (isKnown && time - lastTime > Math.max(shortestGap, pollsPerGap * pollSeconds)) {
     state.gapCount++
     state.gapSeconds += time - lastTime
-    if (state.gaps.length < mostGaps) state.gaps.push({ from: lastTime, to: time })
+    if (state.gaps.length < maxGaps) state.gaps.push({ from: lastTime, to: time })
   }
   if (time > lastTime) silence.lastTime = time
   const isPoll = event.event_type === 'ResourceUpdate' && event.resource_scope === 'per_node'
@@ -231,7 +231,7 @@ const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) =
 function addWarning(state: HealthState, event: ViewEvent, [subject, text]: WarningText): void {
   const { event_type: type, event_time: time } = event
   state.warningCounts.set(type, (state.warningCounts.get(type) ?? 0) + 1)
-  if (state.warnings.length >= mostWarnings) state.warnings.shift()
-  const cut = (value: unknown): string => textOf(value).slice(0, longestText)
+  if (state.warnings.length >= maxWarnings) state.warnings.shift()
+  const cut = (value: unknown): string => textOf(value).slice(0, maxTextLength)
   state.warnings.push({ time, type, subject: cut(subject), text: cut(text) })
 }

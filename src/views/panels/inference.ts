@@ -15,7 +15,7 @@ interface EngineState {
   failed: number
   waitSeconds: number
   computeSeconds: number
-  longestWait: number
+  maxWait: number
   lost: number
 }
 
@@ -50,7 +50,7 @@ export interface InferenceView {
   >
 }
 
-const mostEngines = 1000
+const maxEngines = 1000
 
 export const inference: Panel<InferenceState, void, InferenceView> = {
   create: () => ({
@@ -125,7 +125,7 @@ function addBatch(state: InferenceState, event: ViewEvent): void {
   engine.requests += size
   engine.waitSeconds += wait
   engine.computeSeconds += compute
-  engine.longestWait = Math.max(engine.longestWait, wait)
+  engine.maxWait = Math.max(engine.maxWait, wait)
   if (textOf(event.error_message) !== '') engine.failed++
 }
 
@@ -136,9 +136,9 @@ function engineOf(state: InferenceState, event: ViewEvent): EngineState | null {
   const key = JSON.stringify([backend, workerId])
   const known = state.engines.get(key)
   if (known !== undefined) return known
-  if (state.engines.size >= mostEngines) return null
+  if (state.engines.size >= maxEngines) return null
   const sums = { batches: 0, requests: 0, failed: 0, waitSeconds: 0, computeSeconds: 0 }
-  const engine = { backend, workerId, ...sums, longestWait: 0, lost: 0 }
+  const engine = { backend, workerId, ...sums, maxWait: 0, lost: 0 }
   state.engines.set(key, engine)
   return engine
 }

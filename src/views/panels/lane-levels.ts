@@ -50,7 +50,7 @@ export interface EndedSegment {
 const perCell = 16
 const levelCount = 6
 /** The limit per level; the oldest cells are dropped. */
-const mostCells = 1_000_000
+const maxCells = 1_000_000
 
 export const createLevels = (): LaneLevel[] =>
   Array.from({ length: levelCount }, (_, at) => ({
@@ -89,7 +89,7 @@ function addToLevel(level: LaneLevel, segment: EndedSegment): void {
 function addCell(level: LaneLevel, lane: number): number {
   const cell = level.size++
   setValue(level.lane, cell, lane)
-  if (level.size - level.first > mostCells) dropOldest(level)
+  if (level.size - level.first > maxCells) dropOldest(level)
   return cell
 }
 

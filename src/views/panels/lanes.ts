@@ -55,7 +55,7 @@ export interface LanesState {
   size: number
   first: number
   /** Beyond this many, the oldest segments are dropped and exist only in coarser levels. */
-  readonly mostSegments: number
+  readonly maxSegments: number
   dropped: number
   /** The latest end of a dropped segment. */
   droppedUntil: number
@@ -127,7 +127,7 @@ export interface LanesView {
 }
 
 /** Workers beyond this number share one lane. */
-const mostLanes = 20_000
+const maxLanes = 20_000
 const otherLanes = 'other workers'
 
 export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
@@ -140,7 +140,7 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
     busyOfLane: createColumn('f64'),
     size: 0,
     first: 0,
-    mostSegments: 5_000_000,
+    maxSegments: 5_000_000,
     dropped: 0,
     droppedUntil: -Infinity,
     task: createColumn('u32'),
@@ -241,7 +241,7 @@ function begin(state: LanesState, event: ViewEvent, task: number, workerId: unkn
   const attempt = numberOf(event.attempt ?? event.attributes['attempt']) ?? 1
   if (attempt > 1) setValue(state.attempt, state.size, attempt)
   addRunning(state, { task, lane, start: event.event_time })
-  if (state.size - state.first > state.mostSegments) dropOldest(state)
+  if (state.size - state.first > state.maxSegments) dropOldest(state)
 }
 
 function addRunning(
@@ -312,7 +312,7 @@ function laneOf(state: LanesState, event: ViewEvent, workerId: unknown): number 
   const { backend, node_id } = event
   const known = state.lanes.size
   const id = textOf(workerId) || (node_id ?? backend)
-  const isLumped = known >= mostLanes && findText(state.lanes, id) === -1
+  const isLumped = known >= maxLanes && findText(state.lanes, id) === -1
   const lane = indexOf(state.lanes, isLumped ? otherLanes : id)
   if (lane === known) {
     const node = indexOf(state.nodes, JSON.stringify([backend, textOf(node_id)]))

@@ -91,8 +91,8 @@ export interface NamesQuery {
 /** The number of the empty text, which is the name of a task until an event names it. */
 const unnamed = 0
 /** There are three task types; further ones of a damaged file count as none. */
-const mostTypes = 200
-const longestText = 200
+const maxTypes = 200
+const maxTextLength = 200
 
 export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   create: () => ({
@@ -197,7 +197,7 @@ function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskSt
   }
   const fraction = Math.min(1, Math.max(0, reported))
   setPercent(state, name, task, Math.round(fraction * 100))
-  const text = textOf(event.text).slice(0, longestText)
+  const text = textOf(event.text).slice(0, maxTextLength)
   state.reports.set(task, { fraction, text, time: event.event_time })
 }
 
@@ -282,7 +282,7 @@ function nameOf(state: NamesState, event: ViewEvent): number {
   const known = state.names.size
   const name = indexOf(state.names, nameIn(event.attributes))
   if (name === known) {
-    const type = state.taskTypes.size > mostTypes ? '' : textOf(event.attributes['task_type'])
+    const type = state.taskTypes.size > maxTypes ? '' : textOf(event.attributes['task_type'])
     setValue(state.typeOfName, name, indexOf(state.taskTypes, type))
   }
   return name

@@ -83,10 +83,10 @@ export const pace: Panel<PaceState, PaceQuery, PaceView> = {
     const second = Math.floor(now)
     const found = names.flatMap((name) => byName.get(findText(of.names, name)) ?? [])
     return {
-      start: found.reduce<number | null>((least, { start }) => earlier(least, start), null),
-      end: found.reduce((most, { end }) => Math.max(most, end), 0),
+      start: found.reduce<number | null>((min, { start }) => earlier(min, start), null),
+      end: found.reduce((max, { end }) => Math.max(max, end), 0),
       ended: found.reduce((sum, { ended }) => sum + ended, 0),
-      overdue: found.reduce((most, one) => Math.max(most, overdueOf(one, now)), 0),
+      overdue: found.reduce((max, one) => Math.max(max, overdueOf(one, now)), 0),
       recent: found.reduce((sum, one) => sum + endsSince(one, second - recentSeconds + 1), 0),
       recentSince: second - recentSeconds + 1,
     }

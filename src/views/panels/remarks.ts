@@ -58,11 +58,11 @@ export interface RemarksView {
   readonly move: TaskMove | null
 }
 
-const mostRemarks = 1_000_000
-const mostMoves = 10_000
+const maxRemarks = 1_000_000
+const maxMoves = 10_000
 /** Beyond this number, only the beginning of a text is kept: the type of the error. */
-const mostTexts = 10_000
-const longestText = 300
+const maxTexts = 10_000
+const maxTextLength = 300
 
 export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
   create: () => ({
@@ -119,12 +119,12 @@ function followAttempt(state: RemarksState, event: ViewEvent, task: number): voi
 /** ResultReused comes right before the end of its task. */
 function followReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
   state.reusedTask = task_id ?? ''
-  state.source = textOf(source).slice(0, longestText)
+  state.source = textOf(source).slice(0, maxTextLength)
 }
 
 function followMove({ moves }: RemarksState, { tasks, event_time, node_id }: ViewEvent): void {
   if (!Array.isArray(tasks)) return
-  for (const uid of tasks.slice(0, mostMoves - moves.size)) {
+  for (const uid of tasks.slice(0, maxMoves - moves.size)) {
     moves.set(textOf(uid), { time: event_time, nodeId: node_id ?? '' })
   }
 }
@@ -136,9 +136,9 @@ function add(
   { event_time: time }: ViewEvent,
   text: string,
 ): void {
-  if (state.size >= mostRemarks) return
-  const [whole, start] = [text.slice(0, longestText), text.slice(0, longestText).split(':')[0]]
-  const isNew = state.texts.size >= mostTexts && findText(state.texts, whole) === -1
+  if (state.size >= maxRemarks) return
+  const [whole, start] = [text.slice(0, maxTextLength), text.slice(0, maxTextLength).split(':')[0]]
+  const isNew = state.texts.size >= maxTexts && findText(state.texts, whole) === -1
   const at = state.size++
   setValue(state.kind, at, kinds.indexOf(kind))
   setValue(state.time, at, time)

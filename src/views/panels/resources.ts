@@ -66,9 +66,9 @@ export interface NodeSeries {
 }
 
 /** Nodes and GPUs beyond this number have no series: each takes up to 6 KB. */
-const mostSeries = 2000
+const maxSeries = 2000
 /** Nodes beyond this number are ignored. */
-const mostNodes = 100_000
+const maxNodes = 100_000
 
 export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
   create: () => ({ nodes: new Map(), ownHost: null, latest: null, seriesCount: 0 }),
@@ -159,7 +159,7 @@ function recordGpu(state: ResourcesState, event: ViewEvent): void {
 }
 
 function newSeries(state: ResourcesState, width: number): Series | null {
-  if (state.seriesCount >= mostSeries) return null
+  if (state.seriesCount >= maxSeries) return null
   state.seriesCount++
   return createSeries(width)
 }
@@ -196,7 +196,7 @@ function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
   const key = keyOf(event)
   const known = nodes.get(key)
   if (known !== undefined) return known
-  if (nodes.size >= mostNodes) return null
+  if (nodes.size >= maxNodes) return null
   const gauge = (): Gauge => ({ last: null, max: null, sum: 0, count: 0 })
   const node = {
     backend,

@@ -33,8 +33,8 @@ export interface ReuseView {
 
 const done = { here: 1, keptHere: 2, keptEarlier: 3 } as const
 
-const mostProblems = 100
-const longestProblem = 1000
+const maxProblems = 100
+const maxProblemLength = 1000
 
 export const reuse: Panel<ReuseState, void, ReuseView> = {
   create: () => ({
@@ -62,8 +62,8 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
       state.problemCount++
       const type = event.event_type
       const problem = `${event.task_id}: ${type} although an earlier session has it DONE`
-      if (state.problems.length < mostProblems) {
-        state.problems.push(problem.slice(0, longestProblem))
+      if (state.problems.length < maxProblems) {
+        state.problems.push(problem.slice(0, maxProblemLength))
       }
     } else if (isWork) {
       // The task runs anew, which replaces any earlier result.

@@ -19,7 +19,7 @@ export interface ScopesQuery {
   readonly task: number
 }
 
-const longestId = 1000
+const maxIdLength = 1000
 
 /** Shows the scope of a task; empty for a task outside of all scopes. */
 export const scopes: Panel<ScopesState, ScopesQuery, string> = {
@@ -28,7 +28,7 @@ export const scopes: Panel<ScopesState, ScopesQuery, string> = {
   take({ ids, scopeOfTask }, event, { task, before, after }) {
     // All events of a task have the same scope, so the first one is enough.
     if (task === -1 || before !== 0 || after === 0) return
-    const id = scopeIn(event).slice(0, longestId)
+    const id = scopeIn(event).slice(0, maxIdLength)
     if (id !== '') setValue(scopeOfTask, task, indexOf(ids, id) + 1)
   },
 
@@ -41,7 +41,7 @@ export const scopes: Panel<ScopesState, ScopesQuery, string> = {
 const scopeIn = ({ attributes }: ViewEvent): string => textOf(attributes['workflow_id'])
 
 /** The most ids that a misspelled one is compared with. */
-const mostCompared = 1000
+const maxCompared = 1000
 
 /** Finds the events of one scope, including the scopes inside of it. */
 export class ScopeFilter {
@@ -68,7 +68,7 @@ export class ScopeFilter {
     const isInside = scope !== '' && this.#inside.has(scope)
     this.#isSeen ||= isInside
     if (isInside && task_id !== null) this.#tasks.add(task_id)
-    else if (scope !== '' && this.#others.size < mostCompared) this.#others.add(scope)
+    else if (scope !== '' && this.#others.size < maxCompared) this.#others.add(scope)
     return isInside || (task_id !== null && this.#tasks.has(task_id))
   }
 

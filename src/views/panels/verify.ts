@@ -26,8 +26,8 @@ export interface VerifyState {
   firstTime: number
   lastTime: number
   /** The longest duration of a task, and its uid. */
-  longestSeconds: number
-  longestUid: string | null
+  maxSeconds: number
+  slowestUid: string | null
 }
 
 export interface VerifyQuery {
@@ -50,9 +50,9 @@ export interface Verdict {
   readonly problemCount: number
 }
 
-const mostProblems = 100
+const maxProblems = 100
 /** Uids and event types in a damaged file may have any length. */
-const longestProblem = 1000
+const maxProblemLength = 1000
 /** Event types by stage, the latest stage first. */
 const typesBeforeEnd: readonly (readonly [stage: number, type: string])[] = [
   [stages.started, 'TaskStarted'],
@@ -81,8 +81,8 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
     lastTimes: createColumn('f64'),
     firstTime: Infinity,
     lastTime: -Infinity,
-    longestSeconds: 0,
-    longestUid: null,
+    maxSeconds: 0,
+    slowestUid: null,
   }),
 
   take(state, event, step) {
@@ -116,7 +116,7 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
       unfinished: counts.open,
       hasEnded: state.hasEnded,
       sessionId: state.sessionId,
-      problems: [...state.problems, ...atEnd].slice(0, mostProblems),
+      problems: [...state.problems, ...atEnd].slice(0, maxProblems),
       problemCount: state.problemCount + atEnd.length,
     }
   },
@@ -152,9 +152,9 @@ function checkEnd(state: VerifyState, event: ViewEvent): void {
   if (typeof seconds === 'number' && seconds < 0) {
     report(state, `${uid}: ${type} has a negative duration`)
   }
-  if (typeof seconds === 'number' && seconds > state.longestSeconds) {
-    state.longestSeconds = seconds
-    state.longestUid = uid
+  if (typeof seconds === 'number' && seconds > state.maxSeconds) {
+    state.maxSeconds = seconds
+    state.slowestUid = uid
   }
   const isReported = uid !== null && state.reused.delete(uid)
   if (attributes['reused'] === true && !isReported) {
@@ -170,11 +170,11 @@ const latestType = (passed: number): string =>
  * one, a task may have started before the file.
  */
 function problemsOfTime(state: VerifyState): string[] {
-  const { firstTime, lastTime, longestSeconds, longestUid } = state
-  const most = 2 * (lastTime - firstTime) + toleratedSeconds
-  if (state.isResumed || longestUid === null || !(longestSeconds > most)) return []
+  const { firstTime, lastTime, maxSeconds, slowestUid } = state
+  const max = 2 * (lastTime - firstTime) + toleratedSeconds
+  if (state.isResumed || slowestUid === null || !(maxSeconds > max)) return []
   const run = `the run, which took ${(lastTime - firstTime).toFixed(1)} s`
-  return [`${longestUid}: its duration of ${longestSeconds} s is longer than ${run}`]
+  return [`${slowestUid}: its duration of ${maxSeconds} s is longer than ${run}`]
 }
 
 const toleratedSeconds = 60
@@ -206,5 +206,5 @@ function problemsAtEnd(
 
 function report(state: VerifyState, problem: string): void {
   state.problemCount++
-  if (state.problems.length < mostProblems) state.problems.push(problem.slice(0, longestProblem))
+  if (state.problems.length < maxProblems) state.problems.push(problem.slice(0, maxProblemLength))
 }

@@ -12,7 +12,7 @@ import { Semaphore } from '../../runtime/fifo.ts'
 
 const digestBytes = 32
 /** Limits open file descriptors. */
-const mostOpenFiles = 32
+const maxOpenFiles = 32
 
 /** A stored value, which may be `undefined`. */
 export interface Found {
@@ -21,7 +21,7 @@ export interface Found {
 
 export class MemoStore {
   readonly #folder: string
-  readonly #files = new Semaphore(mostOpenFiles)
+  readonly #files = new Semaphore(maxOpenFiles)
 
   constructor(folder: string) {
     this.#folder = folder

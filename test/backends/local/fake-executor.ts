@@ -16,20 +16,20 @@ class FakeExecutor implements Executor {
   readonly #listener: ExecutorListener
   readonly #assigned = new Map<Job, Job>()
   readonly #left = new Map<Batch, Set<Job>>()
-  most: number
+  max: number
   size = 1
-  /** Slots that need a start, which a test makes by raising `most`. */
+  /** Slots that need a start, which a test makes by raising `max`. */
   canPrepare = false
   isPreparing = false
   readonly prepared: number[] = []
 
-  constructor(listener: ExecutorListener, most = 1000) {
+  constructor(listener: ExecutorListener, max = 1000) {
     this.#listener = listener
-    this.most = most
+    this.max = max
   }
 
   get freeSlots(): number {
-    return this.most - this.#left.size
+    return this.max - this.#left.size
   }
 
   get running(): Job[] {

@@ -97,7 +97,7 @@ describe('the order in which jobs begin', () => {
 
   it('an executor without a free slot does not hold up the others', () => {
     const { functions, programs, submit } = openScheduler({ cores: 4 })
-    functions.most = 1
+    functions.max = 1
     submit([jobOf('a'), jobOf('b')])
     submit([jobOf('p')], 'programs')
     expect([uids(functions.begun), uids(programs.begun)]).toEqual(['a', 'p'])
@@ -105,7 +105,7 @@ describe('the order in which jobs begin', () => {
 
   it('jobs of other kinds pass one whose worker is replaced, unless of lower priority', () => {
     const { scheduler, functions, programs, submit } = openScheduler({ cores: 2 })
-    functions.most = 0
+    functions.max = 0
     functions.canPrepare = true
     const [f, p, q, low] = [jobOf('f'), jobOf('p'), jobOf('q'), jobOf('low', { priority: -1 })]
     submit([f, jobOf('g')])
@@ -116,7 +116,7 @@ describe('the order in which jobs begin', () => {
     programs.end(p)
     expect(uids(programs.begun)).toBe('p q')
     functions.isPreparing = false
-    functions.most = 1
+    functions.max = 1
     scheduler.giveBack([])
     expect([uids(functions.begun), uids(programs.begun)]).toEqual(['f', 'p q'])
     programs.end(q)
@@ -127,7 +127,7 @@ describe('the order in which jobs begin', () => {
     const { functions, programs, submit } = openScheduler({ cores: 2 })
     const [p, q] = [jobOf('p'), ask('q', { cores: 2 })]
     submit([p], 'programs')
-    functions.most = 0
+    functions.max = 0
     functions.canPrepare = true
     submit([q])
     expect(functions.prepared).toEqual([])
@@ -186,10 +186,10 @@ describe('jobs that are given back', () => {
     const jobs = jobsOf(6)
     submit(jobs)
     expect(functions.batches.map((batch) => uids(batch.jobs))).toEqual(['0 1', '2 3'])
-    functions.most = 0
+    functions.max = 0
     functions.giveBack(...jobs.slice(2, 4))
     functions.giveBack(...jobs.slice(0, 2))
-    functions.most = 2
+    functions.max = 2
     functions.size = 1
     submit([jobOf('last')])
     const order = functions.begun.length

@@ -31,7 +31,7 @@ it('followed program: beyond 16 MB, its file begins again and says so', async ()
   const text = readFileSync(join(folder, 'a.stdout'), 'utf8')
   const beginning = '[... the beginning was left out ...]\n'
   expect(text.slice(0, beginning.length)).toBe(beginning)
-  const most = 16 * 1024 * 1024
-  expect(text.length - beginning.length).toBe(steps * keptBytes - most)
+  const max = 16 * 1024 * 1024
+  expect(text.length - beginning.length).toBe(steps * keptBytes - max)
   expect(readFileSync(join(folder, 'a.stderr'), 'utf8')).toBe('')
 })

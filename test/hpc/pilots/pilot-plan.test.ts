@@ -187,8 +187,8 @@ describe('allocations by waiting work', () => {
         {
           kind: 0,
           work: [workKey({ resources: resolveResources({}) })],
-          leastCores: null,
-          leastMemoryMb: null,
+          minCores: null,
+          minMemoryMb: null,
         },
       ],
       end: [],

@@ -8,34 +8,34 @@ import { node, type QueueAnswer, Simulation, smallKind } from './simulated-queue
 describe('an allocation by waiting work', () => {
   it('asks for large nodes where a kind has smaller ones, if the work needs them', () => {
     const mixed = { ...smallKind, candidates: [node, { ...node, cores: 8 }] }
-    const leastOf = (request: Partial<ResourceRequest>): unknown => {
+    const minOf = (request: Partial<ResourceRequest>): unknown => {
       const work = [{ resources: resolveResources(request), count: 1 }]
       return planPilots({ kinds: [mixed], histories: [], pilots: [], now: 10, work }).submit.map(
-        ({ leastCores }) => leastCores,
+        ({ minCores }) => minCores,
       )
     }
-    expect(leastOf({})).toEqual([null])
-    expect(leastOf({ cores: 4 })).toEqual([null])
-    expect(leastOf({ cores: 8 })).toEqual([8])
-    expect(leastOf({ ranks: 6, ranksPerNode: 6 })).toEqual([6])
-    expect(leastOf({ cores: 9 })).toEqual([])
+    expect(minOf({})).toEqual([null])
+    expect(minOf({ cores: 4 })).toEqual([null])
+    expect(minOf({ cores: 8 })).toEqual([8])
+    expect(minOf({ ranks: 6, ranksPerNode: 6 })).toEqual([6])
+    expect(minOf({ cores: 9 })).toEqual([])
   })
 
   it('asks for nodes with enough memory where a kind has some with less', () => {
     const mixed = { ...smallKind, candidates: [node, { ...node, memoryMb: 64_000 }] }
-    const leastOf = (request: Partial<ResourceRequest>): unknown => {
+    const minOf = (request: Partial<ResourceRequest>): unknown => {
       const work = [{ resources: resolveResources(request), count: 1 }]
       return planPilots({ kinds: [mixed], histories: [], pilots: [], now: 10, work }).submit.map(
-        ({ leastMemoryMb }) => leastMemoryMb,
+        ({ minMemoryMb }) => minMemoryMb,
       )
     }
-    expect(leastOf({})).toEqual([null])
-    expect(leastOf({ memoryMb: 8000 })).toEqual([null])
+    expect(minOf({})).toEqual([null])
+    expect(minOf({ memoryMb: 8000 })).toEqual([null])
     // As many of them as such a node can hold.
-    expect(leastOf({ memoryMb: 10_000 })).toEqual([60_000])
-    expect(leastOf({ memoryMb: 60_001 })).toEqual([60_001])
-    expect(leastOf({ ranks: 2, ranksPerNode: 2, memoryMb: 5000 })).toEqual([60_000])
-    expect(leastOf({ memoryMb: 64_001 })).toEqual([])
+    expect(minOf({ memoryMb: 10_000 })).toEqual([60_000])
+    expect(minOf({ memoryMb: 60_001 })).toEqual([60_001])
+    expect(minOf({ ranks: 2, ranksPerNode: 2, memoryMb: 5000 })).toEqual([60_000])
+    expect(minOf({ memoryMb: 64_001 })).toEqual([])
   })
 
   it('does not tell tasks apart by how much memory each of many asks for', () => {
@@ -47,7 +47,7 @@ describe('an allocation by waiting work', () => {
     const few = [{ resources: resolveResources({ memoryMb: 1000 }), count: 10_000 }]
     const same = planPilots({ kinds: [smallKind], histories: [], pilots: [], now: 10, work: few })
     expect(plan.submit.map(({ work: keys }) => keys.length)[0]).toBeLessThan(40)
-    expect(plan).toMatchObject({ submit: [{ kind: 0, leastMemoryMb: null }], end: same.end })
+    expect(plan).toMatchObject({ submit: [{ kind: 0, minMemoryMb: null }], end: same.end })
   })
 
   it('replaces those of min that have used their time without work: they have not failed', () => {

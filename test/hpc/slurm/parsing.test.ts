@@ -218,7 +218,7 @@ describe('output of Slurm', () => {
         partition: 'cpu',
         isDefault: true,
         defaultSeconds: 1800,
-        longestSeconds: 1800,
+        maxSeconds: 1800,
       },
       {
         ...second,
@@ -226,7 +226,7 @@ describe('output of Slurm', () => {
         partition: 'gpu',
         isDefault: false,
         defaultSeconds: 3600,
-        longestSeconds: Infinity,
+        maxSeconds: Infinity,
       },
     ])
     const may = (constraint: string | null) => nodes?.map((one) => mayHaveFeatures(one, constraint))

@@ -7,8 +7,8 @@ import { assertProperty } from '../../property.ts'
 
 /** As one expression that tries one phrase after the other, the longest first. */
 function plainPhrases(list: readonly string[]): RegExp {
-  const longestFirst = list.toSorted((a, b) => b.length - a.length)
-  return new RegExp(longestFirst.map((phrase) => toSource(phrase.trim())).join('|'), 'giu')
+  const byLength = list.toSorted((a, b) => b.length - a.length)
+  return new RegExp(byLength.map((phrase) => toSource(phrase.trim())).join('|'), 'giu')
 }
 
 const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`

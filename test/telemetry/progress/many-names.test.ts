@@ -27,15 +27,15 @@ describe('more names than a terminal has rows', () => {
     [{ columns: 80, rows: 24 }, 22, 'and 26 more'],
     [{ columns: 40, rows: 10 }, 8, 'and 40 more'],
   ] as const
-  for (const [size, most, more] of cases) {
+  for (const [size, max, more] of cases) {
     const { columns, rows } = size
-    needs(script)(`row 125: 45 names at ${columns}×${rows} are ${most} lines`, async () => {
+    needs(script)(`row 125: 45 names at ${columns}×${rows} are ${max} lines`, async () => {
       const terminal = start(size)
       await terminal.shows(/^total .* 0\/45 /m)
       terminal.type('start 25 complete 20 print 3\n')
       await terminal.shows(/^total .*20\/45 /m)
       const block = blockOn(terminal)
-      expect(block).toHaveLength(most)
+      expect(block).toHaveLength(max)
       expect(block.at(-2)).toBe(more)
       // Those that run come first, whole enough to be told apart.
       expect(namesIn(block).slice(0, 5)).toEqual([20, 21, 22, 23, 24])

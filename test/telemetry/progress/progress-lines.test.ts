@@ -191,7 +191,7 @@ describe('progress', () => {
       if (at % 3 === 0) of('TaskStarted', 101)
       if (at < 10) of('TaskCompleted', 102)
     }
-    const lines = progressLines(pass, 103, { width: 79, most: 21 })
+    const lines = progressLines(pass, 103, { width: 79, max: 21 })
     expect(lines).toHaveLength(21)
     const shown = lines.slice(0, 19).map((line) => Number(/-(\d+)\.py/.exec(line)?.[1]))
     // Those that run, then those that have not begun, then those that have ended.
@@ -203,11 +203,11 @@ describe('progress', () => {
       /^total +█+░+ +10\/45 {2}ok 10 {2}running 11 {2}[\d.]+\/s {2}ETA \d s$/,
     )
     for (const width of [19, 39, 79]) {
-      for (let most = 1; most < 50; most++) {
-        const cut = progressLines(pass, 103, { width, most })
-        expect(cut.length).toBe(Math.min(45, most))
+      for (let max = 1; max < 50; max++) {
+        const cut = progressLines(pass, 103, { width, max })
+        expect(cut.length).toBe(Math.min(45, max))
         expect(cut.filter((line) => line.length > width)).toEqual([])
-        if (most < 45) expect(cut.at(-1)).toMatch(/^tot/)
+        if (max < 45) expect(cut.at(-1)).toMatch(/^tot/)
       }
     }
   })

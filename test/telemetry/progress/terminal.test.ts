@@ -21,7 +21,7 @@ describe('ProgressBlock', () => {
     [true, 2, 1],
     [false, 24, Infinity],
   ])('says how many lines it may have: terminal %s, %s rows', (isTTY, rows, expected) => {
-    expect(new ProgressBlock({ write() {}, isTTY, rows }).mostLines).toBe(expected)
+    expect(new ProgressBlock({ write() {}, isTTY, rows }).maxLines).toBe(expected)
   })
 
   it('is cleared once, and drawn again below what was printed', () => {

@@ -10,7 +10,7 @@ const batchMs = 3
 /** Below this mean duration, the wait for the next batch is long compared with a job. */
 const shortJobMs = 1
 /** Caps a sample, so that one slow job among fast ones does not stop batching. */
-const longestSampleMs = 50
+const maxSampleMs = 50
 const weight = 0.05
 
 /** A moving average of the durations of recent jobs. */
@@ -18,7 +18,7 @@ export class JobDurations {
   #meanMs: number | null = null
 
   add(ms: number): void {
-    const sample = Math.min(Math.max(0, ms), longestSampleMs)
+    const sample = Math.min(Math.max(0, ms), maxSampleMs)
     this.#meanMs = this.#meanMs === null ? sample : this.#meanMs + (sample - this.#meanMs) * weight
   }
 

@@ -15,7 +15,7 @@ export function isPlainValue(value: unknown): boolean {
 }
 
 /** The number of objects checked in a value: checking all would cost as much as cloning. */
-const mostChecked = 1000
+const maxChecked = 1000
 
 /**
  * Throws for an object that only inherits from a built-in class, such as
@@ -24,7 +24,7 @@ const mostChecked = 1000
 export function expectGenuine(value: unknown): void {
   const waiting = [value]
   const seen = new Set<unknown>()
-  for (let current = waiting.pop(); seen.size < mostChecked; current = waiting.pop()) {
+  for (let current = waiting.pop(); seen.size < maxChecked; current = waiting.pop()) {
     if (typeof current === 'object' && current !== null && !seen.has(current)) {
       seen.add(current)
       const prototype: unknown = Object.getPrototypeOf(current)
@@ -39,9 +39,9 @@ export function expectGenuine(value: unknown): void {
   }
 }
 
-/** Adds at most `mostChecked` parts: the last ones, because `waiting` is read from its end. */
+/** Adds at most `maxChecked` parts: the last ones, because `waiting` is read from its end. */
 function addSome(waiting: unknown[], parts: readonly unknown[]): void {
-  for (let at = Math.max(0, parts.length - mostChecked); at < parts.length; at++) {
+  for (let at = Math.max(0, parts.length - maxChecked); at < parts.length; at++) {
     waiting.push(parts[at])
   }
 }

@@ -37,7 +37,7 @@ export interface Outlet {
 type TaskFunction = (...args: unknown[]) => unknown
 
 /** How long results may stay in the mailbox before the pool is notified. */
-const longestSilenceMs = 1
+const maxSilenceMs = 1
 /** Reading the clock takes longer than checking for a batch. */
 const pollsPerClockRead = 20
 
@@ -155,7 +155,7 @@ export class JobRunner {
       } else {
         mailbox.pass(bank, index + 1)
       }
-      if (!isSilent || at - this.#announcedAt > longestSilenceMs) {
+      if (!isSilent || at - this.#announcedAt > maxSilenceMs) {
         if (isSilent) this.#outlet.post({ kind: 'passed' })
         this.#announcedAt = at
         announced = index + 1

@@ -17,7 +17,7 @@ export const briskMs = availableParallelism() > 1 ? 0.1 : 0
 const slotCount = bankSize * bankCount
 /** Bytes for the texts that the jobs of one batch return. */
 const textSize = 16_384
-const longestText = 1024
+const maxTextLength = 1024
 
 const claim = { free: 0, begun: 1, revoked: 2 } as const
 
@@ -207,7 +207,7 @@ export class Mailbox {
   /** UTF-16 keeps lone surrogates, which UTF-8 would replace. */
   #writeText(slot: number, value: string): boolean {
     const length = value.length * 2
-    if (value.length > longestText || this.#textEnd + length > textSize) {
+    if (value.length > maxTextLength || this.#textEnd + length > textSize) {
       this.#endings[slot] = ending.message
       return false
     }

@@ -60,12 +60,12 @@ const stuckMs = 25
 /** How long a worker may take to become ready. */
 const readyDeadlineMs = 60_000
 /** The most that one gap between polls counts, because this process may have been suspended. */
-const longestGapMs = 1000
+const maxGapMs = 1000
 /** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000
 /** How long code that uses its abort signal may take to end by itself. */
 const abortGraceMs = 1000
-const mostUnbegun = 5
+const maxUnbegun = 5
 
 type EndReport = (job: Job) => TaskReport | null
 
@@ -209,7 +209,7 @@ export class PooledWorker {
   /** Kills a worker that was assigned jobs and does not begin any. */
   #expectBegin(): void {
     const now = machineMs()
-    const gapMs = Math.min(longestGapMs, now - this.#polledAt)
+    const gapMs = Math.min(maxGapMs, now - this.#polledAt)
     this.#polledAt = now
     const hasJobs = !this.#assignments.isEmpty && this.#assignments.unreported() === null
     const isAwaited = hasJobs || !this.#isReady
@@ -297,7 +297,7 @@ export class PooledWorker {
     const { assignment, index, job } = next
     const workers = (unbegun.get(job) ?? 0) + 1
     unbegun.set(job, workers)
-    if (workers < mostUnbegun || !this.#assignments.revoke(assignment, index)) return
+    if (workers < maxUnbegun || !this.#assignments.revoke(assignment, index)) return
     const error = unreadableError(job, workers)
     assignment.end(index, { kind: 'fail', error, facts: this.#assignments.facts })
   }

@@ -12,7 +12,7 @@ import {
 /** Short enough that the id of an ended group is not reused before the first look. */
 const lookDelayMs = 50
 const firstPollMs = 5
-const longestPollMs = 100
+const maxPollMs = 100
 /** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const maxKilledMs = 1000
 /**
@@ -77,7 +77,7 @@ export class BackgroundGroups {
     for (let pollMs = firstPollMs; this.#signal(owner, signal) > 0;) {
       if (clock.monotonicMs() - start >= ms) return false
       await sleep(clock, pollMs)
-      pollMs = Math.min(pollMs * 2, longestPollMs)
+      pollMs = Math.min(pollMs * 2, maxPollMs)
     }
     return true
   }

@@ -93,7 +93,7 @@ export class LauncherFleet {
       idle ??
       (this.#hasRoom
         ? this.#add()
-        : this.#launchers.reduce((least, other) => (other.load < least.load ? other : least)))
+        : this.#launchers.reduce((min, other) => (other.load < min.load ? other : min)))
     launcher.load++
     launcher.child.ref()
     if (!this.#isWatching) this.#watch()

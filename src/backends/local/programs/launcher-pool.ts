@@ -52,7 +52,7 @@ const manyProcesses = 8
  * After this many launchers stopped answering, or ended before they reported the program's start,
  * the program is not sent again: it may be the cause.
  */
-const [mostSilent, mostLost] = [3, 5]
+const [maxSilent, maxLost] = [3, 5]
 
 /**
  * Launchers are started by the first job and kept. An idle pool does not keep the process alive.
@@ -269,10 +269,10 @@ export class LauncherPool implements Executor {
     this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
-  /** Starts held programs up to the limit, but at least `least` of them. */
-  #retry(least: number): void {
+  /** Starts held programs up to the limit, but at least `min` of them. */
+  #retry(min: number): void {
     const running = this.#attempts.size - this.#held.size
-    const room = Math.max(least, this.#limit.limit - running)
+    const room = Math.max(min, this.#limit.limit - running)
     for (const attempt of [...this.#held].slice(0, room)) {
       this.#held.delete(attempt)
       this.#launch(attempt)
@@ -299,7 +299,7 @@ export class LauncherPool implements Executor {
     const losses = (this.#losses.get(job) ?? 0) + (hasReported || isSilent ? 1 : 0)
     this.#losses.set(job, losses)
     // For instance a program on a disk that does not answer, or one that kills its parent at once.
-    const mayBeCause = losses >= (isSilent ? mostSilent : mostLost)
+    const mayBeCause = losses >= (isSilent ? maxSilent : maxLost)
     const facts = { workerId }
     if (cancelReason !== null) {
       return this.#end(attempt, { kind: 'cancel', reason: cancelReason, facts })
@@ -341,17 +341,17 @@ const refusalOf = (what: string, errno: string): string =>
 
 /** How many programs may run at once: lowered by a refusal of the system, raised by successes. */
 export class ConcurrencyLimit {
-  readonly #most: number
+  readonly #max: number
   #limit: number
   /** The lowest limit since the last maximum. Only a lower one is reported. */
   #lowest: number
   #successes = 0
   readonly #backOff = new BackOff({ firstDelayMs: 20, maxDelayMs: 1000 })
 
-  constructor(most: number) {
-    this.#most = most
-    this.#limit = most
-    this.#lowest = most
+  constructor(max: number) {
+    this.#max = max
+    this.#limit = max
+    this.#lowest = max
   }
 
   get limit(): number {
@@ -375,8 +375,8 @@ export class ConcurrencyLimit {
   /** A program ended. A number of successes equal to the limit raises the limit by one. */
   succeed(): void {
     this.#backOff.reset()
-    if (this.#limit === this.#most || ++this.#successes < this.#limit) return
+    if (this.#limit === this.#max || ++this.#successes < this.#limit) return
     this.#successes = 0
-    if (++this.#limit === this.#most) this.#lowest = this.#most
+    if (++this.#limit === this.#max) this.#lowest = this.#max
   }
 }

@@ -87,8 +87,8 @@ export class Libc {
   }
 
   /** Returns how many bytes were read; 0 at the end of the file and after an error. */
-  read(descriptor: number, into: Uint8Array, most: number): number {
-    return Math.max(0, this.#calls.read(descriptor, into, Math.min(most, into.length)))
+  read(descriptor: number, into: Uint8Array, max: number): number {
+    return Math.max(0, this.#calls.read(descriptor, into, Math.min(max, into.length)))
   }
 
   /** Makes the pipe non-blocking and writes as much as it accepts. */

@@ -16,7 +16,7 @@ import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 /** After this many turns without output, the pipe of an ended program counts as empty. */
 const quietTurns = 3
 /** More than any pipe holds: bytes beyond it come from a process that the program left behind. */
-const longestRest = 1_048_576
+const maxRestLength = 1_048_576
 
 /** Descriptors that a start needs: three socket pairs and Node's own pipe. */
 const neededDescriptors = 10
@@ -86,7 +86,7 @@ function whenDrained(
   onDrained: () => void,
 ): void {
   const totalOf = (): number => captures.reduce((sum, { total }) => sum + total, 0)
-  const limit = totalOf() + longestRest
+  const limit = totalOf() + maxRestLength
   let seen = totalOf()
   let quiet = 0
   const isAtEnd = (): boolean =>

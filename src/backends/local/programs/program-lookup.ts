@@ -14,7 +14,7 @@ import {
 
 /** The system's search path if `PATH` is not set. */
 const defaultPath = '/bin:/usr/bin'
-const mostKnown = 1000
+const maxKnown = 1000
 
 /** Caches what it finds, so that a program that runs often is looked up once. */
 export class ProgramLookup {
@@ -47,7 +47,7 @@ export class ProgramLookup {
 }
 
 function remember<T>(map: Map<string, T>, key: string, value: T): void {
-  if (map.size >= mostKnown) map.clear()
+  if (map.size >= maxKnown) map.clear()
   map.set(key, value)
 }
 
@@ -196,9 +196,9 @@ function describe(found: string): string {
   }
 }
 
-const longestName = 200
+const maxNameLength = 200
 const shorten = (name: string): string =>
-  name.length > longestName ? `${name.slice(0, longestName)}…` : name
+  name.length > maxNameLength ? `${name.slice(0, maxNameLength)}…` : name
 
 /** Whether a program may be executed, or a directory entered. */
 function isAllowed(path: string): boolean {

@@ -9,7 +9,7 @@ import type { ProgramEnd } from './protocol.ts'
 const memoryHint =
   'Often memory ran out: ask for more (`resources.memoryMb`), or run fewer programs at once.'
 const tailBytes = 2048
-const longestName = 200
+const maxNameLength = 200
 /** More than an event keeps, so that a stack trace fits into the error. */
 const errorTailBytes = 16_384
 
@@ -61,7 +61,7 @@ function toFailure(job: Job, end: ProgramEnd): ExecutableFailedError {
 }
 
 function nameOf({ spec: { executable: name } }: Job): string {
-  return name.length > longestName ? `${name.slice(0, longestName)}…` : name
+  return name.length > maxNameLength ? `${name.slice(0, maxNameLength)}…` : name
 }
 
 function factsOf(end: ProgramEnd, workerId: string, files: OutputFiles): AttemptFacts {

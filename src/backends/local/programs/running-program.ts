@@ -14,9 +14,9 @@ import type { ExitStatus } from './spawner.ts'
 
 /** Shorter programs cause neither a message at their start nor a sample of their usage. */
 const settleMs = 5
-const longestSampleMs = 1000
+const maxSampleMs = 1000
 const shortestPollMs = 5
-const longestPollMs = 100
+const maxPollMs = 100
 /** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const maxKilledMs = 1000
 
@@ -106,7 +106,7 @@ export class RunningProgram {
     // Repeated, because a process that was forked during the first SIGKILL did not get it.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
-    const next = this.#isKilled ? shortestPollMs : Math.min(pollMs * 2, longestPollMs)
+    const next = this.#isKilled ? shortestPollMs : Math.min(pollMs * 2, maxPollMs)
     clock.after(pollMs, () => this.#awaitGroup(status, next, left))
   }
 
@@ -123,7 +123,7 @@ export class RunningProgram {
   /** Samples at growing intervals, so that a long program costs few samples. */
   #sample(intervalMs: number): void {
     this.#usage = { ...this.#usage, ...readUsage(this.pid) }
-    const next = Math.min(intervalMs * 2, longestSampleMs)
+    const next = Math.min(intervalMs * 2, maxSampleMs)
     this.#cancelSample = clock.after(intervalMs, () => this.#sample(next))
   }
 }

@@ -19,7 +19,7 @@ import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
 import { isPipe, readSessionStart } from '../../../checkpoint/chain.ts'
 import { readBatches } from '../../../checkpoint/reader.ts'
 import type { Output } from '../../output.ts'
-import { causeFields, exampleLines, longestTitle } from '../failures.ts'
+import { causeFields, exampleLines, maxTitleLength } from '../failures.ts'
 import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
 import { showRecord } from '../open-record.ts'
 import { stateText, taskFields } from '../tasks.ts'
@@ -72,7 +72,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   output.result(value, [
     `${task.uid}  ${shortName(task.name)}  ${stateText(task)}`,
     ...(shortName(task.name) === task.name || task.name === '' ? [] : [`  ${task.name}`]),
-    ...(task.scope === '' ? [] : [`  in scope ${firstLine(task.scope, longestTitle)}`]),
+    ...(task.scope === '' ? [] : [`  in scope ${firstLine(task.scope, maxTitleLength)}`]),
     ...storyLines(task, waits, ofName === null ? null : limitText(ofName)),
     ...dependencyLines(task),
     ...attemptLines(record, task),
@@ -151,7 +151,7 @@ function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
   for (let task = 0; task < index.names.size; task++) {
     const text = uidOf(index, task)
     if (text.startsWith(uid)) found.push(text)
-    if (known.length < mostCompared) known.push(text)
+    if (known.length < maxCompared) known.push(text)
   }
   const one = found.length === 1 ? explainTask(pass, found[0] ?? '', now) : null
   if (one !== null) return one
@@ -166,7 +166,7 @@ function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
   })
 }
 
-const mostCompared = 1000
+const maxCompared = 1000
 
 function groupOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): FailureGroup | null {
   if (failureGroup === 0) return null
@@ -214,7 +214,7 @@ const failureFields = (
 
 function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
   const end = own === null ? '' : endText(own)
-  const title = firstLine(own?.message ?? message, longestTitle)
+  const title = firstLine(own?.message ?? message, maxTitleLength)
   const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
   return [
     `  ${errorType} "${title}"${end && `, ${end}`}${others}`,

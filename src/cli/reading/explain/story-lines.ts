@@ -103,12 +103,12 @@ export function storyLines(task: TaskExplanation, waits: Waits, limit: string | 
   ]
 }
 
-const mostDependencies = 5
+const maxDependencies = 5
 
 /** The tasks that it needs, also after they have ended, and which of them ended last. */
 export function dependencyLines({ dependencies, story }: TaskExplanation): string[] {
   if (dependencies.length === 0) return []
-  const shown = dependencies.slice(0, mostDependencies).map(({ uid, name, state }) => {
+  const shown = dependencies.slice(0, maxDependencies).map(({ uid, name, state }) => {
     const label = name === '' ? '' : `${shortName(name)}, `
     return `${uid} (${label}${state})`
   })

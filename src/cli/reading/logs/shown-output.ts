@@ -11,9 +11,9 @@ import { keptOutput, type Stream, streams, type TaskEnd, type TaskStory } from '
 type Source = 'file' | 'live' | 'record' | 'tail'
 
 /** A longer part of a line is shown before the line ends. */
-const longestPart = 65_536
+const maxPartLength = 65_536
 /** As JSON, a character takes up to six, and a string of V8 has at most 2^29. */
-const mostCollected = 2 ** 26
+const maxCollected = 2 ** 26
 
 /** With `--json`, output is collected and shown at the end. */
 export class ShownOutput {
@@ -119,7 +119,7 @@ export class ShownOutput {
   async #take(stream: Stream, text: string): Promise<void> {
     const pending = (this.#pending[stream] += text)
     if (this.#output.form === 'json') return this.#expectFew()
-    const isLong = pending.length > longestPart
+    const isLong = pending.length > maxPartLength
     const length = isLong ? pending.length : pending.lastIndexOf('\n') + 1
     if (length === 0) return
     const part = escapeLines(pending.slice(0, length))
@@ -131,9 +131,9 @@ export class ShownOutput {
 
   #expectFew(): void {
     const { stdout, stderr } = this.#pending
-    if (stdout.length + stderr.length <= mostCollected) return
+    if (stdout.length + stderr.length <= maxCollected) return
     throw new ValueError(
-      `logs --json: expected at most ${mostCollected} characters of output, got more`,
+      `logs --json: expected at most ${maxCollected} characters of output, got more`,
       { hint: 'Without --json, output of any length is printed while it is read.' },
     )
   }
@@ -144,12 +144,13 @@ const nameOf = (found: readonly Stream[]): string =>
 
 function whyNot({ event: { event_type: type, attributes } }: TaskEnd): string {
   const { error_message: message, reason } = attributes
-  if (type === 'TaskFailed') return firstLine(String(message ?? 'it failed before'), longestReason)
+  if (type === 'TaskFailed')
+    return firstLine(String(message ?? 'it failed before'), maxReasonLength)
   const isReason = typeof reason === 'string' && reason !== ''
-  return `it was canceled before${isReason ? ` (${firstLine(reason, longestReason)})` : ''}`
+  return `it was canceled before${isReason ? ` (${firstLine(reason, maxReasonLength)})` : ''}`
 }
 
-const longestReason = 200
+const maxReasonLength = 200
 const whereFunctionsPrint =
   'what it prints goes to the stdout and stderr of its process, and is not recorded'
 const whileRunning = '`tutti logs -f` shows it while the program runs'

@@ -116,7 +116,7 @@ export async function keptOutput(
   const texts = toTexts(parsed(attributes['result'])) ?? toTexts(await keptValue(file, uid))
   if (texts !== null) return toKept(texts, () => false)
   const tails = toTexts({ stdout: attributes['stdout_tail'], stderr: attributes['stderr_tail'] })
-  return tails === null ? null : toKept(tails, (text) => Buffer.byteLength(text) >= leastCutBytes)
+  return tails === null ? null : toKept(tails, (text) => Buffer.byteLength(text) >= minCutBytes)
 }
 
 const toKept = ({ stdout, stderr }: Texts, isTail: (text: string) => boolean): Kept => ({
@@ -125,7 +125,7 @@ const toKept = ({ stdout, stderr }: Texts, isTail: (text: string) => boolean): K
 })
 
 /** A tail in an event has at most 2048 bytes, and fewer if a character would be cut. */
-const leastCutBytes = 2045
+const minCutBytes = 2045
 
 function toTexts(value: unknown): Texts | null {
   const { stdout, stderr } = (value ?? {}) as Partial<Record<Stream, unknown>>

@@ -72,7 +72,7 @@ const someTrue = (promises: readonly Promise<boolean>[]): Promise<boolean> =>
 const listenMs = 5000
 /** How long to wait for an agent's second announcement, if only its first was heard. */
 const confirmMs = 10_000
-const mostOthers = 1000
+const maxOthers = 1000
 
 export interface TokenCheckOptions {
   readonly broker: Broker
@@ -126,7 +126,7 @@ export class TokenCheck {
       // This agent's own announcement, altered by another client, does not prove another agent.
       if (header === null || header.epoch === epoch) return onRefused(messageOf(error))
       const before = this.#others.get(header.epoch)
-      if (this.#others.size < mostOthers) this.#others.set(header.epoch, header.number)
+      if (this.#others.size < maxOthers) this.#others.set(header.epoch, header.number)
       if (before === undefined || header.number <= before) return
       this.#isOtherHeard = true
       if (this.#isDue) this.#leave()

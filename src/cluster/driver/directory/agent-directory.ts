@@ -58,17 +58,17 @@ export interface DirectoryOptions {
 }
 
 /** The interval of pings, unless a quarter of `lossSeconds` is shorter. */
-const mostPingMs = 500
-const leastPingMs = 50
+const maxPingMs = 500
+const minPingMs = 50
 /** A ping that was lost with a connection must not prevent the next one for longer. */
-const mostPongMs = 5000
+const maxPongMs = 5000
 const locateMs = 100
 /** By then every agent has announced itself, which agents do every two seconds. */
 const announcedMs = 2500
 const processGone = 'its process is gone'
 const startedAgain = 'it was started again'
 /** How many ended agents are remembered, because their messages may arrive late or be replayed. */
-const mostEnded = 1000
+const maxEnded = 1000
 
 interface Tracked extends KnownAgent {
   announcement: Announcement
@@ -108,7 +108,7 @@ export class AgentDirectory {
     const { broker, clock, lossSeconds } = options
     this.#options = options
     this.#unusable = new UnusableAgents(options)
-    this.#pingMs = Math.max(leastPingMs, Math.min(mostPingMs, lossSeconds * 250))
+    this.#pingMs = Math.max(minPingMs, Math.min(maxPingMs, lossSeconds * 250))
     this.#connectedSinceMs = clock.monotonicMs()
     this.#tickedMs = this.#connectedSinceMs
     this.#unsubscribe = [
@@ -368,7 +368,7 @@ export class AgentDirectory {
     agent.isPinged = true
     const { clock, lossSeconds } = this.#options
     const sentMs = clock.monotonicMs()
-    const timeoutMs = Math.min(mostPongMs, lossSeconds * 1000)
+    const timeoutMs = Math.min(maxPongMs, lossSeconds * 1000)
     try {
       const { name } = agent.announcement
       const pong = expectMessage(await this.request(name, { kind: 'ping' }, timeoutMs), 'pong')
@@ -389,5 +389,5 @@ export class AgentDirectory {
 
 function deleteOldest<Key>(agents: Map<Key, unknown> | Set<Key>): void {
   const [oldest] = agents.keys()
-  if (oldest !== undefined && agents.size >= mostEnded) agents.delete(oldest)
+  if (oldest !== undefined && agents.size >= maxEnded) agents.delete(oldest)
 }

@@ -13,7 +13,7 @@ export interface UnusableAgentsOptions {
 }
 
 /** The most agents of other versions that are listed. */
-const mostOthers = 100
+const maxOthers = 100
 
 interface OtherVersion {
   readonly error: VersionMismatchError
@@ -48,7 +48,7 @@ export class UnusableAgents {
     if (error instanceof VersionMismatchError) {
       const key = `${error.theirs} ${error.agent ?? ''}`
       const isKnown = this.#otherVersions.has(key)
-      if (!isKnown && this.#otherVersions.size >= mostOthers) return
+      if (!isKnown && this.#otherVersions.size >= maxOthers) return
       this.#otherVersions.set(key, { error, heardMs: nowMs })
       if (isKnown) return
       return log.warn('VersionMismatchError', messageOf(error))

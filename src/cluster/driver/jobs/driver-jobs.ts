@@ -53,12 +53,12 @@ const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity, hel
 /** Only older jobs are recalled: the start of a begun one has been reported by then. */
 const recallMs = 400
 /** The most tasks for which the node of a failed attempt is remembered. */
-const mostAvoided = 10_000
+const maxAvoided = 10_000
 /**
  * A task that crashes its node at once is never reported to have begun. After this many nodes were
  * lost with it, its attempt counts as begun.
  */
-const mostMoves = 3
+const maxMoves = 3
 
 export class DriverJobs {
   readonly placement: Placement<DriverJob>
@@ -240,9 +240,9 @@ export class DriverJobs {
     for (const one of all) {
       if (one.isStarted || free <= 0) continue
       free -= one.spec.resources.cores
-      if (++one.moves < (this.#suspects.has(one.uid) ? 1 : mostMoves)) continue
+      if (++one.moves < (this.#suspects.has(one.uid) ? 1 : maxMoves)) continue
       counted.add(one)
-      if (this.#suspects.size >= mostAvoided) this.#suspects.clear()
+      if (this.#suspects.size >= maxAvoided) this.#suspects.clear()
       this.#suspects.add(one.uid)
     }
     return counted
@@ -357,7 +357,7 @@ export class DriverJobs {
   }
 
   #avoidNext(uid: string, agent: string): void {
-    if (this.#failedOn.size >= mostAvoided) this.#failedOn.clear()
+    if (this.#failedOn.size >= maxAvoided) this.#failedOn.clear()
     this.#failedOn.set(uid, agent)
   }
 }

@@ -72,7 +72,7 @@ export class LateJobs<T extends TimedJob> {
     const taken = [...this.#jobs].filter(isTaken)
     for (const job of taken) this.#jobs.delete(job)
     const left = [...this.#jobs].map((job) => job.spec.resources.seconds ?? Infinity)
-    this.#shortest = left.reduce((least, one) => Math.min(least, one), Infinity)
+    this.#shortest = left.reduce((min, one) => Math.min(min, one), Infinity)
     return taken
   }
 }

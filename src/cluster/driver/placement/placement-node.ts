@@ -135,7 +135,7 @@ const manyNodes = 8
  * With many nodes, a busy node gets more jobs only when half of those that may wait there have
  * begun, because a message costs as much as several jobs.
  */
-export const leastRoomOf = ({ offer }: Node, nodes: number): number =>
+export const minRoomOf = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
 
 /** Agents that do not allow a task. */

@@ -11,7 +11,7 @@ const partSize = 200
 /** Parts that follow a placement within this time wait for the next one. */
 const gatherMs = 20
 /** With so many waiting jobs, further parts make little difference. */
-const mostGathered = 2000
+const maxGathered = 2000
 /** After so many turns without a further part, no more is expected. */
 const quietTurns = 2
 
@@ -33,7 +33,7 @@ export class PlacementTrigger {
   /** `count` jobs were just submitted; `waiting` wait in all. */
   submitted(count: number, waiting: number): void {
     const nowMs = this.#clock.monotonicMs()
-    const isPart = count >= partSize && waiting < mostGathered
+    const isPart = count >= partSize && waiting < maxGathered
     if (!isPart || nowMs - this.#placedMs >= gatherMs) return this.#run(nowMs)
     this.#turns = 0
     if (!this.#isAwaiting) this.#awaitPart()

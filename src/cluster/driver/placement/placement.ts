@@ -16,7 +16,7 @@ import {
   hasRoom,
   isUnrestricted,
   jobsAt,
-  leastRoomOf,
+  minRoomOf,
   newNode,
   type Node,
   NodeRing,
@@ -317,13 +317,13 @@ export class Placement<T extends PlacedJob> {
     this.#last = node
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
-    const most = shape.isDefault ? Math.min(room, largestShare, share) : 1
+    const max = shape.isDefault ? Math.min(room, largestShare, share) : 1
     // Reservations depend on the priority: less urgent jobs of the shape are placed separately.
-    const least = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
-    for (let count = 0; count < most; count++) {
+    const min = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
+    for (let count = 0; count < max; count++) {
       const job = shape.queue.peek()
       if (job === undefined || (nextOther !== undefined && !isBefore(job, nextOther))) break
-      if (job.spec.priority < least) break
+      if (job.spec.priority < min) break
       shape.queue.take()
       this.#waiting--
       use(node, shape.request, 1)
@@ -365,7 +365,7 @@ export class Placement<T extends PlacedJob> {
 
   /** Moves the node into the ring where it belongs. */
   #sort(node: Node): void {
-    const isOpen = roomOf(node) >= leastRoomOf(node, this.#nodes.size)
+    const isOpen = roomOf(node) >= minRoomOf(node, this.#nodes.size)
     const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
     if (node.ring === ring) return
     if (node.ring !== null) (node.ring === this.#idle ? this.#idle : this.#busy).delete(node)

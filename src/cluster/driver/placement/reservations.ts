@@ -74,8 +74,8 @@ export class Reservations {
     const known = this.#byShape.get(shape)
     const reservation = known ?? { shape, claims: [], tried: 0 }
     if (known === undefined) this.#byShape.set(shape, reservation)
-    const least = this.#first === shape ? 1 : 0
-    const wanted = Math.min(nodes.size, Math.max(least, shape.queue.countAbove(lowest)))
+    const min = this.#first === shape ? 1 : 0
+    const wanted = Math.min(nodes.size, Math.max(min, shape.queue.countAbove(lowest)))
     const { claims } = reservation
     while (claims.length > Math.max(1, wanted)) this.#remove(claims.at(-1))
     if (claims.length >= wanted) return

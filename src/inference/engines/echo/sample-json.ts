@@ -84,10 +84,10 @@ class Sampler {
   }
 
   #string(schema: Schema): string {
-    const least = limit(schema, 'minLength', 0)
+    const min = limit(schema, 'minLength', 0)
     const text = this.#text.slice(0, limit(schema, 'maxLength', Infinity))
-    this.#spend(Math.max(text.length, least) / 64)
-    return text.padEnd(least, '.')
+    this.#spend(Math.max(text.length, min) / 64)
+    return text.padEnd(min, '.')
   }
 
   #given(value: unknown): unknown {

@@ -32,7 +32,7 @@ const repetitionWindow = 64
 /**
  * Dividing logits by a smaller number gives infinity, which would make all tokens equally likely.
  */
-const leastTemperature = 1e-6
+const minTemperature = 1e-6
 
 export class Generation {
   readonly id: string
@@ -109,23 +109,23 @@ export class Generation {
     }
   }
 
-  /** How many prompt tokens the request evaluates in a step that has room for `most`. */
-  tokensOfStep(most: number): number {
+  /** How many prompt tokens the request evaluates in a step that has room for `max`. */
+  tokensOfStep(max: number): number {
     const rest = this.tokensToTake
-    if (this.#scores === null || rest <= 1) return Math.min(most, rest)
-    return Math.min(most, rest - 1, scoredAtOnce)
+    if (this.#scores === null || rest <= 1) return Math.min(max, rest)
+    return Math.min(max, rest - 1, scoredAtOnce)
   }
 
   /**
-   * Evaluates up to `most` tokens of the prompt; after the last one, generates a token. Never
+   * Evaluates up to `max` tokens of the prompt; after the last one, generates a token. Never
    * rejects.
    */
-  async step(most: number): Promise<void> {
+  async step(max: number): Promise<void> {
     try {
       const slot = this.#slot
       if (slot === null || this.#hasEnded) return
-      if (this.tokensToTake > most) {
-        await this.#take(slot, most)
+      if (this.tokensToTake > max) {
+        await this.#take(slot, max)
         if (this.maxTokens > 0 || this.tokensToTake > 1) return
       }
       if (this.maxTokens <= 0) return this.#endWithPrompt()
@@ -243,7 +243,7 @@ export class Generation {
     const recent = (): Token[] =>
       [...this.#prompt.slice(-repetitionWindow), ...this.#generated].slice(-repetitionWindow)
     return {
-      temperature: temperature < leastTemperature ? 0 : temperature,
+      temperature: temperature < minTemperature ? 0 : temperature,
       topP,
       topK,
       minP,

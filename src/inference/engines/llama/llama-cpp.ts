@@ -22,7 +22,7 @@ import { checkGrammar, KnownGrammars, readGrammar } from './grammar/grammar-chec
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
-import { bytesOfSpelling, longestSpelling, slicesOf } from './token-text.ts'
+import { bytesOfSpelling, maxSpellingLength, slicesOf } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
 
@@ -200,7 +200,7 @@ function createVocabulary(model: LlamaModel): Vocabulary {
   return {
     size: model.fileInfo.metadata.tokenizer?.ggml.tokens.length ?? Infinity,
     first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
-    longestToken: ggml === undefined ? Infinity : longestSpelling(ggml.model, ggml.tokens),
+    maxTokenLength: ggml === undefined ? Infinity : maxSpellingLength(ggml.model, ggml.tokens),
     slices: ggml === undefined ? null : slicesOf(ggml.tokens, (text) => model.tokenize(text)),
     tokenize: (text, { special, inner }) =>
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
@@ -234,12 +234,12 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
 async function tryThreads(
   native: NativeContext,
   given: number | null,
-  most: number,
+  max: number,
 ): Promise<string | null> {
   // Not measured: where threads wait for each other's cores, one token may take minutes.
   const crowd = given === null ? null : crowdOf(given, availableParallelism())
   if (crowd !== null) return crowd
-  const times = await measureThreads(native, most, { clock: systemClock, token: 0 })
+  const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
   native.setThreads(given ?? fastest(times))
   return given === null ? null : stallOf(times, given)
 }

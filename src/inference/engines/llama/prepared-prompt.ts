@@ -214,8 +214,8 @@ export function promptTokens({ pieces, special }: RenderedPrompt, vocabulary: Vo
  * A lower bound of the number of tokens, computed without tokenizing: often enough to refuse a
  * prompt.
  */
-function minTokens({ pieces }: RenderedPrompt, { longestToken }: Vocabulary): number {
-  return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / longestToken)
+function minTokens({ pieces }: RenderedPrompt, { maxTokenLength }: Vocabulary): number {
+  return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / maxTokenLength)
 }
 
 /** For models without a template: the messages in order, system messages first. */

@@ -30,7 +30,7 @@ export interface Vocabulary {
   /** The token that precedes every prompt, if the model requires one. */
   readonly first: Token | null
   /** The number of characters of the longest token; `Infinity` if unknown. */
-  readonly longestToken: number
+  readonly maxTokenLength: number
   /** `special`: control tokens are recognised. `inner`: the text continues another one. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
   /**

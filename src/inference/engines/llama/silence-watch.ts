@@ -13,7 +13,7 @@ export interface SilenceWatchOptions {
 }
 
 /** The maximum silence before `problem` reports it. */
-const longestSilenceMs = 10_000
+const maxSilenceMs = 10_000
 
 /** The timer runs only while the process is busy. Nothing is watched after `stop`. */
 export class SilenceWatch {
@@ -27,7 +27,7 @@ export class SilenceWatch {
 
   constructor(options: SilenceWatchOptions) {
     this.#options = options
-    this.#reportedMs = Math.min(longestSilenceMs, options.hungMs / 2)
+    this.#reportedMs = Math.min(maxSilenceMs, options.hungMs / 2)
     this.#intervalMs = Math.min(1000, options.hungMs / 4)
   }
 

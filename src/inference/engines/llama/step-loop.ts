@@ -21,7 +21,7 @@ export interface StepLoopOptions {
 /**
  * The target for the duration of a pass with prompt tokens, once the speed of the model is known.
  */
-const longestPassMs = 2000
+const maxPassMs = 2000
 /** The number of prompt tokens of a pass before the speed is known. */
 const firstPassTokens = 128
 
@@ -111,13 +111,13 @@ export class StepLoop {
   async #evaluate(steps: readonly Step[]): Promise<void> {
     const { clock, runtime } = this.#options
     const beganMs = clock.monotonicMs()
-    await Promise.all(steps.map(({ generation, most }) => generation.step(most)))
-    const tokens = steps.reduce((sum, { most }) => sum + most, 0)
+    await Promise.all(steps.map(({ generation, max }) => generation.step(max)))
+    const tokens = steps.reduce((sum, { max }) => sum + max, 0)
     const tookMs = Math.max(1, clock.monotonicMs() - beganMs)
     if (tokens < this.#promptTokens / 2) return
-    const fitting = Math.floor((tokens * longestPassMs) / tookMs)
-    const most = Math.min(runtime.batchSize, 2 * this.#promptTokens)
-    this.#promptTokens = Math.max(1, Math.min(fitting, most))
+    const fitting = Math.floor((tokens * maxPassMs) / tookMs)
+    const max = Math.min(runtime.batchSize, 2 * this.#promptTokens)
+    this.#promptTokens = Math.max(1, Math.min(fitting, max))
   }
 
   async #removeEnded(): Promise<void> {
@@ -174,15 +174,15 @@ export class StepLoop {
     const steps: Step[] = []
     for (const generation of this.#running) {
       if (generation === null || generation.isHeld || generation.hasEnded) continue
-      const most = generation.tokensOfStep(left)
-      if (most === 0 && generation.tokensToTake > 0) continue
-      left -= most
-      steps.push({ generation, most })
+      const max = generation.tokensOfStep(left)
+      if (max === 0 && generation.tokensToTake > 0) continue
+      left -= max
+      steps.push({ generation, max })
     }
-    const lengths = new Set(steps.filter(givesToken).map(({ most }) => Math.max(1, most)))
+    const lengths = new Set(steps.filter(givesToken).map(({ max }) => Math.max(1, max)))
     if (lengths.size <= 1) return steps
     return steps.map((step) =>
-      givesToken(step) && step.most > 1 ? { ...step, most: step.most - 1 } : step,
+      givesToken(step) && step.max > 1 ? { ...step, max: step.max - 1 } : step,
     )
   }
 }
@@ -198,8 +198,8 @@ function unknownBias({ sampling }: PlainRequest, { size }: Vocabulary): Failure 
 interface Step {
   readonly generation: Generation
   /** The number of prompt tokens that the request may evaluate. */
-  readonly most: number
+  readonly max: number
 }
 
 /** Whether the step evaluates the rest of the prompt, so that it generates a token. */
-const givesToken = ({ generation, most }: Step): boolean => most === generation.tokensToTake
+const givesToken = ({ generation, max }: Step): boolean => max === generation.tokensToTake

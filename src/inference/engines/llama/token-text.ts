@@ -10,7 +10,7 @@ const lookBack = 4
  * The maximum number of pending tokens. A character has at most four bytes, so this many tokens
  * never form one.
  */
-const mostPending = 32
+const maxPending = 32
 
 /**
  * Converts tokens to text in whole characters, because a character may be spread over several
@@ -37,7 +37,7 @@ export class TokenText {
   push(token: Token): string {
     this.#pending.push(token)
     const text = this.#vocabulary.textOf(this.#pending, this.#before)
-    const isHalf = text.endsWith(replacement) && this.#pending.length < mostPending
+    const isHalf = text.endsWith(replacement) && this.#pending.length < maxPending
     const complete = text.slice(this.#returned, isHalf ? -1 : undefined)
     if (isHalf) {
       this.#returned += complete.length
@@ -78,7 +78,7 @@ export class StopScanner {
       this.#held = ''
       return all.slice(0, at)
     }
-    const kept = longestBeginning(all, this.#stops)
+    const kept = maxBeginningLength(all, this.#stops)
     this.#held = all.slice(all.length - kept)
     return all.slice(0, all.length - kept)
   }
@@ -105,11 +105,11 @@ function firstStop(text: string, stops: readonly string[]): number | null {
 }
 
 /** The number of characters at the end of the text that may be the beginning of a stop text. */
-export function longestBeginning(text: string, stops: readonly string[]): number {
+export function maxBeginningLength(text: string, stops: readonly string[]): number {
   let longest = 0
   for (const stop of stops) {
-    const most = Math.min(stop.length - 1, text.length)
-    for (let length = most; length > longest; length--) {
+    const max = Math.min(stop.length - 1, text.length)
+    for (let length = max; length > longest; length--) {
       if (stop.startsWith(text.slice(text.length - length))) {
         longest = length
         break
@@ -120,7 +120,7 @@ export function longestBeginning(text: string, stops: readonly string[]): number
 }
 
 /** Used instead of -Infinity, which JSON lacks. */
-const leastLogprob = -9999
+const minLogprob = -9999
 
 /** The log probability of the chosen token, and those of the `count` most likely ones. */
 export function describeLogprobs(
@@ -139,7 +139,7 @@ export function describeLogprobs(
 
 function toChance(vocabulary: Vocabulary, id: Token, exact: number): TokenChance {
   const token = vocabulary.nameOf(id)
-  const logprob = Math.max(exact, leastLogprob)
+  const logprob = Math.max(exact, minLogprob)
   const bytes = token.includes(replacement) ? vocabulary.bytesOf(id) : null
   return bytes === null ? { token, logprob } : { token, logprob, bytes }
 }
@@ -169,7 +169,7 @@ export function bytesOfSpelling(tokenizer: string, spelling: string): readonly n
  * An upper bound of the characters of a token; `Infinity` for tokenizers that omit characters. A
  * spelling has at least as many letters as the token has characters.
  */
-export function longestSpelling(tokenizer: string, spellings: readonly string[]): number {
+export function maxSpellingLength(tokenizer: string, spellings: readonly string[]): number {
   if (tokenizer !== 'gpt2' && tokenizer !== 'llama') return Infinity
   return spellings.reduce((longest, { length }) => Math.max(longest, length), 1)
 }

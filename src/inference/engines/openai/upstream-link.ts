@@ -46,8 +46,8 @@ export interface UpstreamResponse {
   /** Whether the body is one JSON text instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
-  /** The first part of the body, about `mostChars` characters; the rest is discarded. */
-  text(mostChars?: number): Promise<string>
+  /** The first part of the body, about `maxChars` characters; the rest is discarded. */
+  text(maxChars?: number): Promise<string>
   discard(): void
 }
 
@@ -112,7 +112,7 @@ export class UpstreamLink {
       ignored: typeof ignored === 'string' ? namesIn(ignored) : [],
       isJson: /^application\/json\b/i.test(contentType),
       bytes: body as AsyncIterable<Uint8Array>,
-      text: (mostChars = maxTextChars) => readText(body as AsyncIterable<Uint8Array>, mostChars),
+      text: (maxChars = maxTextChars) => readText(body as AsyncIterable<Uint8Array>, maxChars),
       discard: () => void body.destroy(),
     }
   }
@@ -128,12 +128,12 @@ function namesIn(header: string): string[] {
 }
 
 /** Leaving the loop early destroys the body, which discards the rest. */
-async function readText(bytes: AsyncIterable<Uint8Array>, mostChars: number): Promise<string> {
+async function readText(bytes: AsyncIterable<Uint8Array>, maxChars: number): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
   for await (const chunk of bytes) {
     text += decoder.decode(chunk, { stream: true })
-    if (text.length > mostChars) break
+    if (text.length > maxChars) break
   }
   return text
 }

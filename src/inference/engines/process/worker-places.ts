@@ -18,12 +18,12 @@ export function toServerRequest(
   const workers = dynamicWorkers.isOn ? dynamicWorkers.maxWorkers : numInfWorkers
   if (workers > numNodes * perNode) {
     const field = dynamicWorkers.isOn ? 'dynamic_workers.max_workers' : 'hardware.num_inf_workers'
-    const most = numNodes * perNode
+    const max = numNodes * perNode
     throw new ValueError(
-      `${field}: there is room for ${most} of ${workers} workers: ${perNode} on each node`,
+      `${field}: there is room for ${max} of ${workers} workers: ${perNode} on each node`,
       {
         field,
-        expected: `at most ${most}`,
+        expected: `at most ${max}`,
         got: workers,
         hint: 'Raise hardware.num_nodes or hardware.num_gpus.',
       },

@@ -163,9 +163,9 @@ export function ignoredHeaders(
   more: readonly string[] = [],
 ): readonly string[] {
   if (ignored.length + more.length === 0) return []
-  const most = 32
+  const max = 32
   const names = [...new Set([...ignored, ...more])]
-    .slice(0, most)
+    .slice(0, max)
     .map((name) => encodeURIComponent(name.slice(0, 64).toWellFormed()))
     .map((name) => name.replaceAll('%5B', '[').replaceAll('%5D', ']'))
   return [ignoredHeader, names.join(', ')]

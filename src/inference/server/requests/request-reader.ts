@@ -329,9 +329,9 @@ function toCompletionRequest(
 }
 
 function expectAnswers(n: number, prompts: number, rules: RequestRules): void {
-  const most = Math.max(1, Math.min(publicMost, Math.floor(rules.maxPrompts / prompts)))
-  if (n <= most) return
-  const bound = { side: 'max', value: most, isInclusive: true } as const
+  const max = Math.max(1, Math.min(publicMax, Math.floor(rules.maxPrompts / prompts)))
+  if (n <= max) return
+  const bound = { side: 'max', value: max, isInclusive: true } as const
   throw withLimitName(outOfRange('n', 'integer', n, bound), rules)
 }
 
@@ -347,14 +347,14 @@ function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: Reques
   const { param, code, status, message } = error
   const isOfPrompts = code === 'array_above_max_length' && /^prompts?$/.test(param ?? '')
   const isOfAnswers = code === 'integer_above_max_value' && param === 'n'
-  const isLimit = isOfPrompts || (isOfAnswers && !message.includes(`<= ${publicMost},`))
+  const isLimit = isOfPrompts || (isOfAnswers && !message.includes(`<= ${publicMax},`))
   if (!isLimit) return error
   const reason = `This server answers at most ${maxPrompts} per request (${promptLimitName}).`
   return new HttpError(status, `${message} ${reason}`, { code, param })
 }
 
 /** The most answers to one prompt in the public API. */
-const publicMost = 128
+const publicMax = 128
 
 /** Converts each prompt to a chat with one user message and one answer; never a stream. */
 function toGenerateRequest(

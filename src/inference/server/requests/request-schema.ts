@@ -248,8 +248,8 @@ const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
  * Fields for sampling, priority and time-out. Only text completions may ask for 0 tokens, to get
  * the prompt by `echo`.
  */
-function samplingFields({ contextLength }: RequestBounds, leastTokens = 1) {
-  const tokens = z.int().min(leastTokens).max(contextLength).nullish()
+function samplingFields({ contextLength }: RequestBounds, minTokens = 1) {
+  const tokens = z.int().min(minTokens).max(contextLength).nullish()
   return {
     max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
     max_completion_tokens: tokens.describe('The same as `max_tokens`; not together with it.'),

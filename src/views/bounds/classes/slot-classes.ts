@@ -410,10 +410,10 @@ const fittingIn = (free: FreeNode, { cores, gpus, memoryMb, limit }: SlotRequest
 function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
   const { nodes, cores, gpus, memory, elsewhere } = room
   if (nodes === 0 || elsewhere > 0) return 'labels'
-  const least = Math.min(cores, gpus, memory, room.limit)
-  if (gpus === least) return 'gpus'
-  if (memory === least) return 'memory'
-  return cores === least || limit === null ? 'cores' : limit
+  const min = Math.min(cores, gpus, memory, room.limit)
+  if (gpus === min) return 'gpus'
+  if (memory === min) return 'memory'
+  return cores === min || limit === null ? 'cores' : limit
 }
 
 /** The resources that a slot consists of. */

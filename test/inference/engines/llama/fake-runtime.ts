@@ -15,7 +15,7 @@ const end = 0
 const letters: Vocabulary = {
   size: 256,
   first: null,
-  longestToken: 1,
+  maxTokenLength: 1,
   slices: null,
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
   textOf: (tokens) => String.fromCharCode(...tokens),

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
 import {
   bytesOfSpelling,
-  longestSpelling,
+  maxSpellingLength,
   slicesIn,
   slicesOf,
   StopScanner,
@@ -120,8 +120,8 @@ it.each([
   ['llama', [], 1],
   // It may take many blanks for one.
   ['t5', ['abc'], Infinity],
-])('longestSpelling: in the vocabulary %s with %j, it is %d', (tokenizer, spellings, longest) => {
-  expect(longestSpelling(tokenizer, spellings)).toBe(longest)
+])('maxSpellingLength: in the vocabulary %s with %j, it is %d', (tokenizer, spellings, longest) => {
+  expect(maxSpellingLength(tokenizer, spellings)).toBe(longest)
 })
 
 describe('a long text is tokenised in slices', () => {

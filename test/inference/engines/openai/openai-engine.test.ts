@@ -237,9 +237,9 @@ describe('openai engine: an answer that comes at once', () => {
     const count = 5000
     server.plan(stream(...Array.from({ length: count }, () => says('a')), ends('stop')))
     let inTurn = 0
-    let most = 0
+    let max = 0
     const turn = (): void => {
-      most = Math.max(most, inTurn)
+      max = Math.max(max, inTurn)
       inTurn = 0
       next = setImmediate(turn)
     }
@@ -253,6 +253,6 @@ describe('openai engine: an answer that comes at once', () => {
     })
     clearImmediate(next)
     expect(listener.textOf()).toHaveLength(count)
-    expect(most).toBeLessThanOrEqual(100)
+    expect(max).toBeLessThanOrEqual(100)
   })
 })

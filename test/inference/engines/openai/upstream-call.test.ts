@@ -30,12 +30,12 @@ describe('eventData', () => {
     )
   })
 
-  it.each<[what: string, piece: string, most: number]>([
+  it.each<[what: string, piece: string, max: number]>([
     ['an event', 'data: '.padEnd(2 ** 20, 'x'), 20],
     ['empty lines', '\n'.repeat(2 ** 20), 20],
     ['comments', ': ping\n\n'.repeat(2 ** 17), 20],
     ['an answer', `data: ${'x'.repeat(2 ** 22)}\n\n`, 80],
-  ])('fails for what does not end: %s', async (_, text, most) => {
+  ])('fails for what does not end: %s', async (_, text, max) => {
     const piece = new TextEncoder().encode(text)
     let taken = 0
     const endless = function* () {
@@ -43,6 +43,6 @@ describe('eventData', () => {
     }
     const reading = collect(endless())
     await expect(reading).rejects.toMatchObject({ code: 'EngineContractError' })
-    expect(taken).toBeLessThan(most)
+    expect(taken).toBeLessThan(max)
   })
 })

@@ -74,7 +74,7 @@ describe('bodies', () => {
     await closed
     expect(answer.toString()).toMatch(/^HTTP\/1\.1 413 /)
     expect(sent).toBeGreaterThan(100_000)
-    expect(sent).toBeLessThan(mostPoured)
+    expect(sent).toBeLessThan(maxPoured)
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(64 * 1_048_576)
   })
 
@@ -194,12 +194,12 @@ async function openRequest(text: string): Promise<{ request: IncomingMessage; so
 
 const chunked = (text: string): string[] => [`${text.length.toString(16)}\r\n`, text, '\r\n']
 
-const mostPoured = 512 * 1_048_576
+const maxPoured = 512 * 1_048_576
 
 /** Writes until the server closes the connection; resolves with the bytes written. */
 async function pour(socket: Socket, block: Buffer): Promise<number> {
   let sent = 0
-  while (!socket.destroyed && socket.writable && sent < mostPoured) {
+  while (!socket.destroyed && socket.writable && sent < maxPoured) {
     socket.write(`${block.length.toString(16)}\r\n`)
     socket.write(block)
     const isReady = socket.write('\r\n')

@@ -15,9 +15,9 @@ interface Bound {
   readonly others?: object
 }
 
-const between = (least: number, most: number, step: number): Omit<Bound, 'path' | 'field'> => ({
-  accepted: [least, most, null],
-  refused: [least - step, most + step],
+const between = (min: number, max: number, step: number): Omit<Bound, 'path' | 'field'> => ({
+  accepted: [min, max, null],
+  refused: [min - step, max + step],
 })
 const onBoth = (field: string, rest: Omit<Bound, 'path' | 'field'>): Bound[] =>
   [chat, completion].map((path) => ({ path, field, ...rest }))
@@ -77,8 +77,8 @@ it('values within documented bounds are answered, others get 400 with their fiel
   let rows = 0
   for (const { path, field, accepted, refused, param = field, others } of bounds) {
     const ask = (value: unknown) => {
-      const least = path === chat ? hello : { prompt: 'a', max_tokens: 2 }
-      return post(`${endpoint}${path}`, { ...least, ...others, [field]: value })
+      const min = path === chat ? hello : { prompt: 'a', max_tokens: 2 }
+      return post(`${endpoint}${path}`, { ...min, ...others, [field]: value })
     }
     for (const value of accepted) {
       const { status } = await ask(value)

@@ -11,9 +11,9 @@ const lift = 200
 /**
  * How often a token of the groups that a grammar allows is tried, before all tokens are checked.
  */
-const mostTries = 2
+const maxTries = 2
 /** With more candidates the grammar is in free text, where it allows almost every token. */
-const mostLifted = 1000
+const maxLifted = 1000
 
 export class ChoiceSampler {
   readonly #context: NativeContext
@@ -52,7 +52,7 @@ export class ChoiceSampler {
     const groups = answer.groups.candidates(answer)
     const count = groups?.reduce((sum, group) => sum + group.length, 0) ?? Infinity
     const token =
-      groups === null || count > mostLifted
+      groups === null || count > maxLifted
         ? await this.#chooseText(index, answer)
         : await this.#chooseAmong(index, groups.flat(), answer)
     return token ?? this.#chooseByGrammar(index, answer)
@@ -85,7 +85,7 @@ export class ChoiceSampler {
     answer: GrammarAnswer,
   ): Promise<Token | null> {
     let candidates = tokens
-    for (let tries = 0; tries < mostTries && candidates.length > 0; tries++) {
+    for (let tries = 0; tries < maxTries && candidates.length > 0; tries++) {
       this.#apply(this.#toConfig(candidates))
       const token = await this.#context.choose(index, this.#sampler)
       if (answer.accept(token)) return token
@@ -100,7 +100,7 @@ export class ChoiceSampler {
   async #chooseByGrammar(index: number, answer: GrammarAnswer): Promise<Token> {
     const { tokens, banned } = answer.groups.allowed(answer)
     if (tokens.length === 0) throw new GrammarDeadEnd()
-    const isFew = tokens.length <= mostLifted
+    const isFew = tokens.length <= maxLifted
     this.#apply(isFew ? this.#toConfig(tokens) : this.#toConfig([], banned))
     const token = await this.#context.choose(index, this.#sampler)
     // The client's bias may ban all tokens that the grammar allows.

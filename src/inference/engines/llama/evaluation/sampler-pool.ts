@@ -23,7 +23,7 @@ export interface SamplerConfig {
 }
 
 /** The maximum number of samplers that are kept. */
-const mostKept = 64
+const maxKept = 64
 /**
  * Two seeds, because at least one differs from the last seed, which restarts the random numbers.
  */
@@ -45,7 +45,7 @@ export class SamplerPool {
 
   /** A sampler that is still in use, because another part of its step failed, is not kept. */
   release(sampler: NativeSampler): void {
-    if (this.#busy.has(sampler) || this.#free.length >= mostKept) return sampler.dispose()
+    if (this.#busy.has(sampler) || this.#free.length >= maxKept) return sampler.dispose()
     // Applying a configuration removes the settings that it leaves out.
     for (const seed of resetSeeds) sampler.applyConfig({ temperature: 0, seed })
     this.#free.push(sampler)

@@ -12,11 +12,11 @@ export interface FreeSlot {
 }
 
 /** Fewer shared tokens do not count, because the first token of all prompts is the same. */
-const leastShared = 8
+const minShared = 8
 /** How many prompt tokens are evaluated in the time of one more pass. */
 const tokensOfPass = 8
 /** The maximum number of steps that a gap is expected to last: a neighbour may end earlier. */
-const mostSteps = 64
+const maxSteps = 64
 
 /**
  * llama.cpp evaluates neighbouring slots in one pass; each gap between running slots costs a pass
@@ -29,11 +29,11 @@ export function chooseSlot<Slot extends FreeSlot>(
   running: ReadonlySet<number>,
   answerTokens: number,
 ): Slot | undefined {
-  const costOfGap = tokensOfPass * Math.min(answerTokens, mostSteps)
+  const costOfGap = tokensOfPass * Math.min(answerTokens, maxSteps)
   const [lowest, highest] = [Math.min(...running), Math.max(...running)]
   const worth = ({ at, shared }: FreeSlot): number => {
     const neighbours = Number(running.has(at - 1)) + Number(running.has(at + 1))
-    return (shared < leastShared ? 0 : shared) + costOfGap * neighbours
+    return (shared < minShared ? 0 : shared) + costOfGap * neighbours
   }
   const isInGap = ({ at }: FreeSlot): number => Number(at > lowest && at < highest)
   const [best] = free.toSorted(
@@ -51,8 +51,8 @@ export function chooseSlot<Slot extends FreeSlot>(
  * does not count: it must be evaluated to predict the next one.
  */
 export function sharedLength(held: readonly Token[], prompt: readonly Token[]): number {
-  const most = Math.min(held.length, prompt.length - 1)
+  const max = Math.min(held.length, prompt.length - 1)
   let shared = 0
-  while (shared < most && held[shared] === prompt[shared]) shared++
+  while (shared < max && held[shared] === prompt[shared]) shared++
   return shared
 }

@@ -15,26 +15,26 @@ export type TokenTimes = ReadonlyMap<number, number>
  */
 const passes = 12
 /** After this time no further numbers of threads are tried. */
-const longestMs = 2000
+const maxMs = 2000
 /** More threads must be faster by this factor, because they take cores from other programs. */
-const leastGain = 1.05
+const minGain = 1.05
 /** A number of threads counts as stalled if another one is faster by this factor. */
 const stallFactor = 1.5
 
 /** Measures with the first sequence, which is empty afterwards. */
 export async function measureThreads(
   context: NativeContext,
-  most: number,
+  max: number,
   { clock, token }: { readonly clock: Clock; readonly token: number },
 ): Promise<TokenTimes> {
   const times = new Map<number, number>()
   const beganMs = clock.monotonicMs()
-  for (const threads of candidates(most)) {
-    if (clock.monotonicMs() - beganMs > longestMs) break
+  for (const threads of candidates(max)) {
+    if (clock.monotonicMs() - beganMs > maxMs) break
     context.setThreads(threads)
     const startMs = clock.monotonicMs()
     let first = 0
-    while (first < passes && (first === 0 || clock.monotonicMs() - startMs < longestMs / 4)) {
+    while (first < passes && (first === 0 || clock.monotonicMs() - startMs < maxMs / 4)) {
       await context.evaluate([{ sequence: 0, first, tokens: [token], sampled: [0] }])
       first++
     }
@@ -45,22 +45,22 @@ export async function measureThreads(
 }
 
 /** The numbers to try: the maximum, one less, half of it, and one. */
-export const candidates = (most: number): number[] =>
-  [...new Set([most, most - 1, Math.ceil(most / 2), 1])].filter((threads) => threads > 0)
+export const candidates = (max: number): number[] =>
+  [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
 
 /** The fastest number of threads; among nearly equal ones, the smallest. */
 export function fastest(times: TokenTimes): number {
   const best = Math.min(...times.values())
-  const good = [...times].filter(([, ms]) => ms <= best * leastGain)
+  const good = [...times].filter(([, ms]) => ms <= best * minGain)
   return Math.min(...good.map(([threads]) => threads))
 }
 
 /** The warning for more threads than cores; `null` if there are enough cores. */
 export function crowdOf(chosen: number, cores: number): string | null {
   if (chosen <= cores) return null
-  const most = `${cores} core${cores === 1 ? '' : 's'}`
+  const max = `${cores} core${cores === 1 ? '' : 's'}`
   return (
-    `engine.threads is ${chosen}, but this process may use ${most}: ` +
+    `engine.threads is ${chosen}, but this process may use ${max}: ` +
     'with more threads than cores the model is very slow; ' +
     `set engine.threads to ${cores} at most, or leave it out`
   )

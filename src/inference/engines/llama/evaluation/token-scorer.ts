@@ -15,9 +15,9 @@ const fewBias = 200
  * are added as 32-bit floats, beginning with the likeliest as 1. Without such tokens only a part of
  * the vocabulary is sorted, and sorting is the slow part.
  */
-const leastShare = 2 ** -24
+const minShare = 2 ** -24
 /** The minimum number of ranked tokens: a token that is drawn at random is mostly among them. */
-const leastRanked = 40
+const minRanked = 40
 
 /** The values read at a position before its token is known. */
 export interface PositionReading {
@@ -40,10 +40,10 @@ export class TokenScorer {
     this.#context = context
     this.#count = Math.max(1, count)
     this.#likeliest = context.takeSampler()
-    const topK = Math.max(this.#count, leastRanked)
+    const topK = Math.max(this.#count, minRanked)
     this.#likeliest.applyConfig({ temperature: 1, topK, seed: 1 })
     this.#all = context.takeSampler()
-    this.#all.applyConfig({ temperature: 1, minP: leastShare, seed: 1 })
+    this.#all.applyConfig({ temperature: 1, minP: minShare, seed: 1 })
   }
 
   async read(index: number): Promise<PositionReading> {

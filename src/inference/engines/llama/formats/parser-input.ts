@@ -4,7 +4,7 @@
  * pieces.
  */
 
-import { longestBeginning } from '../token-text.ts'
+import { maxBeginningLength } from '../token-text.ts'
 
 /** A parser; it pauses with `yield` until there is more input. */
 export type Step<T> = Generator<undefined, T, undefined>
@@ -125,7 +125,7 @@ export class ParserInput {
         return found.mark
       }
       const isLast = this.#hasEnded && !(isPart && this.#isCut)
-      const kept = canGrow ? rest.length - found.at : isLast ? 0 : longestBeginning(rest, marks)
+      const kept = canGrow ? rest.length - found.at : isLast ? 0 : maxBeginningLength(rest, marks)
       emitIf(emit, this.#take(rest.length - kept))
       if (this.#hasEnded) this.#take(kept)
       if (!(yield* this.more())) return null
@@ -214,7 +214,7 @@ const begins = (text: string, marks: readonly string[]): boolean =>
  * end each time another one is found: beginnings of growing length are searched instead.
  */
 function firstOf(text: string, marks: readonly string[]): MarkPosition | null {
-  const longest = marks.reduce((most, { length }) => Math.max(most, length), 0)
+  const longest = marks.reduce((max, { length }) => Math.max(max, length), 0)
   for (let length = 256; length < text.length; length *= 2) {
     const found = firstIn(text.slice(0, length), marks)
     // A longer mark at the same position may end beyond the beginning.

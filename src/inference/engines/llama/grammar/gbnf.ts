@@ -218,26 +218,26 @@ class GrammarParser {
     const repeat = this.#match(repeatForm)
     if (repeat === null) throw this.#unexpected('a repetition such as `{2,5}`')
     const [first = '', second] = repeat.slice(1, -1).split(',')
-    const least = Number(first)
-    const most = second === undefined ? least : second.trim() === '' ? Infinity : Number(second)
+    const min = Number(first)
+    const max = second === undefined ? min : second.trim() === '' ? Infinity : Number(second)
     // llama.cpp would count down from the largest number instead.
-    if (most < least) throw new Error(`\`${repeat}\` has the larger number first`)
-    return [least, most > maxRepeats ? Infinity : most]
+    if (max < min) throw new Error(`\`${repeat}\` has the larger number first`)
+    return [min, max > maxRepeats ? Infinity : max]
   }
 
   /**
    * Expands a repetition as llama.cpp does: copies, then rules that end or continue with the next
    * one.
    */
-  #repeated(item: readonly GrammarElement[], [least, most]: Repeats): GrammarElement[] {
-    const further = most === Infinity ? 1 : most - least
-    this.#spend(item.length * (least + further))
-    const repeated = Array.from({ length: least }, () => item).flat()
+  #repeated(item: readonly GrammarElement[], [min, max]: Repeats): GrammarElement[] {
+    const further = max === Infinity ? 1 : max - min
+    this.#spend(item.length * (min + further))
+    const repeated = Array.from({ length: min }, () => item).flat()
     let last: GrammarElement | null = null
     for (let count = 0; count < further; count++) {
       const rule = this.#add(null)
       const itself: GrammarElement = { kind: 'rule', rule }
-      const next: GrammarElement | null = most === Infinity ? itself : last
+      const next: GrammarElement | null = max === Infinity ? itself : last
       this.#rules[rule] = [next === null ? item : [...item, next], []]
       last = itself
     }
@@ -285,10 +285,10 @@ class GrammarParser {
   }
 }
 
-type Repeats = readonly [least: number, most: number]
+type Repeats = readonly [min: number, max: number]
 
-const timesOf = ([least, most]: Repeats): number =>
-  Math.max(1, most === Infinity || most === 0 ? least : most)
+const timesOf = ([min, max]: Repeats): number =>
+  Math.max(1, max === Infinity || max === 0 ? min : max)
 
 function complementOf(ranges: readonly CharacterRange[]): readonly CharacterRange[] {
   const others: CharacterRange[] = []

@@ -224,10 +224,10 @@ class GrammarWalker implements Steps {
         change(to + 1, -weight)
       }
     }
-    let [widest, most, now] = [0, 0, 0]
+    let [widest, max, now] = [0, 0, 0]
     for (const [at, by] of [...changes].toSorted(([one], [other]) => one - other)) {
       now += by
-      if (now > most) [widest, most] = [at, now]
+      if (now > max) [widest, max] = [at, now]
     }
     return widest
   }

@@ -241,10 +241,10 @@ class GrammarWriter implements SchemaReader {
       (name) => !required.has(name) && memberOf(schema, name) !== false,
     )
     const others = this.#otherMember(schema, depth)
-    const { least, most } = countsOf(schema, sometimes.length, others !== null)
-    let rest = others === null || most === 0 ? '' : ` ( "," ws ${others} )${atMost(most)}`
+    const { min, max } = countsOf(schema, sometimes.length, others !== null)
+    let rest = others === null || max === 0 ? '' : ` ( "," ws ${others} )${atMost(max)}`
     const heads =
-      others === null || most === 0 ? [] : [`${others} ( "," ws ${others} )${atMost(most - 1)}`]
+      others === null || max === 0 ? [] : [`${others} ( "," ws ${others} )${atMost(max - 1)}`]
     for (const text of sometimes.map(write).toReversed()) {
       const name = this.#named(text)
       heads.unshift(name + rest)
@@ -253,7 +253,7 @@ class GrammarWriter implements SchemaReader {
     const last = spaceBeforeEnd(depth)
     if (always.length > 0) return braces(`${always.join(' "," ws ')}${rest} ${last}`)
     if (heads.length === 0) return braces('')
-    return braces(`( ${this.#named(heads.join(' | '))} ${last} )${least > 0 ? '' : '?'}`)
+    return braces(`( ${this.#named(heads.join(' | '))} ${last} )${min > 0 ? '' : '?'}`)
   }
 
   /** Without `additionalProperties`, only named members are generated if there are any. */
@@ -303,15 +303,15 @@ class GrammarWriter implements SchemaReader {
   #array(schema: Schema, depth: number): string {
     const last = spaceBeforeEnd(depth)
     const { minItems = 0, maxItems = Infinity, items, uniqueItems, prefixItems } = schema
-    const [least, most] = [Number(minItems), Number(maxItems)]
-    if (least > most) throw impossible('no list has both lengths')
-    const prefix = Array.isArray(prefixItems) ? prefixItems.slice(0, most) : null
-    if (uniqueItems === true && most > 1) {
+    const [min, max] = [Number(minItems), Number(maxItems)]
+    if (min > max) throw impossible('no list has both lengths')
+    const prefix = Array.isArray(prefixItems) ? prefixItems.slice(0, max) : null
+    if (uniqueItems === true && max > 1) {
       if (prefix !== null) throw unenforceable('uniqueItems', 'prefixItems')
-      return this.#uniqueArray(items, { least, most }, last)
+      return this.#uniqueArray(items, { min, max }, last)
     }
     const first = (prefix ?? []).map((item, at) => this.#part(`/prefixItems/${at}`, item, depth))
-    const [fewest, further] = [Math.max(0, least - first.length), most - first.length]
+    const [fewest, further] = [Math.max(0, min - first.length), max - first.length]
     const isClosed = items === false || (prefix !== null && items === undefined && fewest === 0)
     if (isClosed || further === 0) {
       if (fewest > 0) throw impossible('`minItems` is more than the `items` allow')
@@ -328,16 +328,12 @@ class GrammarWriter implements SchemaReader {
   }
 
   /** Expands every list of different values, which is possible only for a few values. */
-  #uniqueArray(
-    items: unknown,
-    { least, most }: { least: number; most: number },
-    last: string,
-  ): string {
+  #uniqueArray(items: unknown, { min, max }: { min: number; max: number }, last: string): string {
     const values = this.#valuesOf(items)
-    const longest = Math.min(most, values.length)
+    const longest = Math.min(max, values.length)
     const lists: string[] = []
     const extend = (chosen: readonly string[]): void => {
-      if (chosen.length >= least) lists.push(chosen.join(' "," ws '))
+      if (chosen.length >= min) lists.push(chosen.join(' "," ws '))
       if (lists.length > maxUniqueLists) throw unenforceable('uniqueItems')
       if (chosen.length >= longest) return
       for (const value of values) if (!chosen.includes(value)) extend([...chosen, value])

@@ -15,18 +15,18 @@ import {
 } from './grammar-stacks.ts'
 
 /** The maximum number of steps at once: some hundredths of a second. */
-const mostSteps = 80_000
+const maxSteps = 80_000
 /** How many steps each token adds to the remaining ones. */
 const stepsOfToken = 20_000
 /**
  * The maximum number of remembered stacks and list entries, before all but the needed ones are
  * removed.
  */
-const mostKept = 100_000
+const maxKept = 100_000
 /** The maximum number of needed stacks. */
-const mostNeeded = 25_000
+const maxNeeded = 25_000
 /** For how many grammars results are kept, each up to some megabytes. */
-const mostFollowed = 8
+const maxFollowed = 8
 
 /**
  * The answer can be read in so many ways that evaluating the grammar would delay other requests.
@@ -39,7 +39,7 @@ export class TooManyWaysError extends Error {
 
 /** The remaining steps of one answer. */
 export class AnswerSteps implements Steps {
-  #left = mostSteps
+  #left = maxSteps
 
   spend(count: number): void {
     this.#left -= count
@@ -48,7 +48,7 @@ export class AnswerSteps implements Steps {
 
   /** Called when a token was chosen. */
   add(): void {
-    this.#left = Math.min(mostSteps, this.#left + stepsOfToken)
+    this.#left = Math.min(maxSteps, this.#left + stepsOfToken)
   }
 }
 
@@ -68,7 +68,7 @@ export class FollowedGrammars {
     this.#known.delete(grammar)
     this.#known.set(grammar, followed)
     const [oldest] = this.#known.keys()
-    if (this.#known.size > mostFollowed && oldest !== undefined) this.#known.delete(oldest)
+    if (this.#known.size > maxFollowed && oldest !== undefined) this.#known.delete(oldest)
     const steps = new AnswerSteps()
     return { next: followed.begin(steps), steps }
   }
@@ -90,7 +90,7 @@ class FollowedGrammar {
 
   /** An equal state, from a new store with fewer results if the old store was too large. */
   renew(state: NextCharacters): NextCharacters {
-    if (this.#states.size >= mostKept) this.#states = new KnownStates(this, this.#grammar)
+    if (this.#states.size >= maxKept) this.#states = new KnownStates(this, this.#grammar)
     return this.#states.adopt(state)
   }
 }
@@ -136,7 +136,7 @@ class KnownStates {
     if (state.states === this) return state
     const before = this.stacks.size
     const stacks = this.stacks.adopt(state.stacks, new AnswerSteps())
-    if (this.stacks.size - before > mostNeeded) throw new TooManyWaysError()
+    if (this.stacks.size - before > maxNeeded) throw new TooManyWaysError()
     return this.#state({ stacks, isEnd: state.isComplete })
   }
 

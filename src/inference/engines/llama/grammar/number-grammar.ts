@@ -10,8 +10,8 @@ export interface NumberBounds {
 }
 
 const maxDigits = 15
-const digits = (least: number, most: number): string =>
-  most <= 0 ? '' : least === most ? `[0-9]{${most}}` : `[0-9]{${least},${most}}`
+const digits = (min: number, max: number): string =>
+  max <= 0 ? '' : min === max ? `[0-9]{${max}}` : `[0-9]{${min},${max}}`
 
 /** An expression for integers between the bounds; throws if there are none. */
 export function integerGrammar(bounds: NumberBounds): string {

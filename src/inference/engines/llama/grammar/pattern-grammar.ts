@@ -9,11 +9,11 @@ export type PatternPlace = 'json' | 'answer'
 
 /** The minimum and maximum number of letters of a text. */
 export interface Lengths {
-  readonly least: number
-  readonly most: number
+  readonly min: number
+  readonly max: number
 }
 
-const anyLength: Lengths = { least: 0, most: Infinity }
+const anyLength: Lengths = { min: 0, max: Infinity }
 
 /** A problem of a regular expression, with its position. */
 export class PatternFault extends Error {
@@ -49,27 +49,27 @@ const anything: Piece = { text: 'char*', letter: 'char', ...anyLength }
 
 /** Whether a piece such as `a*` may be dropped beside any text, which includes its matches. */
 const isOpen = (piece: Piece | undefined): boolean =>
-  piece?.letter !== undefined && piece.least === 0 && piece.most === Infinity
+  piece?.letter !== undefined && piece.min === 0 && piece.max === Infinity
 
 const together = (pieces: readonly Piece[]): Lengths => ({
-  least: pieces.reduce((sum, { least }) => sum + least, 0),
-  most: pieces.reduce((sum, { most }) => sum + most, 0),
+  min: pieces.reduce((sum, { min }) => sum + min, 0),
+  max: pieces.reduce((sum, { max }) => sum + max, 0),
 })
 
 /** Limits the total length of pieces by limiting one piece of variable length. */
-function limited(pieces: readonly Piece[], { least, most }: Lengths): readonly Piece[] {
+function limited(pieces: readonly Piece[], { min, max }: Lengths): readonly Piece[] {
   const whole = together(pieces)
-  if (whole.least >= least && whole.most <= most) return pieces
-  const variable = pieces.filter((piece) => piece.least !== piece.most)
+  if (whole.min >= min && whole.max <= max) return pieces
+  const variable = pieces.filter((piece) => piece.min !== piece.max)
   const taker = variable.find(({ letter }) => letter !== undefined)
-  if (taker?.letter === undefined || (whole.most > most && variable.length > 1)) {
+  if (taker?.letter === undefined || (whole.max > max && variable.length > 1)) {
     throw new PatternFault('`pattern` with `minLength` or `maxLength` cannot be enforced')
   }
-  const from = Math.max(taker.least, least - (whole.least - taker.least))
-  const to = Math.min(taker.most, most - (whole.least - taker.least))
+  const from = Math.max(taker.min, min - (whole.min - taker.min))
+  const to = Math.min(taker.max, max - (whole.min - taker.min))
   if (from > to) throw new PatternFault('no text of these lengths matches the `pattern`')
   const text = `${taker.letter}{${from},${to === Infinity ? '' : to}}`
-  return pieces.map((piece) => (piece === taker ? { text, least: from, most: to } : piece))
+  return pieces.map((piece) => (piece === taker ? { text, min: from, max: to } : piece))
 }
 
 /** The maximum number of characters of a pattern. */
@@ -134,8 +134,8 @@ class PatternParser {
     const texts = choices.map(({ text }) => text)
     return {
       text: texts.length === 1 ? texts.join('') : `( ${texts.join(' | ')} )`,
-      least: Math.min(...choices.map(({ least }) => least)),
-      most: Math.max(...choices.map(({ most }) => most)),
+      min: Math.min(...choices.map(({ min }) => min)),
+      max: Math.max(...choices.map(({ max }) => max)),
     }
   }
 
@@ -175,33 +175,33 @@ class PatternParser {
     this.#skip('?')
     const isOne = /^\[(?:[^\]\\]|\\.)*\]$|^"(?:[^"\\]|\\.)"$/.test(atom.text)
     const repeated = isOne ? atom.text : `( ${atom.text} )`
-    const [least, most] = range
+    const [min, max] = range
     return {
-      text: `${repeated}{${least},${most === Infinity ? '' : most}}`,
-      least: atom.least * least,
-      most: atom.most === 0 ? 0 : atom.most * most,
-      ...(atom.least === 1 && atom.most === 1 ? { letter: repeated } : {}),
+      text: `${repeated}{${min},${max === Infinity ? '' : max}}`,
+      min: atom.min * min,
+      max: atom.max === 0 ? 0 : atom.max * max,
+      ...(atom.min === 1 && atom.max === 1 ? { letter: repeated } : {}),
     }
   }
 
-  #quantifier(): readonly [least: number, most: number] | null {
+  #quantifier(): readonly [min: number, max: number] | null {
     if (this.#skip('*')) return [0, Infinity]
     if (this.#skip('+')) return [1, Infinity]
     if (this.#skip('?')) return [0, 1]
     const rest = this.#pattern.slice(this.#at).join('')
     const match = /^\{(\d+)(,(\d*))?\}/.exec(rest)
     if (match === null) return null
-    const [whole, least = '0', comma, most = ''] = match
-    if (Math.max(Number(least), Number(most)) > maxRepeats) {
+    const [whole, min = '0', comma, max = ''] = match
+    if (Math.max(Number(min), Number(max)) > maxRepeats) {
       const text = `\`${whole}\`: a regular expression may repeat up to ${maxRepeats} times`
       throw new PatternFault(`${text}, ${this.#placeOf(this.#at)}`)
     }
-    if (most !== '' && Number(most) < Number(least)) {
+    if (max !== '' && Number(max) < Number(min)) {
       throw this.#invalid(`\`${whole}\` has the larger number first`, this.#at)
     }
     this.#at += whole.length
-    if (comma === undefined) return [Number(least), Number(least)]
-    return [Number(least), most === '' ? Infinity : Number(most)]
+    if (comma === undefined) return [Number(min), Number(min)]
+    return [Number(min), max === '' ? Infinity : Number(max)]
   }
 
   #atom(): Piece {
@@ -303,7 +303,7 @@ class PatternParser {
     if (ranges.flat().some((code) => code >= 0xd800 && code <= 0xdfff)) {
       throw this.#invalid('half of a surrogate pair is no character', this.#at - 1)
     }
-    return { text: this.#letters(ranges, isNegated), least: 1, most: 1 }
+    return { text: this.#letters(ranges, isNegated), min: 1, max: 1 }
   }
 
   #letters(ranges: readonly Range[], isNegated: boolean): string {

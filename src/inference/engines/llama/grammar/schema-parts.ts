@@ -43,14 +43,14 @@ export const othersOf = (schema: Schema): unknown =>
  */
 export function countsOf(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
-  const [least, most] = [Number(minProperties), Number(maxProperties)]
+  const [min, max] = [Number(minProperties), Number(maxProperties)]
   const always = requiredOf(schema).size
-  const isReached = least <= always || (least === 1 && (isOpen || optional > 0))
+  const isReached = min <= always || (min === 1 && (isOpen || optional > 0))
   if (!isReached) throw unenforceable('minProperties')
-  const isCounted = isOpen ? optional === 0 || most === Infinity : always + optional <= most
+  const isCounted = isOpen ? optional === 0 || max === Infinity : always + optional <= max
   if (!isCounted) throw unenforceable('maxProperties')
-  if (always > most) throw impossible('`maxProperties` is less than the `required` members')
-  return { least, most: most - always }
+  if (always > max) throw impossible('`maxProperties` is less than the `required` members')
+  return { min, max: max - always }
 }
 
 /** The values of `enum` that match the keywords beside it; `null` without `enum`. */

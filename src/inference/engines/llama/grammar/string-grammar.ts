@@ -6,13 +6,13 @@ import { formatsOfPatterns, freeFormats, stringFormats } from './string-formats.
 
 /** Throws an `Error` that names what cannot be enforced. */
 export function stringGrammar(schema: Schema): string {
-  const { minLength: least = 0, maxLength: most = Infinity, pattern, format } = schema
-  const lengths = { least: Number(least), most: Number(most) }
-  if (lengths.least > lengths.most) throw impossible('no text has both lengths')
+  const { minLength: min = 0, maxLength: max = Infinity, pattern, format } = schema
+  const lengths = { min: Number(min), max: Number(max) }
+  if (lengths.min > lengths.max) throw impossible('no text has both lengths')
   if (typeof pattern === 'string') return ofPattern(pattern, lengths)
   if (typeof format === 'string' && !freeFormats.has(format)) return ofFormat(format, lengths)
-  if (lengths.least === 0 && lengths.most === Infinity) return 'string'
-  const range = `{${lengths.least},${lengths.most === Infinity ? '' : lengths.most}}`
+  if (lengths.min === 0 && lengths.max === Infinity) return 'string'
+  const range = `{${lengths.min},${lengths.max === Infinity ? '' : lengths.max}}`
   return String.raw`"\"" char${range} "\""`
 }
 

@@ -347,8 +347,8 @@ const filters: Readonly<Record<string, Filter>> = {
   pprint: (value) => toRepr(value),
   reject: choose(false, false),
   rejectattr: choose(false, true),
-  replace: (value, [from = null, to = null, most]) =>
-    replace(toText(value), toText(from), toText(to), count(most, -1)),
+  replace: (value, [from = null, to = null, max]) =>
+    replace(toText(value), toText(from), toText(to), count(max, -1)),
   reverse: reversed,
   round,
   safe: (value) => new Markup(toText(value)),

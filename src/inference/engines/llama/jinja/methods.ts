@@ -90,16 +90,16 @@ export function strip(
   return text.slice(from, to)
 }
 
-function split(text: string, separator: string | null, most: number): string[] {
+function split(text: string, separator: string | null, max: number): string[] {
   if (separator === '') throw new TemplateError('empty separator')
   if (separator !== null) {
     const parts = text.split(separator)
-    if (most < 0 || parts.length <= most + 1) return parts
-    return [...parts.slice(0, most), parts.slice(most).join(separator)]
+    if (max < 0 || parts.length <= max + 1) return parts
+    return [...parts.slice(0, max), parts.slice(max).join(separator)]
   }
   const parts: string[] = []
   let from = text.length - strip(text, null, 'left').length
-  const limit = most < 0 ? Infinity : most
+  const limit = max < 0 ? Infinity : max
   for (let at = from; at < text.length && parts.length < limit; at++) {
     if (!isSpace(text[at] ?? '')) continue
     parts.push(text.slice(from, at))
@@ -111,10 +111,10 @@ function split(text: string, separator: string | null, most: number): string[] {
   return parts
 }
 
-function splitFromRight(text: string, separator: string | null, most: number): string[] {
-  if (separator === null || most < 0) return split(text, separator, most < 0 ? -1 : most)
+function splitFromRight(text: string, separator: string | null, max: number): string[] {
+  if (separator === null || max < 0) return split(text, separator, max < 0 ? -1 : max)
   const parts = text.split(separator)
-  const cut = parts.length - most
+  const cut = parts.length - max
   return cut <= 1 ? parts : [parts.slice(0, cut).join(separator), ...parts.slice(cut)]
 }
 
@@ -182,13 +182,13 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
   strip: (text, [letters]) => strip(text, optionalText(letters), 'both'),
   lstrip: (text, [letters]) => strip(text, optionalText(letters), 'left'),
   rstrip: (text, [letters]) => strip(text, optionalText(letters), 'right'),
-  split: (text, [by, most], named) =>
-    split(text, optionalText(by ?? named.get('sep')), intOf(most ?? named.get('maxsplit'), -1)),
-  rsplit: (text, [by, most], named) =>
+  split: (text, [by, max], named) =>
+    split(text, optionalText(by ?? named.get('sep')), intOf(max ?? named.get('maxsplit'), -1)),
+  rsplit: (text, [by, max], named) =>
     splitFromRight(
       text,
       optionalText(by ?? named.get('sep')),
-      intOf(most ?? named.get('maxsplit'), -1),
+      intOf(max ?? named.get('maxsplit'), -1),
     ),
   splitlines: (text, [keep], named) =>
     splitLines(text, isTrue(keep ?? named.get('keepends') ?? false)),

@@ -175,8 +175,8 @@ export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
   const [from, to, by] = bounds.map((bound) => (bound === null ? null : numberOf(bound)))
   const step = by ?? 1
   if (step === 0) throw new TemplateError('slice step cannot be zero')
-  const clip = (at: number, least: number, most: number): number =>
-    Math.min(Math.max(at < 0 ? at + items.length : at, least), most)
+  const clip = (at: number, min: number, max: number): number =>
+    Math.min(Math.max(at < 0 ? at + items.length : at, min), max)
   const chosen: Value[] = []
   if (step > 0) {
     const end = clip(to ?? items.length, 0, items.length)

@@ -81,8 +81,8 @@ describe.each([
 
     it('min_p: leaves out tokens below that share of the likeliest', async () => {
       const top = await likeliest()
-      const least = (top[0]?.logprob ?? 0) + Math.log(0.2)
-      const allowed = top.filter(({ logprob }) => logprob > least).map(({ token }) => token)
+      const min = (top[0]?.logprob ?? 0) + Math.log(0.2)
+      const allowed = top.filter(({ logprob }) => logprob > min).map(({ token }) => token)
       expect(allowed.length).toBeGreaterThan(1)
       const counts = await drawn(64, { temperature: 2, minP: 0.2 })
       expect([...counts.keys()].filter((token) => !allowed.includes(token))).toEqual([])

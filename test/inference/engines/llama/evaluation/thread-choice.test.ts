@@ -15,8 +15,8 @@ describe('the number of threads', () => {
     [1, [1]],
     [2, [2, 1]],
     [16, [16, 15, 8, 1]],
-  ])('of at most %d, these are tried: %j', (most, expected) => {
-    expect(candidates(most)).toEqual(expected)
+  ])('of at most %d, these are tried: %j', (max, expected) => {
+    expect(candidates(max)).toEqual(expected)
   })
 
   it.each<[readonly (readonly [number, number])[], number]>([

@@ -7,7 +7,7 @@ type Part =
   | { readonly kind: 'letter'; readonly set: RegExp; readonly letters: readonly string[] }
   | { readonly kind: 'rule'; readonly name: string }
   | { readonly kind: 'choice'; readonly choices: readonly (readonly Part[])[] }
-  | { readonly kind: 'repeat'; readonly part: Part; readonly least: number; readonly most: number }
+  | { readonly kind: 'repeat'; readonly part: Part; readonly min: number; readonly max: number }
 
 type Rules = ReadonlyMap<string, Part>
 
@@ -48,12 +48,12 @@ function endsOf(part: Part, matching: Matching, from: number): ReadonlySet<numbe
   if (part.kind === 'choice') {
     return new Set(part.choices.flatMap((sequence) => [...endsOfAll(sequence, matching, from)]))
   }
-  const ends = new Set(part.least === 0 ? [from] : [])
+  const ends = new Set(part.min === 0 ? [from] : [])
   let last: ReadonlySet<number> = new Set([from])
-  for (let count = 1; count <= part.most && last.size > 0; count++) {
+  for (let count = 1; count <= part.max && last.size > 0; count++) {
     const next = new Set([...last].flatMap((at) => [...endsOf(part.part, matching, at)]))
-    last = count > part.least ? new Set([...next].filter((at) => !ends.has(at))) : next
-    if (count >= part.least) for (const end of last) ends.add(end)
+    last = count > part.min ? new Set([...next].filter((at) => !ends.has(at))) : next
+    if (count >= part.min) for (const end of last) ends.add(end)
   }
   return ends
 }
@@ -87,8 +87,8 @@ function generate(part: Part, generating: Generating, depth: number): string {
     const sequence = part.choices[depth > maxDepth ? length - 1 : upTo(length)] ?? []
     return sequence.map((one) => generate(one, generating, depth)).join('')
   }
-  const most = Math.min(part.most, part.least + 3)
-  const count = depth > maxDepth ? part.least : part.least + upTo(most - part.least + 1)
+  const max = Math.min(part.max, part.min + 3)
+  const count = depth > maxDepth ? part.min : part.min + upTo(max - part.min + 1)
   return Array.from({ length: count }, () => generate(part.part, generating, depth + 1)).join('')
 }
 
@@ -123,13 +123,13 @@ function parse(matches: RegExpExecArray[]): Part {
 }
 
 function countsOf([text, , , from, comma, to]: RegExpExecArray) {
-  if (text === '*') return { least: 0, most: Infinity }
-  if (text === '+') return { least: 1, most: Infinity }
-  if (text === '?') return { least: 0, most: 1 }
+  if (text === '*') return { min: 0, max: Infinity }
+  if (text === '+') return { min: 1, max: Infinity }
+  if (text === '?') return { min: 0, max: 1 }
   if (from === undefined) return null
-  const least = Number(from)
-  if (comma === '') return { least, most: least }
-  return { least, most: to === '' ? Infinity : Number(to) }
+  const min = Number(from)
+  if (comma === '') return { min, max: min }
+  return { min, max: to === '' ? Infinity : Number(to) }
 }
 
 function partOf([name, literal, set]: RegExpExecArray): Part {
