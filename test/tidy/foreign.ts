@@ -33,7 +33,7 @@ const modulePermits: readonly Permit[] = [
     files: ['src/inference/engines/llama/llama-cpp.ts', 'src/inference/engines/llama/evaluation/'],
   },
   { names: ['yaml'], files: ['src/inference/config/yaml-tree.ts'] },
-  { names: ['zod'], files: ['src/schema/schema.ts'] },
+  { names: ['zod'], files: ['src/inference/schema/schema.ts'] },
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
   { names: ['eventsource-parser'], files: ['src/inference/engines/openai/upstream-call.ts'] },
   { names: ['re2js'], files: ['src/inference/guardrails/own-patterns.ts'] },

@@ -2,8 +2,8 @@
 
 import { ValueError } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import type { Problem } from '../../schema/problems.ts'
-import type { Path } from '../../schema/schema.ts'
+import type { Problem } from '../schema/problems.ts'
+import type { Path } from '../schema/schema.ts'
 
 /** A position in a text. Line and column count from 1. */
 export interface SourcePosition {

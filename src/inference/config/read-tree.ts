@@ -1,7 +1,7 @@
 /** Reads a tree by a schema. Problems are collected, so that one report has all of them. */
 
 import { nearest } from '../../foundation/options.ts'
-import { type Problem, problemsOf } from '../../schema/problems.ts'
+import { type Problem, problemsOf } from '../schema/problems.ts'
 import {
   expectationOf,
   isInteger,
@@ -13,7 +13,7 @@ import {
   schemaAt,
   valueAt,
   type z,
-} from '../../schema/schema.ts'
+} from '../schema/schema.ts'
 import {
   type ConfigNode,
   type ConfigProblems,

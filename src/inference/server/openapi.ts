@@ -1,8 +1,7 @@
 /** The OpenAPI document of a server, generated from its routes and the schemas of their bodies. */
 
 import { version } from '../../foundation/version.ts'
-import { toJsonSchema } from '../../schema/json-schema.ts'
-import { z } from '../../schema/schema.ts'
+import { toJsonSchema, z } from '../schema/schema.ts'
 import type { RequestSchemas } from './requests/request-schema.ts'
 
 /** A route as the document describes it. */

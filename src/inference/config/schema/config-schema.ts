@@ -2,8 +2,7 @@
  * The configuration file as a schema: types, checks and `docs/config.schema.json` derive from it.
  */
 
-import { type JsonSchema, toJsonSchema } from '../../../schema/json-schema.ts'
-import { annotate, z } from '../../../schema/schema.ts'
+import { annotate, type JsonSchema, toJsonSchema, z } from '../../schema/schema.ts'
 import { findPatternProblem } from '../../guardrails/own-patterns.ts'
 import { builtInRules } from '../../guardrails/rules.ts'
 import { Secret } from '../secret.ts'

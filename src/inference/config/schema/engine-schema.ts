@@ -1,7 +1,7 @@
 /** The `engine` section as a schema: the kind of engine and the keys of that kind. */
 
 import { registerSecret } from '../../../foundation/secrets.ts'
-import { annotate, z } from '../../../schema/schema.ts'
+import { annotate, z } from '../../schema/schema.ts'
 import { findUnknownPlaceholder, placeholders } from '../command-placeholders.ts'
 import {
   addFormatIssue,

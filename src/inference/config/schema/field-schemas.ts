@@ -1,6 +1,6 @@
 /** Schemas for single values of a configuration, with the words of their messages. */
 
-import { annotate, z } from '../../../schema/schema.ts'
+import { annotate, z } from '../../schema/schema.ts'
 
 /** The variables for `${env:NAME}`. */
 export type Environment = Readonly<Record<string, string | undefined>>

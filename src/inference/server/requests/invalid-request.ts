@@ -1,7 +1,7 @@
 /** Words the errors for invalid bodies as the chat-completions API does. */
 
-import type { Bound, Problem } from '../../../schema/problems.ts'
-import { type Path, valueAt } from '../../../schema/schema.ts'
+import type { Bound, Problem } from '../../schema/problems.ts'
+import { type Path, valueAt } from '../../schema/schema.ts'
 import { HttpError } from '../http-error.ts'
 
 /** The error for the first problem of a body. */

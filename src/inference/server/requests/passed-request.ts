@@ -3,7 +3,7 @@
  * checked. The rest goes unchanged to the server behind the engine, which checks it.
  */
 
-import { annotate, z } from '../../../schema/schema.ts'
+import { annotate, z } from '../../schema/schema.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
   ChatMessage,

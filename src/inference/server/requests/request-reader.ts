@@ -1,7 +1,7 @@
 /** Turns the JSON bodies that one server receives into checked requests for text. */
 
-import { Checker } from '../../../schema/problems.ts'
-import { z } from '../../../schema/schema.ts'
+import { Checker } from '../../schema/problems.ts'
+import { z } from '../../schema/schema.ts'
 import type {
   GenerationInput,
   Sampling,

@@ -1,6 +1,6 @@
 /** The request bodies as schemas, from which types, checks and the OpenAPI document are derived. */
 
-import { annotate, z } from '../../../schema/schema.ts'
+import { annotate, z } from '../../schema/schema.ts'
 
 /** The limits of the served model and the server that the schemas depend on. */
 export interface RequestBounds {

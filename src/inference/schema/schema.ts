@@ -7,6 +7,16 @@ export { z }
 /** Any schema of the library. */
 export type Schema = z.core.$ZodType
 
+/** A JSON Schema, or a part of one. */
+export type JsonSchema = z.core.JSONSchema.JSONSchema
+
+/** Describes a value before defaults and transformations are applied. */
+export function toJsonSchema(schema: Schema, target: 'draft-7' | 'draft-2020-12'): JsonSchema {
+  // The generator attaches a validator, which is not part of the document.
+  const document = JSON.stringify(z.toJSONSchema(schema, { io: 'input', target }))
+  return JSON.parse(document) as JsonSchema
+}
+
 /** The position of a value inside a document: keys and list indexes. */
 export type Path = readonly (string | number)[]
 
@@ -78,11 +88,11 @@ function optionFor(union: Schema | undefined, value: unknown): Schema | undefine
     })
   }
   if (!(schema instanceof z.ZodUnion)) return undefined
-  return schema.options.find((option) => isAlike(option, value))
+  return schema.options.find((option) => hasShapeOf(option, value))
 }
 
 /** Whether a value has the JSON type that a schema describes, whatever its content. */
-export function isAlike(option: Schema, value: unknown): boolean {
+export function hasShapeOf(option: Schema, value: unknown): boolean {
   const schema = unwrapped(option)
   if (schema instanceof z.ZodArray) return Array.isArray(value)
   if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return isObject(value)

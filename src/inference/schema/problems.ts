@@ -1,9 +1,9 @@
 /** Problems of a value as plain data; configuration, requests and messages format them as text. */
 
-import { nearest } from '../foundation/options.ts'
+import { nearest } from '../../foundation/options.ts'
 import {
   expectationOf,
-  isAlike,
+  hasShapeOf,
   isInteger,
   isPrivate,
   keysOf,
@@ -89,7 +89,7 @@ function isValid(schema: Schema, value: unknown): boolean {
 function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
   const inner = unwrapped(schema)
   if (inner instanceof z.ZodUnion) {
-    const meant = (inner.options as Schema[]).find((option) => isAlike(option, value))
+    const meant = (inner.options as Schema[]).find((option) => hasShapeOf(option, value))
     return meant === undefined ? value : cutAfterFirstWrongItem(meant, value)
   }
   if (inner instanceof z.ZodArray && Array.isArray(value)) {
@@ -115,12 +115,12 @@ export function problemsOf(schema: Schema, value: unknown): Problem[] {
   const result = z.safeParse(schema, value)
   if (result.success) return []
   return result.error.issues
-    .filter((issue, at, all) => !isOutdone(issue, all[at + 1]))
+    .filter((issue, at, all) => !isRepeated(issue, all[at + 1]))
     .flatMap((issue) => toProblems(issue, [], schema, value))
 }
 
 /** An integer beyond the safe range often exceeds its own bound too; that issue follows. */
-const isOutdone = (issue: Issue, next: Issue | undefined): boolean =>
+const isRepeated = (issue: Issue, next: Issue | undefined): boolean =>
   'note' in issue && next?.code === issue.code && next.path.join() === issue.path.join()
 
 type Issue = z.core.$ZodIssue
@@ -173,7 +173,7 @@ function inUnion(
   }
   const union = unwrapped(schemaAt(root, path, value))
   const options = union instanceof z.ZodUnion ? union.options : []
-  const meant = options.findIndex((option) => isAlike(option, found))
+  const meant = options.findIndex((option) => hasShapeOf(option, found))
   return issue.errors[meant]?.flatMap((inner) => toProblems(inner, path, root, value))
 }
 

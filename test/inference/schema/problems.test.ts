@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { Checker, problemsOf } from '../../src/schema/problems.ts'
-import { annotate, z } from '../../src/schema/schema.ts'
+import { Checker, problemsOf } from '../../../src/inference/schema/problems.ts'
+import { annotate, z } from '../../../src/inference/schema/schema.ts'
 
 const engine = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('a').default('a'), size: z.int().min(1).max(9) }),
