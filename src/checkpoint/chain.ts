@@ -42,7 +42,7 @@ export async function findChain(path: string): Promise<RecordChain> {
   for (;;) {
     const name = (await readSessionStart(file))?.attributes[resumedFrom]
     if (typeof name !== 'string') return { files, missing: null }
-    const before = forerunnerIn(dirname(file), name)
+    const before = previousFileIn(dirname(file), name)
     if (before === null) return { files, missing: name }
     if (files.includes(before)) {
       throw new CheckpointError(`${before} says that it continues itself`, { path: before })
@@ -257,7 +257,7 @@ async function hasTasks(path: string): Promise<boolean> {
 }
 
 /** The path of the file called `name`, which may have been compressed since. */
-function forerunnerIn(folder: string, name: string): string | null {
+function previousFileIn(folder: string, name: string): string | null {
   if (basename(name) !== name) return null
   const path = join(folder, name)
   return [path, `${path}${compressedSuffix}`].find(isRegularFile) ?? null

@@ -235,6 +235,8 @@ function toJson(judgement: Judgement): object {
     torn: summary.torn,
     unknown: summary.unknown,
     files,
+    missing_previous_file: missing,
+    // The old name of the key, for one version.
     missing_forerunner: missing,
     seek_table: seekTable,
     notes,

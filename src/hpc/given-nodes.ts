@@ -11,7 +11,7 @@ import { newAllocationFolder } from './launch/launch-folder.ts'
 import { findSources, type PilotSource } from './pilots/pilot-sources.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
-import { tellElastic, useStartMethod } from './start-method.ts'
+import { markPilots, useStartMethod } from './start-method.ts'
 
 /** The nodes of the launch, and the sources of further ones. */
 export interface GivenNodes {
@@ -58,7 +58,7 @@ async function openNodes(resolved: ResolvedHpcOptions): Promise<GivenNodes> {
     throw misplaced('allocations', text, 'Start it with tutti launch --driver here.')
   }
   const sources = await findSources(allocations, commands, graceSeconds)
-  tellElastic()
+  markPilots()
   const allocation = jobId === '' ? null : await SlurmAllocation.open(jobId, commands, clock)
   return { allocation, sources, held: null }
 }

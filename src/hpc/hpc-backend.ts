@@ -45,7 +45,7 @@ import { RankTurns } from './ranks/rank-turns.ts'
 import { RemoteProcess } from './remote-process.ts'
 import { ServiceNodes } from './services/service-nodes.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
-import { tellEnd } from './start-method.ts'
+import { markEnded } from './start-method.ts'
 
 /**
  * Runs tasks on the nodes of an allocation. The script is started by `tutti launch` and first
@@ -327,7 +327,7 @@ export class HpcBackend implements Backend, NodeServers {
 
   /** Tells the launcher once. A run that its allocation's end cost nothing ended normally. */
   #noteLostWork(): void {
-    if (!this.#hasLostWork) tellEnd()
+    if (!this.#hasLostWork) markEnded()
     this.#hasLostWork = true
   }
 

@@ -28,7 +28,11 @@ const maxMs = 5000
 const pollMs = 100
 
 /** The line by which an agent reports whether its node can read the file. */
-export async function tellSeen(name: string, file: SharedFile, clock: Clock): Promise<string> {
+export async function reportSharedFolder(
+  name: string,
+  file: SharedFile,
+  clock: Clock,
+): Promise<string> {
   const untilMs = clock.monotonicMs() + maxMs
   while (!isSeen(file) && clock.monotonicMs() < untilMs) await sleep(clock, pollMs)
   return `${seenMark} ${name} ${isSeen(file) ? 'yes' : 'no'}\n`

@@ -100,13 +100,13 @@ export function readFacts(): LaunchFacts {
 }
 
 /** Tells the launcher that the allocation's end has ended the run, which can be continued. */
-export function tellEnd(): void {
+export function markEnded(): void {
   // If this fails, the run counts as ended by itself, unless Slurm's messages show otherwise.
   writeMark(endedFile)
 }
 
 /** Tells the launcher that the script requests nodes by itself and can do without others. */
-export function tellElastic(): void {
+export function markPilots(): void {
   writeMark(elasticFile)
 }
 

@@ -2,12 +2,12 @@
 
 import { countText, numberText, percentText, secondsText } from '../views/readable.ts'
 import type { IdleReason } from '../views/bounds/slots.ts'
-import { isReuseOnly, lengthChange, likenessOf, noise } from './comparison-verdict.ts'
+import { isReuseOnly, lengthChange, compareTaskSets, noise } from './comparison-verdict.ts'
 import type { ReportData } from './report-data.ts'
 
 /** Changes in the same direction as the length of the run, which may explain it. */
 export function causesOf(before: ReportData, after: ReportData): string[] {
-  const likeness = likenessOf(before, after)
+  const likeness = compareTaskSets(before, after)
   const isSlower = lengthChange(before, after) >= noise
   const isFaster = lengthChange(before, after) <= -noise
   // If a clock was changed during a run, its times cannot be compared.

@@ -2,7 +2,7 @@
 
 import { countText, numberText, percentText, rateText, secondsText } from '../views/readable.ts'
 import type { NameReport, ReportData } from './report-data.ts'
-import type { Mood } from './verdict.ts'
+import type { Severity } from './verdict.ts'
 
 /** Smaller relative changes count as noise. */
 export const noise = 0.05
@@ -27,7 +27,7 @@ export function pairsOf(before: ReportData, after: ReportData): NamePair[] {
  */
 export type Likeness = 'work' | 'tasks' | 'names' | 'nothing'
 
-export function likenessOf(before: ReportData, after: ReportData): Likeness {
+export function compareTaskSets(before: ReportData, after: ReportData): Likeness {
   const [a, b] = [before.counts, after.counts]
   const pairs = comparablePairs(before, after)
   const isSame = (key: 'total' | 'completed' | 'reused'): boolean =>
@@ -70,14 +70,14 @@ const comparablePairs = (before: ReportData, after: ReportData): NamePair[] =>
 
 /** The comparison of the runs as a whole; `counts` are the sentences about their tasks only. */
 interface WholeWords {
-  readonly mood: Mood
+  readonly severity: Severity
   readonly verdict: string
   readonly counts: readonly string[]
 }
 
 /** The length of a run indicates its speed only if both runs did the same work. */
 export function compareWholes(before: ReportData, after: ReportData): WholeWords {
-  const likeness = likenessOf(before, after)
+  const likeness = compareTaskSets(before, after)
   if (likeness === 'work') return byLength(before, after)
   if (likeness === 'names' && hasSameMix(before, after)) return byRate(before, after)
   if (isReuseOnly(before, after)) return byReuse(before, after)
@@ -91,7 +91,7 @@ export function compareWholes(before: ReportData, after: ReportData): WholeWords
           `${doneWords(before)} in the first, ${doneWords(after)} in the second.`
   const hasMoreFailures = likeness === 'tasks' && after.counts.failed > before.counts.failed
   const verdict = `${counts} They took ${lengthsOf(before, after)}.`
-  return { mood: hasMoreFailures ? 'bad' : 'warning', verdict, counts: [counts] }
+  return { severity: hasMoreFailures ? 'bad' : 'warning', verdict, counts: [counts] }
 }
 
 /** Whether the same tasks had the same ends, but one run reused more results than the other. */
@@ -99,7 +99,7 @@ export function isReuseOnly(before: ReportData, after: ReportData): boolean {
   const [a, b] = [before.counts, after.counts]
   const ends = ['completed', 'failed', 'canceled', 'open'] as const
   return (
-    likenessOf(before, after) === 'tasks' &&
+    compareTaskSets(before, after) === 'tasks' &&
     before.reused !== after.reused &&
     ends.every((end) => a[end] === b[end])
   )
@@ -113,7 +113,7 @@ function byReuse(before: ReportData, after: ReportData): WholeWords {
     `Both runs have the same ${tasks}: the first reused ${results(before)}, the second ` +
     `${results(after)}.`
   const verdict = `${counts} For that reason they took ${lengthsOf(before, after)}.`
-  return { mood: 'warning', verdict, counts: [counts] }
+  return { severity: 'warning', verdict, counts: [counts] }
 }
 
 const lengthsOf = (before: ReportData, after: ReportData): string =>
@@ -134,7 +134,7 @@ function byLength(before: ReportData, after: ReportData): WholeWords {
       ? `The second run took as long as the first: ${lengths}.`
       : `The second run was ${percentText(Math.abs(change))} ` +
         `${change > 0 ? 'slower' : 'faster'}: ${lengths}.`
-  return { mood: change >= noise ? 'bad' : 'good', verdict, counts: [] }
+  return { severity: change >= noise ? 'bad' : 'good', verdict, counts: [] }
 }
 
 /** For runs with the same mix of tasks: compares the number of tasks, then the rate. */
@@ -143,7 +143,7 @@ function byRate(before: ReportData, after: ReportData): WholeWords {
   const [a, b] = [rateOf(before), rateOf(after)]
   const lengths = lengthsOf(before, after)
   if (a === 0 || b === 0) {
-    return { mood: 'warning', verdict: `${counts} They took ${lengths}.`, counts: [counts] }
+    return { severity: 'warning', verdict: `${counts} They took ${lengths}.`, counts: [counts] }
   }
   const change = b / a - 1
   const how =
@@ -153,7 +153,7 @@ function byRate(before: ReportData, after: ReportData): WholeWords {
   const verdict =
     `${counts} The second did ${how} the first: ${rateText(b)} after ${rateText(a)} ` +
     `(they took ${lengths}).`
-  return { mood: change <= -noise ? 'bad' : 'warning', verdict, counts: [counts] }
+  return { severity: change <= -noise ? 'bad' : 'warning', verdict, counts: [counts] }
 }
 
 function taskWords(before: ReportData, after: ReportData): string {

@@ -2,14 +2,20 @@
 
 import { countText, numberText, secondsText, shortName, shortNames } from '../views/readable.ts'
 import { causesOf } from './comparison-causes.ts'
-import { compareWholes, isComparable, likenessOf, noise, pairsOf } from './comparison-verdict.ts'
+import {
+  compareWholes,
+  isComparable,
+  compareTaskSets,
+  noise,
+  pairsOf,
+} from './comparison-verdict.ts'
 import type { ReportData } from './report-data.ts'
-import type { Mood } from './verdict.ts'
+import type { Severity } from './verdict.ts'
 
 const maxNamed = 3
 
 export interface ComparisonWords {
-  readonly mood: Mood
+  readonly severity: Severity
   readonly verdict: string
   readonly sentences: readonly string[]
 }
@@ -29,7 +35,7 @@ export function compareWords(before: ReportData, after: ReportData): ComparisonW
     ...tell('faster', slowest, 'p95'),
   ]
   return {
-    mood: openEnds.length > 0 ? 'warning' : whole.mood,
+    severity: openEnds.length > 0 ? 'warning' : whole.severity,
     verdict: [...openEnds, ...(openEnds.length > 0 ? whole.counts : [whole.verdict])].join(' '),
     sentences: [
       ...changes,
@@ -65,7 +71,7 @@ function onlyIn(which: string, own: ReportData, other: ReportData): string[] {
 /** Only if the verdict does not already contain it. */
 function failureWords(before: ReportData, after: ReportData): string[] {
   const [a, b] = [before.counts, after.counts]
-  if (likenessOf(before, after) === 'tasks') return []
+  if (compareTaskSets(before, after) === 'tasks') return []
   if (a.failed === b.failed && a.tasks === b.tasks) return []
   if (a.failed === 0 && b.failed === 0) return []
   const part = (of: ReportData['counts']): string =>

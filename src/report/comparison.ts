@@ -2,7 +2,7 @@
 
 import { slotTimeOf } from './bound-measures.ts'
 import { numberText, percentText, rateText, secondsText, shortNames } from '../views/readable.ts'
-import { isComparable, likenessOf, noise, pairsOf, rateOf } from './comparison-verdict.ts'
+import { isComparable, compareTaskSets, noise, pairsOf, rateOf } from './comparison-verdict.ts'
 import { compareWords } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
@@ -14,7 +14,7 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
   const words = compareWords(before, after)
   yield openPage(titleOf(before, after))
   yield `<h1>${escape(titleOf(before, after))}</h1>`
-  yield `<p class="verdict ${words.mood}">${escape(words.verdict)}</p>`
+  yield `<p class="verdict ${words.severity}">${escape(words.verdict)}</p>`
   yield problemBox(before, 'first run') + problemBox(after, 'second run')
   yield words.sentences.map(paragraph).join('')
   yield section('totals', 'The two runs', totalsTable(before, after))
@@ -113,7 +113,7 @@ const totals: readonly Total[] = [
 ]
 
 function totalsTable(before: ReportData, after: ReportData): string {
-  const isSame = likenessOf(before, after) === 'work'
+  const isSame = compareTaskSets(before, after) === 'work'
   const hasReused = before.reused + after.reused > 0
   const shown = totals.filter(({ what }) => what !== 'reused' || hasReused)
   const rows = shown.map(({ what, of, show, isJudged = false }) => {

@@ -3,10 +3,10 @@
 import { countText, numberText, secondsText } from '../views/readable.ts'
 import type { ReportData } from './report-data.ts'
 
-export type Mood = 'good' | 'warning' | 'bad'
+export type Severity = 'good' | 'warning' | 'bad'
 
 export interface ReportVerdict {
-  readonly mood: Mood
+  readonly severity: Severity
   readonly sentence: string
 }
 
@@ -15,7 +15,10 @@ export function describeRun(data: ReportData): ReportVerdict {
   const { tasks, completed, failed, canceled, open } = counts
   const seconds = secondsText(data.durationSeconds)
   if (counts.events === 0) {
-    return { mood: 'bad', sentence: 'The record has no event: nothing is known about this run.' }
+    return {
+      severity: 'bad',
+      sentence: 'The record has no event: nothing is known about this run.',
+    }
   }
   const losses = [
     ...(data.reused > 0 ? [`${countText(data.reused, 'result')} reused`] : []),
@@ -31,7 +34,7 @@ export function describeRun(data: ReportData): ReportVerdict {
       `${completed === 1 ? 'is' : 'are'} done, ${numberText(failed)} ` +
       `${failed === 1 ? 'has' : 'have'} failed and ${numberText(open)} ` +
       `${open === 1 ? 'is' : 'are'} open${beside}.`
-    return { mood: failed > 0 ? 'bad' : 'good', sentence }
+    return { severity: failed > 0 ? 'bad' : 'good', sentence }
   }
   if (run.endTime === null) {
     const sentence =
@@ -39,12 +42,13 @@ export function describeRun(data: ReportData): ReportVerdict {
       `${completed === 1 ? 'was' : 'were'} done, ` +
       `${numberText(failed)} had failed and ${numberText(open)} ` +
       `${open === 1 ? 'was' : 'were'} open${beside}.`
-    return { mood: 'warning', sentence }
+    return { severity: 'warning', sentence }
   }
-  if (tasks === 0) return { mood: 'warning', sentence: `The run had no task; it took ${seconds}.` }
+  if (tasks === 0)
+    return { severity: 'warning', sentence: `The run had no task; it took ${seconds}.` }
   if (failed === 0 && canceled === 0 && open === 0) {
     const whole = tasks === 1 ? 'Its only task' : `All ${all}`
-    return { mood: 'good', sentence: `${whole} succeeded in ${seconds}${beside}.` }
+    return { severity: 'good', sentence: `${whole} succeeded in ${seconds}${beside}.` }
   }
   const parts = [
     ...(failed > 0 ? [`${numberText(failed)} failed`] : []),
@@ -54,5 +58,5 @@ export function describeRun(data: ReportData): ReportVerdict {
     ...(open > 0 ? [`${numberText(open)} ${open === 1 ? 'has' : 'have'} no end`] : []),
   ]
   const sentence = `${done} of ${all} succeeded in ${seconds}; ${parts.join(', ')}${beside}.`
-  return { mood: failed > 0 ? 'bad' : 'warning', sentence }
+  return { severity: failed > 0 ? 'bad' : 'warning', sentence }
 }

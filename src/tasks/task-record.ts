@@ -53,11 +53,11 @@ class UnsuccessfulProgram {
 }
 
 /** The settlement of a prompt: its answers, and why they ended. Recognized in the same way. */
-class Answered {
+class PromptOutcome {
   readonly value: unknown
   readonly #finishReasons: readonly FinishReason[]
 
-  static is(value: unknown): value is Answered {
+  static is(value: unknown): value is PromptOutcome {
     return typeof value === 'object' && value !== null && #finishReasons in value
   }
 
@@ -116,13 +116,13 @@ export class TaskRecord {
   get value(): unknown {
     if (!this.hasEnded || this.state !== 'DONE') return undefined
     const settlement = this.#settlement
-    return Answered.is(settlement) ? settlement.value : settlement
+    return PromptOutcome.is(settlement) ? settlement.value : settlement
   }
 
   /** Why each answer of a prompt ended; `undefined` for any other task. */
   get finishReasons(): readonly FinishReason[] | undefined {
     const settlement = this.#settlement
-    return Answered.is(settlement) ? settlement.finishReasons : undefined
+    return PromptOutcome.is(settlement) ? settlement.finishReasons : undefined
   }
 
   /** `null` unless the task FAILED or was CANCELED. */
@@ -147,7 +147,7 @@ export class TaskRecord {
     if (outcome.state === 'DONE') {
       const { value, facts } = outcome
       const reasons = facts?.finishReasons
-      this.#settlement = reasons === undefined ? value : new Answered(value, reasons)
+      this.#settlement = reasons === undefined ? value : new PromptOutcome(value, reasons)
       waiting?.resolve(outcome.value)
     } else {
       const { error, output } = outcome

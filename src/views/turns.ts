@@ -20,15 +20,15 @@ export interface BegunBefore {
   /** How many of those asked for more, and the last of them: the tasks behind it had to wait. */
   readonly larger: number
   readonly lastLarger:
-    | ({ readonly uid: string; readonly freedBy: MadeRoom | null } & HeldByTask)
+    | ({ readonly uid: string; readonly freedBy: FreeingAttempt | null } & HeldByTask)
     | null
   /** What the task itself asked for, if that is more than one core. */
   readonly asked: HeldByTask | null
   /** The last attempt that ended on its node before it started; `null` without one. */
-  readonly freedBy: MadeRoom | null
+  readonly freedBy: FreeingAttempt | null
 }
 
-export interface MadeRoom {
+export interface FreeingAttempt {
   readonly uid: string
   /** Whether only an attempt ended, and its task was retried later. */
   readonly isRetried: boolean
@@ -63,7 +63,7 @@ export function begunBefore(
     const isOwn = valueAt(lanes.task, segment) === task
     if (isOwn && valueAt(lanes.start, segment) >= from) first = segment
   }
-  const freedBy = (segment: number): MadeRoom | null => {
+  const freedBy = (segment: number): FreeingAttempt | null => {
     const before = segment === -1 ? -1 : lastEnded(pass, segment, from)
     if (before === -1) return null
     const isRetried = valueAt(lanes.outcome, before) === retried

@@ -39,7 +39,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   const { requests, requestOfTask } = pass.states.bounds
   if (own === null) return noReason
   const request = requests[own.request]
-  const others = new TasksBefore(own)
+  const others = new TasksAhead(own)
   for (let other = 0; other < pass.counts.index.names.size; other++) {
     // Cheap checks come first, because most tasks have ended.
     if (other === task || hasEnded(stagesOf(pass.counts, other))) continue
@@ -90,7 +90,7 @@ const isPlain = (request: SlotRequest | undefined): boolean =>
     Object.keys(request.labels).length === 0)
 
 /** The tasks that start before a given one, by request: their number and the first ones. */
-class TasksBefore {
+class TasksAhead {
   readonly #own: WaitingTask
   readonly #counts = new Map<number, number>()
   readonly #first = new Map<number, WaitingTask[]>()

@@ -20,7 +20,7 @@ import { Memo } from './memo/memo.ts'
 import { hashOfCall, memoKey, worksOnCaptured } from './memo/memo-key.ts'
 import type { Plan } from './plan.ts'
 import {
-  BodyPlace,
+  BlockPath,
   cancelReasonOf,
   type Enter,
   type RunContext,
@@ -388,7 +388,7 @@ export class Dispatcher implements HandleOwner {
     const known = hash === null ? place : `${hash}@${resumed.firstPlaceOf(entry)}`
     // A unique place: calls made with changed arguments must not be found by a later run.
     const text = entry.hasChanged ? newUuid() : known
-    return { ...context, inputs, place: new BodyPlace(text) }
+    return { ...context, inputs, place: new BlockPath(text) }
   }
 
   #expectOwn(handles: readonly EngineHandle[]): void {

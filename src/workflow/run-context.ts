@@ -16,11 +16,11 @@ export interface RunContext {
    * runs again, because calls inside may then get different values.
    */
   readonly inputs: readonly number[] | null
-  readonly place: BodyPlace
+  readonly place: BlockPath
 }
 
 /** Identifies one attempt of a body, for the calls that it makes. */
-export class BodyPlace {
+export class BlockPath {
   /** Identifies the body among equal ones; empty outside of bodies, and if it is not recorded. */
   readonly text: string
   #numbers: Map<string, number> | null = null
@@ -65,7 +65,7 @@ export class RunContexts {
     scope: null,
     block: null,
     inputs: Object.freeze([]),
-    place: new BodyPlace(''),
+    place: new BlockPath(''),
   })
   /** The current attempt of each block, by the uid of the block. */
   readonly #attempts = new Map<string, BlockAttempt>()

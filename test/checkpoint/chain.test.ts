@@ -16,7 +16,7 @@ function writeRecord(folder: string, name: string, resumedFrom?: string): string
 }
 
 describe('the chain of files of a run', () => {
-  it('chain: forerunners are found beside the file, the oldest first', async () => {
+  it('chain: previous files are found beside the file, the oldest first', async () => {
     const folder = tempFolder()
     const files = [
       writeRecord(folder, 'a.jsonl'),
@@ -30,7 +30,7 @@ describe('the chain of files of a run', () => {
     expect(await findChain(link)).toEqual({ files: files.slice(0, 2), missing: null })
   })
 
-  it('chain: a forerunner that is not there is named', async () => {
+  it('chain: a previous file that is not there is named', async () => {
     const folder = tempFolder()
     const file = writeRecord(folder, 'b.jsonl', 'a.jsonl')
     expect(await findChain(file)).toEqual({ files: [file], missing: 'a.jsonl' })
@@ -46,7 +46,7 @@ describe('the chain of files of a run', () => {
     await expect(findChain(join(folder, 'x.jsonl'))).rejects.toThrow('Cannot read the record')
   })
 
-  it('chain: a record without its first line has no forerunner', async () => {
+  it('chain: a record without its first line has no previous file', async () => {
     const file = join(tempFolder(), 'torn.jsonl')
     writeFileSync(file, '{"section":"event","even')
     expect(await findChain(file)).toEqual({ files: [file], missing: null })

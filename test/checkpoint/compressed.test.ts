@@ -179,7 +179,7 @@ describe('a compressed record', () => {
     }
   })
 
-  it('is found as the forerunner of a resumed run', async () => {
+  it('is found as the previous file of a resumed run', async () => {
     const path = record(content)
     const { path: packed } = await compressRecord(path)
     rmSync(path)

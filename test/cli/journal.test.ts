@@ -169,6 +169,7 @@ describe('journal verify', () => {
       torn: null,
       unknown: 0,
       files: [await realpath(join(folder, 'journal'))],
+      missing_previous_file: null,
       missing_forerunner: null,
       seek_table: null,
       notes: [],
@@ -229,7 +230,7 @@ describe('journal verify', () => {
     expect(same.code).toBe(1)
   })
 
-  it('journal verify: a missing forerunner is named, and the rest is checked', async () => {
+  it('journal verify: a missing previous file is named, and the rest is checked', async () => {
     await rm(join(folder, 'first'), { force: true })
     const { code, text } = await verify('text', resumed + life('a'))
     expect(text).toContain('1 task, 5 events, 1 problem, the session has not ended')
@@ -239,6 +240,7 @@ describe('journal verify', () => {
     expect(JSON.parse(json.text)).toMatchObject({
       sound: false,
       problems: ['the earlier file first of the run is missing'],
+      missing_previous_file: 'first',
       missing_forerunner: 'first',
     })
   })

@@ -254,7 +254,7 @@ describe('a run of several sessions', () => {
     ])
   })
 
-  it('chain: the snapshot of a forerunner serves, and a missing one is named', async () => {
+  it('chain: the snapshot of a previous file serves, and a missing one is named', async () => {
     const folder = tempFolder()
     const first = writeRecord(folder, 'a.jsonl', line('SessionStarted'), done('a'))
     await readViews(first, { snapshot: 'write' })

@@ -78,7 +78,7 @@ describe('what two runs have in common', () => {
       ]),
     )
     const whole = reportOf(passOver(events))
-    const { verdict, mood } = compareWords(cached, whole)
+    const { verdict, severity } = compareWords(cached, whole)
     const rowOf = (a: ReportData, b: ReportData): string | undefined =>
       /<tr><td>duration<.*?<\/tr>/.exec([...renderComparison(a, b)].join(''))?.[0]
     expect(rowOf(cached, whole)).toContain('>40 times longer<')
@@ -90,7 +90,7 @@ describe('what two runs have in common', () => {
     )
     // One task is no measure, and idle slots or a short path follow from the reuse.
     expect(compareWords(whole, cached).sentences).toEqual([])
-    expect(mood).toBe('warning')
+    expect(severity).toBe('warning')
     expect(describeRun(cached).sentence).toBe(
       'All 40 tasks succeeded in 1.00 s (39 results reused).',
     )
@@ -114,12 +114,12 @@ describe('what two runs have in common', () => {
       jobs: bag(40).map((job, at) => ({ ...job, isFailed: at < 8 })),
     })
     expect(compareWords(on(4), failed)).toMatchObject({
-      mood: 'bad',
+      severity: 'bad',
       verdict:
         'Both runs have the same 40 tasks, which ended differently: all done in the first; ' +
         '32 done, 8 failed in the second. They took 10.0 s, then 10.0 s.',
     })
-    expect(compareWords(failed, on(4)).mood).toBe('warning')
+    expect(compareWords(failed, on(4)).severity).toBe('warning')
   })
 })
 

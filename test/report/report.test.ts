@@ -150,8 +150,8 @@ describe('the page', () => {
 
   it('report: two runs compare, what became slower first', () => {
     const [fast, slow] = [reportOf(passOver(mixedEvents())), reportOf(passOver(mixedEvents(2)))]
-    const { verdict, sentences, mood } = compareWords(fast, slow)
-    expect(mood).toBe('bad')
+    const { verdict, sentences, severity } = compareWords(fast, slow)
+    expect(severity).toBe('bad')
     expect(verdict).toMatch(/^The second run was \d+ % slower: /)
     expect(sentences[0]).toMatch(/^2 names became slower: simulate \(median/)
     expect(compareWords(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
@@ -214,13 +214,13 @@ describe('two runs', () => {
     })
 
   it('report: of runs with different numbers of tasks none is called faster or slower', () => {
-    const { verdict, mood, sentences } = compareWords(bagOf(40, 1), bagOf(10, 2))
+    const { verdict, severity, sentences } = compareWords(bagOf(40, 1), bagOf(10, 2))
     expect(verdict).toBe(
       'The runs differ in their tasks: 40 tasks in the first, 10 tasks in the second. ' +
         'The second did 50 % fewer tasks a second than the first: 0.50 after 1.00 ' +
         '(they took 40.0 s, then 20.0 s).',
     )
-    expect(mood).toBe('bad')
+    expect(severity).toBe('bad')
     expect(sentences).toEqual([
       'One name became slower: simulate (median 1.00 s before, 2.00 s now).',
     ])
@@ -247,8 +247,8 @@ describe('two runs', () => {
   })
 
   it('report: names that only one of two runs has are told', () => {
-    const { verdict, mood, sentences } = compareWords(bagOf(4, 1), bagOf(4, 3, 0, 'reduce'))
-    expect([mood, verdict]).toEqual([
+    const { verdict, severity, sentences } = compareWords(bagOf(4, 1), bagOf(4, 3, 0, 'reduce'))
+    expect([severity, verdict]).toEqual([
       'warning',
       'The runs have no name in common, so their speeds cannot be compared: 4 tasks in the ' +
         'first, 4 tasks in the second. They took 4.00 s, then 12.0 s.',

@@ -275,7 +275,7 @@ describe('resume of a session', () => {
     expect(readdirSync(folder).filter((name) => name.includes('lock'))).toEqual([])
   })
 
-  it('row 56: a damaged line in the middle and a missing forerunner are refused', async () => {
+  it('row 56: a damaged line in the middle and a missing previous file are refused', async () => {
     const folder = tempFolder()
     const first = await run({ folder }, [noted('a', 1, 'a'), noted('b', 2, 'b')])
     const second = await run({ folder, resume: first.record }, [noted('a', 1, 'a')])

@@ -70,7 +70,7 @@ it('task index: a task is followed by its origin, whichever uids it has', () => 
   expect(explainTask(pass, 'task-000003')).toMatchObject({ task: 1 })
 })
 
-it('task index: without its forerunner a file is followed as well', () => {
+it('task index: without its previous file a file is followed as well', () => {
   const { counts: totals } = shown(
     resumed,
     ...goesOn(failure('task-000001'), 'task-000007'),

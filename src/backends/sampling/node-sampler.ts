@@ -22,7 +22,7 @@ import {
   parseMemory,
   parseNetBytes,
 } from './proc.ts'
-import { GainMeter, percentOf, ShareMeter, type Usage } from './reading.ts'
+import { DeltaCounter, percentOf, ShareMeter, type Usage } from './reading.ts'
 import type { NodeReadings, ResourceSampler } from './sampler.ts'
 
 export interface NodeSamplerOptions extends Partial<KernelRoots> {
@@ -47,10 +47,10 @@ export class NodeSampler {
   readonly #cpu = new ShareMeter()
   readonly #ownCpu = new ShareMeter()
   #processors = 1
-  readonly #diskRead = new GainMeter()
-  readonly #diskWritten = new GainMeter()
-  readonly #netSent = new GainMeter()
-  readonly #netReceived = new GainMeter()
+  readonly #diskRead = new DeltaCounter()
+  readonly #diskWritten = new DeltaCounter()
+  readonly #netSent = new DeltaCounter()
+  readonly #netReceived = new DeltaCounter()
 
   constructor(options: NodeSamplerOptions) {
     this.#clock = options.clock

@@ -15,7 +15,7 @@ export function clampPercent(value: number): number | null {
  * counter went backwards: after a wrap or a reset the increase is unknown. After an unknown value,
  * the next known one includes its increase.
  */
-export class GainMeter {
+export class DeltaCounter {
   #previous: number | undefined
 
   advance(value: number | null): number | null {

@@ -11,7 +11,7 @@ import { parseRecordPath, recordsIn } from '../../checkpoint/record-names.ts'
 import { readRequest, readRecordOf, writeRequest } from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
-import { type ChainLink, goesOn, linksOf } from '../../hpc/launch/launch-chain.ts'
+import { type ChainLink, shouldContinue, linksOf } from '../../hpc/launch/launch-chain.ts'
 import { LaunchFolder } from '../../hpc/launch/launch-folder.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
@@ -59,7 +59,7 @@ async function whyStop(before: ChainLink | undefined): Promise<string | null> {
   // Some minutes after the end of a job, Slurm no longer knows it.
   const report = await job.report().catch(() => null)
   const code = folder.exitCode()
-  if (goesOn({ code, state: report?.state ?? null }, folder)) return null
+  if (shouldContinue({ code, state: report?.state ?? null }, folder)) return null
   const isOwn = folder.endOf(code) === 'own'
   return isOwn ? `the script has ended with exit code ${code}` : `job ${jobId} was canceled`
 }

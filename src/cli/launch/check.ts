@@ -58,7 +58,7 @@ export async function checkLaunch(
     // Without a folder no check is possible. The node reports whether it can write there.
     if (place.state !== 'ok') return report([place, server], output)
     const checks = [server]
-    using trial = new Trial(folder, checks, output)
+    using trial = new CheckRun(folder, checks, output)
     if (hosts !== null) await trial.runHere(['sh', '-c', trial.script])
     else if (jobId !== undefined) await trial.runInside(jobId)
     else {
@@ -77,7 +77,7 @@ export async function checkLaunch(
 }
 
 /** Runs the check script in one of three ways and adds to the checks. */
-class Trial {
+class CheckRun {
   readonly script: string
   readonly #folder: LaunchFolder
   readonly #checks: LaunchCheck[]

@@ -123,6 +123,8 @@ export const recordFields = (record: OpenRecord): object => ({
   files: record.files,
   skipped_lines: record.bad,
   torn: record.torn !== null && record.state !== 'running',
+  missing_previous_file: record.missing,
+  // The old name of the key, for one version.
   missing_forerunner: record.missing,
 })
 

@@ -22,11 +22,11 @@ export function kindOf(file: string): 'script' | 'tasks' {
     field: 'file',
     expected: `a script for Node (${scripts.join(', ')}) or a file of tasks (${tasks})`,
     got: file,
-    hint: `${whatToGive} Any other program is a task with \`executable\`.`,
+    hint: `${acceptedFiles} Any other program is a task with \`executable\`.`,
   })
 }
 
 /** The hint for users who gave a different kind of file. */
-export const whatToGive =
+export const acceptedFiles =
   `Give a script for Node (${scripts.join(', ')}), or a file of tasks: a task a line ` +
   `(${lines.join(', ')}) or a list (${yaml.join(', ')}).`

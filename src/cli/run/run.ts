@@ -23,7 +23,7 @@ import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { endedJobOf } from '../reading/record-writer.ts'
 import type { Output } from '../output.ts'
-import { kindOf, whatToGive } from './file-kinds.ts'
+import { kindOf, acceptedFiles } from './file-kinds.ts'
 import { resumeCommand, secretPlaces } from './resume-command.ts'
 import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
@@ -57,7 +57,7 @@ export async function run(
     throw new ValueError(`${file} is ${what}`, {
       code: 'FileNotFoundError',
       got: file,
-      hint: whatToGive,
+      hint: acceptedFiles,
     })
   }
   const kind = kindOf(file)

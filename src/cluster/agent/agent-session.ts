@@ -29,7 +29,7 @@ import {
 } from '../wire/messages.ts'
 import { type SessionSubjects, sessionSubjects, toUseId } from '../wire/subjects.ts'
 import { DriverLink } from './driver-link.ts'
-import { EndsOutbox } from './ends-outbox.ts'
+import { ResultOutbox } from './result-outbox.ts'
 import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
 import { SessionModules } from './session-modules.ts'
 import { SessionReports } from './session-reports.ts'
@@ -69,7 +69,7 @@ export class AgentSession implements BackendListener {
   readonly subjects: SessionSubjects
   /** Identifies this use of the agent, whose messages with ends are counted from 1. */
   readonly endsEpoch: number
-  readonly outbox: EndsOutbox
+  readonly outbox: ResultOutbox
   readonly driver: DriverLink
   readonly held: HeldAttempts
   readonly #options: AgentSessionOptions
@@ -110,7 +110,7 @@ export class AgentSession implements BackendListener {
     this.#arriving = new ArrivingSpecs(objects)
     this.#modules = new SessionModules({ ...options, objects, sessionId: this.id })
     this.#connection = options.connect(this)
-    this.outbox = new EndsOutbox({
+    this.outbox = new ResultOutbox({
       ...options,
       agent: self.name,
       epoch: this.endsEpoch,

@@ -10,7 +10,7 @@ import { decodeSpec } from '../wire/job-batches.ts'
 import type { AgentNote, AgentStart, WireJob } from '../wire/messages.ts'
 import { askOwner } from '../wire/owner-request.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
-import type { EndsOutbox } from './ends-outbox.ts'
+import type { ResultOutbox } from './result-outbox.ts'
 
 export interface SessionStoreOptions {
   readonly broker: Broker
@@ -117,7 +117,7 @@ export class SessionStore {
    * For an agent whose driver, with epoch `start`, is gone: resolves when the stream has all ends,
    * and a note that the agent holds nothing more.
    */
-  async settle(outbox: EndsOutbox, start: number, endsEpoch: number): Promise<void> {
+  async settle(outbox: ResultOutbox, start: number, endsEpoch: number): Promise<void> {
     await outbox.settle(() => this.#isGone())
     const { self, keys } = this.#options
     const { stream, used } = this.#subjects

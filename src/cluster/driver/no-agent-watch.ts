@@ -17,7 +17,7 @@ import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
 import { couldRun } from './placement/placement-node.ts'
 import { findUnplaceable, toRequest } from './placement/placement-state.ts'
-import { describeRequest, whatIsMissing } from '../wire/resource-words.ts'
+import { describeRequest, missingResource } from '../wire/resource-words.ts'
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
   readonly secondsLeft?: ClusterSettings['secondsLeft']
@@ -221,7 +221,7 @@ function whyUnusable(
   nowMs: number,
 ): string {
   if (state !== 'ready') return 'is draining'
-  const missing = whatIsMissing(free, request)
+  const missing = missingResource(free, request)
   if (missing !== null) return free === facts ? missing : `${missing} besides what services hold`
   return nowMs - heardMs > silenceMs ? 'does not answer' : 'did not take the session'
 }

@@ -69,7 +69,7 @@ export function describeLack(
 }
 
 /** The first resource that the node lacks for the request; `null` if it lacks none. */
-export function whatIsMissing(facts: NodeFacts, request: ResourceRequest): string | null {
+export function missingResource(facts: NodeFacts, request: ResourceRequest): string | null {
   if (request.cores > facts.cores) return `has ${countUnits(facts.cores, 'core')}`
   if (request.gpus > facts.gpus) return `has ${countUnits(facts.gpus, 'GPU')}`
   if (request.memoryMb > facts.memoryMb) return `has ${facts.memoryMb} MB of memory`

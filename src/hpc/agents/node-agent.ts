@@ -15,7 +15,7 @@ import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { cleanEnvironment } from './agent-environment.ts'
 import { drainLine, nameTakenCode, startedLine } from './agent-lines.ts'
 import { hideModuleCache } from '../launch/module-cache.ts'
-import { type SharedFile, tellSeen } from '../shared-file.ts'
+import { type SharedFile, reportSharedFolder } from '../shared-file.ts'
 
 /** The first line of the input. */
 export interface AgentStart {
@@ -70,7 +70,7 @@ function exitWith(error: unknown): void {
 async function start(given: AgentStart): Promise<Agent> {
   const { servers, token, certificate, sharedFile, labels, workDir } = given
   hideModuleCache(given.moduleCache ?? undefined)
-  tellSeen(name, sharedFile, systemClock)
+  reportSharedFolder(name, sharedFile, systemClock)
     .then((line) => process.stdout.write(line))
     .catch(exitWith)
   const cores = Number(process.env['SLURM_CPUS_ON_NODE'])

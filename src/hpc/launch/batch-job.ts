@@ -60,7 +60,7 @@ export function toBatchOptions(
   const given = Object.entries(options).flatMap(([key, value]) =>
     value === undefined ? [] : [`--${key}=${expectLine(`--${key}`, value)}`],
   )
-  for (const option of more) expectFurther(option)
+  for (const option of more) expectExtraOption(option)
   const requeue = request.mayRequeue === true ? '--requeue' : '--no-requeue'
   // Whole nodes, unless only some cores were requested.
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
@@ -80,7 +80,7 @@ function toFilePattern(file: string): string {
 }
 
 /** Throws a `ValueError` for an option that the launcher sets itself. */
-export function expectFurther(option: string, field = 'an option of sbatch'): void {
+export function expectExtraOption(option: string, field = 'an option of sbatch'): void {
   expectLine(field, option)
   if (!isOneOf(option, reserved, reservedLetters)) return
   const text = `${option}: tutti launch sets this option of sbatch itself`

@@ -17,7 +17,7 @@ export interface LaunchEnd {
   readonly state: string | null
 }
 
-export const ownEnd = (code: number, state: string | null = null): LaunchEnd => ({
+export const exitOf = (code: number, state: string | null = null): LaunchEnd => ({
   code,
   lost: null,
   state,

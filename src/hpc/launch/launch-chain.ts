@@ -5,11 +5,17 @@
  */
 
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { isForgotten, type SlurmCommands } from '../slurm/slurm-commands.ts'
+import { isUnknownJob, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { isRefusal, type LaunchEnd } from './job-end.ts'
 import { followJob, type FollowOptions } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
-import { answerMs, mayBeLeft, submitBatch, type SubmitOptions, within } from './submit-batch.ts'
+import {
+  answerMs,
+  withLeftoverHint,
+  submitBatch,
+  type SubmitOptions,
+  within,
+} from './submit-batch.ts'
 
 /** A job of a chain, and its folder. */
 export interface ChainLink {
@@ -43,7 +49,7 @@ export async function submitChain(
       () => false,
     )
     for (const folder of folders) folder.remove()
-    throw isGone ? error : mayBeLeft(error)
+    throw isGone ? error : withLeftoverHint(error)
   }
 }
 
@@ -69,14 +75,16 @@ export async function cancelLinks(
 ): Promise<void> {
   for (const { jobId } of links.toReversed()) {
     await commands.run('scancel', jobId).catch((error: unknown) => {
-      if (!isForgotten(error)) throw error
+      if (!isUnknownJob(error)) throw error
     })
   }
 }
 
 /** Whether the next job continues the record of this one. */
-export const goesOn = ({ code, state }: Omit<LaunchEnd, 'lost'>, folder: LaunchFolder): boolean =>
-  state !== 'CANCELLED' && folder.endOf(code) === 'allocation'
+export const shouldContinue = (
+  { code, state }: Omit<LaunchEnd, 'lost'>,
+  folder: LaunchFolder,
+): boolean => state !== 'CANCELLED' && folder.endOf(code) === 'allocation'
 
 export interface ChainOptions extends Omit<FollowOptions, 'jobId' | 'folder'> {
   /** Called before a job is followed. */
@@ -109,7 +117,7 @@ export async function followChain(
     })
     if (end === null) return null
     const [next] = rest
-    if (next === undefined || !link.folder.hasStarted || !goesOn(end, link.folder)) {
+    if (next === undefined || !link.folder.hasStarted || !shouldContinue(end, link.folder)) {
       await cancelRest()
       if (next !== undefined && end.code !== 0) view.notice(describeStop(link, end))
       if (end.lost !== null) throw end.lost

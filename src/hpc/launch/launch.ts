@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { endByFiles, type LaunchEnd, lostEnd, ownEnd } from './job-end.ts'
+import { endByFiles, type LaunchEnd, lostEnd, exitOf } from './job-end.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
 import { type LaunchView, RunWatch } from './run-watch.ts'
 
@@ -55,7 +55,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
     if (error.length > 0) view.stderr(error)
     if (code !== null) {
       const isOwn = code < firstSignal && folder.endOf(code) === 'own'
-      const end = isOwn ? ownEnd(code) : await watch.judge(code, clock, signal)
+      const end = isOwn ? exitOf(code) : await watch.judge(code, clock, signal)
       if (end !== null) return end
     }
     const report = await watch.report()

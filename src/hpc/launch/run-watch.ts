@@ -3,9 +3,9 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
-import { isForgotten, isSilence } from '../slurm/slurm-commands.ts'
+import { isUnknownJob, isSilence } from '../slurm/slurm-commands.ts'
 import type { SlurmJob } from '../slurm/slurm-job.ts'
-import { endByFiles, type LaunchEnd, lostEnd, ownEnd } from './job-end.ts'
+import { endByFiles, type LaunchEnd, lostEnd, exitOf } from './job-end.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
 /** What a follower of a launch displays. */
@@ -119,10 +119,10 @@ export class RunWatch {
     if (lostStates.test(report.state)) return lostEnd(job, report, code)
     if (phaseOf(report) !== 'ended') return null
     const isPreempted = await this.#job.isPreempted().catch((error: unknown) => {
-      if (isForgotten(error)) return false
+      if (isUnknownJob(error)) return false
       throw error
     })
-    if (!isPreempted) return ownEnd(code, report.state)
+    if (!isPreempted) return exitOf(code, report.state)
     return lostEnd(job, { ...report, state: 'PREEMPTED', reason: 'None' }, code)
   }
 
@@ -130,7 +130,7 @@ export class RunWatch {
   #judgeByFiles(code: number): LaunchEnd {
     const found = endByFiles(this.#folder)
     const job = { jobId: this.#job.id, folder: this.#folder }
-    return found === null ? ownEnd(code) : lostEnd(job, found, code)
+    return found === null ? exitOf(code) : lostEnd(job, found, code)
   }
 
   #putBack(runs: number): void {

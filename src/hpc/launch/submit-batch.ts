@@ -34,7 +34,7 @@ export async function submitBatch(
     const isGone = await within(signal, answerMs, clock, (late) => {
       return withdrawRequest(folder, commands.endedBy(late), { clock, maxMs, signal: late })
     })
-    throw isGone ? error : mayBeLeft(error)
+    throw isGone ? error : withLeftoverHint(error)
   }
 }
 
@@ -61,7 +61,7 @@ export async function within<T>(
 }
 
 /** Adds a hint to the error. Such a job would end at once, because its folder is removed. */
-export function mayBeLeft(error: unknown): unknown {
+export function withLeftoverHint(error: unknown): unknown {
   if (!(error instanceof SchedulerError)) return error
   const { message, code, command, stderr } = error
   const hint = 'Slurm may have taken the job nevertheless: look with squeue, and cancel it.'

@@ -27,7 +27,7 @@ interface UnfitWork {
 /** After this many failures in a row, no more are requested. */
 const maxFailures = 3
 /** A shorter life counts as a failure, unless it was released or had used its time. */
-export const youngSeconds = 60
+export const minUsefulSeconds = 60
 const firstDelaySeconds = 10
 const maxDelaySeconds = 600
 /** Failures that are further apart do not count as in a row. */
@@ -68,7 +68,7 @@ export function judgeEnd(
   cause: 'limit' | 'loss',
   { hasRun, readyAt, missed }: JudgedPilot,
 ): PilotEnd['kind'] {
-  if (age >= youngSeconds) return 'lived'
+  if (age >= minUsefulSeconds) return 'lived'
   // It was only for `min`, or others ran its work, so it did what it could.
   const isSpare = readyAt !== null && missed.length === 0 && age >= firstDelaySeconds
   return cause === 'limit' && (hasRun || isSpare) ? 'lived' : 'failed'
@@ -129,7 +129,7 @@ const delaySeconds = (failures: number): number =>
  * How many allocations came for such work in vain, if that is enough to stop requesting; else
  * `null`.
  */
-export function countInVain({ unfit }: PilotHistory, key: string): number | null {
+export function failedRequests({ unfit }: PilotHistory, key: string): number | null {
   const count = unfit.get(key)?.count ?? 0
   return count >= maxFailures ? count : null
 }

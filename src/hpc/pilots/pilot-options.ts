@@ -12,7 +12,7 @@ import {
 } from '../../foundation/options.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import { expectLabels } from '../../tasks/resources.ts'
-import { type BatchRequest, expectFurther, expectLine, isOneOf } from '../launch/batch-job.ts'
+import { type BatchRequest, expectExtraOption, expectLine, isOneOf } from '../launch/batch-job.ts'
 
 /** Allocations of one kind, which the backend requests when tasks wait. */
 export interface AllocationsOptions {
@@ -144,7 +144,7 @@ function resolveMore(field: string, given: unknown): readonly string[] {
     if (!/^-[^-]|^--./.test(option)) {
       throw invalid(name, 'an option, with its value after =', option)
     }
-    expectFurther(option, name)
+    expectExtraOption(option, name)
     if (!isOneOf(option, namesOfFields, lettersOfFields)) return option
     const text = `${name}: ${option} is not for sbatch: allocations have a field for it`
     throw new ValueError(text, { field: name, got: option, expected: 'another option' })

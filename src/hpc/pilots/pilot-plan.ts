@@ -14,7 +14,7 @@ import {
   sentKey,
   type PilotHistory,
   workKey,
-  youngSeconds,
+  minUsefulSeconds,
 } from './pilot-history.ts'
 
 /** The resources of a node that an allocation may get. */
@@ -150,7 +150,7 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
   const isSettled = ({ readyAt }: Pilot): boolean => now - (readyAt ?? Infinity) >= settleSeconds
   const settled = running.filter(isSettled)
   const allowed = Math.min(max - own.length, maxTotal - history.submitted)
-  const isProven = own.some((pilot) => isGood(pilot, now))
+  const isProven = own.some((pilot) => provesKind(pilot, now))
   return {
     own,
     queued: alive.filter(({ startedAt }) => startedAt === null),
@@ -185,7 +185,7 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
   const choices = groupWork(situation).map((group) => ({
     ...group,
     able: group.rooms.flatMap((room, at) =>
-      room > 0 && !isInVain(situation, states, at, group.key) ? [{ at, room }] : [],
+      room > 0 && !isUselessRequest(situation, states, at, group.key) ? [{ at, room }] : [],
     ),
   }))
   for (const choice of choices.toSorted((a, b) => a.able.length - b.able.length)) {
@@ -280,7 +280,7 @@ const minOf = ({ candidates }: PilotKind, cores: number): number | null =>
   candidates.some((node) => node.cores < cores) ? cores : null
 
 /** Whether an allocation requested for such work now would probably not run it. */
-function isInVain(
+function isUselessRequest(
   { histories, now }: PilotSituation,
   states: readonly KindState[],
   at: number,
@@ -302,14 +302,16 @@ function mayTry(history: PilotHistory, own: readonly Pilot[], now: number): numb
   // After a failure, one is tried, and no other one until that one has proved good.
   const isTried = own.some(
     (pilot) =>
-      pilot.submittedAt >= history.failedAt && !pilot.hasRun && now - startOf(pilot) < youngSeconds,
+      pilot.submittedAt >= history.failedAt &&
+      !pilot.hasRun &&
+      now - startOf(pilot) < minUsefulSeconds,
   )
   return isTried ? 0 : 1
 }
 
 /** Whether the allocation proves that its kind works. */
-export const isGood = (pilot: Pick<Pilot, 'hasRun' | 'startedAt'>, now: number): boolean =>
-  pilot.hasRun && now - startOf(pilot) >= youngSeconds
+export const provesKind = (pilot: Pick<Pilot, 'hasRun' | 'startedAt'>, now: number): boolean =>
+  pilot.hasRun && now - startOf(pilot) >= minUsefulSeconds
 
 const startOf = ({ startedAt }: Pick<Pilot, 'startedAt'>): number => startedAt ?? Infinity
 

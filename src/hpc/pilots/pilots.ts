@@ -14,7 +14,7 @@ import type { LaunchFolder } from '../launch/launch-folder.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { PilotJob } from './pilot-job.ts'
 import {
-  countInVain,
+  failedRequests,
   hasStopped,
   noHistory,
   noteEnd,
@@ -22,7 +22,7 @@ import {
   type PilotHistory,
   workKey,
 } from './pilot-history.ts'
-import { isGood, type PilotKind, type PilotOrder, planPilots, roomOf } from './pilot-plan.ts'
+import { provesKind, type PilotKind, type PilotOrder, planPilots, roomOf } from './pilot-plan.ts'
 import type { PilotSource } from './pilot-sources.ts'
 
 export interface PilotsOptions {
@@ -86,7 +86,7 @@ export class Pilots {
     const key = workKey({ resources })
     return this.#kinds.some((kind, at) => {
       if (roomOf(kind, resources) === 0) return false
-      return countInVain(this.#historyOf(at), key) === null && this.#mayCome(at)
+      return failedRequests(this.#historyOf(at), key) === null && this.#mayCome(at)
     })
   }
 
@@ -114,10 +114,10 @@ export class Pilots {
 
   #whyNoMore(at: number, resources: ResourceRequest): string {
     const history = this.#historyOf(at)
-    const inVain = countInVain(history, workKey({ resources }))
-    if (inVain !== null) {
+    const failed = failedRequests(history, workKey({ resources }))
+    if (failed !== null) {
       const wanted = describeRequest(resources)
-      return `${inVain} started, and none of them could run a task with ${wanted}`
+      return `${failed} started, and none of them could run a task with ${wanted}`
     }
     return this.#hasStopped(at)
       ? `${history.failures} failed in a row: ${history.reason}`
@@ -140,7 +140,7 @@ export class Pilots {
 
   #hasStopped(at: number): boolean {
     const now = this.#options.clock.now()
-    const hasGood = this.#jobsOf(at).some((job) => isGood(job, now))
+    const hasGood = this.#jobsOf(at).some((job) => provesKind(job, now))
     return hasStopped(this.#historyOf(at), hasGood)
   }
 
@@ -192,9 +192,9 @@ export class Pilots {
 
   #note(job: PilotJob, nodes: ClusterLoad['nodes'], now: number): void {
     const { kind } = job
-    const wasGood = isGood(job, this.#plannedAt)
+    const wasGood = provesKind(job, this.#plannedAt)
     job.note(nodes)
-    if (!wasGood && isGood(job, now)) this.#histories[kind] = noteGood(this.#historyOf(kind))
+    if (!wasGood && provesKind(job, now)) this.#histories[kind] = noteGood(this.#historyOf(kind))
   }
 
   #submit({ kind: at, work, ...order }: PilotOrder): void {
@@ -253,7 +253,7 @@ export class Pilots {
   }
 
   #tellMissed(missed: readonly string[], history: PilotHistory): void {
-    const isOver = missed.every((key) => countInVain(history, key) !== null)
+    const isOver = missed.every((key) => failedRequests(history, key) !== null)
     const next = isOver ? 'no further one is asked for them' : 'another one is tried later'
     const text = 'an allocation came, and could run none of the tasks that it was asked for'
     this.#options.log.warn('AllocationFailed', `${text}; ${next}`)

@@ -11,7 +11,7 @@ import { randomBytes } from 'node:crypto'
 const folder = '/tmp'
 
 /** The path of a task's FIFOs, which cannot be guessed. */
-export const newMeetingPoint = (): string =>
+export const newRendezvous = (): string =>
   `${folder}/tutti-ranks-${randomBytes(12).toString('hex')}`
 
 /** Checks the owner, because another user may have created them. */

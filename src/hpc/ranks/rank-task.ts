@@ -22,7 +22,7 @@ import {
 } from './rank-ends.ts'
 import { RankJob, type RankOwner } from './rank-job.ts'
 import type { RankWorkers } from './rank-turns.ts'
-import { begunLine, newMeetingPoint, toStepCommand } from './rank-scripts.ts'
+import { begunLine, newRendezvous, toStepCommand } from './rank-scripts.ts'
 
 export interface RankTaskParts {
   readonly job: Job
@@ -85,7 +85,7 @@ export class RankTask implements RankOwner {
     const { connection, avoid, onBegun } = this.#parts
     if (this.#isOver) return onBegun()
     const { ranks, ranksPerNode = null } = this.spec.resources
-    const meetingPoint = newMeetingPoint()
+    const meetingPoint = newRendezvous()
     this.#ranks = Array.from({ length: ranks }, (_, rank) => new RankJob(this, rank, meetingPoint))
     this.#ends = []
     this.#nodes = []

@@ -181,7 +181,7 @@ export const unexpectedOutput = (command: string, output: string): SchedulerErro
   )
 
 /** Whether the command named a job that Slurm has forgotten, minutes after the job's end. */
-export const isForgotten = (error: unknown): boolean =>
+export const isUnknownJob = (error: unknown): boolean =>
   error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
 
 /** Whether the scheduler did not answer, so that the result of the request is unknown. */

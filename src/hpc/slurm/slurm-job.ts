@@ -3,7 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { jobFormat, type JobReport, parseClusterName, parseFields } from './job-report.ts'
 import { parseJobLine, phaseOf } from './job-report.ts'
-import { isForgotten, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
+import { isUnknownJob, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 
 /** How long a report is reused, unless the caller knows of a change. */
 const freshMs = 10_000
@@ -61,7 +61,7 @@ export class SlurmJob {
     try {
       output = await this.#commands.ask('squeue', ...args)
     } catch (error) {
-      if (isForgotten(error)) return null
+      if (isUnknownJob(error)) return null
       throw error
     }
     const [line = ''] = output.trim().split('\n')

@@ -11,13 +11,13 @@ import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
 
 export function headOf(data: ReportData): string {
-  const { mood, sentence } = describeRun(data)
+  const { severity, sentence } = describeRun(data)
   const { scope } = data.facts
   const id = data.run.sessionId === '' ? 'of a run' : data.run.sessionId
   return (
     `<h1>Report: session ${escape(id)}</h1>` +
     (scope === null ? '' : paragraph(`Only the tasks of scope ${scope}.`)) +
-    `<p class="verdict ${mood}">${escape(sentence)}</p>` +
+    `<p class="verdict ${severity}">${escape(sentence)}</p>` +
     problemBox(data) +
     keyNumbers(data)
   )

@@ -102,7 +102,7 @@ export class TaskRecord implements Indexed {
   }
 }
 
-/** Caches results of `beyondTask`: sessions share one attributes object among many tasks. */
+/** Caches results of `extraAttributes`: sessions share one attributes object among many tasks. */
 const remembered = new Map<JsonObject, JsonObject>()
 const maxRemembered = 64
 
@@ -112,7 +112,7 @@ const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
  * The attributes that are not attributes of the span itself, as strings. Most events have none
  * beyond `executable` and `task_type`.
  */
-export function beyondTask(attributes: JsonObject): JsonObject {
+export function extraAttributes(attributes: JsonObject): JsonObject {
   const known = remembered.get(attributes)
   if (known !== undefined) return known
   const beyond = withoutTask(attributes)

@@ -9,7 +9,7 @@ import { IndexedSet } from '../../runtime/indexed-set.ts'
 import { countStage, createTotals, hasDuration, isQueued, stages } from '../../views/lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../../views/lifecycle.ts'
 import { TaskArchive } from './task-archive.ts'
-import { beyondTask, TaskRecord } from './task-record.ts'
+import { extraAttributes, TaskRecord } from './task-record.ts'
 
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
@@ -85,10 +85,10 @@ export class TaskTable {
     if (isEnd) this.#end(record, event, seconds)
     else if (stage === stages.queued) {
       record.queuedTime = event.event_time
-      record.queuedAttributes = beyondTask(event.attributes)
+      record.queuedAttributes = extraAttributes(event.attributes)
     } else if (stage === stages.started) {
       record.startedTime = event.event_time
-      record.startedAttributes = beyondTask(event.attributes)
+      record.startedAttributes = extraAttributes(event.attributes)
     }
     if (stage === stages.queued || stage === stages.started) this.#addWait(record)
     return isEnd

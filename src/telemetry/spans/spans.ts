@@ -12,7 +12,7 @@ import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets, maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import { hasEnded, stageOf, stages } from '../../views/lifecycle.ts'
-import { beyondTask, type TaskRecord, toStrings } from '../metrics/task-record.ts'
+import { extraAttributes, type TaskRecord, toStrings } from '../metrics/task-record.ts'
 import type { TaskTable } from '../metrics/task-table.ts'
 import type { Enrichers } from './enrichers.ts'
 import { Envelope } from './envelope.ts'
@@ -192,7 +192,7 @@ export class SpanBook {
     const { passed } = record
     const isEnd = tasks.apply(record, event, stage)
     if (((record.passed ^ passed) & annotatedStages) !== 0) {
-      mirror.annotated(record.spanId, () => toAnnotation(event, beyondTask(event.attributes)))
+      mirror.annotated(record.spanId, () => toAnnotation(event, extraAttributes(event.attributes)))
     }
     if (!isEnd) return new Envelope(event, record.spanId)
     mirror.ended(record.spanId, () => this.toSpan(record))

@@ -24,7 +24,7 @@ interface Gap {
 const { retried, lost, canceled } = outcomeNumbers
 
 /** Whether another attempt may follow: a resumed run may retry a task that was canceled. */
-export const mayBeFollowed = (outcome: number, { isResumed }: LanesState): boolean =>
+export const mayBeRetried = (outcome: number, { isResumed }: LanesState): boolean =>
   outcome === retried || outcome === lost || (isResumed && outcome === canceled)
 
 export const gapOf = (gaps: AttemptGaps | null, task: number): number => gaps?.all[task] ?? 0
@@ -48,7 +48,7 @@ export function findAttemptGaps(
   }
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const outcome = valueAt(lanes.outcome, segment)
-    const isFollowed = mayBeFollowed(outcome, lanes)
+    const isFollowed = mayBeRetried(outcome, lanes)
     if (!isFollowed && open.size === 0) continue
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)

@@ -44,7 +44,7 @@ interface Shorter {
 export function withoutStragglers(parts: ChangeParts, late: readonly Shorter[]): ChangedRun {
   const { chains, runOf } = parts
   const excess = new Map(late.map(({ task, seconds, median }) => [task, seconds - median]))
-  const freed = new Freed(parts.state)
+  const freed = new FreedResources(parts.state)
   let first = Infinity
   for (const { task, seconds, median, isRetried } of late) {
     freed.add(task, seconds - median)
@@ -67,7 +67,7 @@ export function withoutDelays({ chains, gaps }: ChangeParts): ChangedRun {
 export function withHalved(parts: ChangeParts, isNamed: (task: number) => boolean): ChangedRun {
   const { state, query, chains, gaps, runOf } = parts
   const { lanes, counts } = query
-  const freed = new Freed(state)
+  const freed = new FreedResources(state)
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)
     const isRunning = valueAt(lanes.outcome, segment) === outcomeNumbers.running
@@ -93,7 +93,7 @@ export function withHalved(parts: ChangeParts, isNamed: (task: number) => boolea
 export function withoutFailures(parts: ChangeParts): ChangedRun | null {
   const { state, query, chains, gaps } = parts
   const { lanes } = query
-  const freed = new Freed(state)
+  const freed = new FreedResources(state)
   /** Seconds of failed attempts by task, as far as the task's own seconds include them. */
   const failed = new Map<number, number>()
   let first = Infinity
@@ -140,7 +140,7 @@ function endOfOthers(
   return latest
 }
 
-class Freed {
+class FreedResources {
   readonly byBackend: Record<string, Record<HeldResource, number>> = {}
   readonly #state: BoundsState
 

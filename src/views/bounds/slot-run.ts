@@ -3,7 +3,7 @@
 import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import { mayBeFollowed } from './attempt-gaps.ts'
+import { mayBeRetried } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
 import { failedOutcomes, type LanesState, outcomeNumbers } from '../panels/lanes.ts'
 import { classifySlots } from './classes/slot-classes.ts'
@@ -237,7 +237,7 @@ function coresOf({ requests }: BoundsState, number: number): number {
 function retriesIn(lanes: LanesState): number {
   let count = 0
   for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (mayBeFollowed(valueAt(lanes.outcome, segment), lanes)) count++
+    if (mayBeRetried(valueAt(lanes.outcome, segment), lanes)) count++
   }
   return count
 }
@@ -257,7 +257,7 @@ function addRetryWaits(
     if (from !== undefined) add(task, from.time, start, firsts.has(segment) ? 'worker' : undefined)
     retryAt.delete(task)
     const outcome = valueAt(lanes.outcome, segment)
-    if (!mayBeFollowed(outcome, lanes)) continue
+    if (!mayBeRetried(outcome, lanes)) continue
     const end = start + valueAt(lanes.seconds, segment)
     const time = end + valueAt(lanes.retryDelay, segment)
     retryAt.set(task, { time, isOpen: outcome !== outcomeNumbers.canceled })

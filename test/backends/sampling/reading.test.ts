@@ -2,7 +2,7 @@ import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   clampPercent,
-  GainMeter,
+  DeltaCounter,
   percentOf,
   ShareMeter,
 } from '../../../src/backends/sampling/reading.ts'
@@ -14,7 +14,7 @@ describe('GainMeter', () => {
   it('row 60: no sequence of counter readings gives a negative or unreal delta', () => {
     assertProperty(
       fc.property(fc.array(anyReading), (readings) => {
-        const meter = new GainMeter()
+        const meter = new DeltaCounter()
         for (const reading of readings) {
           const gain = meter.advance(reading)
           if (gain !== null) expect(gain).toBeGreaterThanOrEqual(0)
@@ -27,7 +27,7 @@ describe('GainMeter', () => {
     const steps = fc.array(fc.record({ gain: fc.nat(), isUnread: fc.boolean() }))
     assertProperty(
       fc.property(fc.nat(), steps, (first, rest) => {
-        const meter = new GainMeter()
+        const meter = new DeltaCounter()
         expect(meter.advance(first)).toBeNull()
         let value = first
         let told = 0
@@ -42,7 +42,7 @@ describe('GainMeter', () => {
   })
 
   it('row 60: a counter that was reset is unknown once and counted again from there', () => {
-    const meter = new GainMeter()
+    const meter = new DeltaCounter()
     const gains = [4_294_967_000, 4_294_967_290, 12, 20].map((value) => meter.advance(value))
     expect(gains).toEqual([null, 290, null, 8])
   })

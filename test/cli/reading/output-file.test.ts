@@ -31,9 +31,9 @@ const csv = (...args: readonly string[]): Promise<CommandEnd> =>
   read('export', record, '--format', 'csv', ...args)
 
 describe('-o', () => {
-  const forerunner = writeRecord(folder.path, run, { sessionId: 's-8', seconds: 1 })
+  const previous = writeRecord(folder.path, run, { sessionId: 's-8', seconds: 1 })
   const resumed = at('s-8.2.telemetry.jsonl')
-  const kept = [record, at('another'), forerunner, resumed]
+  const kept = [record, at('another'), previous, resumed]
   beforeAll(() => {
     linkSync(record, at('hard-link'))
     symlinkSync(record, at('link'))
@@ -51,8 +51,8 @@ describe('-o', () => {
     ['another record', ['export', record, '--format', 'csv', '-o', 'another']],
     ['the name of a record', ['export', record, '--format', 'csv', '-o', 'x.telemetry.jsonl']],
     ['the record of a report', ['report', record, '-o', record]],
-    ['a forerunner', ['export', resumed, '--format', 'otlp', '-o', forerunner]],
-    ['a forerunner of the second run', ['report', record, resumed, '-o', forerunner]],
+    ['a previous file', ['export', resumed, '--format', 'otlp', '-o', previous]],
+    ['a previous file of the second run', ['report', record, resumed, '-o', previous]],
   ]
   it.each(refused)('is refused with 2: %s', async (_, args) => {
     const before = kept.map((one) => readFileSync(one, 'utf8'))

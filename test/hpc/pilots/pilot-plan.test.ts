@@ -2,7 +2,7 @@
 
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { countInVain, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
+import { failedRequests, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
 import { planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
 import { resolveResources } from '../../../src/tasks/resources.ts'
 import { assertProperty } from '../../property.ts'
@@ -209,7 +209,10 @@ describe('allocations by waiting work', () => {
     expect(third - second).toBeGreaterThanOrEqual(13 + 20)
     expect(simulation.submissions).toHaveLength(smallKind.max + 1 + 1)
     expect(
-      countInVain(simulation.histories[0] as never, workKey({ resources: resolveResources({}) })),
+      failedRequests(
+        simulation.histories[0] as never,
+        workKey({ resources: resolveResources({}) }),
+      ),
     ).toBe(3)
   })
 

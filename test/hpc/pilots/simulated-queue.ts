@@ -10,7 +10,7 @@ import {
   workKey,
 } from '../../../src/hpc/pilots/pilot-history.ts'
 import {
-  isGood,
+  provesKind,
   type PilotKind,
   type PilotOrder,
   planPilots,
@@ -167,7 +167,7 @@ export class Simulation {
     pilot.tasks = pilot.tasks.filter(({ endsAt }) => endsAt > this.now)
     if (pilot.tasks.length === 0) pilot.idleSince ??= this.now
     const age = this.now - pilot.startedAt
-    if (isGood(pilot, this.now) && !isGood(pilot, this.now - 1)) {
+    if (provesKind(pilot, this.now) && !provesKind(pilot, this.now - 1)) {
       this.histories[pilot.kind] = noteGood(this.histories[pilot.kind] as PilotHistory)
     }
     if (age < pilot.answer.lifeSeconds) return

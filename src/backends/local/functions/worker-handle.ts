@@ -73,7 +73,7 @@ export class WorkerHandle {
   }
 
   /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never idles. */
-  get hasPlace(): boolean {
+  get canAccept(): boolean {
     return this.isIdle || (this.isWarm && this.#worker?.hasPrefetchPlace === true)
   }
 

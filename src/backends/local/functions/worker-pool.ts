@@ -184,7 +184,7 @@ export class WorkerPool implements Executor {
    */
   #hasRoom(handle: WorkerHandle): boolean {
     if (handle.isReplacing || !(handle.isWarm || (handle.isNew && this.#mayStart))) return false
-    return this.#options.isolation === 'process' ? handle.isIdle : handle.hasPlace
+    return this.#options.isolation === 'process' ? handle.isIdle : handle.canAccept
   }
 
   /** An idle worker, else a new one, else one whose current batch will end soon. */

@@ -13,7 +13,7 @@ import { activeTime, type Pause } from '../../../views/bounds/bounds-state.ts'
 import { textAt } from '../../../views/columns.ts'
 import type { TaskExplanation } from '../../../views/tasks.ts'
 import type { ProgressReport } from '../../../views/panels/names.ts'
-import type { HeldByTask, MadeRoom } from '../../../views/turns.ts'
+import type { HeldByTask, FreeingAttempt } from '../../../views/turns.ts'
 import type { OpenRecord } from '../open-record.ts'
 
 /** Phases in seconds; `null` for a phase not reached. Their sum is the lifetime of the task. */
@@ -132,7 +132,7 @@ const shortestWait = 0.001
 function turnLines({ begunBefore }: TaskExplanation, { queue }: Waits): string[] {
   const { larger, lastLarger, asked, freedBy } = begunBefore
   if (queue === null || queue < shortestWait) return []
-  const room = (by: MadeRoom | null): string =>
+  const room = (by: FreeingAttempt | null): string =>
     by === null
       ? ''
       : `, and there was room when ${by.isRetried ? 'the attempt of ' : ''}${by.uid} had ended`

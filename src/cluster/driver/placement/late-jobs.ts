@@ -20,7 +20,7 @@ export interface PlacementTimes {
 export const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
 
 /** Whether a node remains until the job has ended, by the job's own estimate. */
-export function lastsFor(
+export function outlives(
   job: TimedJob | undefined,
   { secondsLeft }: Pick<PlacementTimes, 'secondsLeft'>,
 ): (node: { readonly name: string }) => boolean {

@@ -3,7 +3,7 @@
 import type { JobQueue } from '../../../backends/local/job-queue.ts'
 import { defaultResources, type ResourceRequest } from '../../../tasks/resources.ts'
 import { couldHold } from './job-group.ts'
-import { lastsFor, type PlacementTimes } from './late-jobs.ts'
+import { outlives, type PlacementTimes } from './late-jobs.ts'
 import { couldRun, couldTake, type Node } from './placement-node.ts'
 import type { PlacedJob, Shape } from './shapes.ts'
 
@@ -103,7 +103,7 @@ export function findUnplaceable(
 ): Map<string, string[]> {
   const found = new Map<string, string[]>()
   for (const shape of shapes) {
-    const nodes = all.filter(lastsFor(shape.queue.peek(), { secondsLeft }))
+    const nodes = all.filter(outlives(shape.queue.peek(), { secondsLeft }))
     if (couldHold(nodes, shape)) continue
     // Only a job's specific node, if it has one, can refuse it.
     const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)

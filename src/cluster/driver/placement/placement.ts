@@ -9,7 +9,7 @@ import type { ResourceRequest } from '../../../tasks/resources.ts'
 import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
 import { chooseNodes, couldHold, type GroupShape } from './job-group.ts'
 import { type HeldView, noneHeld } from './held-nodes.ts'
-import { lastsFor, LateJobs, type PlacementTimes, timeless } from './late-jobs.ts'
+import { outlives, LateJobs, type PlacementTimes, timeless } from './late-jobs.ts'
 import {
   couldTake,
   freeCores,
@@ -25,7 +25,15 @@ import {
   use,
 } from './placement-node.ts'
 import { type IsKept, Reservations } from './reservations.ts'
-import { allOf, isBefore, isLed, type PlacedJob, priorityOf, type Shape, Shapes } from './shapes.ts'
+import {
+  allOf,
+  isBefore,
+  isGroupFollower,
+  type PlacedJob,
+  priorityOf,
+  type Shape,
+  Shapes,
+} from './shapes.ts'
 
 /** The most jobs that one node gets in one turn. */
 const largestShare = 256
@@ -120,14 +128,14 @@ export class Placement<T extends PlacedJob> {
   }
 
   push(job: T): void {
-    if (isLed(job)) return
+    if (isGroupFollower(job)) return
     this.#shapes.of(job).queue.push(job)
     this.#waiting++
   }
 
   /** Puts jobs back into their former position, before all that came later. */
   putBack(all: readonly T[]): void {
-    const jobs = all.filter((job) => !isLed(job))
+    const jobs = all.filter((job) => !isGroupFollower(job))
     for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapes.of(job))) {
       shape.queue.putBack(back)
     }
@@ -136,7 +144,7 @@ export class Placement<T extends PlacedJob> {
 
   /** Removes a waiting job. */
   remove(job: T): void {
-    if (isLed(job) || this.#late.delete(job)) return
+    if (isGroupFollower(job) || this.#late.delete(job)) return
     const shape = this.#shapes.of(job)
     shape.queue.remove(job)
     this.#waiting--
@@ -258,7 +266,7 @@ export class Placement<T extends PlacedJob> {
     const all = [...this.#nodes.values()]
     const others = all.filter(({ name }) => name !== shape.avoid)
     const from = couldHold(others, shape) ? others : all
-    const lasts = lastsFor(shape.queue.peek(), this.#times)
+    const lasts = outlives(shape.queue.peek(), this.#times)
     const free = from.filter((node) => !isKept(node) && lasts(node))
     const chosen = chooseNodes(free, shape, group, 'now')
     if (chosen === null) {
@@ -282,7 +290,7 @@ export class Placement<T extends PlacedJob> {
   #findNode(shape: Shape<T>): Node | null {
     this.#lookAgainIfUrgent(shape)
     const isKept = this.#reservations.keptFrom(shape)
-    const lasts = lastsFor(shape.queue.peek(), this.#times)
+    const lasts = outlives(shape.queue.peek(), this.#times)
     const accepts = (node: Node): boolean =>
       node.name !== shape.avoid && hasRoom(node, shape) && lasts(node) && !isKept(node)
     if (shape.changed === null) {
@@ -306,7 +314,7 @@ export class Placement<T extends PlacedJob> {
   #avoidedNode(shape: Shape<T>, isKept: IsKept): Node | null {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
     if (node === undefined || isKept(node) || !hasRoom(node, shape)) return null
-    if (!lastsFor(shape.queue.peek(), this.#times)(node)) return null
+    if (!outlives(shape.queue.peek(), this.#times)(node)) return null
     for (const other of this.#nodes.values()) {
       if (other !== node && other.isUsable && couldTake(other, shape)) return null
     }

@@ -6,7 +6,7 @@
  */
 
 import { chooseNodes, type RunningRequest, roomFor } from './job-group.ts'
-import { lastsFor, type PlacementTimes } from './late-jobs.ts'
+import { outlives, type PlacementTimes } from './late-jobs.ts'
 import { couldTake, freeCores, type Node, use, type Wanted } from './placement-node.ts'
 import { type PlacedJob, priorityOf, type Shape } from './shapes.ts'
 
@@ -168,7 +168,7 @@ export class Reservations {
 
   #extend(reservation: Reservation, wanted: number, nodes: readonly Node[]): void {
     const { shape, claims } = reservation
-    const lasts = lastsFor(shape.queue.peek(), this.#times)
+    const lasts = outlives(shape.queue.peek(), this.#times)
     const usable = nodes.filter(
       (node) => node.isUsable && node.name !== shape.avoid && couldTake(node, shape) && lasts(node),
     )

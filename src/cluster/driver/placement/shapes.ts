@@ -131,7 +131,7 @@ const lengthClass = (seconds: number | undefined): number | null =>
 export const isBefore = (a: PlacedJob, b: PlacedJob): boolean => byTurn(a, b) < 0
 
 /** Whether the job is placed with the first job of its group. */
-export const isLed = (job: PlacedJob): boolean =>
+export const isGroupFollower = (job: PlacedJob): boolean =>
   job.group !== undefined && job.group !== null && job.group.jobs[0] !== job
 
 /** The job, or all jobs of its group. */

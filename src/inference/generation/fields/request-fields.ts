@@ -292,7 +292,7 @@ export const otherNames: Readonly<Record<string, readonly string[]>> = {
 const atTheTop = 'Its fields belong at the top of the body.'
 
 /** Hints for fields that have no other name here. */
-export const otherPlaces: Readonly<Record<string, string>> = {
+export const fieldHints: Readonly<Record<string, string>> = {
   extra_body: atTheTop,
   options: atTheTop,
   parameters: atTheTop,

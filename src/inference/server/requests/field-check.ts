@@ -7,7 +7,7 @@ import {
   isNeutral,
   messageFields,
   otherNames,
-  otherPlaces,
+  fieldHints,
   type RequestField,
   requestFields,
   streamOptionFields,
@@ -224,7 +224,7 @@ export class FieldCheck {
 
   #replacementOf(name: string): string | undefined {
     const other = otherNames[name]?.find((one) => this.#read.has(one))
-    return other === undefined ? otherPlaces[name] : `Use '${other}' instead.`
+    return other === undefined ? fieldHints[name] : `Use '${other}' instead.`
   }
 }
 

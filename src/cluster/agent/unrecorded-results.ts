@@ -34,7 +34,7 @@ interface KeptMessage {
 /** Beyond this size no further attempts begin; only the ends of running ones are added. */
 const maxBytes = 64 * 1024 * 1024
 
-export class KeptEnds {
+export class UnrecordedResults {
   readonly #messages = new Map<number, KeptMessage>()
   #bytes = 0
   #takenThrough = 0

@@ -28,8 +28,8 @@ import type {
   WireEnd,
 } from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
-import { type EndsData, type EndsStore, KeptEnds } from './kept-ends.ts'
-import { LargeEnds } from './large-ends.ts'
+import { type EndsData, type EndsStore, UnrecordedResults } from './unrecorded-results.ts'
+import { LargeResults } from './large-results.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
@@ -73,7 +73,7 @@ const retryMs = 500
 /** After this time without progress, `settle` asks whether the stream is gone. */
 const goneMs = 1000
 
-export class EndsOutbox {
+export class ResultOutbox {
   readonly #options: EndsOutboxOptions
   #waiting: End[] = []
   #isScheduled = false
@@ -81,7 +81,7 @@ export class EndsOutbox {
   #agents = 1
   #lostStreams = 0
   #sent = 0
-  readonly #kept = new KeptEnds()
+  readonly #kept = new UnrecordedResults()
   #settled: PromiseWithResolvers<void> | null = null
   /** Why the broker does not store messages; `null` while it does. */
   #problem: unknown = null
@@ -89,11 +89,11 @@ export class EndsOutbox {
   #limit: { readonly ms: number; readonly fromMs: number } | null = null
   #progressedMs = -Infinity
   #undelivered = 0
-  readonly #large: LargeEnds
+  readonly #large: LargeResults
 
   constructor(options: EndsOutboxOptions) {
     this.#options = options
-    this.#large = new LargeEnds({
+    this.#large = new LargeResults({
       objects: options.store.objects,
       isSmall: (end) => this.#isSmall(this.#serialize([end])),
     })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { EndsOutbox } from '../../../src/cluster/agent/ends-outbox.ts'
+import { ResultOutbox } from '../../../src/cluster/agent/result-outbox.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
 import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
@@ -19,7 +19,7 @@ function outboxOf(clock: ManualClock) {
     sizes.push((open(key, subject, data).payload as EndsMessage).completions.indexes.length)
     return Promise.resolve()
   }
-  const outbox = new EndsOutbox({
+  const outbox = new ResultOutbox({
     agent: 'one',
     epoch: 1,
     key: () => key,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { type EndsData, KeptEnds } from '../../../src/cluster/agent/kept-ends.ts'
+import { type EndsData, UnrecordedResults } from '../../../src/cluster/agent/unrecorded-results.ts'
 
 const mebibyte = 1024 * 1024
 
@@ -11,7 +11,7 @@ const endsData = (number: number, bytes: number, objectBytes = 0): EndsData => (
 })
 
 it('ends are kept until they are recorded, and sent again if the stream has lost them', () => {
-  const kept = new KeptEnds()
+  const kept = new UnrecordedResults()
   for (const number of [1, 2, 3]) kept.add(endsData(number, 10))
   expect(kept.unstored.map(({ number }) => number)).toEqual([1, 2, 3])
   kept.stored(1)
@@ -32,7 +32,7 @@ it('ends are kept until they are recorded, and sent again if the stream has lost
 })
 
 it('ends that fill the memory let nothing begin until the driver has taken some', () => {
-  const kept = new KeptEnds()
+  const kept = new UnrecordedResults()
   for (let number = 1; number <= 8; number++) {
     kept.add(endsData(number, mebibyte, 9 * mebibyte))
     kept.stored(number)

@@ -23,7 +23,7 @@ export interface StoredEnd {
 /** Stores a part of an end; resolves with the object's name. */
 type StorePart = (part: string, content: unknown) => Promise<string>
 
-export class LargeEnds {
+export class LargeResults {
   readonly #options: LargeEndsOptions
   /** Ends that are being stored. */
   readonly #pending = new Map<WireEnd, AbortController>()
