@@ -37,7 +37,7 @@ export interface AdmissionParts {
 }
 
 /** What the record of an earlier run says about tasks. */
-export interface EarlierRun {
+export interface RecordedRun {
   /** Why a task may not be submitted, or `null`. */
   problemOf(task: AnyTask): Problem | null
   /** Called before `plan` for all tasks of a submission, to detect functions with equal source. */
@@ -67,7 +67,7 @@ interface Accepted {
 
 export class Admission {
   /** Set before the first submission. */
-  earlier: EarlierRun | null = null
+  earlier: RecordedRun | null = null
   readonly #parts: AdmissionParts
   readonly #budget: TurnBudget
   /** Submissions that wait until earlier ones have been opened. */
@@ -222,7 +222,7 @@ export class Admission {
    * Puts tasks that have to run first, so that they do not wait until a million recorded ends have
    * been written to the new record.
    */
-  async #runFirst({ tasks, targets }: Accepted, earlier: EarlierRun): Promise<Accepted> {
+  async #runFirst({ tasks, targets }: Accepted, earlier: RecordedRun): Promise<Accepted> {
     const plans: number[] = []
     // All tasks first: if several functions have the same source, none of them can be identified.
     await this.#forEach(tasks, (task) => earlier.prepare(task))

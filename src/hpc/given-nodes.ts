@@ -6,7 +6,7 @@ import type { Allocation } from './allocation.ts'
 import { HostListAllocation, sshCommand } from './host-list-allocation.ts'
 import { expectHosts, type ResolvedHpcOptions } from './hpc-options.ts'
 import { toBatchOptions } from './launch/batch-job.ts'
-import { HeldNodes } from './launch/held-nodes.ts'
+import { PlaceholderJob } from './launch/placeholder-job.ts'
 import { newAllocationFolder } from './launch/launch-folder.ts'
 import { findSources, type PilotSource } from './pilots/pilot-sources.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
@@ -18,7 +18,7 @@ export interface GivenNodes {
   readonly allocation: Allocation | null
   readonly sources: readonly PilotSource[]
   /** The job of `allocation`, if this process submitted it. */
-  readonly held: HeldNodes | null
+  readonly held: PlaceholderJob | null
 }
 
 /** Throws for options that do not fit the launch, and for an allocation that is too short. */
@@ -75,9 +75,9 @@ function openHosts(hosts: readonly string[], clock: Clock): Allocation {
 }
 
 /** Holds one node until the backend is closed, for a local script whose launch named no nodes. */
-async function holdOne(commands: SlurmCommands, clock: Clock): Promise<HeldNodes> {
+async function holdOne(commands: SlurmCommands, clock: Clock): Promise<PlaceholderJob> {
   const folder = newAllocationFolder()
-  const held = await HeldNodes.open({
+  const held = await PlaceholderJob.open({
     batch: toBatchOptions({ nodes: 1, more: [] }, 'tutti', folder),
     folder,
     commands,

@@ -7,7 +7,7 @@ import type { BaseEvent } from '../events/event.ts'
 import { toJsonObject } from '../foundation/json-value.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Consumer } from './bus.ts'
-import { TaskRecord } from './metrics/task-record.ts'
+import { TaskRow } from './metrics/task-row.ts'
 import type { Envelope } from './spans/envelope.ts'
 
 export interface RecorderParts {
@@ -16,7 +16,7 @@ export interface RecorderParts {
   readonly results: ResultsFile | null
   readonly clock: Clock
   readonly traceId: string
-  readonly toSpan: (record: TaskRecord) => FinishedSpan
+  readonly toSpan: (record: TaskRow) => FinishedSpan
   readonly readMetrics: () => Readonly<Record<string, number>>
   /** Seconds between metric lines; `null`: only one, at the end. */
   readonly metricSeconds: number | null
@@ -43,8 +43,7 @@ export class Recorder implements Consumer {
   accept({ event, spanId, ended, traceId }: Envelope): void {
     const { writer, toSpan } = this.#parts
     if (event !== null) writer.append(lineOf(event, traceId ?? this.#parts.traceId, spanId))
-    if (ended !== null)
-      writer.append(lineOfSpan(ended instanceof TaskRecord ? toSpan(ended) : ended))
+    if (ended !== null) writer.append(lineOfSpan(ended instanceof TaskRow ? toSpan(ended) : ended))
   }
 
   /** Stores the value of a task beside the record; call before the event of its end. */

@@ -13,7 +13,7 @@ import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, ValueError } from '../../foundation/errors.ts'
 import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
 import { FolderGuard } from '../../hpc/launch/folder-jobs.ts'
-import { endAllocations, HeldNodes, lifeMinutes } from '../../hpc/launch/held-nodes.ts'
+import { endAllocations, PlaceholderJob, lifeMinutes } from '../../hpc/launch/placeholder-job.ts'
 import {
   cancelLinks,
   type ChainLink,
@@ -119,7 +119,7 @@ export async function holdAndRun(
     const { signal } = interruption
     const onStatus = createStatusLine(output)
     const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
-    const opening = HeldNodes.open(options).finally(() => interruption.release())
+    const opening = PlaceholderJob.open(options).finally(() => interruption.release())
     const held = await opening.catch((error: unknown) => interruption.codeAfter(error))
     if (held === null) return interruption.exitCode
     if (typeof held === 'number') return held

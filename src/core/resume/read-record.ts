@@ -43,7 +43,7 @@ export async function readRecord(file: string, options: ReadRecordOptions): Prom
       hint: 'Put the missing file back: it has tasks that are done.',
     })
   }
-  const reading = new RecordReading(options)
+  const reading = new ResumeReader(options)
   try {
     for (const path of files) await reading.read(path)
     return { ...(await reading.take(file)), files }
@@ -53,7 +53,7 @@ export async function readRecord(file: string, options: ReadRecordOptions): Prom
   }
 }
 
-class RecordReading {
+class ResumeReader {
   readonly #options: ReadRecordOptions
   readonly #tasks = new RecordedTasks()
   readonly #results: (ResultsReader | null)[] = []

@@ -13,7 +13,7 @@ import { maskSecrets } from '../../foundation/secrets.ts'
 import { definitionHash } from '../../tasks/definition-hash.ts'
 import { hasEnded } from '../../tasks/lifecycle.ts'
 import type { RecordParts } from '../../telemetry/options.ts'
-import type { EarlierRun } from '../admission.ts'
+import type { RecordedRun } from '../admission.ts'
 import type { Entry, TaskInputs } from '../entry.ts'
 import type { Ledger } from '../ledger.ts'
 import type { Problem } from '../routing.ts'
@@ -27,7 +27,7 @@ export type ResumedTasks = Pick<
   'isActive' | 'problemOfCall' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
 >
 
-export class SessionResume implements EarlierRun {
+export class SessionResume implements RecordedRun {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false

@@ -9,7 +9,7 @@ import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { AllocationWatch } from '../allocation-watch.ts'
 import { mayHaveSubmitted, withdrawRequest } from '../launch/folder-jobs.ts'
-import { HeldNodes, type HeldNodesOptions } from '../launch/held-nodes.ts'
+import { PlaceholderJob, type PlaceholderJobOptions } from '../launch/placeholder-job.ts'
 import type { LaunchFolder } from '../launch/launch-folder.ts'
 import { answerMs, within } from '../launch/submit-batch.ts'
 import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
@@ -22,7 +22,7 @@ export interface PilotJobOptions {
   /** By `workKey`: the work that it is requested for. */
   readonly work: readonly string[]
   /** Creates its folder, and the options of sbatch. */
-  readonly prepare: () => Pick<HeldNodesOptions, 'folder' | 'batch'>
+  readonly prepare: () => Pick<PlaceholderJobOptions, 'folder' | 'batch'>
   readonly commands: SlurmCommands
   readonly clock: Clock
   readonly log: Log
@@ -214,7 +214,7 @@ export class PilotJob {
     const { prepare, commands, clock, onChange } = this.#options
     const prepared = prepare()
     this.#folder = prepared.folder
-    const held = await HeldNodes.open({
+    const held = await PlaceholderJob.open({
       ...prepared,
       commands,
       clock,
@@ -235,7 +235,7 @@ export class PilotJob {
     }
   }
 
-  async #use({ allocation, jobId }: HeldNodes): Promise<string | null> {
+  async #use({ allocation, jobId }: PlaceholderJob): Promise<string | null> {
     const { addAgents, removeAgents, clock, onChange } = this.#options
     // Set before the agents start, because the first one may get tasks while others are starting.
     this.#startedAt = clock.now()

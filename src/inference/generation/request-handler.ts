@@ -70,7 +70,7 @@ export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
   /** The latest check: the choices of one HTTP request share an input and arrive in a row. */
-  #check: InputCheck | null = null
+  #check: SharedCheck | null = null
   readonly #checks: StepScheduler
   readonly #forwarder: Forwarder
 
@@ -100,10 +100,10 @@ export class RequestHandler implements TextGenerator {
     return promise
   }
 
-  #checkOf({ input, sampling, signal }: PromptRequest): InputCheck {
+  #checkOf({ input, sampling, signal }: PromptRequest): SharedCheck {
     if (this.#check?.isFor(input, signal) !== true) {
       const { guard, systemPrompt } = this.#parts
-      this.#check = new InputCheck(input, signal, (check) => {
+      this.#check = new SharedCheck(input, signal, (check) => {
         const steps = guardInput(input, guard, systemPrompt, sampling.format)
         return guard.judgesInput ? this.#checks.run(steps, check) : runSteps(steps)
       })
@@ -130,7 +130,7 @@ export class RequestHandler implements TextGenerator {
 const checkMs = 8
 
 /** The guardrail check of one input; given up when all requests that wait for it have ended. */
-class InputCheck {
+class SharedCheck {
   readonly #input: GenerationInput
   readonly #signal: AbortSignal
   #waiting = 0
@@ -141,7 +141,7 @@ class InputCheck {
   constructor(
     input: GenerationInput,
     signal: AbortSignal,
-    run: (check: InputCheck) => GuardedInput | Promise<GuardedInput>,
+    run: (check: SharedCheck) => GuardedInput | Promise<GuardedInput>,
   ) {
     this.#input = input
     this.#signal = signal
@@ -190,7 +190,7 @@ class RequestRun implements QueueListener {
   readonly #blocked: AbortController | null
   #request: GenerationRequest
   /** Set while the input is checked over several turns of the event loop. */
-  #check: InputCheck | null = null
+  #check: SharedCheck | null = null
   #firstTokenAt: number | null = null
   /** Ids of the guardrail rules that the input matched. */
   #rules: readonly string[] = []
@@ -224,7 +224,7 @@ class RequestRun implements QueueListener {
   }
 
   /** Holds the request's position in the queue until its input is checked. */
-  beginAfter(check: InputCheck, guarded: Promise<GuardedInput>): void {
+  beginAfter(check: SharedCheck, guarded: Promise<GuardedInput>): void {
     this.#check = check
     check.join()
     const held = this.#parts.batcher.hold(this.#toEnqueueOptions())

@@ -6,7 +6,7 @@
 import type { Distributions, HistogramInstrument } from '../../events/measurement.ts'
 import { hasDuration, stages, type TaskTotals } from '../../views/lifecycle.ts'
 import type { NodeUsage, ResourcesState } from '../../views/panels/resources.ts'
-import type { TaskRecord } from './task-record.ts'
+import type { TaskRow } from './task-row.ts'
 import type { TaskTable } from './task-table.ts'
 
 export interface Described {
@@ -20,14 +20,14 @@ export interface TaskInstrument extends Described {
   readonly kind: 'counter' | 'updowncounter'
   readonly total: (totals: TaskTotals) => number
   /** `null` when the task has no series in this instrument. */
-  readonly perTask: (record: TaskRecord) => number | null
+  readonly perTask: (record: TaskRow) => number | null
 }
 
 /** A histogram with at most one value per task. */
 export interface TaskHistogram extends HistogramInstrument {
   readonly total: (tasks: TaskTable) => { readonly count: number; readonly sum: number }
   /** Seconds; `null` when the task has no value. */
-  readonly perTask: (record: TaskRecord) => number | null
+  readonly perTask: (record: TaskRow) => number | null
 }
 
 /** An instrument with one series per node, which holds its latest value. */
@@ -38,7 +38,7 @@ export interface NodeInstrument extends Described {
 
 const passed =
   (stage: number) =>
-  (record: TaskRecord): number | null =>
+  (record: TaskRow): number | null =>
     (record.passed & stage) === 0 ? null : 1
 
 export const taskInstruments: readonly TaskInstrument[] = [

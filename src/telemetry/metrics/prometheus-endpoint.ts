@@ -29,7 +29,7 @@ import {
   pointLine,
 } from './prometheus-text.ts'
 import type { TaskGroup, TaskGroups } from './task-groups.ts'
-import type { TaskRecord } from './task-record.ts'
+import type { TaskRow } from './task-row.ts'
 
 /** Options of `telemetry.servePrometheus()`. */
 export interface PrometheusOptions {
@@ -223,7 +223,7 @@ function* chunksByTask(source: MetricSource): Generator<string> {
 
 function* linesPerTask(
   { tasks, sessionId }: MetricSource,
-  toLines: (record: TaskRecord, labels: () => string) => string,
+  toLines: (record: TaskRow, labels: () => string) => string,
 ): Generator<string> {
   let text = ''
   let count = 0

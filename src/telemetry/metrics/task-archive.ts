@@ -1,14 +1,14 @@
 /** Ended tasks in columns: numbers are outside the garbage-collected heap, and names are shared. */
 
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
-import { TaskRecord } from './task-record.ts'
+import { TaskRow } from './task-row.ts'
 
 const blockRows = 4096
 
 /** Fields that only few tasks have. */
 interface RareFields {
-  readonly enriched: TaskRecord['enriched']
-  readonly annotations: TaskRecord['annotations']
+  readonly enriched: TaskRow['enriched']
+  readonly annotations: TaskRow['annotations']
 }
 
 /** The columns for a fixed number of tasks: the archive grows by blocks without copying. */
@@ -44,7 +44,7 @@ export class TaskArchive {
   }
 
   /** Stores an ended task; returns the row for `read`. */
-  add(record: TaskRecord): number {
+  add(record: TaskRow): number {
     const row = this.#size++
     const at = row % blockRows
     if (at === 0) this.#blocks.push(new Block())
@@ -72,10 +72,10 @@ export class TaskArchive {
   }
 
   /** A new record with the data of the task in this row. */
-  read(row: number): TaskRecord {
+  read(row: number): TaskRow {
     const block = this.#blockOf(row)
     const at = row % blockRows
-    const record = new TaskRecord(
+    const record = new TaskRow(
       block.uids[at] ?? '',
       block.spanIds[at] ?? '',
       num(block.startTime, at),

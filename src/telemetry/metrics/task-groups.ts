@@ -12,7 +12,7 @@ import {
 } from '../../events/measurement.ts'
 import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
 import { taskHistograms, taskInstruments } from './metrics.ts'
-import type { TaskRecord } from './task-record.ts'
+import type { TaskRow } from './task-row.ts'
 import type { TaskTable } from './task-table.ts'
 
 /** The tasks with the same labels. */
@@ -73,7 +73,7 @@ export class TaskGroups {
     return [...all.values()]
   }
 
-  #add(groups: Groups, record: TaskRecord): void {
+  #add(groups: Groups, record: TaskRow): void {
     const { sums, distributions } = this.#groupOf(groups, record)
     taskInstruments.forEach(({ perTask }, at) => {
       sums[at] = (sums[at] ?? 0) + (perTask(record) ?? 0)
@@ -84,7 +84,7 @@ export class TaskGroups {
     }
   }
 
-  #groupOf(groups: Groups, { backend, executable, taskType }: TaskRecord): TaskGroup {
+  #groupOf(groups: Groups, { backend, executable, taskType }: TaskRow): TaskGroup {
     const key = `${backend}\n${executable}\n${taskType}`
     const known = groups.get(key)
     if (known !== undefined) return known

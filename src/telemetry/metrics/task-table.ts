@@ -9,18 +9,18 @@ import { IndexedSet } from '../../runtime/indexed-set.ts'
 import { countStage, createTotals, hasDuration, isQueued, stages } from '../../views/lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../../views/lifecycle.ts'
 import { TaskArchive } from './task-archive.ts'
-import { extraAttributes, TaskRecord } from './task-record.ts'
+import { extraAttributes, TaskRow } from './task-row.ts'
 
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
   /** The time that tasks waited from TaskQueued to TaskStarted. */
   readonly queueTotals = { count: 0, sum: 0 }
   /** By uid: the record of an open task, or the archive row of an ended one. */
-  readonly #known = new Map<string, TaskRecord | number>()
-  readonly #open = new IndexedSet<TaskRecord>()
+  readonly #known = new Map<string, TaskRow | number>()
+  readonly #open = new IndexedSet<TaskRow>()
   readonly #archive = new TaskArchive()
 
-  openRecords(): TaskRecord[] {
+  openRecords(): TaskRow[] {
     return this.#open.toArray()
   }
 
@@ -28,7 +28,7 @@ export class TaskTable {
    * Each currently known task once, even if tasks change during the iteration; ended tasks first.
    * Records of ended tasks are copies.
    */
-  *records(): Generator<TaskRecord> {
+  *records(): Generator<TaskRow> {
     const open = this.#open.toArray()
     yield* this.endedRecords(0, this.endedCount)
     yield* open
@@ -40,7 +40,7 @@ export class TaskTable {
   }
 
   /** Copies of the tasks that have ended, in the order of their end. */
-  *endedRecords(from: number, to: number): Generator<TaskRecord> {
+  *endedRecords(from: number, to: number): Generator<TaskRow> {
     for (let row = from; row < to; row++) yield this.#archive.read(row)
   }
 
@@ -50,19 +50,19 @@ export class TaskTable {
   }
 
   /** The task's record; a copy if it has ended. */
-  find(uid: string): TaskRecord | undefined {
+  find(uid: string): TaskRow | undefined {
     const known = this.#known.get(uid)
     return typeof known === 'number' ? this.#archive.read(known) : known
   }
 
-  findOpen(uid: string): TaskRecord | undefined {
+  findOpen(uid: string): TaskRow | undefined {
     const known = this.#known.get(uid)
     return typeof known === 'number' ? undefined : known
   }
 
   /** Creates the record of a task that was not known before. */
-  open(uid: string, event: BaseEvent): TaskRecord {
-    const record = new TaskRecord(uid, newSpanId(), event.event_time)
+  open(uid: string, event: BaseEvent): TaskRow {
+    const record = new TaskRow(uid, newSpanId(), event.event_time)
     record.describe(event)
     this.#known.set(uid, record)
     this.#open.add(record)
@@ -73,7 +73,7 @@ export class TaskTable {
    * Applies a lifecycle event to an open task; a repeated one changes nothing. Returns whether it
    * ended the task.
    */
-  apply(record: TaskRecord, event: BaseEvent, stage: number): boolean {
+  apply(record: TaskRow, event: BaseEvent, stage: number): boolean {
     record.describe(event)
     const isEnd = stage >= stages.completed
     const seconds = isEnd
@@ -95,20 +95,20 @@ export class TaskTable {
   }
 
   /** Ends the span of a task that is still open when telemetry stops. */
-  abandon(record: TaskRecord, time: number): void {
+  abandon(record: TaskRow, time: number): void {
     record.endTime = Math.max(time, record.startTime)
     if (record.wasRunning) this.totals.running--
     if (isQueued(record.passed)) this.totals.queued--
   }
 
   /** Counts each task once, when the second of its two events is known. */
-  #addWait({ queueSeconds }: TaskRecord): void {
+  #addWait({ queueSeconds }: TaskRow): void {
     if (queueSeconds === null) return
     this.queueTotals.count++
     this.queueTotals.sum += queueSeconds
   }
 
-  #end(record: TaskRecord, event: BaseEvent, seconds: number): void {
+  #end(record: TaskRow, event: BaseEvent, seconds: number): void {
     if (event.event_type === 'TaskFailed') {
       record.errorType = (event as BaseEvent & { error_type: string }).error_type
     }

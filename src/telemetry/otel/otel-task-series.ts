@@ -2,7 +2,7 @@
 
 import type { Attributes, HrTime } from '@opentelemetry/api'
 import type { DataPoint, Histogram, InstrumentType, MetricData } from '@opentelemetry/sdk-metrics'
-import type { TaskRecord } from '../metrics/task-record.ts'
+import type { TaskRow } from '../metrics/task-row.ts'
 
 type AnyPoint = DataPoint<number> | DataPoint<Histogram>
 
@@ -10,9 +10,9 @@ type AnyPoint = DataPoint<number> | DataPoint<Histogram>
 export class TaskSeries {
   readonly type: InstrumentType
   readonly #seen: Map<string, number> | null
-  readonly #perTask: (record: TaskRecord) => number | null
+  readonly #perTask: (record: TaskRow) => number | null
   readonly #toMetric: (points: AnyPoint[]) => MetricData
-  readonly #toHistogram: ((record: TaskRecord) => Histogram) | undefined
+  readonly #toHistogram: ((record: TaskRow) => Histogram) | undefined
   #points: AnyPoint[] = []
   #startTime: HrTime = [0, 0]
   #endTime: HrTime = [0, 0]
@@ -20,9 +20,9 @@ export class TaskSeries {
   constructor(
     type: InstrumentType,
     isDelta: boolean,
-    perTask: (record: TaskRecord) => number | null,
+    perTask: (record: TaskRow) => number | null,
     toMetric: (points: AnyPoint[]) => MetricData,
-    histogramOf?: (record: TaskRecord) => Histogram,
+    histogramOf?: (record: TaskRow) => Histogram,
   ) {
     this.type = type
     this.#seen = isDelta ? new Map() : null
@@ -37,7 +37,7 @@ export class TaskSeries {
     this.#endTime = endTime
   }
 
-  add(record: TaskRecord, attributes: Attributes): void {
+  add(record: TaskRow, attributes: Attributes): void {
     let value = this.#perTask(record)
     if (value === null) return
     if (this.#seen !== null) {

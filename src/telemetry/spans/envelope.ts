@@ -2,13 +2,13 @@
 
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import type { BaseEvent } from '../../events/event.ts'
-import type { TaskRecord } from '../metrics/task-record.ts'
+import type { TaskRow } from '../metrics/task-row.ts'
 
 export class Envelope {
   readonly event: BaseEvent | null
   readonly spanId: string
   /** An ended span. A task's record is converted to a span only if needed. */
-  readonly ended: TaskRecord | FinishedSpan | null
+  readonly ended: TaskRow | FinishedSpan | null
   /** `null` for the session's trace. */
   readonly traceId: string | null
 

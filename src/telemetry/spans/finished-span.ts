@@ -3,7 +3,7 @@
 import type { FinishedSpan, SpanAnnotation, SpanLink } from '../../checkpoint/format.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { type JsonObject, type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
-import type { TaskRecord } from '../metrics/task-record.ts'
+import type { TaskRow } from '../metrics/task-row.ts'
 import type { SpanIds } from './span-ids.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
@@ -18,7 +18,7 @@ export interface SessionIds extends SpanIds {
 }
 
 /** The span of a task in its current state. */
-export function toTaskSpan(record: TaskRecord, session: SessionIds): FinishedSpan {
+export function toTaskSpan(record: TaskRow, session: SessionIds): FinishedSpan {
   const { startTime, endTime } = record
   return {
     name: 'task',
@@ -37,7 +37,7 @@ export function toTaskSpan(record: TaskRecord, session: SessionIds): FinishedSpa
 
 const statusCodes = { completed: 'OK', failed: 'ERROR', canceled: 'UNSET' } as const
 
-function taskSpanAttributes(record: TaskRecord, sessionId: string): JsonObject {
+function taskSpanAttributes(record: TaskRow, sessionId: string): JsonObject {
   const attributes: Record<string, JsonValue> = {
     session_id: sessionId,
     backend: record.backend,
@@ -51,7 +51,7 @@ function taskSpanAttributes(record: TaskRecord, sessionId: string): JsonObject {
   return record.enriched === null ? attributes : { ...record.enriched, ...attributes }
 }
 
-function taskSpanEvents(record: TaskRecord): readonly SpanAnnotation[] {
+function taskSpanEvents(record: TaskRow): readonly SpanAnnotation[] {
   const events: SpanAnnotation[] = []
   const { queuedTime, queuedAttributes, startedTime, startedAttributes } = record
   if (record.wasQueued) {

@@ -3,7 +3,7 @@
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
-import type { TaskRecord } from '../metrics/task-record.ts'
+import type { TaskRow } from '../metrics/task-row.ts'
 import { reservedKeys } from './enrichers.ts'
 import type { SpanMirror } from './span-mirror.ts'
 import type { SpanIds } from './span-ids.ts'
@@ -36,10 +36,10 @@ export interface ActiveSpans {
 export class LiveTask implements LiveSpan {
   readonly owner: object
   readonly traceId: string
-  readonly #record: TaskRecord
+  readonly #record: TaskRow
   readonly #mirror: SpanMirror
 
-  constructor(owner: object, traceId: string, record: TaskRecord, mirror: SpanMirror) {
+  constructor(owner: object, traceId: string, record: TaskRow, mirror: SpanMirror) {
     this.owner = owner
     this.traceId = traceId
     this.#record = record

@@ -12,7 +12,7 @@ import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets, maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import { hasEnded, stageOf, stages } from '../../views/lifecycle.ts'
-import { extraAttributes, type TaskRecord, toStrings } from '../metrics/task-record.ts'
+import { extraAttributes, type TaskRow, toStrings } from '../metrics/task-row.ts'
 import type { TaskTable } from '../metrics/task-table.ts'
 import type { Enrichers } from './enrichers.ts'
 import { Envelope } from './envelope.ts'
@@ -141,7 +141,7 @@ export class SpanBook {
     return ended
   }
 
-  toSpan(record: TaskRecord): FinishedSpan {
+  toSpan(record: TaskRow): FinishedSpan {
     return toTaskSpan(record, this.#session)
   }
 
@@ -199,7 +199,7 @@ export class SpanBook {
     return new Envelope(event, record.spanId, record)
   }
 
-  #openRecord(uid: string, event: BaseEvent): TaskRecord {
+  #openRecord(uid: string, event: BaseEvent): TaskRow {
     const record = this.#parts.tasks.open(uid, event)
     const { workflow_id: workflowId } = event.attributes
     if (typeof workflowId !== 'string') return record
@@ -208,7 +208,7 @@ export class SpanBook {
     return record
   }
 
-  #openTask(record: TaskRecord): void {
+  #openTask(record: TaskRow): void {
     const added = this.#parts.mirror.started(record.spanId, () => ({
       parent: {
         traceId: this.#session.traceId,
@@ -291,7 +291,7 @@ export class SpanBook {
     return record === undefined ? null : this.#liveTask(record)
   }
 
-  #liveTask(record: TaskRecord): LiveTask {
+  #liveTask(record: TaskRow): LiveTask {
     return new LiveTask(this, this.#session.traceId, record, this.#parts.mirror)
   }
 }

@@ -26,7 +26,7 @@ import { WaitQueues } from './wait-queues.ts'
 /** Adds the seconds of this run to `sums`. */
 export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
   const { uses, waits, nodes } = run
-  const slots = new Slots(run, sums)
+  const slots = new SlotSweep(run, sums)
   const moves = nodes.flatMap(({ changes }, node) =>
     changes.map((time, at) => ({ time, node, isJoin: at % 2 === 0 })),
   )
@@ -106,7 +106,7 @@ function withOwnLimit(request: SlotRequest): SlotRequest {
 }
 
 /** The state of all slots at the current time, and the sums up to it. */
-class Slots {
+class SlotSweep {
   readonly #requests: readonly SlotRequest[]
   readonly #rooms: readonly Room[]
   readonly #nodes: readonly FreeNode[]

@@ -16,7 +16,7 @@ export interface Lexeme {
  * templates does. A line break at the end of the source is removed too.
  */
 export function scan(source: string): readonly Lexeme[] {
-  const scanner = new Scanner(source.replaceAll(/\r\n?/g, '\n').replace(/\n$/, ''))
+  const scanner = new Lexer(source.replaceAll(/\r\n?/g, '\n').replace(/\n$/, ''))
   return scanner.scan()
 }
 
@@ -29,7 +29,7 @@ const integer = /0[xX][\da-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|\d[\d_]*/y
 const sign = /\*\*|\/\/|[=!<>]=|[-+*/%~<>=()[\]{}.,:|]/y
 const text = /'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*"/y
 
-class Scanner {
+class Lexer {
   readonly #source: string
   readonly #found: Lexeme[] = []
   #at = 0

@@ -12,7 +12,7 @@ export type SpanStatus = 'completed' | 'failed' | 'canceled'
 const unknownTime = Number.NaN
 
 /** One is kept for every task until the manager is collected, so each field costs memory. */
-export class TaskRecord implements Indexed {
+export class TaskRow implements Indexed {
   setIndex = -1
   readonly uid: string
   readonly spanId: string

@@ -22,7 +22,7 @@ import type { LaunchFolder } from './launch-folder.ts'
 import { showWaiting } from './run-watch.ts'
 import { submitBatch } from './submit-batch.ts'
 
-export interface HeldNodesOptions {
+export interface PlaceholderJobOptions {
   /** The options of sbatch. */
   readonly batch: readonly string[]
   readonly folder: LaunchFolder
@@ -46,7 +46,7 @@ const maxEndMs = 5000
 /** The job ends after this long without a heartbeat. */
 export const lifeMinutes = 2
 
-export class HeldNodes {
+export class PlaceholderJob {
   readonly jobId: string
   readonly allocation: Allocation
   readonly #job: SlurmJob
@@ -55,7 +55,7 @@ export class HeldNodes {
   #cancelBeat: () => void = () => {}
 
   /** Resolves when the job runs, or with `null` if aborted first. If it rejects, no job is left. */
-  static async open(options: HeldNodesOptions): Promise<HeldNodes | null> {
+  static async open(options: PlaceholderJobOptions): Promise<PlaceholderJob | null> {
     const { batch, folder, commands, clock, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
     folder.write('script', toHoldScript(mark, folder))
@@ -75,7 +75,7 @@ export class HeldNodes {
         const keeper = await starting.catch(async (error: unknown) => {
           throw (await whyLost(job, clock)) ?? error
         })
-        return new HeldNodes(job, allocation, keeper, clock)
+        return new PlaceholderJob(job, allocation, keeper, clock)
       }
     } catch (error) {
       await job.cancel()
@@ -165,7 +165,7 @@ exit 0
 }
 
 /** Detects the start by a file if the folder is shared; otherwise from Slurm's report. */
-async function isStarted(job: SlurmJob, options: HeldNodesOptions): Promise<boolean> {
+async function isStarted(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
   for (let isSeen = false; !signal.aborted; await sleep(clock, pollMs)) {
     const isChanged = folder.hasStarted && !isSeen
