@@ -23,9 +23,9 @@ import type {
   InferenceConfig,
   InferenceOverrides,
 } from './config/inference-config.ts'
+import { expectReachable } from '../runtime/http/listening.ts'
 import type { NodeServers } from '../runtime/server/node-servers.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
-import { expectReachable } from './server/listening.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
 
 /** The configuration file, values that override it, and the address of the server. */

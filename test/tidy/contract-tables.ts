@@ -90,13 +90,20 @@ export function errorClasses(files: readonly SourceFile[]): string[] {
 /** `code | class` of every error that is made with a literal code. */
 export function errorCodes(files: readonly SourceFile[]): string[] {
   return literalsIn(files, (node) => {
-    if (node.type !== 'NewExpression') return undefined
-    const errorClass = dottedName(node['callee'])
-    if (errorClass?.endsWith('Error') !== true) return undefined
+    const errorClass = errorClassOf(node)
+    if (errorClass === undefined) return undefined
     const code = argumentsOf(node).map((argument) => stringOf(propertyOf(argument, 'code')))
     const given = code.find((one) => one !== undefined)
     return given === undefined ? undefined : `${given} | ${errorClass}`
   })
+}
+
+/** The class of an error that is created here. */
+function errorClassOf(node: SyntaxNode): string | undefined {
+  const name = dottedName(node['callee'])
+  // The HTTP server leaves the class to its owner; the only one is the inference server.
+  if (node.type === 'CallExpression' && name === 'toListenError') return 'InferenceError'
+  return node.type === 'NewExpression' && name?.endsWith('Error') === true ? name : undefined
 }
 
 /** Every literal code that is given to a `warn` or a class's own `#warn`; a sentence is no code. */

@@ -37,7 +37,6 @@ const modulePermits: readonly Permit[] = [
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
   { names: ['eventsource-parser'], files: ['src/inference/engines/openai/upstream-call.ts'] },
   { names: ['re2js'], files: ['src/inference/guardrails/own-patterns.ts'] },
-  { names: ['hono'], files: ['src/inference/server/router.ts'] },
   { names: ['@nats-io/', 'msgpackr'], files: ['src/cluster/'] },
   {
     names: ['node:child_process'],

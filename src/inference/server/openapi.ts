@@ -1,16 +1,12 @@
 /** The OpenAPI document of a server, generated from its routes and the schemas of their bodies. */
 
 import { version } from '../../foundation/version.ts'
+import type { Route } from '../../runtime/http/http-server.ts'
 import { toJsonSchema, z } from '../schema/schema.ts'
 import type { RequestSchemas } from './requests/request-schema.ts'
 
-/** A route as the document describes it. */
-export interface DocumentedRoute {
-  readonly method: 'GET' | 'POST'
-  /** The path in the syntax of the routing library, such as `/v1/models/:rest{.+}`. */
-  readonly path: string
-  /** Whether the route needs no API key. Default `false`. */
-  readonly isOpen?: boolean
+/** A route of the server with its description. */
+export interface DocumentedRoute extends Route {
   readonly document: RouteDocument
 }
 
@@ -68,7 +64,7 @@ function schemasOf({ schemas }: OpenApiOptions): Record<string, object> {
 function pathsOf(routes: readonly DocumentedRoute[]): Record<string, object> {
   const paths: Record<string, object> = {}
   for (const route of routes) {
-    const path = route.path.replace(/:rest\{.*\}$/, '{name}')
+    const path = route.path.replace(/\*$/, '{name}')
     const name = { name: 'name', in: 'path', required: true, schema: { type: 'string' } }
     const parameters = path === route.path ? {} : { parameters: [name] }
     paths[path] = { ...parameters, [route.method.toLowerCase()]: operationOf(route) }
@@ -96,7 +92,7 @@ function operationOf({ method, path, isOpen = false, document }: DocumentedRoute
 /** `/v1/chat/completions` gives `V1ChatCompletions`. */
 const operationName = (path: string): string =>
   path
-    .replace(/:rest\{.*\}$/, 'name')
+    .replace(/\*$/, 'name')
     .split(/[^A-Za-z0-9]+/)
     .map((word) => `${word.charAt(0).toUpperCase()}${word.slice(1)}`)
     .join('')

@@ -3,12 +3,13 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
+import type { HttpError } from '../../runtime/http/http-error.ts'
+import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
+import { machineName } from '../../runtime/http/listening.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
-import { errorBody, type HttpError } from './http-error.ts'
-import type { HttpExchange } from './http-exchange.ts'
-import { machineName } from './listening.ts'
-import { createOpenApiDocument } from './openapi.ts'
+import { generatePath } from './error-replies.ts'
+import { createOpenApiDocument, type DocumentedRoute } from './openapi.ts'
 import { ChatReply, CompletionReply } from './replies/completion-replies.ts'
 import {
   ignoredHeaders,
@@ -20,7 +21,6 @@ import { sendForwarded } from './replies/forwarded-reply.ts'
 import type { ReplyHead, ReplyShape } from './replies/reply-shape.ts'
 import { unknownModel } from './requests/invalid-request.ts'
 import type { RequestReader, TextRequest } from './requests/request-reader.ts'
-import type { Route } from './router.ts'
 import type { ServerLimits } from './server-limits.ts'
 
 /** What the health routes need, also while the model loads. */
@@ -43,21 +43,24 @@ export interface RouteContext extends GenerationContext, HealthContext {
 }
 
 /** All routes. None of them creates tasks, runs programs or reads files. */
-export function createRoutes(context: RouteContext): readonly Route[] {
-  const routes: Route[] = [
+export function createRoutes(context: RouteContext): readonly DocumentedRoute[] {
+  const routes: DocumentedRoute[] = [
     ...createHealthRoutes(context),
     ...createGenerationRoutes(context),
     ...createModelRoutes(context),
     createTokenizeRoute(context),
     createMetricsRoute(context),
-    ...createForwardingRoutes(context),
-  ].filter(({ path, isForwarded }) => isForwarded === true || !context.paths.includes(path))
+  ].filter(({ path }) => !context.paths.includes(path))
+  routes.push(...createForwardingRoutes(context))
   routes.push(createOpenApiRoute(context, routes))
   return routes
 }
 
 /** The document is created at the first request for it, because most servers never get one. */
-function createOpenApiRoute(context: RouteContext, routes: readonly Route[]): Route {
+function createOpenApiRoute(
+  context: RouteContext,
+  routes: readonly DocumentedRoute[],
+): DocumentedRoute {
   const { endpoint, needsKey, requests } = context
   let document: object | undefined
   return {
@@ -71,7 +74,7 @@ function createOpenApiRoute(context: RouteContext, routes: readonly Route[]): Ro
   }
 }
 
-export function createHealthRoutes(context: HealthContext): readonly Route[] {
+export function createHealthRoutes(context: HealthContext): readonly DocumentedRoute[] {
   const { generator, endpoint, batchConfig } = context
   return [
     {
@@ -126,7 +129,7 @@ function reasonOf({ generator, unready }: HealthContext): string | null {
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
 }
 
-function createModelRoutes({ requests, clock }: RouteContext): readonly Route[] {
+function createModelRoutes({ requests, clock }: RouteContext): readonly DocumentedRoute[] {
   const { models, hiddenModels } = requests.rules
   const created = Math.floor(clock.now())
   const describe = (id: string): object => ({ id, object: 'model', created, owned_by: 'tutti' })
@@ -139,7 +142,7 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Route[] 
     },
     {
       method: 'GET',
-      path: '/v1/models/:rest{.+}',
+      path: '/v1/models/*',
       document: { summary: 'One served model.', ok: 'Model' },
       answer(exchange, _, rest) {
         const id = decoded(rest)
@@ -159,7 +162,7 @@ function decoded(part: string): string {
   }
 }
 
-function createTokenizeRoute({ generator, limits, requests }: RouteContext): Route {
+function createTokenizeRoute({ generator, limits, requests }: RouteContext): DocumentedRoute {
   return {
     method: 'POST',
     path: '/tokenize',
@@ -174,14 +177,13 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Rou
 }
 
 /** Only the model of a body is checked: the server behind the engine checks the rest. */
-function createForwardingRoutes(context: RouteContext): readonly (Route & { isForwarded: true })[] {
+function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const { generator, limits, requests, paths } = context
   return paths.map((path) => ({
     method: 'POST',
     path,
     document: { summary: 'Passed on to the server behind the engine.', isStream: true },
     bodyBytes: limits.chatBodyBytes,
-    isForwarded: true,
     async answer(exchange, body) {
       const fields = requests.readForwarded(body)
       const forwarded = await generator.forward({ path, fields, signal: exchange.signal })
@@ -190,7 +192,7 @@ function createForwardingRoutes(context: RouteContext): readonly (Route & { isFo
   }))
 }
 
-function createMetricsRoute({ metrics }: RouteContext): Route {
+function createMetricsRoute({ metrics }: RouteContext): DocumentedRoute {
   return {
     method: 'GET',
     path: '/metrics',
@@ -210,9 +212,7 @@ interface GenerationContext {
   readonly requests: RequestReader
 }
 
-export const generatePath = '/generate'
-
-function createGenerationRoutes(context: GenerationContext): readonly Route[] {
+function createGenerationRoutes(context: GenerationContext): readonly DocumentedRoute[] {
   const { limits, requests } = context
   return [
     {
@@ -316,12 +316,6 @@ async function answerPrompts(
     outcome.status === 'fulfilled' ? (outcome.value.ignored ?? []) : [],
   )
   exchange.sendJson(200, response, ignoredHeaders(request, ignored))
-}
-
-/** Sends an error in the format of `POST /generate`, which includes that of the other routes. */
-export function refuseGenerate(exchange: HttpExchange, error: HttpError): void {
-  const head = { status: 'error', message: error.message, hostname: machineName }
-  exchange.sendJson(error.status, { ...head, ...errorBody(error) }, error.headers)
 }
 
 function resultOf(

@@ -10,11 +10,12 @@ import { byRun } from '../../long-run.ts'
 
 const cycles = byRun(200, 10_000)
 
-function requestOf(path: string, body: object): string {
+/** With `isLast`, the server closes the connection after its response. */
+function requestOf(path: string, body: object, isLast = false): string {
   const text = JSON.stringify(body)
   return (
     `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
-    `Content-Length: ${text.length}\r\n\r\n${text}`
+    `Content-Length: ${text.length}\r\n${isLast ? 'Connection: close\r\n' : ''}\r\n${text}`
   )
 }
 
@@ -139,13 +140,13 @@ describe('clients that disconnect', () => {
 describe('errors of a running request', () => {
   const chatPath = '/v1/chat/completions'
 
-  it('row 80: an error after the head is sent as an event, the connection closed', async () => {
+  it('row 80: an error after the head is sent as an event, and the response ends', async () => {
     const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'so far' })
       throw inferenceError('engine_timeout', 'engine 10.0.0.7 hangs')
     })
     await using served = await serve({ generator })
-    const answer = await raw(served.port, requestOf(chatPath, { ...hello, stream: true }))
+    const answer = await raw(served.port, requestOf(chatPath, { ...hello, stream: true }, true))
     expect(answer).toMatch(/^HTTP\/1\.1 200 /)
     const events = [...answer.matchAll(/^data: (.*)$/gm)].map(([, data]) => data ?? '')
     expect(events.at(-1)).toBe('[DONE]')
@@ -172,7 +173,7 @@ describe('errors of a running request', () => {
     })
     await using served = await serve({ generator })
     const body = { ...hello, stream: true, n: 3, seed: 7 }
-    const answer = await raw(served.port, requestOf(chatPath, body))
+    const answer = await raw(served.port, requestOf(chatPath, body, true))
     expect(answer).toContain('"engine_error"')
     expect(generator.requests.map(({ sampling }) => sampling.seed)).toEqual([7, 8, 9])
     for (const { signal } of generator.requests) expect(signal.aborted).toBe(true)
@@ -199,7 +200,7 @@ describe('errors of a running request', () => {
     })
     await using served = await serve({ generator })
     const body = { ...hello, stream: true, n: 2, seed: 7 }
-    const socket = await open(served, requestOf(chatPath, body))
+    const socket = await open(served, requestOf(chatPath, body, true))
     await late.promise
     let tail = ''
     socket.on('data', (chunk) => (tail = (tail + chunk.toString()).slice(-1000)))

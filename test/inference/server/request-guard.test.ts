@@ -112,7 +112,7 @@ describe('routes', () => {
     expect(head).toMatch(/^HTTP\/1\.1 417 /)
     expect(JSON.parse(body)).toEqual({
       error: {
-        message: 'Of Expect, only "100-continue" is supported.',
+        message: 'The only supported value of Expect is "100-continue".',
         type: 'invalid_request_error',
         param: null,
         code: 'bad_request',

@@ -1,7 +1,7 @@
 /** Sends the answer of the server behind the engine chunk by chunk, as fast as the client reads. */
 
 import type { ForwardedAnswer } from '../../generation/inference-engine.ts'
-import type { HttpExchange } from '../http-exchange.ts'
+import type { HttpExchange } from '../../../runtime/http/http-exchange.ts'
 import { ignoredHeaders } from './replies.ts'
 
 /** If the answer breaks off after the head was sent, the connection is cut. */

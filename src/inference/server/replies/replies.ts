@@ -11,8 +11,7 @@ import type {
   PromptRequest,
   TextGenerator,
 } from '../../generation/text-generator.ts'
-import { errorBody } from '../http-error.ts'
-import type { HttpExchange } from '../http-exchange.ts'
+import type { HttpExchange } from '../../../runtime/http/http-exchange.ts'
 import type { TextRequest } from '../requests/request-reader.ts'
 import type { ReplyShape } from './reply-shape.ts'
 
@@ -73,7 +72,7 @@ export async function sendStreamedReply(
     if (request.includesUsage) void writer.send(shape.usage(totalUsage(results, request.n)))
   } catch (error) {
     if (!exchange.response.headersSent) throw error
-    void writer.send(JSON.stringify(errorBody(exchange.explain(error))))
+    void writer.send(JSON.stringify(exchange.errorBody(exchange.explain(error))))
   }
   writer.end()
 }

@@ -13,7 +13,7 @@ import {
   streamOptionFields,
   structuredOutputFields,
 } from '../../generation/fields/request-fields.ts'
-import type { HttpError } from '../http-error.ts'
+import type { HttpError } from '../../../runtime/http/http-error.ts'
 import { wrongValue } from './invalid-request.ts'
 import { type Limit, unknownField, unreadField, unsupportedField } from './refused-field.ts'
 

@@ -2,7 +2,7 @@
 
 import type { Bound, Problem } from '../../schema/problems.ts'
 import { type Path, valueAt } from '../../schema/schema.ts'
-import { HttpError } from '../http-error.ts'
+import { HttpError } from '../../../runtime/http/http-error.ts'
 
 /** The error for the first problem of a body. */
 export function invalidRequest(problem: Problem, body: unknown): HttpError {

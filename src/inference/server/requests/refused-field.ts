@@ -1,7 +1,7 @@
 /** Words the errors for refused fields, with advice on what to use instead. */
 
 import { nearest } from '../../../foundation/options.ts'
-import { HttpError } from '../http-error.ts'
+import { HttpError } from '../../../runtime/http/http-error.ts'
 
 /** The part that does not support a field, and advice for the client. */
 export interface Limit {

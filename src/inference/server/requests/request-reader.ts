@@ -10,7 +10,7 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
-import { HttpError } from '../http-error.ts'
+import { HttpError } from '../../../runtime/http/http-error.ts'
 import { isForced, isOfResponse, toChatInput } from './chat-input.ts'
 import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
 import { outputFormatOf } from './output-format.ts'

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage } from 'node:http'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { readBody } from '../../../../src/inference/server/requests/body.ts'
+import { readBody } from '../../../../src/runtime/http/json-body.ts'
 import { hello, post, raw, serve, type Served } from '../served.ts'
 
 const head = (served: Served, ...more: readonly string[]): string =>

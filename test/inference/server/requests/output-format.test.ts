@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { HttpError } from '../../../../src/inference/server/http-error.ts'
+import { HttpError } from '../../../../src/runtime/http/http-error.ts'
 import { outputFormatOf } from '../../../../src/inference/server/requests/output-format.ts'
 
 const formatOf = (fields: object) => outputFormatOf({ messages: [], ...fields })

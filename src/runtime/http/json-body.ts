@@ -1,8 +1,8 @@
-/** Reads a request's body up to a limit, and parses it as strict JSON. */
+/** Reads a request's body up to a limit, and parses it as strict JSON, in one pass. */
 
 import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
-import { HttpError } from '../http-error.ts'
+import { HttpError } from './http-error.ts'
 
 /** Refuses a body that is too large or not plain JSON, from the headers alone. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
@@ -76,19 +76,13 @@ const tooLarge = (limitBytes: number): HttpError =>
 
 /**
  * The parsed body, or an error with status 400, whose message has a position but no text of the
- * body. The depth is checked before `JSON.parse`, which blocks for seconds on a deeply nested body.
+ * body. Own code instead of `JSON.parse`, which accepts repeated keys and blocks for seconds on a
+ * deeply nested body.
  */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
-  if (bytes.length === 0) {
-    throw new HttpError(400, 'The body is empty: expected a JSON object.', {
-      code: 'invalid_json',
-      param: 'body',
-    })
-  }
+  if (bytes.length === 0) throw badBody('The body is empty: expected a JSON object.')
   if (!isUtf8(bytes)) throw malformed('not UTF-8 text', firstInvalidByte(bytes))
-  const text = bytes.toString('utf8')
-  new Scanner(text, maxDepth).scan()
-  return JSON.parse(text)
+  return new JsonParser(bytes.toString('utf8'), maxDepth).parse()
 }
 
 /** Keys that can change the prototype of an object into which the body is copied. */
@@ -96,17 +90,18 @@ const forbiddenKeys: ReadonlySet<string> = new Set(['__proto__', 'constructor'])
 
 const numberPattern = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
 const escapePattern = /["\\/bfnrt]|u[0-9a-fA-F]{4}/y
-const literals: Readonly<Record<string, string>> = { t: 'true', f: 'false', n: 'null' }
+const literals: Readonly<Record<string, unknown>> = { true: true, false: false, null: null }
+const literalPattern = /true|false|null/y
+const [quote, comma, colon, openBrace, closeBrace] = [0x22, 0x2c, 0x3a, 0x7b, 0x7d]
+const [openBracket, closeBracket, backslash] = [0x5b, 0x5d, 0x5c]
 
 /**
- * Checks the JSON grammar, and limits what the grammar allows: depth, repeated keys, forbidden keys
- * and numbers beyond a double. Iterative; stops at the first error.
+ * Accepts the JSON grammar, except what a request needs no more than an attacker does: depth beyond
+ * a limit, repeated keys, forbidden keys, and numbers beyond a double. Stops at the first error.
  */
-class Scanner {
+class JsonParser {
   readonly #text: string
   readonly #maxDepth: number
-  /** The open objects and arrays: a set of keys for an object, `null` for an array. */
-  readonly #open: (Set<string> | null)[] = []
   #at = 0
 
   constructor(text: string, maxDepth: number) {
@@ -114,108 +109,109 @@ class Scanner {
     this.#maxDepth = maxDepth
   }
 
-  scan(): void {
-    do {
-      const isComplete = this.#value()
-      if (isComplete) this.#afterValue()
-    } while (this.#open.length > 0)
+  parse(): unknown {
+    const value = this.#value(this.#maxDepth)
     this.#skipSpace()
     if (this.#at < this.#text.length) this.#fail()
+    return value
   }
 
-  /**
-   * Reads a complete scalar, empty list or empty object; returns `false` after an opening bracket.
-   */
-  #value(): boolean {
+  #value(levels: number): unknown {
     const code = this.#skipSpace()
-    if (code === quote) {
-      this.#string()
-    } else if (code === 0x7b || code === 0x5b) {
-      return this.#opening(code === 0x7b)
-    } else if (code === 0x2d || (code >= 0x30 && code <= 0x39)) {
-      this.#number()
-    } else {
-      const literal = literals[this.#text[this.#at] ?? '']
-      if (literal === undefined || !this.#text.startsWith(literal, this.#at)) this.#fail()
-      this.#at += literal.length
+    if (code === quote) return this.#string()
+    if (code === openBrace || code === openBracket) {
+      if (levels === 0) {
+        const where = `${this.#maxDepth} levels (position ${this.#at})`
+        throw new HttpError(400, `The body is nested deeper than ${where}.`, {
+          code: 'json_too_deep',
+          param: 'body',
+        })
+      }
+      return code === openBrace ? this.#object(levels - 1) : this.#array(levels - 1)
     }
+    if (code === 0x2d || (code >= 0x30 && code <= 0x39)) return this.#number()
+    return literals[this.#match(literalPattern)]
+  }
+
+  #match(pattern: RegExp): string {
+    const start = this.#at
+    pattern.lastIndex = start
+    if (!pattern.test(this.#text)) this.#fail()
+    this.#at = pattern.lastIndex
+    return this.#text.slice(start, this.#at)
+  }
+
+  #array(levels: number): unknown[] {
+    const items: unknown[] = []
+    if (this.#isEmpty(closeBracket)) return items
+    do items.push(this.#value(levels))
+    while (this.#hasNext(closeBracket))
+    return items
+  }
+
+  #object(levels: number): Record<string, unknown> {
+    const fields: Record<string, unknown> = {}
+    if (this.#isEmpty(closeBrace)) return fields
+    do {
+      const key = this.#key(fields)
+      fields[key] = this.#value(levels)
+    } while (this.#hasNext(closeBrace))
+    return fields
+  }
+
+  /** Reads the opening bracket, and the closing one if it follows. */
+  #isEmpty(closing: number): boolean {
+    this.#at++
+    if (this.#skipSpace() !== closing) return false
+    this.#at++
     return true
   }
 
-  #opening(isObject: boolean): boolean {
-    if (this.#open.length === this.#maxDepth) {
-      throw new HttpError(
-        400,
-        `The body is nested deeper than ${this.#maxDepth} levels (position ${this.#at}).`,
-        { code: 'json_too_deep', param: 'body' },
-      )
-    }
+  /** Reads the comma before another value, or the closing bracket. */
+  #hasNext(closing: number): boolean {
+    const code = this.#skipSpace()
+    if (code !== comma && code !== closing) this.#fail()
     this.#at++
-    if (this.#skipSpace() === (isObject ? 0x7d : 0x5d)) {
-      this.#at++
-      // An empty object or array is complete and was not pushed.
-      return true
-    }
-    this.#open.push(isObject ? new Set() : null)
-    if (isObject) this.#key()
-    return false
+    return code === comma
   }
 
-  /** Closes objects and arrays that end here, and reads the comma and key before the next value. */
-  #afterValue(): void {
-    while (this.#open.length > 0) {
-      const isObject = this.#open.at(-1) !== null
-      const code = this.#skipSpace()
-      this.#at++
-      if (code === 0x2c) {
-        if (isObject) this.#key()
-        return
-      }
-      if (code !== (isObject ? 0x7d : 0x5d)) this.#fail(this.#at - 1)
-      this.#open.pop()
-    }
-  }
-
-  #key(): void {
+  #key(fields: object): string {
     if (this.#skipSpace() !== quote) this.#fail()
     const start = this.#at
-    const hasEscape = this.#string()
-    const spelled = this.#text.slice(start, this.#at)
-    const key = hasEscape ? (JSON.parse(spelled) as string) : spelled.slice(1, -1)
+    const key = this.#string()
     if (forbiddenKeys.has(key)) throw malformed(`the key '${key}' is not allowed`, start)
-    const keys = this.#open.at(-1)
-    if (keys?.has(key) === true) throw malformed('a key comes twice', start)
-    keys?.add(key)
-    if (this.#skipSpace() !== 0x3a) this.#fail()
+    if (Object.hasOwn(fields, key)) throw malformed('a key comes twice', start)
+    if (this.#skipSpace() !== colon) this.#fail()
     this.#at++
+    return key
   }
 
-  /** Reads a string; returns whether it has an escape. */
-  #string(): boolean {
+  #string(): string {
     const text = this.#text
+    const start = this.#at
     let hasEscape = false
-    for (let at = this.#at + 1; at < text.length; at++) {
+    for (let at = start + 1; at < text.length; at++) {
       const code = text.charCodeAt(at)
       if (code === quote) {
         this.#at = at + 1
-        return hasEscape
+        if (!hasEscape) return text.slice(start + 1, at)
+        return JSON.parse(text.slice(start, at + 1)) as string
       }
       if (code < 0x20) this.#fail(at)
-      if (code !== 0x5c) continue
+      if (code !== backslash) continue
       hasEscape = true
       escapePattern.lastIndex = at + 1
-      if (!escapePattern.test(text)) this.#fail(Math.min(at + 1, text.length))
+      if (!escapePattern.test(text)) this.#fail(at + 1)
       at = escapePattern.lastIndex - 1
     }
     return this.#fail(text.length)
   }
 
-  #number(): void {
-    numberPattern.lastIndex = this.#at
-    if (!numberPattern.test(this.#text)) this.#fail()
-    const spelled = this.#text.slice(this.#at, numberPattern.lastIndex)
-    if (!Number.isFinite(Number(spelled))) throw malformed('a number is out of range', this.#at)
-    this.#at += spelled.length
+  #number(): number {
+    const start = this.#at
+    const value = Number(this.#match(numberPattern))
+    if (!Number.isFinite(value)) throw malformed('a number is out of range', start)
+    return value
   }
 
   #skipSpace(): number {
@@ -231,14 +227,11 @@ class Scanner {
   }
 }
 
-const quote = 0x22
+const malformed = (what: string, position: number): HttpError =>
+  badBody(`The body is not valid JSON: ${what} at position ${position}.`)
 
-function malformed(what: string, position: number): HttpError {
-  return new HttpError(400, `The body is not valid JSON: ${what} at position ${position}.`, {
-    code: 'invalid_json',
-    param: 'body',
-  })
-}
+const badBody = (message: string): HttpError =>
+  new HttpError(400, message, { code: 'invalid_json', param: 'body' })
 
 /**
  * The position of the first byte that decodes to U+FFFD without being part of an encoded U+FFFD.

@@ -1,4 +1,4 @@
-/** Errors that clients see: a status, and the four fields of the chat-completions API. */
+/** What clients of an inference server see of errors, in the form of the chat-completions API. */
 
 import {
   InferenceError,
@@ -6,46 +6,47 @@ import {
   type RequestRefusal,
   type TuttiError,
 } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { maskSecrets } from '../../foundation/secrets.ts'
+import { type ErrorReplies, HttpError } from '../../runtime/http/http-error.ts'
+import { machineName } from '../../runtime/http/listening.ts'
 import {
   inferenceCodeOf,
+  inferenceError,
   type InferenceErrorCode,
   inferenceStatus,
 } from '../generation/inference-errors.ts'
 
-export interface HttpErrorDetails {
-  /** `null` only if the server behind the engine sent an error without a code. */
-  readonly code: string | null
-  /** The path of the wrong field, such as `messages[0].role`. */
-  readonly param?: string | null
-  /** Additional headers, as alternating names and values. */
-  readonly headers?: readonly string[]
-  /** Additional fields of the error. */
-  readonly details?: Readonly<Record<string, number>>
-}
+/** `POST /generate` has its own form of errors, which includes that of the other routes. */
+export const generatePath = '/generate'
 
-/** An error whose message may be shown to the client. Never leaves the server. */
-export class HttpError extends Error {
-  readonly code: string | null
-  readonly status: number
-  readonly param: string | null
-  readonly headers: readonly string[]
-  readonly details: Readonly<Record<string, number>>
-
-  constructor(status: number, message: string, details: HttpErrorDetails) {
-    super(message)
-    this.code = details.code
-    this.status = status
-    this.param = details.param ?? null
-    this.headers = details.headers ?? []
-    this.details = details.details ?? {}
+/** How an inference server words its errors; those that clients must not see go to `log`. */
+export function createErrorReplies(log: Log): ErrorReplies {
+  return {
+    toHttpError(thrown, requestId, path) {
+      const error = toHttpError(thrown, requestId, path)
+      if (isHidden(thrown)) {
+        const text = maskSecrets(`${requestId} ${path} ${error.code}: ${fullMessage(thrown)}`)
+        log.warn('InferenceRequestFailed', text)
+      }
+      return error
+    },
+    toBody(problem, path) {
+      const { message, param, code, details, status } = problem
+      const error = { ...details, message, type: typeOfStatus(status), param, code }
+      if (path !== generatePath) return { error }
+      return { status: 'error', message, hostname: machineName, error }
+    },
+    toAbortReason: (text) => inferenceError('canceled', text),
+    toListenError(message, details) {
+      const isTaken = details.code === 'port_in_use'
+      const hint = isTaken ? `${otherPort}; ${details.hint}` : details.hint
+      return new InferenceError(message, { ...details, ...(hint === undefined ? {} : { hint }) })
+    },
   }
 }
 
-/** The body `{ error: { message, type, param, code } }` of the API, with any details. */
-export function errorBody(error: HttpError): object {
-  const { message, param, code, details } = error
-  return { error: { ...details, message, type: typeOfStatus(error.status), param, code } }
-}
+const otherPort = 'in a program: `port: 0`, or `useService: false` for a model without a server'
 
 function typeOfStatus(status: number): string {
   if (status === 401) return 'authentication_error'
@@ -87,7 +88,7 @@ const inputFields: Readonly<Record<string, string>> = {
  * The error that the client gets for anything that was thrown. A message of an engine is replaced
  * by a fixed sentence and the request id, by which the log can be searched.
  */
-export function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
+function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const refusal = refusalOf(thrown)
   if (refusal !== undefined) {
@@ -112,7 +113,7 @@ export function toHttpError(thrown: unknown, requestId: string, path: string): H
 }
 
 /** Whether the client does not get the whole original message, so that it has to be logged. */
-export function isHidden(thrown: unknown): boolean {
+function isHidden(thrown: unknown): boolean {
   if (thrown instanceof HttpError || refusalOf(thrown) !== undefined) return false
   const code = inferenceCodeOf(thrown)
   return code === undefined || (code !== 'canceled' && !shown.has(code))
@@ -124,4 +125,10 @@ const refusalOf = (thrown: unknown): RequestRefusal | undefined =>
 function messageWithHint(thrown: unknown): string {
   const { hint } = thrown as TuttiError
   return hint === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${hint})`
+}
+
+/** The message together with that of the cause, which holds the details of engines. */
+function fullMessage(thrown: unknown): string {
+  const cause = thrown instanceof Error ? thrown.cause : undefined
+  return cause === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${messageOf(cause)})`
 }

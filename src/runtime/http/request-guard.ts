@@ -3,8 +3,8 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { isLoopbackHost } from '../../foundation/options.ts'
-import { waitsForContinue } from './requests/body.ts'
 import { HttpError } from './http-error.ts'
+import { waitsForContinue } from './json-body.ts'
 
 export interface RequestGuardOptions {
   readonly apiKey: string | null
@@ -56,7 +56,7 @@ export class RequestGuard {
     if (isPreflight(request)) return
     if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
     if (headers.expect !== undefined && !waitsForContinue(request)) {
-      throw new HttpError(417, 'Of Expect, only "100-continue" is supported.', {
+      throw new HttpError(417, 'The only supported value of Expect is "100-continue".', {
         code: 'bad_request',
       })
     }

@@ -2,7 +2,9 @@ import { createServer } from 'node:http'
 import { hostname, type NetworkInterfaceInfo } from 'node:os'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
-import { knownHosts, openListening } from '../../../src/inference/server/listening.ts'
+import { TuttiError } from '../../../src/foundation/errors.ts'
+import type { ListenErrorDetails } from '../../../src/runtime/http/http-error.ts'
+import { knownHosts, listenError, openListening } from '../../../src/runtime/http/listening.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 const common = { netmask: '', mac: '', internal: false, cidr: null }
@@ -33,6 +35,10 @@ describe('known hosts', () => {
   })
 })
 
+const errors = {
+  toListenError: (message: string, details: ListenErrorDetails) => new TuttiError(message, details),
+}
+
 describe('a server that listens', () => {
   const open = async (host: string | null, addresses: readonly string[] | null, port = 0) => {
     const server = createServer((_, response) => response.end('here'))
@@ -41,7 +47,11 @@ describe('a server that listens', () => {
       addresses: () =>
         addresses === null ? Promise.reject(new Error()) : Promise.resolve(addresses),
     }
-    const listening = await openListening(server, { host, port }, systemClock, machine)
+    const listening = await openListening(
+      server,
+      { host, port, clock: systemClock, errors },
+      machine,
+    )
     onTestFinished(() => {
       server.closeAllConnections()
       return listening.close()
@@ -89,11 +99,27 @@ describe('a server that listens', () => {
     expect(await answerOf(`http://127.0.0.1:${port}`)).toBe('refused')
   })
 
+  it('row 82: errors of listen() have a code, the port and a hint', () => {
+    const errorOf = (code: string): unknown =>
+      listenError(errors, '127.0.0.1', 80, Object.assign(new Error('listen refused'), { code }))
+    for (const code of ['EACCES', 'EPERM']) {
+      expect(errorOf(code)).toMatchObject({
+        code: 'port_forbidden',
+        message: 'no permission to listen on port 80; try --port 8000',
+        hint: 'ports below 1024 need elevated privileges',
+      })
+    }
+    expect(errorOf('EIO')).toMatchObject({
+      code: 'listen_failed',
+      message: 'cannot listen on port 80 of 127.0.0.1: listen refused',
+    })
+  })
+
   it('waits 2 s for the addresses of its name, and no longer', async () => {
     const clock = new ManualClock()
     const machine = { interfaces, addresses: () => new Promise<never>(() => {}) }
     const server = createServer()
-    const opening = openListening(server, { host: null, port: 0 }, clock, machine)
+    const opening = openListening(server, { host: null, port: 0, clock, errors }, machine)
     await clock.advance(2000)
     const listening = await opening
     expect(listening.endpoint).toBe(`http://127.0.0.1:${listening.port}`)

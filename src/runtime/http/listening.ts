@@ -5,7 +5,7 @@ import type { Server as HttpServer } from 'node:http'
 import { type AddressInfo, createServer, isIPv4, type Server } from 'node:net'
 import { hostname, networkInterfaces } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
-import { errnoOf, InferenceError, messageOf, ValueError } from '../../foundation/errors.ts'
+import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import {
   expectInteger,
   expectSecret,
@@ -13,6 +13,7 @@ import {
   isLoopbackHost,
 } from '../../foundation/options.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import type { ErrorReplies } from './http-error.ts'
 
 /** The host name of this machine, as it appears in responses and addresses. */
 export const machineName = hostname()
@@ -74,19 +75,25 @@ export interface Listening {
   close(): Promise<void>
 }
 
-/**
- * Listens on `host`; without one on loopback, and on the loopback address that this machine's name
- * resolves to. Rejects with an error that says what to do.
- */
+type ListenErrors = Pick<ErrorReplies, 'toListenError'>
+
+export interface ListenOptions {
+  /** `null`: loopback, and the loopback address that this machine's name resolves to. */
+  readonly host: string | null
+  /** 0 chooses a free port. */
+  readonly port: number
+  readonly clock: Clock
+  readonly errors: ListenErrors
+}
+
+/** Rejects with an error that says what to do. */
 export async function openListening(
   server: HttpServer,
-  address: { readonly host: string | null; readonly port: number },
-  clock: Clock,
+  { host, port: wanted, clock, errors }: ListenOptions,
   machine: Machine = thisMachine,
 ): Promise<Listening> {
-  const { host } = address
   const named = await boundedWait(clock, lookupMs, machine.addresses()).catch(() => [])
-  const port = await listen(server, host ?? loopback, address.port)
+  const port = await listen(server, host ?? loopback, wanted, errors)
   const servers: Server[] = [server]
   const close = async (): Promise<void> => {
     await Promise.all(servers.map((one) => new Promise((resolve) => one.close(resolve))))
@@ -99,13 +106,13 @@ export async function openListening(
       server.emit('connection', socket)
     })
     try {
-      await listen(second, other, port)
+      await listen(second, other, port, errors)
       servers.push(second)
       bound.push(other)
     } catch (error) {
       // Listening on the machine's name is optional, except that a port that was asked for must be
       // free.
-      if (address.port === 0 || errnoOf(error) !== 'port_in_use') continue
+      if (wanted === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
     }
@@ -118,9 +125,9 @@ export async function openListening(
 }
 
 /** Resolves with the actual port; rejects with an error that says what to do. */
-function listen(server: Server, host: string, port: number): Promise<number> {
+function listen(server: Server, host: string, port: number, errors: ListenErrors): Promise<number> {
   return new Promise((resolve, reject) => {
-    const fail = (cause: Error): void => reject(listenError(host, port, cause))
+    const fail = (cause: Error): void => reject(listenError(errors, host, port, cause))
     server.once('error', fail)
     server.listen(port, bare(host), () => {
       server.off('error', fail)
@@ -175,36 +182,28 @@ const bare = (host: string): string => host.replace(/^\[(.*)\]$/, '$1')
 const bracketed = (host: string): string => (bare(host).includes(':') ? `[${bare(host)}]` : host)
 
 /** Why listening failed, and what to do about it. */
-export function listenError(host: string, port: number, cause: Error): InferenceError {
+export function listenError(
+  { toListenError }: ListenErrors,
+  host: string,
+  port: number,
+  cause: Error,
+): Error {
   const errno = errnoOf(cause)
   if (errno === 'EADDRINUSE') {
-    return new InferenceError(`port ${port} in use; try --port 0`, {
-      code: 'port_in_use',
-      hint:
-        'in a program: `port: 0`, or `useService: false` for a model without a server; ' +
-        `find the process that listens: ss -ltnp 'sport = :${port}'`,
-      cause,
-    })
+    const hint = `find the process that listens: ss -ltnp 'sport = :${port}'`
+    const message = `port ${port} in use; try --port 0`
+    return toListenError(message, { code: 'port_in_use', hint, cause })
   }
   if (errno === 'EACCES' || errno === 'EPERM') {
-    return new InferenceError(`no permission to listen on port ${port}; try --port 8000`, {
-      code: 'port_forbidden',
-      hint: 'ports below 1024 need elevated privileges',
-      cause,
-    })
+    const hint = 'ports below 1024 need elevated privileges'
+    const message = `no permission to listen on port ${port}; try --port 8000`
+    return toListenError(message, { code: 'port_forbidden', hint, cause })
   }
+  const message = `cannot listen on port ${port} of ${host}:`
   if (errno === 'ENOTFOUND' || errno === 'EAI_AGAIN' || errno === 'EADDRNOTAVAIL') {
-    return new InferenceError(
-      `cannot listen on port ${port} of ${host}: address not available on this host`,
-      {
-        code: 'host_unknown',
-        hint: 'use 127.0.0.1, or 0.0.0.0 for all network interfaces',
-        cause,
-      },
-    )
+    const hint = 'use 127.0.0.1, or 0.0.0.0 for all network interfaces'
+    const reason = 'address not available on this host'
+    return toListenError(`${message} ${reason}`, { code: 'host_unknown', hint, cause })
   }
-  return new InferenceError(`cannot listen on port ${port} of ${host}: ${messageOf(cause)}`, {
-    code: 'listen_failed',
-    cause,
-  })
+  return toListenError(`${message} ${messageOf(cause)}`, { code: 'listen_failed', cause })
 }

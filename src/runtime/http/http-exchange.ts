@@ -3,19 +3,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Clock } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
-import type { Log } from '../../foundation/log.ts'
-import { maskSecrets } from '../../foundation/secrets.ts'
-import { inferenceError } from '../generation/inference-errors.ts'
-import { waitsForContinue } from './requests/body.ts'
-import { errorBody, type HttpError, isHidden, toHttpError } from './http-error.ts'
+import type { ErrorReplies, HttpError } from './http-error.ts'
+import { waitsForContinue } from './json-body.ts'
 
 /**
  * After an error, the rest of a body up to this size is read, so that the connection can be reused.
  */
 const smallBodyBytes = 65_536
-/** How long and how much a client may go on sending after an error before the response is ended. */
+/** How long and how much a client may still send after an error before the response ends. */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
 
@@ -34,7 +30,7 @@ export const safeHeaders: readonly string[] = [
 
 export interface HttpExchangeParts {
   readonly clock: Clock
-  readonly log: Log
+  readonly errors: ErrorReplies
   /** Whether connections are closed after their response. */
   readonly isClosing: () => boolean
   /** How long a client may read nothing before its connection is cut. */
@@ -80,7 +76,7 @@ export class HttpExchange {
   }
 
   abort(reason: string): void {
-    this.#controller.abort(inferenceError('canceled', reason))
+    this.#controller.abort(this.#parts.errors.toAbortReason(reason))
   }
 
   sendJson(status: number, body: object, headers: readonly string[] = []): void {
@@ -105,18 +101,17 @@ export class HttpExchange {
 
   /** The error as the client may see it; details that the client must not see are logged. */
   explain(thrown: unknown): HttpError {
-    const error = toHttpError(thrown, this.requestId, this.path)
-    if (isHidden(thrown)) {
-      const { requestId, path } = this
-      const text = maskSecrets(`${requestId} ${path} ${error.code}: ${fullMessage(thrown)}`)
-      this.#parts.log.warn('InferenceRequestFailed', text)
-    }
-    return error
+    return this.#parts.errors.toHttpError(thrown, this.requestId, this.path)
   }
 
-  /** Sends an error in the format of the chat-completions API. */
-  refuse(error: HttpError): void {
-    this.sendJson(error.status, errorBody(error), error.headers)
+  /** Sends the error for anything that was thrown. */
+  refuse(thrown: unknown): void {
+    const error = this.explain(thrown)
+    this.sendJson(error.status, this.errorBody(error), error.headers)
+  }
+
+  errorBody(error: HttpError): object {
+    return this.#parts.errors.toBody(error, this.path)
   }
 
   /** Writes the head of the response, without a body. */
@@ -207,9 +202,3 @@ const printable = /^[\x21-\x7e]{1,128}$/
 
 /** How many bytes the kernel has accepted for this connection. */
 const takenBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength
-
-/** The message together with that of the cause, which holds the details of engines. */
-function fullMessage(thrown: unknown): string {
-  const cause = thrown instanceof Error ? thrown.cause : undefined
-  return cause === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${messageOf(cause)})`
-}

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { parseJson } from '../../../../src/inference/server/requests/body.ts'
-import { HttpError } from '../../../../src/inference/server/http-error.ts'
-import { assertProperty } from '../../../property.ts'
+import { parseJson } from '../../../src/runtime/http/json-body.ts'
+import { HttpError } from '../../../src/runtime/http/http-error.ts'
+import { assertProperty } from '../../property.ts'
 
 const parse = (body: string | Buffer): unknown => parseJson(Buffer.from(body as string), 64)
 

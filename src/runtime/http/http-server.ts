@@ -1,0 +1,391 @@
+/**
+ * An HTTP server with limits for every client: a table of routes, guards in front of them, and a
+ * graceful stop. It answers malformed requests itself.
+ */
+
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http'
+import type { Duplex } from 'node:stream'
+import type { Clock } from '../../foundation/clock.ts'
+import { errnoOf } from '../../foundation/errors.ts'
+import { newUuid } from '../../foundation/ids.ts'
+import type { Log } from '../../foundation/log.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { registerSecret } from '../../foundation/secrets.ts'
+import { Service } from '../../foundation/service.ts'
+import { type ErrorReplies, HttpError } from './http-error.ts'
+import { HttpExchange, type HttpExchangeParts, lingerMs, safeHeaders } from './http-exchange.ts'
+import { checkBodyHead, parseJson, readBody } from './json-body.ts'
+import { expectReachable, type Listening, type ListenOptions, openListening } from './listening.ts'
+import { isPreflight, preflightHeaders, RequestGuard } from './request-guard.ts'
+
+/** One path of a server. */
+export interface Route {
+  readonly method: 'GET' | 'POST'
+  /** Matched literally: nothing is decoded, merged or resolved. A `*` at the end takes the rest. */
+  readonly path: string
+  /** Whether the route needs no API key, and is served while the server closes. Default `false`. */
+  readonly isOpen?: boolean
+  /** The maximum size of the body; without it, no body is read. */
+  readonly bodyBytes?: number
+  /** `body` is the parsed JSON, `rest` the text that matched `*`. */
+  answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
+}
+
+/** The limits for all clients of a server. */
+export interface HttpLimits {
+  /** The maximum depth of nested arrays and objects in a body. Default 64, at most 1000. */
+  readonly depth: number
+  /** The maximum length of a request's URL in characters. Default 2048. */
+  readonly urlLength: number
+  /** The maximum size of all headers in bytes. Default 16 KiB. */
+  readonly headerBytes: number
+  /** The maximum number of headers of a request. Default 100. */
+  readonly headerCount: number
+  /** The maximum time until all headers are received. Default 10 s. */
+  readonly headersTimeoutMs: number
+  /** The maximum time until the whole request is received. Default 30 s. */
+  readonly requestTimeoutMs: number
+  /** How often the two time limits above are checked. Default 2 s. */
+  readonly connectionsCheckMs: number
+  /**
+   * How long an idle connection is kept. Default 75 s: a client whose event loop is busy for a few
+   * seconds would otherwise send its next request on a connection that is closed.
+   */
+  readonly keepAliveMs: number
+  /**
+   * The maximum number of connections; at the limit, a new one closes an idle one. Default 1024.
+   */
+  readonly maxConnections: number
+  /** The maximum number of requests on one connection. Default 1000. */
+  readonly maxRequestsPerSocket: number
+  /** How many seconds a client may read nothing before its connection is closed. Default 30. */
+  readonly slowReaderSeconds: number
+  /** How many seconds stopping waits for the requests in flight. Default 30. */
+  readonly drainSeconds: number
+  /** Names that a `Host` header may have besides those of this server. Default none. */
+  readonly allowedHosts: readonly string[]
+  /** Allowed origins of web pages besides loopback, such as `https://app.example`. Default none. */
+  readonly allowedOrigins: readonly string[]
+}
+
+/** The defaults suit one machine. */
+export const defaultHttpLimits: HttpLimits = {
+  depth: 64,
+  urlLength: 2048,
+  headerBytes: 16_384,
+  headerCount: 100,
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 30_000,
+  connectionsCheckMs: 2000,
+  keepAliveMs: 75_000,
+  maxConnections: 1024,
+  maxRequestsPerSocket: 1000,
+  slowReaderSeconds: 30,
+  drainSeconds: 30,
+  allowedHosts: [],
+  allowedOrigins: [],
+}
+
+export interface HttpServerOptions extends ListenOptions {
+  /** Required on every route that is not open, and for listening on a host other than loopback. */
+  readonly apiKey: string | null
+  readonly limits: HttpLimits
+  readonly log: Log
+  readonly errors: ErrorReplies
+}
+
+/** How long responses may take to be sent after their requests were aborted. */
+const abortedSendMs = 1000
+
+/**
+ * Serves its routes between `start()` and `stop()`. Stopping lets the requests in flight finish for
+ * `limits.drainSeconds`, then aborts the rest; no socket is left when it resolves.
+ */
+export class HttpServer extends Service {
+  readonly #options: HttpServerOptions
+  readonly #server: Server
+  readonly #exchangeParts: HttpExchangeParts
+  readonly #inFlight = new Set<HttpExchange>()
+  readonly #routes = new Map<string, Route>()
+  #unknownPath = closing()
+  #listening: Listening | null = null
+  #guard: RequestGuard | null = null
+  #isDraining = false
+  #onIdle: (() => void) | undefined
+
+  constructor(options: HttpServerOptions) {
+    super()
+    expectReachable(options)
+    const { clock, errors, limits, apiKey } = options
+    this.#options = options
+    this.#exchangeParts = {
+      clock,
+      errors,
+      isClosing: () => this.#isDraining,
+      slowReaderSeconds: limits.slowReaderSeconds,
+    }
+    this.#server = createLimitedServer(options, (socket) => this.#isAnswering(socket))
+    const handle = (request: IncomingMessage, response: ServerResponse): void => {
+      void this.#handle(request, response)
+    }
+    for (const event of requestEvents) this.#server.on(event, handle)
+    this.#server.on('connection', (socket) => {
+      socket.once('close', () => this.#abandon(socket))
+    })
+    if (apiKey !== null) registerSecret(apiKey)
+  }
+
+  /** `http://host:port`; empty before the server has started. */
+  get endpoint(): string {
+    return this.#listening?.endpoint ?? ''
+  }
+
+  /** Whether new requests are refused because the server is closing. */
+  get isDraining(): boolean {
+    return this.#isDraining
+  }
+
+  /** Replaces all routes; other paths get `unknownPath`. */
+  setRoutes(routes: readonly Route[], unknownPath: HttpError): void {
+    this.#routes.clear()
+    for (const route of routes) this.#routes.set(route.path, route)
+    this.#unknownPath = unknownPath
+  }
+
+  /** New requests get 503 from now on; requests in flight continue. */
+  beginDraining(): void {
+    this.#isDraining = true
+    this.#server.closeIdleConnections()
+  }
+
+  protected async onStart(): Promise<void> {
+    const { apiKey, limits, log } = this.#options
+    const listening = await openListening(this.#server, this.#options)
+    this.#server.on('error', (error) => {
+      log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
+    })
+    const { endpoint } = listening
+    const { allowedHosts, allowedOrigins: origins, urlLength, headerCount } = limits
+    const hosts = [...listening.hosts, ...allowedHosts]
+    this.#listening = listening
+    this.#guard = new RequestGuard({ apiKey, hosts, endpoint, origins, urlLength, headerCount })
+  }
+
+  protected async onStop(): Promise<void> {
+    const { clock, limits } = this.#options
+    this.beginDraining()
+    await this.#idleWithin(limits.drainSeconds * 1000)
+    for (const exchange of this.#inFlight) exchange.abort('the server is closing')
+    await this.#idleWithin(abortedSendMs)
+    clock.nextTurn(() => this.#server.closeAllConnections())
+    await this.#listening?.close()
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const exchange = new HttpExchange(request, response, this.#exchangeParts)
+    this.#inFlight.add(exchange)
+    response.once('close', () => this.#forget(exchange))
+    try {
+      await this.#answer(exchange)
+    } catch (error) {
+      if (!exchange.isGone) exchange.refuse(error)
+    }
+  }
+
+  async #answer(exchange: HttpExchange): Promise<void> {
+    const { request, path } = exchange
+    const guard = this.#guard
+    if (guard === null) throw closing()
+    const route = this.#routeOf(path)
+    exchange.addHeaders(guard.corsHeaders(request))
+    guard.check(request, route?.isOpen === true)
+    if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
+    if (route === undefined) throw this.#unknownPath
+    expectMethod(route, request.method)
+    if (this.#isDraining && route.isOpen !== true) throw closing()
+    const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''
+    if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
+    checkBodyHead(request, route.bodyBytes)
+    if (request.headers.expect !== undefined) exchange.response.writeContinue()
+    const bytes = await readBody(request, route.bodyBytes, exchange.signal)
+    return route.answer(exchange, parseJson(bytes, this.#options.limits.depth), rest)
+  }
+
+  #routeOf(path: string): Route | undefined {
+    const exact = this.#routes.get(path)
+    if (exact !== undefined) return exact
+    for (const [pattern, route] of this.#routes) {
+      const isPrefix = pattern.endsWith('*') && path.startsWith(pattern.slice(0, -1))
+      if (isPrefix && path.length >= pattern.length) return route
+    }
+    return undefined
+  }
+
+  /**
+   * Called when the client disconnects: older Node versions do not close queued pipelined
+   * responses.
+   */
+  #abandon(socket: Duplex): void {
+    for (const exchange of this.#inFlight) {
+      if (exchange.request.socket !== socket) continue
+      exchange.abort('client_disconnect')
+      this.#forget(exchange)
+    }
+  }
+
+  #isAnswering(socket: Duplex): boolean {
+    for (const { request, response } of this.#inFlight) {
+      if (request.socket === socket && response.headersSent) return true
+    }
+    return false
+  }
+
+  #forget(exchange: HttpExchange): void {
+    this.#inFlight.delete(exchange)
+    if (!this.#isDraining) return
+    this.#options.clock.nextTurn(() => this.#server.closeIdleConnections())
+    if (this.#inFlight.size === 0) this.#onIdle?.()
+  }
+
+  /** Resolves when no request is in flight, or after `ms`. */
+  async #idleWithin(ms: number): Promise<void> {
+    if (this.#inFlight.size === 0) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#onIdle = resolve
+    await boundedWait(this.#options.clock, ms, promise).catch(() => {})
+  }
+}
+
+/** The error for a path without a route. */
+export const nothingHere = (advice: string): HttpError =>
+  new HttpError(404, `There is nothing at this address. ${advice}`, { code: 'unknown_url' })
+
+/** A route for GET also answers HEAD. */
+function expectMethod({ method: allowed }: Route, method = ''): void {
+  if (method === allowed || (method === 'HEAD' && allowed === 'GET')) return
+  const allow = allowed === 'GET' ? 'GET, HEAD' : allowed
+  throw new HttpError(405, `This address takes ${allow} only.`, {
+    code: 'method_not_allowed',
+    headers: ['allow', allow],
+  })
+}
+
+const closing = (): HttpError =>
+  new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })
+
+/** Node's events for a request: plain, with `Expect: 100-continue`, with another expectation. */
+const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
+
+/**
+ * A server that does not listen yet and has no request handler. `isAnswering` says whether a
+ * response is being sent on a connection, where no error may be written any more.
+ */
+function createLimitedServer(
+  { limits, clock, errors }: HttpServerOptions,
+  isAnswering: (socket: Duplex) => boolean,
+): Server {
+  const server = createServer({
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: limits.requestTimeoutMs,
+    connectionsCheckingInterval: limits.connectionsCheckMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    maxHeaderSize: limits.headerBytes,
+    // Node would reply without a body; the request guard sends an error with an explanation.
+    requireHostHeader: false,
+  })
+  limitConnections(server, limits.maxConnections)
+  server.maxRequestsPerSocket = limits.maxRequestsPerSocket
+  // One more than allowed: Node drops further headers silently, and the request guard must see that
+  // there are too many.
+  server.maxHeadersCount = limits.headerCount + 1
+  const sendAndClose = (socket: Duplex, error: HttpError): void => {
+    // Called again for the same socket if its client still sends.
+    if (!socket.writableEnded)
+      endWith(socket, error, JSON.stringify(errors.toBody(error, '')), clock)
+  }
+  server.on('clientError', (error, socket) => {
+    const errno = errnoOf(error)
+    if (errno === 'ECONNRESET' || isAnswering(socket)) socket.destroy()
+    else sendAndClose(socket, refusals[errno] ?? malformed)
+  })
+  server.on('connect', (_, socket) => sendAndClose(socket, noTunnels))
+  return server
+}
+
+const malformed = new HttpError(400, 'This is not a well-formed HTTP request.', {
+  code: 'bad_request',
+})
+const noTunnels = new HttpError(501, 'CONNECT is not supported.', { code: 'not_implemented' })
+
+const refusals: Readonly<Record<string, HttpError>> = {
+  HPE_HEADER_OVERFLOW: new HttpError(431, 'The headers are too large.', {
+    code: 'headers_too_large',
+  }),
+  ERR_HTTP_REQUEST_TIMEOUT: new HttpError(408, 'The request did not arrive in time.', {
+    code: 'request_timeout',
+  }),
+}
+
+function endWith(socket: Duplex, { status }: HttpError, body: string, clock: Clock): void {
+  const headers = [...safeHeaders, 'content-type', 'application/json', 'connection', 'close']
+  headers.push('x-request-id', `req_${newUuid()}`, 'content-length', String(body.length))
+  const lines = [`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`]
+  for (let at = 0; at < headers.length; at += 2) lines.push(`${headers[at]}: ${headers[at + 1]}`)
+  socket.on('error', () => {})
+  const cancel = clock.after(lingerMs, () => socket.destroy(), { background: true })
+  socket.once('close', cancel)
+  socket.once('end', () => socket.destroy())
+  socket.resume()
+  socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`)
+}
+
+/**
+ * At the limit, a connection without work is closed in favour of a new one. (Node would reject
+ * the new one, so that a client with idle connections could lock out all others.) The new one is
+ * rejected only if every connection has a complete request in progress.
+ */
+function limitConnections(server: Server, limit: number): void {
+  /** The requests in progress on each connection; the connection that was idle longest is first. */
+  const open = new Map<Duplex, Set<IncomingMessage>>()
+  server.on('connection', (socket) => {
+    // Removed here and not only on `close`, which is emitted later: clients may connect until then.
+    const spare = open.size < limit ? undefined : (replaceable(open) ?? socket)
+    if (spare !== undefined) open.delete(spare)
+    if (spare !== socket) open.set(socket, new Set())
+    socket.once('close', () => open.delete(socket))
+    spare?.destroy()
+  })
+  const track = (request: IncomingMessage, response: ServerResponse): void => {
+    const { socket } = request
+    const requests = open.get(socket)
+    if (requests === undefined) return
+    requests.add(request)
+    response.once('close', () => {
+      requests.delete(request)
+      // Moves the connection to the end of the order, because it was just used.
+      if (open.delete(socket)) open.set(socket, requests)
+    })
+  }
+  for (const event of requestEvents) server.on(event, track)
+}
+
+/** A connection without requests, or else one whose requests are all incomplete. */
+function replaceable(open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>): Duplex | undefined {
+  let unfinished: Duplex | undefined
+  for (const [socket, requests] of open) {
+    if (requests.size === 0) return socket
+    if (!hasComplete(requests)) unfinished ??= socket
+  }
+  return unfinished
+}
+
+function hasComplete(requests: ReadonlySet<IncomingMessage>): boolean {
+  for (const { complete } of requests) if (complete) return true
+  return false
+}
