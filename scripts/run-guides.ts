@@ -138,8 +138,9 @@ async function checkCommand(shell: Shell, step: GuideCommand): Promise<void> {
 function linkInstead(command: string, folder: string): boolean {
   const [npm, install, ...names] = command.trim().split(' ')
   if (npm !== 'npm' || install !== 'install') return false
-  if (names.length === 0 || !names.every((name) => linkedPackages.has(name))) return false
-  for (const name of names) {
+  const packages = names.map((name) => name.replace(/@[\d.]+$/, ''))
+  if (names.length === 0 || !packages.every((name) => linkedPackages.has(name))) return false
+  for (const name of packages) {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
   }
   return true

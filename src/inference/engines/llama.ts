@@ -65,10 +65,7 @@ export interface LlamaEngineOptions {
    * least 60.
    */
   readonly hungSeconds?: number
-  /**
-   * Default true: uses the native context of node-llama-cpp, which is faster, if the version is
-   * known. False uses only the public interface of node-llama-cpp.
-   */
+  /** @deprecated Has no effect: the native context of node-llama-cpp is always used. */
   readonly usesNativeContext?: boolean
   readonly clock: Clock
   readonly log: Log
@@ -272,9 +269,8 @@ class LlamaEngine implements InferenceEngine {
       this.#loadSilence.stop()
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
-      const { threadProblem, libraryProblem, readsThoughts, readsNames } = message
+      const { threadProblem, readsThoughts, readsNames } = message
       if (threadProblem !== null) this.#options.log.warn('ThreadsStall', threadProblem)
-      if (libraryProblem !== null) this.#options.log.warn('LibraryUnknown', libraryProblem)
       const fields = [
         ...llamaFields,
         ...(readsThoughts ? thoughtFields : []),
@@ -363,5 +359,4 @@ const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
   sequences: Math.min(options.sequences ?? 16, maxSequences),
   batchSize: options.batchSize ?? 512,
   contextLength: options.contextLength ?? null,
-  usesNativeContext: options.usesNativeContext ?? true,
 })

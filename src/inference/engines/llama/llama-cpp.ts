@@ -5,7 +5,7 @@ import { registerHooks } from 'node:module'
 import { availableParallelism, cpus, homedir, loadavg } from 'node:os'
 import { join } from 'node:path'
 import type * as LlamaLibrary from 'node-llama-cpp'
-import type { LlamaContext, LlamaGrammar, LlamaModel, Token as LibraryToken } from 'node-llama-cpp'
+import type { LlamaContext, LlamaModel, Token as LibraryToken } from 'node-llama-cpp'
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
@@ -13,15 +13,14 @@ import { isGguf } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
-import { createLibrarySlots } from './evaluation/library-slots.ts'
-import { libraryProblem, NativeContext } from './evaluation/native-context.ts'
+import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
 import { type AnswerStart, FollowedGrammars } from './grammar/next-characters.ts'
 import { crowdOf, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
-import { checkGrammar, KnownGrammars, readGrammar } from './grammar/grammar-check.ts'
+import { KnownGrammars } from './grammar/grammar-check.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
-import type { LlamaRuntime, Slot, TokenChoice, Vocabulary } from './runtime.ts'
+import type { LlamaRuntime, Slot, Vocabulary } from './runtime.ts'
 import { bytesOfSpelling, maxSpellingLength, slicesOf } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
@@ -63,48 +62,39 @@ export async function loadRuntime(
   const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
   const context = await createContext(model, order, { contextLength, threads })
   const vocabulary = createVocabulary(model)
-  const { usesNativeContext } = order
-  const native = usesNativeContext ? await NativeContext.open(library, model, context) : null
-  // llama.cpp evaluates the grammar only through the library's public interface.
-  const grammars = new KnownGrammars(native === null ? checkGrammar : readGrammar)
+  const native = new NativeContext(model, context)
+  const grammars = new KnownGrammars()
   const followed = new FollowedGrammars()
-  const isTried = native !== null && llama.gpu === false && threads > 1
+  const isTried = llama.gpu === false && threads > 1
   return {
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
-    libraryProblem:
-      usesNativeContext && native === null
-        ? libraryProblem(await library.getModuleVersion())
-        : null,
     contextLength,
     batchSize: order.batchSize,
-    slots: createSlots(library, { model, context, vocabulary, native }, order.sequences),
+    slots: createSlots(native, vocabulary, order.sequences),
     vocabulary,
     template: createTemplate(model),
     createGrammar(format) {
-      const text = grammarOf(format)
-      const read = grammars.read(text)
+      const read = grammars.read(grammarOf(format))
+      const begin = (): AnswerStart => followed.begin(read)
       // Refuses the request at once if its grammar cannot even begin.
-      if (native !== null) followed.begin(read)
-      const created: CreatedGrammar =
-        native === null
-          ? { kind: 'library', grammar: new library.LlamaGrammar(llama, { grammar: text }) }
-          : { kind: 'own', begin: () => followed.begin(read) }
-      return { ofRuntime: created }
+      begin()
+      return { ofRuntime: begin }
     },
   }
 }
 
 async function importLibrary(): Promise<Library> {
   const hooks = loadCpuBinaryAtOnce()
+  const needed = `the llama engine needs node-llama-cpp ${libraryVersion}`
+  const hint = `npm install node-llama-cpp@${libraryVersion}`
   try {
-    return await importPeer<Library>('node-llama-cpp')
+    const library = await importPeer<Library>('node-llama-cpp')
+    const version = await library.getModuleVersion()
+    if (version === libraryVersion) return library
+    throw new LoadError(`${needed}, but version ${version} is installed`, hint)
   } catch (error) {
     if (errnoOf(error) !== 'ERR_MODULE_NOT_FOUND') throw error
-    throw new LoadError(
-      'the llama engine needs node-llama-cpp',
-      'npm install node-llama-cpp',
-      error,
-    )
+    throw new LoadError(needed, hint, error)
   } finally {
     hooks.deregister()
   }
@@ -113,8 +103,7 @@ async function importLibrary(): Promise<Library> {
 /**
  * The library tests a prebuilt binary in a child process, which takes a third of the CPU time of a
  * start. The test protects programs that must survive a broken binary, and helps to choose a GPU.
- * This process may crash, and after the CPU there is no alternative, so the test is skipped. With a
- * version of the library that lacks this file or has other arguments, the test runs as usual.
+ * This process may crash, and after the CPU there is no alternative, so the test is skipped.
  */
 function loadCpuBinaryAtOnce(): ReturnType<typeof registerHooks> {
   const own = (url: string): string =>
@@ -244,42 +233,16 @@ async function tryThreads(
   return given === null ? null : stallOf(times, given)
 }
 
-/** The grammar of a `Grammar`, which other files cannot look into. */
-type CreatedGrammar =
-  | { readonly kind: 'library'; readonly grammar: LlamaGrammar }
-  | { readonly kind: 'own'; readonly begin: () => AnswerStart }
-
-interface LoadedParts {
-  readonly model: LlamaModel
-  readonly context: LlamaContext
-  readonly vocabulary: Vocabulary
-  readonly native: NativeContext | null
-}
-
-function createSlots(
-  library: Library,
-  { model, context, vocabulary, native }: LoadedParts,
-  count: number,
-): Slot[] {
-  const createdOf = ({ grammar }: TokenChoice): CreatedGrammar | undefined =>
-    grammar === null ? undefined : (grammar.ofRuntime as CreatedGrammar)
-  if (native === null) {
-    const openGrammar = (choice: TokenChoice) => {
-      const created = createdOf(choice)
-      if (created?.kind !== 'library') return undefined
-      return new library.LlamaGrammarEvaluationState({ model, grammar: created.grammar })
-    }
-    return createLibrarySlots({ library, model, context, count, openGrammar })
-  }
+function createSlots(context: NativeContext, vocabulary: Vocabulary, count: number): Slot[] {
   let groups: TokenGroups | undefined
   return createDirectSlots({
-    context: native,
+    context,
     count,
-    openGrammar(choice) {
-      const created = createdOf(choice)
-      if (created?.kind !== 'own') return null
+    openGrammar({ grammar }) {
+      if (grammar === null) return null
+      const begin = grammar.ofRuntime as () => AnswerStart
       groups ??= new TokenGroups(vocabulary)
-      return groups.begin(created.begin())
+      return groups.begin(begin())
     },
   })
 }

@@ -36,12 +36,12 @@ async function load(order: LoadOrder): Promise<void> {
   try {
     model = await loadRuntime(order, (progress) => signs.report(progress))
     loop = createLoop(model)
-    const { contextLength, template, threadProblem, libraryProblem } = model
+    const { contextLength, template, threadProblem } = model
     const facts = { name: order.modelName, contextLength, hasChatTemplate: template !== null }
     const templateProblem = template?.problem ?? null
     const readsThoughts = template?.names?.members.has('reasoning_content') ?? false
-    const problems = { templateProblem, threadProblem, libraryProblem }
     const readsNames = template?.readsNames ?? false
+    const problems = { templateProblem, threadProblem }
     parent.send({ kind: 'loaded', facts, ...problems, readsThoughts, readsNames })
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}

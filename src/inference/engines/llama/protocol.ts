@@ -26,8 +26,6 @@ export interface LoadOrder {
   readonly batchSize: number
   /** `null`: the context that the model was trained with, up to 4096. */
   readonly contextLength: number | null
-  /** False uses only the public interface of the library, whatever its version. */
-  readonly usesNativeContext: boolean
 }
 
 export interface PlainRequest {
@@ -50,7 +48,6 @@ export type FromLlama =
       /** Why the model's chat template cannot be used; `null` if it can. */
       readonly templateProblem: string | null
       readonly threadProblem: string | null
-      readonly libraryProblem: string | null
       /** Whether the chat template reads the reasoning of earlier answers. */
       readonly readsThoughts: boolean
       /** Whether the chat template reads the names of participants. */

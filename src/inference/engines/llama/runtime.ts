@@ -9,8 +9,6 @@ export type Token = number
 export interface LlamaRuntime {
   /** Why the number of threads is bad, as measured; `null` if it is good. */
   readonly threadProblem: string | null
-  /** Why the library is used in a slower way; `null` if the fast way is used. */
-  readonly libraryProblem: string | null
   /** The maximum number of tokens of prompt and answer together. */
   readonly contextLength: number
   /** The maximum number of prompt tokens that are evaluated together. */

@@ -38,7 +38,6 @@ export interface FakeRuntimeOptions {
 export class FakeRuntime implements LlamaRuntime {
   readonly contextLength: number
   readonly threadProblem = null
-  readonly libraryProblem = null
   readonly batchSize: number
   /** The prompts that were tokenised. */
   readonly tokenized: string[] = []

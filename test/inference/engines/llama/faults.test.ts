@@ -151,7 +151,7 @@ describe('the llama engine', () => {
       onMessages: (messages) => messages.forEach(received.resolve),
       onExit: () => received.reject(new Error('the process ended')),
     })
-    const defaults = { contextLength: null, usesNativeContext: true, flashAttention: false }
+    const defaults = { contextLength: null, flashAttention: false }
     const order = { modelName: tiny.path, hubToken: null, cacheDir: copy, threads: 1 }
     child.send({
       kind: 'load',
@@ -161,8 +161,8 @@ describe('the llama engine', () => {
       kind: 'unloadable',
       failure: {
         code: 'engine_error',
-        message: 'the llama engine needs node-llama-cpp',
-        hint: 'npm install node-llama-cpp',
+        message: 'the llama engine needs node-llama-cpp 3.21.1',
+        hint: 'npm install node-llama-cpp@3.21.1',
       },
     })
     await child.close()

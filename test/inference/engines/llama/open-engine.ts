@@ -36,7 +36,6 @@ export async function loadStorySlot(
       gpu: false,
       flashAttention: 'auto',
       sequences: 1,
-      usesNativeContext: true,
       ...order,
     },
     () => {},

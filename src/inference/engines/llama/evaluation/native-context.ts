@@ -1,25 +1,15 @@
 /**
  * The native context of node-llama-cpp, which is not part of its public interface: the content of a
  * pass can be chosen, and a position can be sampled more than once. Only this file uses private
- * parts of the library, and only for versions that it was checked with; for other versions the
- * public interface is used.
+ * parts of the library, so the version of the library is pinned.
  */
 
-import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import type { Token } from '../runtime.ts'
 import { type NativeSampler, SamplerPool } from './sampler-pool.ts'
 
-type Library = typeof LlamaLibrary
-
-/** Versions whose private parts are known. */
-const knownVersions: ReadonlySet<string> = new Set(['3.21.1', '3.22.1'])
-
-/** The warning for a version that is not known. */
-export const libraryProblem = (version: string): string =>
-  `node-llama-cpp ${version} is not one of the versions that this was checked with ` +
-  `(${[...knownVersions].join(', ')}): answers are right, but a lone client gets about half of ` +
-  'the tokens per second, and with grammars or log probabilities it is up to ten times slower'
+/** The only supported version of node-llama-cpp, as in `peerDependencies`. */
+export const libraryVersion = '3.21.1'
 
 /** The token, alternating tokens and probabilities, and the probability of the token. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
@@ -57,22 +47,12 @@ export class NativeContext {
   /** Settles after the first read of a pass; `null` before that read begins. */
   #isRead: Promise<unknown> | null = null
 
-  private constructor(addon: AddonContext, { AddonSampler }: Bindings, model: unknown) {
-    this.#addon = addon
-    this.#samplers = new SamplerPool(() => new AddonSampler(model))
-  }
-
-  /** `null` if the version of the library is not known. */
-  static async open(
-    library: Library,
-    model: LlamaModel,
-    context: LlamaContext,
-  ): Promise<NativeContext | null> {
-    if (!knownVersions.has(await library.getModuleVersion())) return null
+  constructor(model: LlamaModel, context: LlamaContext) {
     const { _ctx: addon } = context as unknown as { _ctx: AddonContext }
     const { _model: native, _llama: llama } = model as unknown as HiddenModel
     const { _bindings: bindings } = llama
-    return new NativeContext(addon, bindings, native)
+    this.#addon = addon
+    this.#samplers = new SamplerPool(() => new bindings.AddonSampler(native))
   }
 
   setThreads(threads: number): void {
@@ -141,11 +121,7 @@ export class NativeContext {
 
 interface HiddenModel {
   readonly _model: unknown
-  readonly _llama: { readonly _bindings: Bindings }
-}
-
-interface Bindings {
-  readonly AddonSampler: {
-    new (model: unknown): NativeSampler
+  readonly _llama: {
+    readonly _bindings: { readonly AddonSampler: new (model: unknown) => NativeSampler }
   }
 }

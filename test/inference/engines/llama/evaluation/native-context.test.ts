@@ -1,4 +1,3 @@
-import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import { expect, it } from 'vitest'
 import {
@@ -7,7 +6,7 @@ import {
 } from '../../../../../src/inference/engines/llama/evaluation/native-context.ts'
 
 /** Real reads would disturb each other only now and then. */
-async function openContext() {
+function openContext() {
   const reads: PromiseWithResolvers<number>[] = []
   const addon = {
     initBatch: () => {},
@@ -22,12 +21,9 @@ async function openContext() {
     applyConfig(): void {}
     dispose(): void {}
   }
-  const library = { getModuleVersion: async () => '3.21.1' } as unknown as typeof LlamaLibrary
   const model = { _llama: { _bindings: { AddonSampler } } } as unknown as LlamaModel
   const context = { _ctx: addon } as unknown as LlamaContext
-  const native = await NativeContext.open(library, model, context)
-  if (native === null) throw new Error('an unknown version')
-  return { native, reads }
+  return { native: new NativeContext(model, context), reads }
 }
 
 /** The addon of these tests evaluates nothing. */
@@ -36,7 +32,7 @@ const pass: readonly PassPart[] = []
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve))
 
 it('the first read of every pass has ended before others begin', async () => {
-  const { native, reads } = await openContext()
+  const { native, reads } = openContext()
   for (let passes = 0; passes < 2; passes++) {
     await native.evaluate(pass)
     const before = reads.length
@@ -53,7 +49,7 @@ it('the first read of every pass has ended before others begin', async () => {
 })
 
 it('a first read that failed fails alone', async () => {
-  const { native, reads } = await openContext()
+  const { native, reads } = openContext()
   await native.evaluate(pass)
   const [one, other] = [0, 1].map((index) => native.choose(index, native.takeSampler()))
   await turn()

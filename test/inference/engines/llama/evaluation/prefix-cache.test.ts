@@ -31,11 +31,8 @@ async function ask(
   return { text: listener.textOf(), promptTokens, cached: counts?.['cached_tokens'] }
 }
 
-describe.each([
-  ['the native context', true],
-  ["the library's interface", false],
-])('prefix caching with %s', (_, usesNativeContext) => {
-  const stories = useEngine(storyModel, { usesNativeContext, sequences: 4 })
+describe('prefix caching', () => {
+  const stories = useEngine(storyModel, { sequences: 4 })
   const text = 'Once upon a time there was a big red dog who lived in a small house'
 
   it('a prompt that was seen is not evaluated again, and the answer is the same', async () => {
@@ -49,7 +46,7 @@ describe.each([
     const other = await ask(stories(), { kind: 'text', text: `${text.slice(0, -6)} garden` })
     expect(other.cached).toBeLessThan(first.promptTokens)
     expect(other.cached).toBeGreaterThan(8)
-    const fresh = await openEngine(storyModel(), { usesNativeContext, sequences: 1 })
+    const fresh = await openEngine(storyModel(), { sequences: 1 })
     const garden = await ask(fresh, { kind: 'text', text: `${text.slice(0, -6)} garden` })
     expect(other.text).toBe(garden.text)
   })

@@ -14,16 +14,12 @@ const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 1 }
 const hot = { ...greedy, temperature: 1 }
 
 const once = { kind: 'text', text: 'Once upon a time' } as const
-/** To score a position takes the library's interface as long as twenty tokens without. */
 const withLogprobs = { ...greedy, maxTokens: 6, logprobs: 5 }
 /** Longer prompts are evaluated in several passes. */
 const batchSize = 16
 
-describe.each([
-  ['the native context', true],
-  ["the library's interface", false],
-])('with %s', (_, usesNativeContext) => {
-  const engine = useEngine(storyModel, { usesNativeContext, batchSize })
+describe('the choice of tokens', () => {
+  const engine = useEngine(storyModel, { batchSize })
 
   describe('sampling', () => {
     async function write(
