@@ -85,7 +85,11 @@ describe('the table of layers', () => {
 
 describe('docs/ARCHITECTURE.md', () => {
   const columns = ['layer', 'folder', 'may import']
-  const table = documented(textOf('docs/ARCHITECTURE.md'), 'Layers: who may import whom', columns)
+  const table = documented(
+    textOf('docs/ARCHITECTURE.md'),
+    'Layers: what each folder may import',
+    columns,
+  )
   const rows = table.map((row) => row.split(' | ').map((cell) => cell.trim()))
 
   it('shows the table of layers', () => {
