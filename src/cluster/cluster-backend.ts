@@ -33,11 +33,10 @@ import { AgentDirectory, type KnownAgent } from './driver/directory/agent-direct
 import type { ClusterConnection, ClusterSettings } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
 import { HeldNodes, noneHeld } from './driver/placement/held-nodes.ts'
-import { couldRun } from './driver/placement/placement-node.ts'
 import { type ClusterLoad, joinLoads } from './driver/placement/placement-state.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
-import { describeLack } from './wire/resource-words.ts'
+import { couldRun, describeLack } from '../tasks/resource-fit.ts'
 import { deriveKeys } from './wire/envelope.ts'
 
 /** How long `create` waits for the first agents to answer. */

@@ -10,9 +10,8 @@ import {
   toEventNotice,
 } from '../backends/backend.ts'
 import type { ClusterBackend } from '../cluster/cluster-backend.ts'
-import { couldRun } from '../cluster/driver/placement/placement-node.ts'
 import type { NodeFacts } from '../cluster/wire/messages.ts'
-import { describeLack, describeRequest } from '../cluster/wire/resource-words.ts'
+import { couldRun, describeLack, describeRequest } from '../tasks/resource-fit.ts'
 import { AllocationEnding } from '../events/library-events.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'

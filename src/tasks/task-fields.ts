@@ -1,9 +1,15 @@
 /** The options that all tasks have, and their validation. */
 
+import { generatedNumber, uidOfNumber } from '../foundation/ids.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
-import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
+import {
+  expectId,
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  invalid,
+} from '../foundation/options.ts'
 import { resolveRetries, type RetryOptions, type RetryPolicy } from './retries.ts'
-import { expectOwnUid } from './uid.ts'
 
 /** Options of every task. */
 export interface TaskOptions {
@@ -147,4 +153,22 @@ export function expectTaskOptions(
   known: readonly string[],
 ): void {
   expectKnownKeys(className, expectObject('options', options), known)
+}
+
+/** The number of the latest generated uid. */
+let generated = 0
+
+export function generateUid(): string {
+  return uidOfNumber(++generated)
+}
+
+/** More than any process generates; a higher chosen number does not advance `generated`. */
+const maxGenerated = 10 ** 13
+
+/** A chosen uid of the generated form advances the numbers, so that it is not generated again. */
+export function expectOwnUid(given: unknown): string {
+  const uid = expectId('uid', given)
+  const number = generatedNumber(uid) ?? 0
+  if (number < maxGenerated) generated = Math.max(generated, number)
+  return uid
 }

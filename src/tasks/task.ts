@@ -14,8 +14,7 @@ import {
 import { TaskRecord } from './task-record.ts'
 import type { RetryPolicy } from './retries.ts'
 import type { FinishReason } from './spec.ts'
-import type { TaskFields } from './task-fields.ts'
-import { generateUid } from './uid.ts'
+import { generateUid, type TaskFields } from './task-fields.ts'
 
 /** `task_type` in events: an executable, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'

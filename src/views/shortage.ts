@@ -1,5 +1,6 @@
 /** The free resources of a backend's nodes at the end of a record, and what a request lacks. */
 
+import { hasLabels, timesIn } from '../tasks/resource-fit.ts'
 import type { RunPass } from './all-panels.ts'
 import { type HeldResource, isPresent, oneCore, type SlotNode } from './bounds/slots.ts'
 import type { SlotLimit, SlotRequest, SlotResource } from './bounds/slots.ts'
@@ -56,14 +57,8 @@ const askedOf = ({ cores, gpus, memoryMb, limit }: Asking): Amounts => ({
 const isEnough = (there: Amounts, asked: Amounts): boolean =>
   kinds.every((kind) => there[kind] >= asked[kind])
 
-/** How many times the requested amount is available. */
-function timesOf(there: Amounts, asked: Amounts, kind: HeldResource): number {
-  if (asked[kind] === 0) return Infinity
-  return Math.max(0, Math.floor(there[kind] / asked[kind]))
-}
-
 const roomIn = (there: Amounts, asked: Amounts): number =>
-  Math.min(...kinds.map((kind) => timesOf(there, asked, kind)))
+  Math.min(...kinds.map((kind) => timesIn(there[kind], asked[kind])))
 
 interface NodeNow {
   readonly node: SlotNode
@@ -136,7 +131,7 @@ export class FreeResources {
     const room = sum(({ free }) => roomIn(free, asked))
     if (room >= ranks) return null
     const isShort = (kind: HeldResource): boolean =>
-      sum(({ free }) => timesOf(free, asked, kind)) < ranks
+      sum(({ free }) => timesIn(free[kind], asked[kind])) < ranks
     const resource = kinds.find(isShort) ?? 'cores'
     return {
       resource,
@@ -153,11 +148,8 @@ export class FreeResources {
     return this.#fitting(request).filter(({ size }) => isEnough(size, askedOf(request)))
   }
 
-  #fitting({ labels }: SlotRequest): NodeNow[] {
-    const asked = Object.entries(labels)
-    return this.#nodes.filter(({ node }) =>
-      asked.every(([key, value]) => node.labels[key] === value),
-    )
+  #fitting(request: SlotRequest): NodeNow[] {
+    return this.#nodes.filter(({ node }) => hasLabels(node, request))
   }
 }
 

@@ -9,8 +9,8 @@ import {
   expectTaskName,
   type TaskFields,
   type TaskOptions,
+  expectOwnUid,
 } from '../tasks/task-fields.ts'
-import { expectOwnUid } from '../tasks/uid.ts'
 import type { DeferrableArgs } from './task-function.ts'
 
 /** A text for all calls, or a function of a call's arguments as they were passed. */

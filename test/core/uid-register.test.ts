@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { UidRegister } from '../../src/core/uid-register.ts'
 import { generatedNumber } from '../../src/foundation/ids.ts'
-import { expectOwnUid, generateUid } from '../../src/tasks/uid.ts'
+import { expectOwnUid, generateUid } from '../../src/tasks/task-fields.ts'
 import { assertProperty } from '../property.ts'
 
 const toUid = (number: number): string => `task-${String(number).padStart(6, '0')}`

@@ -16,7 +16,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
   events: ['foundation'],
   tasks: ['foundation'],
   checkpoint: ['foundation', 'events'],
-  views: ['foundation', 'events', 'tasks/lifecycle.ts'],
+  views: ['foundation', 'events', 'tasks/lifecycle.ts', 'tasks/resource-fit.ts'],
   runtime: ['foundation'],
   record: ['foundation', 'events', 'checkpoint', 'views'],
   telemetry: base,

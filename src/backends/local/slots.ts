@@ -1,5 +1,6 @@
 /** Counts the resources of a node that are in use. It starts nothing. */
 
+import { fitsInto, lackOf, roomIn } from '../../tasks/resource-fit.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
 
 /** A GPU as CUDA_VISIBLE_DEVICES names it: an index, or a UUID such as `GPU-…` or `MIG-…`. */
@@ -13,54 +14,46 @@ export interface Capacity {
 }
 
 /** The resources that a batch holds while it runs. */
-export interface Grant {
-  readonly cores: number
-  readonly memoryMb: number
-  readonly gpuIds: readonly GpuId[]
-}
+export type Grant = Capacity
 
 /** The free resources of a node, which batches take and give back. */
 export class Slots {
-  #cores: number
-  #memoryMb: number
+  cores: number
+  memoryMb: number
   readonly #allGpuIds: readonly GpuId[]
   /** The free GPUs, in the order of the capacity. */
   #gpuIds: GpuId[]
 
   constructor(capacity: Capacity) {
-    this.#cores = capacity.cores
-    this.#memoryMb = capacity.memoryMb
+    this.cores = capacity.cores
+    this.memoryMb = capacity.memoryMb
     this.#allGpuIds = capacity.gpuIds
     this.#gpuIds = [...capacity.gpuIds]
   }
 
-  fits(request: ResourceRequest): boolean {
-    const { cores, memoryMb, gpus } = request
-    return cores <= this.#cores && memoryMb <= this.#memoryMb && gpus <= this.#gpuIds.length
+  get gpus(): number {
+    return this.#gpuIds.length
   }
 
-  /** How many such requests fit at a time, judged by cores and GPUs; 0 if not even one fits. */
+  fits(request: ResourceRequest): boolean {
+    return fitsInto(this, request)
+  }
+
+  /** How many such requests fit at the same time. */
   count(request: ResourceRequest): number {
-    if (!this.fits(request)) return 0
-    const { cores, gpus } = request
-    return Math.floor(
-      Math.min(
-        cores === 0 ? Infinity : this.#cores / cores,
-        gpus === 0 ? Infinity : this.#gpuIds.length / gpus,
-      ),
-    )
+    return roomIn(this, request)
   }
 
   take(request: ResourceRequest): Grant {
     const { cores, memoryMb, gpus } = request
-    this.#cores -= cores
-    this.#memoryMb -= memoryMb
+    this.cores -= cores
+    this.memoryMb -= memoryMb
     return { cores, memoryMb, gpuIds: gpus === 0 ? noGpus : this.#gpuIds.splice(0, gpus) }
   }
 
   giveBack(grant: Grant): void {
-    this.#cores += grant.cores
-    this.#memoryMb += grant.memoryMb
+    this.cores += grant.cores
+    this.memoryMb += grant.memoryMb
     if (grant.gpuIds.length === 0) return
     const free = new Set([...this.#gpuIds, ...grant.gpuIds])
     this.#gpuIds = this.#allGpuIds.filter((id) => free.has(id))
@@ -76,14 +69,10 @@ export function neverFits(
 ): { field: string; message: string } | null {
   // The default request is one core, which every node has.
   if (isDefaultRequest(request)) return null
-  const wants = [
-    ['cores', request.cores, capacity.cores],
-    ['memoryMb', request.memoryMb, capacity.memoryMb],
-    ['gpus', request.gpus, capacity.gpuIds.length],
-  ] as const
-  for (const [name, wanted, there] of wants) {
-    if (wanted > there)
-      return { field: `resources.${name}`, message: `asks for ${wanted}, has ${there}` }
+  const node = { ...capacity, gpus: capacity.gpuIds.length }
+  const lack = lackOf(node, request)
+  if (lack !== null) {
+    return { field: `resources.${lack}`, message: `asks for ${request[lack]}, has ${node[lack]}` }
   }
   if (request.ranks > 1 || request.ranksPerNode !== undefined) {
     const field = request.ranks > 1 ? 'resources.ranks' : 'resources.ranksPerNode'

@@ -15,9 +15,8 @@ import {
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
-import { couldRun } from './placement/placement-node.ts'
 import { findUnplaceable, toRequest } from './placement/placement-state.ts'
-import { describeRequest, missingResource } from '../wire/resource-words.ts'
+import { couldRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
   readonly secondsLeft?: ClusterSettings['secondsLeft']

@@ -3,8 +3,8 @@
  * allocations, and the time. Pure, so that a queue can be simulated around it.
  */
 
-import { roomIn } from '../../cluster/driver/placement/job-group.ts'
 import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
+import { type NodeResources, ranksIn } from '../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import {
   hasStopped,
@@ -16,14 +16,6 @@ import {
   workKey,
   minUsefulSeconds,
 } from './pilot-history.ts'
-
-/** The resources of a node that an allocation may get. */
-export interface PilotCandidate {
-  readonly cores: number
-  readonly gpus: number
-  readonly memoryMb: number
-  readonly labels: Readonly<Record<string, string>>
-}
 
 /** Allocations that are requested with the same options. */
 export interface PilotKind {
@@ -42,7 +34,7 @@ export interface PilotKind {
   /** The most allocations that are requested in the whole run. */
   readonly maxTotal: number
   /** The distinct kinds of nodes that it may get. */
-  readonly candidates: readonly PilotCandidate[]
+  readonly candidates: readonly NodeResources[]
 }
 
 /** An allocation that was requested and has not ended. */
@@ -327,13 +319,7 @@ function idleOnes({ idleSeconds }: PilotKind, pilots: readonly Pilot[], now: num
 /** How many such tasks run at the same time in one allocation of this kind, at least. */
 export function roomOf(kind: PilotKind, resources: ResourceRequest): number {
   if ((resources.seconds ?? 0) > kind.usableSeconds) return 0
-  const rooms = kind.candidates
-    .map((node) => (isLabelled(node, resources) ? roomIn(node, resources) : 0))
-    .filter((room) => room >= (resources.ranksPerNode ?? 1))
+  const rooms = kind.candidates.map((node) => ranksIn(node, resources)).filter((room) => room > 0)
   if (rooms.length === 0) return 0
-  const perNode = Math.min(...rooms, resources.ranksPerNode ?? Infinity)
-  return Math.floor((perNode * kind.nodes) / resources.ranks)
+  return Math.floor((Math.min(...rooms) * kind.nodes) / resources.ranks)
 }
-
-const isLabelled = ({ labels }: PilotCandidate, resources: ResourceRequest): boolean =>
-  Object.entries(resources.labels ?? {}).every(([key, value]) => labels[key] === value)

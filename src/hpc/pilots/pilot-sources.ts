@@ -11,7 +11,8 @@ import {
 import { type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import { parseTimeLimit } from '../slurm/time-limit.ts'
 import type { ResolvedAllocations } from './pilot-options.ts'
-import type { PilotCandidate, PilotKind } from './pilot-plan.ts'
+import type { NodeResources } from '../../tasks/resource-fit.ts'
+import type { PilotKind } from './pilot-plan.ts'
 
 /** One kind of allocation, and what is known about its nodes. */
 export interface PilotSource {
@@ -129,6 +130,6 @@ function nodesOf(
   throw new ValueError(`${at}: ${text}`, { field: at, got: named })
 }
 
-function distinct(candidates: readonly PilotCandidate[]): readonly PilotCandidate[] {
+function distinct(candidates: readonly NodeResources[]): readonly NodeResources[] {
   return [...new Map(candidates.map((one) => [JSON.stringify(one), one])).values()]
 }

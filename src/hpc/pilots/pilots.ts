@@ -3,7 +3,7 @@
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { describeNode, describeRequest } from '../../cluster/wire/resource-words.ts'
+import { describeNode, describeRequest } from '../../tasks/resource-fit.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'

@@ -1,8 +1,8 @@
 /** Why an allocation will never run an MPI task. Pure. */
 
 import type { NodeCapacity, Refusal } from '../../backends/backend.ts'
-import { allocationLabel, roomIn } from '../../cluster/driver/placement/job-group.ts'
-import { describeNode } from '../../cluster/wire/resource-words.ts'
+import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
+import { describeNode, ranksIn } from '../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
@@ -41,34 +41,18 @@ function refuseTooMany(
 ): Refusal | null {
   const { ranks, ranksPerNode = 1 } = resources
   const allocations = Map.groupBy(nodes, (node) => node.labels?.[allocationLabel]).values()
-  const rooms = Array.from(allocations, (own) => roomOf(own, resources))
+  const rooms = Array.from(allocations, (own) =>
+    own.reduce((sum, node) => sum + ranksIn(node, resources), 0),
+  )
   const room = Math.max(0, ...rooms)
   if (room >= ranks) return null
   const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} a node`
-  const wanted = `${ranks} ranks of ${describe(resources)}${shape}`
-  const there = groupEqual(nodes.map(describe)).join('; ')
+  const wanted = `${ranks} ranks of ${describeNode(resources)}${shape}`
+  const there = groupEqual(nodes.map(describeNode)).join('; ')
   const where = nodes.length === 0 ? 'no node is there' : `there are ${there}`
   const message = [`there is room for ${room} of ${wanted}; ${where}`, ...words].join('; ')
   return { field: 'resources.ranks', message }
 }
-
-/** How many ranks fit into the nodes of one allocation. */
-function roomOf(nodes: readonly NodeCapacity[], resources: ResourceRequest): number {
-  const { ranksPerNode = 1 } = resources
-  const labels = Object.entries(resources.labels ?? {})
-  const rooms = nodes.map((node) => {
-    const isLabelled = labels.every(([key, value]) => node.labels?.[key] === value)
-    return isLabelled ? roomIn(node, resources) : 0
-  })
-  const max = resources.ranksPerNode ?? Infinity
-  const usable = rooms.filter((room) => room >= ranksPerNode).map((room) => Math.min(room, max))
-  return usable.reduce((sum, room) => sum + room, 0)
-}
-
-const describe = ({ cores, gpus, memoryMb, labels = {} }: Described): string =>
-  describeNode({ cores, gpus, memoryMb, labels })
-
-type Described = Pick<NodeCapacity, 'cores' | 'gpus' | 'memoryMb' | 'labels'>
 
 /** Groups equal nodes, such as `4 nodes with …`. */
 function groupEqual(texts: readonly string[]): string[] {

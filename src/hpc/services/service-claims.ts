@@ -3,6 +3,7 @@
 import type { HeldAmounts } from '../../cluster/driver/placement/held-nodes.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ServerRequest } from '../../runtime/server/node-servers.ts'
+import { describeAmount, timesIn } from '../../tasks/resource-fit.ts'
 
 /** A node, and what other services hold on it. */
 export interface ClaimedNode {
@@ -14,33 +15,30 @@ export interface ClaimedNode {
 
 /** Throws a `ValueError` that names the field, the node and the conflicting services. */
 export function expectRoomFor(request: ServerRequest, nodes: readonly ClaimedNode[]): void {
-  const { service, nodeOffset, nodes: wanted } = request
   expectInside(request, nodes)
-  for (const [at, { cores, gpus }] of wanted.entries()) {
-    const number = nodeOffset + at
+  for (const [at, wanted] of request.nodes.entries()) {
+    const number = request.nodeOffset + at
     const node = nodes[number]
     if (node === undefined) continue
-    const gpuProblem = lackOf(node, 'gpus', gpus, 0)
-    if (gpuProblem !== null) {
-      const text = `node ${number} (${node.name}) has ${gpuProblem}`
-      throw new ValueError(`hardware.num_gpus: ${text}; service "${service}" needs ${gpus} there`, {
-        field: 'hardware.num_gpus',
-        got: gpus,
-        hint: 'Use other nodes by hardware.node_offset, or fewer GPUs by hardware.num_gpus.',
-      })
-    }
-    // One core is left: otherwise tasks of one core would be sent there and never begin.
-    const coreProblem = lackOf(node, 'cores', cores, 1)
-    if (coreProblem !== null) {
-      const text = `node ${number} (${node.name}) has ${coreProblem}, and one stays for tasks`
-      throw new ValueError(`engine.cores: ${text}; service "${service}" needs ${cores} there`, {
-        field: 'engine.cores',
-        got: cores,
-        hint: 'Use other nodes by hardware.node_offset, or fewer cores for each server.',
+    for (const rule of rules) {
+      const lack = describeLack(node, wanted[rule.kind], rule)
+      if (lack === null) continue
+      const text = `node ${number} (${node.name}) has ${lack}`
+      const needs = `service "${request.service}" needs ${wanted[rule.kind]} there`
+      throw new ValueError(`${rule.field}: ${text}; ${needs}`, {
+        field: rule.field,
+        got: wanted[rule.kind],
+        hint: `Use other nodes by hardware.node_offset, or fewer ${rule.fewer}.`,
       })
     }
   }
 }
+
+const rules = [
+  { kind: 'gpus', field: 'hardware.num_gpus', spared: 0, fewer: 'GPUs by hardware.num_gpus' },
+  // One core is left: otherwise tasks of one core would be sent there and never begin.
+  { kind: 'cores', field: 'engine.cores', spared: 1, fewer: 'cores for each server' },
+] as const
 
 function expectInside(
   { service, nodeOffset, nodes: wanted }: ServerRequest,
@@ -73,18 +71,16 @@ const namesOf = (nodes: readonly ClaimedNode[]): string =>
   `${nodes[0]?.name} to ${nodes.at(-1)?.name}`
 
 /** Describes what the node has if it is not enough; otherwise `null`. */
-function lackOf(
+function describeLack(
   { held, ...have }: ClaimedNode,
-  kind: 'cores' | 'gpus',
   wanted: number,
-  spared: number,
+  { kind, spared }: (typeof rules)[number],
 ): string | null {
-  if (wanted === 0) return null
   const holders = held.filter((one) => one[kind] > 0)
-  const taken = holders.reduce((sum, one) => sum + one[kind], 0)
-  if (taken + wanted + spared <= have[kind]) return null
-  const unit = kind === 'gpus' ? 'GPU' : 'core'
-  const total = `${have[kind]} ${unit}${have[kind] === 1 ? '' : 's'}`
+  const free = holders.reduce((left, one) => left - one[kind], have[kind] - spared)
+  if (timesIn(free, wanted) > 0) return null
   const others = holders.map((one) => `service "${one.service}" holds ${one[kind]}`)
-  return others.length === 0 ? total : `${total}, of which ${others.join(' and ')}`
+  const whole = describeAmount(kind, have[kind])
+  const parts = others.length === 0 ? whole : `${whole}, of which ${others.join(' and ')}`
+  return spared === 0 ? parts : `${parts}, and one stays for tasks`
 }

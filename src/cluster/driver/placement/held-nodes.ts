@@ -4,7 +4,7 @@
  */
 
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
-import { countUnits } from '../../wire/resource-words.ts'
+import { describeAmount } from '../../../tasks/resource-fit.ts'
 
 export interface HeldAmounts {
   /** The name of the service, for messages. */
@@ -104,7 +104,10 @@ export class HeldNodes {
 }
 
 function describeHeld(node: string, { service, cores, gpus }: HeldAmounts): string {
-  const parts = [...(gpus > 0 ? [countUnits(gpus, 'GPU')] : []), countUnits(cores, 'core')]
+  const parts = [
+    ...(gpus > 0 ? [describeAmount('gpus', gpus)] : []),
+    describeAmount('cores', cores),
+  ]
   return `service "${service}" holds ${parts.join(' and ')} of ${node}`
 }
 

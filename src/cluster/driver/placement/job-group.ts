@@ -1,7 +1,8 @@
 /** Jobs that begin together on shared nodes, such as the ranks of an MPI program. Pure. */
 
+import { roomIn } from '../../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
-import { couldTake, type Node, type Wanted } from './placement-node.ts'
+import { couldTake, freeIn, type Node, type Wanted } from './placement-node.ts'
 
 export interface JobGroup<T> {
   readonly jobs: readonly T[]
@@ -98,31 +99,7 @@ export function toRunning(
 
 /** How many such jobs the node can take. */
 export function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): number {
-  const { facts, offer } = node
-  const { request } = wanted
   if (!couldTake(node, wanted)) return 0
-  if (when === 'idle') return roomIn(facts, request)
-  if (!node.isUsable) return 0
-  // An idle node may be used completely, whatever the session's share is.
-  const isFree = node.cores === 0 && offer.cores > 0
-  return roomIn(
-    {
-      cores: isFree ? facts.cores : offer.cores - node.cores,
-      gpus: facts.gpus - node.gpus,
-      memoryMb: facts.memoryMb - node.memoryMb,
-    },
-    request,
-  )
-}
-
-type Amounts = Pick<ResourceRequest, 'cores' | 'gpus' | 'memoryMb'>
-
-/** How many requests fit into these amounts. */
-export function roomIn(have: Amounts, { cores, gpus, memoryMb }: Amounts): number {
-  const counts = [
-    Math.floor(have.cores / cores),
-    gpus === 0 ? Infinity : Math.floor(have.gpus / gpus),
-    memoryMb === 0 ? Infinity : Math.floor(have.memoryMb / memoryMb),
-  ]
-  return Math.max(0, Math.min(...counts))
+  if (when === 'idle') return roomIn(node.facts, wanted.request)
+  return node.isUsable ? roomIn(freeIn(node), wanted.request) : 0
 }

@@ -1,8 +1,8 @@
 /** A node as placement sees it: what it has, what is in use, and the turns of nodes. */
 
+import { type Amounts, couldRun, fitsInto } from '../../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
-import { labelsOf } from '../../wire/resource-words.ts'
 import type { HeldView } from './held-nodes.ts'
 
 /** What a node has, and how much this session uses. */
@@ -172,20 +172,15 @@ export const hasRoom = (node: Node, wanted: Wanted): boolean =>
   allows(node, wanted)
 
 /** Larger requests are not sent ahead, because they would block the jobs behind them. */
-function fits(node: Node, request: ResourceRequest): boolean {
-  const { offer, facts } = node
-  if (!couldRun(facts, request)) return false
-  const isFree = node.cores === 0 && offer.cores > 0
-  return (
-    (node.cores + request.cores <= offer.cores || isFree) &&
-    node.gpus + request.gpus <= facts.gpus &&
-    node.memoryMb + request.memoryMb <= facts.memoryMb
-  )
-}
+const fits = (node: Node, request: ResourceRequest): boolean =>
+  couldRun(node.facts, request) && fitsInto(freeIn(node), request)
 
-/** Whether a node has the requested resources when it is idle. */
-export function couldRun(facts: NodeFacts, request: ResourceRequest): boolean {
-  if (request.cores > facts.cores || request.gpus > facts.gpus) return false
-  if (request.memoryMb > facts.memoryMb || request.ranks > 1) return false
-  return Object.entries(labelsOf(request)).every(([key, value]) => facts.labels[key] === value)
+/** What jobs may use now. An idle node may be used completely, whatever the session's share is. */
+export function freeIn({ facts, offer, cores, gpus, memoryMb }: Node): Amounts {
+  const isIdle = cores === 0 && offer.cores > 0
+  return {
+    cores: isIdle ? facts.cores : offer.cores - cores,
+    gpus: facts.gpus - gpus,
+    memoryMb: facts.memoryMb - memoryMb,
+  }
 }

@@ -4,7 +4,8 @@ import type { JobQueue } from '../../../backends/local/job-queue.ts'
 import { defaultResources, type ResourceRequest } from '../../../tasks/resources.ts'
 import { couldHold } from './job-group.ts'
 import { outlives, type PlacementTimes } from './late-jobs.ts'
-import { couldRun, couldTake, type Node } from './placement-node.ts'
+import { couldRun } from '../../../tasks/resource-fit.ts'
+import { couldTake, type Node } from './placement-node.ts'
 import type { PlacedJob, Shape } from './shapes.ts'
 
 /** The part of a placement that the queries need. */

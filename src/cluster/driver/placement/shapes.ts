@@ -3,7 +3,6 @@
 import { byTurn, JobQueue, type WaitingJob } from '../../../backends/local/job-queue.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
 import type { TaskSpec } from '../../../tasks/spec.ts'
-import { labelsOf } from '../../wire/resource-words.ts'
 import { kindOf } from '../../wire/messages.ts'
 import type { GroupShape, JobGroup } from './job-group.ts'
 import type { Exclusion, Node, Wanted } from './placement-node.ts'
@@ -120,7 +119,7 @@ const shapeKey = (request: ResourceRequest): string =>
     request.cores,
     request.gpus,
     request.memoryMb,
-    Object.entries(labelsOf(request)).toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    Object.entries(request.labels ?? {}).toSorted(([a], [b]) => (a < b ? -1 : 1)),
     lengthClass(request.seconds),
   ])
 

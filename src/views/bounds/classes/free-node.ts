@@ -1,5 +1,6 @@
 /** The free resources of a node, and the total size of all nodes. */
 
+import { hasLabels } from '../../../tasks/resource-fit.ts'
 import type { HeldResource, NodeSize, SlotNode, SlotRequest } from '../slots.ts'
 
 export interface FreeNode {
@@ -64,12 +65,11 @@ export function resizeNode(free: FreeNode, size: NodeSize, requests: readonly Sl
 
 function requestsFor(
   backend: string,
-  { labels }: NodeSize,
+  size: NodeSize,
   all: readonly SlotRequest[],
 ): Pick<FreeNode, 'requests' | 'unlabelled'> {
   const own = all.flatMap((request, at) => (request.backend === backend ? [at] : []))
-  const mayRun = (at: number): boolean =>
-    Object.entries(all[at]?.labels ?? {}).every(([name, value]) => labels[name] === value)
+  const mayRun = (at: number): boolean => hasLabels(size, all[at] ?? {})
   return { requests: own.filter(mayRun), unlabelled: own.filter((at) => !mayRun(at)) }
 }
 

@@ -4,6 +4,7 @@
  * matter.
  */
 
+import { timesIn } from '../../../tasks/resource-fit.ts'
 import type {
   HeldResource,
   NodeSize,
@@ -395,8 +396,7 @@ const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 /** More than any machine has, but finite, so that sums can be subtracted again. */
 const unlimited = 1_000_000
 
-const fitting = (free: number, asked: number): number =>
-  asked === 0 ? unlimited : Math.max(0, Math.min(unlimited, Math.floor(free / asked)))
+const fitting = (free: number, asked: number): number => Math.min(unlimited, timesIn(free, asked))
 
 const fittingIn = (free: FreeNode, { cores, gpus, memoryMb, limit }: SlotRequest): number =>
   Math.min(

@@ -1,0 +1,132 @@
+/** Decides whether requests fit into the resources of a node, and says what is missing. Pure. */
+
+import type { ResourceRequest } from './resources.ts'
+
+/** What a node has or has free, or what a request asks for. */
+export type Amounts = Pick<ResourceRequest, 'cores' | 'gpus' | 'memoryMb'>
+
+type Labels = Readonly<Record<string, string>>
+
+export interface NodeResources extends Amounts {
+  readonly labels?: Labels
+}
+
+/** How many times the requested amount is free; `Infinity` for a request of nothing. */
+export const timesIn = (free: number, asked: number): number =>
+  asked === 0 ? Infinity : Math.max(0, Math.floor(free / asked))
+
+/** How many such requests fit into the free amounts at the same time. */
+export const roomIn = (free: Amounts, asked: Amounts): number =>
+  Math.min(
+    timesIn(free.cores, asked.cores),
+    timesIn(free.gpus, asked.gpus),
+    timesIn(free.memoryMb, asked.memoryMb),
+  )
+
+export const fitsInto = (free: Amounts, asked: Amounts): boolean =>
+  asked.cores <= free.cores && asked.gpus <= free.gpus && asked.memoryMb <= free.memoryMb
+
+/** Whether the node has all labels that the request asks for. */
+export function hasLabels(
+  { labels: own = noLabels }: { readonly labels?: Labels },
+  { labels: asked }: { readonly labels?: Labels },
+): boolean {
+  if (asked === undefined) return true
+  return Object.entries(asked).every(([name, value]) => own[name] === value)
+}
+
+const noLabels: Labels = Object.freeze({})
+
+/** Whether a node has the requested resources when it is idle. Ranks need more than one node. */
+export const couldRun = (node: NodeResources, request: ResourceRequest): boolean =>
+  request.ranks === 1 && fitsInto(node, request) && hasLabels(node, request)
+
+/** How many ranks of the request an idle node runs: exactly `ranksPerNode` where it is given. */
+export function ranksIn(node: NodeResources, request: ResourceRequest): number {
+  if (!hasLabels(node, request)) return 0
+  const room = roomIn(node, request)
+  const { ranksPerNode = room } = request
+  return room >= ranksPerNode ? ranksPerNode : 0
+}
+
+/** The first amount that the node has too little of, or `null`. */
+export function lackOf(node: Amounts, asked: Amounts): keyof Amounts | null {
+  if (asked.cores > node.cores) return 'cores'
+  if (asked.gpus > node.gpus) return 'gpus'
+  return asked.memoryMb > node.memoryMb ? 'memoryMb' : null
+}
+
+/** Says what the node has too little of for the request; `null` if it is enough. */
+export function missingResource(node: NodeResources, request: ResourceRequest): string | null {
+  const lack = lackOf(node, request)
+  if (lack !== null) return `has ${describeAmount(lack, node[lack])}`
+  const missing = Object.entries(request.labels ?? noLabels).find(
+    ([name, value]) => node.labels?.[name] !== value,
+  )
+  return missing === undefined ? null : `does not have the label ${missing.join('=')}`
+}
+
+/** A number with its unit, such as "2 cores". */
+export const countUnits = (number: number, unit: string): string =>
+  `${number} ${unit}${number === 1 ? '' : 's'}`
+
+/** For example `2 cores` or `4000 MB of memory`. */
+export function describeAmount(kind: keyof Amounts, amount: number): string {
+  if (kind === 'memoryMb') return `${amount} MB of memory`
+  return countUnits(amount, kind === 'gpus' ? 'GPU' : 'core')
+}
+
+/** For example `4 cores, 1 GPU and the label disk=ssd`. */
+export function describeRequest({ cores, gpus, memoryMb, labels }: ResourceRequest): string {
+  return joinWords([
+    describeAmount('cores', cores),
+    ...(gpus > 0 ? [describeAmount('gpus', gpus)] : []),
+    ...(memoryMb > 0 ? [describeAmount('memoryMb', memoryMb)] : []),
+    ...describeLabels(labels),
+  ])
+}
+
+/** For example `4 cores, 0 GPUs and 4000 MB of memory`. */
+export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeResources): string =>
+  joinWords([
+    describeAmount('cores', cores),
+    describeAmount('gpus', gpus),
+    describeAmount('memoryMb', memoryMb),
+    ...describeLabels(labels),
+  ])
+
+function describeLabels(labels: Labels = noLabels): string[] {
+  const texts = Object.entries(labels).map((pair) => pair.join('='))
+  if (texts.length === 0) return []
+  return [`the label${texts.length === 1 ? '' : 's'} ${texts.join(', ')}`]
+}
+
+const joinWords = (parts: readonly string[]): string =>
+  parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
+
+/** Says that no agent, present or described by `largestNode`, has the requested resources. */
+export function describeLack(
+  request: ResourceRequest,
+  agents: readonly { readonly name: string; readonly facts: NodeResources }[],
+  largestNode: NodeResources | 'none' | null,
+): string {
+  const gpusOf = ({ facts }: { readonly facts: NodeResources }): number =>
+    Math.min(facts.gpus, request.gpus)
+  const [largest] = agents.toSorted(
+    (a, b) =>
+      gpusOf(b) - gpusOf(a) ||
+      b.facts.cores - a.facts.cores ||
+      b.facts.gpus - a.facts.gpus ||
+      b.facts.memoryMb - a.facts.memoryMb,
+  )
+  const text = `no agent has ${describeRequest(request)}`
+  const there =
+    largest && `the largest of them, "${largest.name}", has ${describeNode(largest.facts)}`
+  const hint =
+    largestNode === null
+      ? 'if a larger one may come later, describe it in `largestNode` of the backend'
+      : largestNode === 'none'
+        ? undefined
+        : `\`largestNode\` of the backend has ${describeNode(largestNode)}`
+  return [text, there, hint].filter((part) => part !== undefined).join('; ')
+}
