@@ -3,11 +3,7 @@
 import { AssertionError } from 'node:assert'
 import type { BaseEvent } from '../events/event.ts'
 import type { EventSink } from '../events/sink.ts'
-
-interface Waiter {
-  readonly matches: (event: BaseEvent) => boolean
-  readonly resolve: (event: BaseEvent) => void
-}
+import { Waiters } from './waiters.ts'
 
 /**
  * Keeps events in order. A test takes what it expects, then asserts that nothing is left.
@@ -22,14 +18,12 @@ interface Waiter {
 export class RecordingSink implements EventSink {
   readonly events: BaseEvent[] = []
   #taken = 0
-  #waiters: Waiter[] = []
+  readonly #waiters = new Waiters()
 
   /** Keeps the event. */
   emit(event: BaseEvent): void {
     this.events.push(event)
-    const ready = this.#waiters.filter((waiter) => waiter.matches(event))
-    this.#waiters = this.#waiters.filter((waiter) => !ready.includes(waiter))
-    for (const waiter of ready) waiter.resolve(event)
+    this.#waiters.wake()
   }
 
   /** Takes the next event; fails if there is none or if it has another type. */
@@ -48,10 +42,10 @@ export class RecordingSink implements EventSink {
   }
 
   /** Resolves with the first matching event, whether already recorded or emitted later. */
-  waitFor(matches: (event: BaseEvent) => boolean): Promise<BaseEvent> {
-    const known = this.events.find(matches)
-    if (known !== undefined) return Promise.resolve(known)
-    return new Promise((resolve) => this.#waiters.push({ matches, resolve }))
+  async waitFor(matches: (event: BaseEvent) => boolean): Promise<BaseEvent> {
+    let found: BaseEvent | undefined
+    await this.#waiters.until(() => (found = this.events.find(matches)) !== undefined)
+    return found as BaseEvent
   }
 
   /** Fails if there are events that were not taken. */

@@ -7,7 +7,7 @@ import { TimeoutError } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import type { StepScheduler } from '../../runtime/turn-budget.ts'
 import type { Guard } from '../guardrails/guard.ts'
-import { guardFields, redactAnswer } from '../guardrails/guarded-fields.ts'
+import { guardFields, redactAnswer } from '../guardrails/guarded-input.ts'
 import type { ForwardedAnswer, ForwardedCall } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
 

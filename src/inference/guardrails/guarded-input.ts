@@ -1,4 +1,4 @@
-/** Judges all text of a request that its client wrote. Pure. */
+/** Judges all text of a request that its client wrote, and of JSON that is passed on. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
 import { isJsonText } from '../../foundation/json-value.ts'
@@ -12,7 +12,7 @@ import type {
   WireFields,
 } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
-import { textsIn } from '../generation/fields/message-text.ts'
+import { isText, textsIn } from '../generation/fields/message-text.ts'
 import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
@@ -150,7 +150,7 @@ class InputCheck {
 }
 
 /** Longer than any gap between the words of a phrase. */
-export const separator = '\n'.repeat(8)
+const separator = '\n'.repeat(8)
 
 const descriptionOf = ({ description = '' }: ToolDefinition): string => description
 
@@ -239,7 +239,7 @@ function unreadableField(input: GenerationInput): string | undefined {
 }
 
 /** The error for a prompt that no rule can read. */
-export const unreadableError = (param: string): InferenceError =>
+const unreadableError = (param: string): InferenceError =>
   inferenceError('unsupported', 'the guardrails read prompts as text only', {
     refusal: {
       status: 400,
@@ -287,10 +287,64 @@ function refuse(
 }
 
 /** The error for rejected text; it names the rules that rejected it. */
-export function rejectedError(what: string, hits: readonly GuardHit[]): InferenceError {
+function rejectedError(what: string, hits: readonly GuardHit[]): InferenceError {
   const rejecting = hits.filter(({ action }) => action === 'reject')
   const rules = rejecting
     .map(({ rule, reason }) => `"${rule}"${reason === undefined ? '' : ` (${reason})`}`)
     .join(', ')
   return inferenceError('content_filter', `${what} was rejected by the rule ${rules}`)
+}
+
+/** Returns the fields as the prompt rules pass them; throws if a rule rejects them. */
+export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields> {
+  const unreadable = ['input', 'prompt'].find((name) => hasNumbers(fields[name]))
+  if (unreadable !== undefined) throw unreadableError(unreadable)
+  const texts = textsIn(fields)
+  const tooLong = guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
+  if (tooLong.some(({ action }) => action === 'reject')) throw rejectedError('the request', tooLong)
+  // Judges the joined texts first, because a phrase may be divided between texts. Names of fields,
+  // such as those of a schema, are judged too, but never redacted.
+  const names = new Set(namesIn(fields))
+  const whole = yield* guard.checkInput([...texts, ...names].join(separator))
+  if (whole.action === 'block') throw rejectedError('the request', whole.hits)
+  if (whole.hits.length === 0) return fields
+  const judged = new Map<string, string>()
+  for (const text of new Set(texts)) {
+    const verdict = yield* guard.checkInput(text)
+    if (verdict.action === 'block') throw rejectedError('the request', verdict.hits)
+    judged.set(text, verdict.text)
+  }
+  return replaceTexts(fields, (text) => judged.get(text) ?? text) as WireFields
+}
+
+/** Returns a whole JSON answer as the answer rules pass it; throws if a rule rejects it. */
+export function redactAnswer(json: string, guard: Guard): string {
+  const judge = (text: string): string => {
+    const output = guard.openOutput()
+    if (output === null) return text
+    const parts = [output.push(text), output.finish()]
+    if (parts.some(({ isBlocked }) => isBlocked)) {
+      throw inferenceError('content_filter', 'the answer was rejected by a rule')
+    }
+    return parts.map(({ release }) => release).join('')
+  }
+  return JSON.stringify(replaceTexts(JSON.parse(json), judge))
+}
+
+const hasNumbers = (value: unknown): boolean =>
+  Array.isArray(value) && value.some((item) => typeof item === 'number' || hasNumbers(item))
+
+function namesIn(value: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return []
+  const names = Array.isArray(value) ? [] : Object.keys(value)
+  return [...names, ...Object.values(value).flatMap(namesIn)]
+}
+
+function replaceTexts(value: unknown, replace: (text: string) => string, name = ''): unknown {
+  if (typeof value === 'string') return isText(value, name) ? replace(value) : value
+  if (Array.isArray(value)) return value.map((item) => replaceTexts(item, replace, name))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, replaceTexts(item, replace, key)]),
+  )
 }

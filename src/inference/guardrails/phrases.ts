@@ -24,22 +24,14 @@ export type FindPhrases = (view: string, begin: number, end: number) => PhraseSp
 
 /**
  * A phrase is also found with up to two invisible characters between letters and up to four
- * white-space characters between words.
- */
-export function createPhraseFinder(list: readonly string[]): FindPhrases {
-  // With invisible letters in phrases, two of them may match at once, and only their order decides.
-  if (list.some((phrase) => hasInvisible.test(phrase.trim()))) return createOrderedFinder(list)
-  return createTreeFinder(list)
-}
-
-/**
- * Searches with a tree of letters. A regular expression of all phrases would get slower with each
+ * white-space characters between words; invisible characters of the phrase itself do not count.
+ * Searches with a tree of letters: a regular expression of all phrases would get slower with each
  * of them, and with a thousand phrases it takes seconds to compile or is too large.
  */
-function createTreeFinder(list: readonly string[]): FindPhrases {
+export function createPhraseFinder(list: readonly string[]): FindPhrases {
   const phrases = list
     .toSorted((a, b) => b.length - a.length)
-    .map((phrase) => Array.from(phrase.trim().replaceAll(/\s+/g, ' ')))
+    .map((phrase) => Array.from(phrase.replaceAll(hidden, '').trim().replaceAll(/\s+/g, ' ')))
   const root = newBranch(true)
   const spellings = new Map<string, readonly number[]>()
   for (const [rank, letters] of phrases.entries()) addPhrase(root, letters, rank, spellings)
@@ -55,30 +47,6 @@ function createTreeFinder(list: readonly string[]): FindPhrases {
     }
     return spans
   }
-}
-
-/** One regular expression of all phrases; every repetition in it is bounded. */
-function createOrderedFinder(list: readonly string[]): FindPhrases {
-  const byLength = list.toSorted((a, b) => b.length - a.length)
-  const source = byLength.map((phrase) => toSource(phrase.trim())).join('|')
-  const pattern = new RegExp(source, 'giu')
-  return (view, begin, end) => {
-    const spans: PhraseSpan[] = []
-    pattern.lastIndex = begin
-    for (let match = pattern.exec(view); match !== null; match = pattern.exec(view)) {
-      if (match.index >= end) break
-      spans.push({ start: match.index, end: pattern.lastIndex })
-    }
-    return spans
-  }
-}
-
-function toSource(phrase: string): string {
-  const letters = Array.from(phrase.replaceAll(/\s+/g, ' '))
-  const body = letters.map((one) => (one === ' ' ? String.raw`\s{1,4}` : literal(one)))
-  const before = unspaced.test(letters[0] ?? '') ? '' : String.raw`(?<![\p{L}\p{N}_])`
-  const after = unspaced.test(letters.at(-1) ?? '') ? '' : String.raw`(?![\p{L}\p{N}_])`
-  return `${before}${body.join(invisible)}${after}`
 }
 
 /** The end of the phrase that begins at `at` with the letter of `branch`; 0 if there is none. */
@@ -133,7 +101,7 @@ function holdsAt(condition: RegExp, view: string, at: number): boolean {
 /** One character longer than the longest allowed gap, so that a longer gap is detected. */
 const softRun = /[\s\u00AD\u200B-\u200D\u2060]{0,9}/uy
 const hiddenGap = /^[\u00AD\u200B-\u200D\u2060\uFEFF]{1,2}$/u
-const hasInvisible = /[\u00AD\u200B-\u200D\u2060\uFEFF]/
+const hidden = /[\u00AD\u200B-\u200D\u2060\uFEFF]/g
 const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
 const wordGap = new RegExp(String.raw`^${invisible}\s{1,4}${invisible}$`, 'u')
 /** The character, escaped for a regular expression. */

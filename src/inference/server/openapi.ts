@@ -101,7 +101,9 @@ const jsonOf = (name: string): object => ({ 'application/json': { schema: refere
 
 const reference = (name: string): object => ({ $ref: `#/components/schemas/${name}` })
 
+const text = z.string()
 const count = z.int().min(0)
+const seconds = z.number().min(0).describe('Seconds.')
 
 const usage = z.object({
   prompt_tokens: count,
@@ -116,37 +118,57 @@ const usage = z.object({
     .looseObject({ reasoning_tokens: count.optional().describe('Tokens of the reasoning.') })
     .optional(),
 })
-const finishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter'])
-const detail = z.looseObject({}).nullable().describe('Log probabilities, if they were asked for.')
+
+/** The fields that both kinds of completions have; `choice` has those of a choice. */
+const completionOf = (object: string, choice: z.ZodRawShape) => ({
+  id: text,
+  object: z.literal(object),
+  created: z.int(),
+  model: text,
+  choices: z.array(
+    z.object({
+      ...choice,
+      index: count,
+      logprobs: z.looseObject({}).nullable().describe('Log probabilities, if they were asked for.'),
+      finish_reason: z.enum(['stop', 'length', 'tool_calls', 'content_filter']),
+    }),
+  ),
+  usage,
+})
 
 const toolCall = z.object({
-  id: z.string(),
+  id: text,
   type: z.literal('function'),
-  function: z.object({ name: z.string(), arguments: z.string() }),
+  function: z.object({ name: text, arguments: text }),
+})
+
+const message = z.object({
+  role: z.literal('assistant'),
+  content: text.nullable(),
+  refusal: text.nullable(),
+  tool_calls: z.array(toolCall).optional(),
 })
 
 const error = z.object({
-  message: z.string().describe('What is wrong, for a person.'),
-  type: z.string().describe('The class of the error, which follows from the status.'),
-  param: z.string().nullable().describe('The path of the wrong field.'),
-  code: z.string().nullable().describe('A stable name, for a program.'),
+  message: text.describe('What is wrong, for a person.'),
+  type: text.describe('The class of the error, which follows from the status.'),
+  param: text.nullable().describe('The path of the wrong field.'),
+  code: text.nullable().describe('A stable name, for a program.'),
 })
+
+const model = z.object({ id: text, object: z.literal('model'), created: z.int(), owned_by: text })
+const failedPrompt = z.object({ error: z.object({ code: text, message: text }) })
 
 /** The schemas of responses, by their names in the document. */
 const responseSchemas = {
   Error: z.object({ error }).describe('Every error but those of `POST /generate`.'),
-  GenerateError: z.object({
-    status: z.literal('error'),
-    message: z.string(),
-    hostname: z.string(),
-    error,
-  }),
+  GenerateError: z.object({ status: z.literal('error'), message: text, hostname: text, error }),
   Health: z.object({
     status: z.enum(['healthy', 'unhealthy']),
-    reason: z.string().optional().describe('Why it is unhealthy.'),
-    hostname: z.string(),
+    reason: text.optional().describe('Why it is unhealthy.'),
+    hostname: text,
     initialized: z.boolean(),
-    endpoint: z.string(),
+    endpoint: text,
     mode: z.literal('service'),
     batch_config: z.object({
       type: z.enum(['adaptive', 'fixed']),
@@ -155,68 +177,24 @@ const responseSchemas = {
       pending_requests: count,
     }),
   }),
-  Status: z.object({ status: z.string(), reason: z.string().optional() }),
-  Model: z.object({
-    id: z.string(),
-    object: z.literal('model'),
-    created: z.int(),
-    owned_by: z.string(),
-  }),
-  ModelList: z.object({
-    object: z.literal('list'),
-    data: z.array(z.looseObject({ id: z.string(), object: z.literal('model') })),
-  }),
+  Status: z.object({ status: text, reason: text.optional() }),
+  Model: model,
+  ModelList: z.object({ object: z.literal('list'), data: z.array(model) }),
   Tokens: z.object({ tokens: z.array(z.int()), count }),
   ChatCompletion: z.object({
-    id: z.string(),
-    object: z.literal('chat.completion'),
-    created: z.int(),
-    model: z.string(),
-    choices: z.array(
-      z.object({
-        index: count,
-        message: z.object({
-          role: z.literal('assistant'),
-          content: z.string().nullable(),
-          refusal: z.string().nullable(),
-          tool_calls: z.array(toolCall).optional(),
-        }),
-        logprobs: detail,
-        finish_reason: finishReason,
-      }),
-    ),
-    usage,
-    system_fingerprint: z.string().nullable(),
+    ...completionOf('chat.completion', { message }),
+    system_fingerprint: text.nullable(),
   }),
-  Completion: z.object({
-    id: z.string(),
-    object: z.literal('text_completion'),
-    created: z.int(),
-    model: z.string(),
-    choices: z.array(
-      z.object({
-        text: z.string(),
-        index: count,
-        logprobs: detail,
-        finish_reason: finishReason,
-      }),
-    ),
-    usage,
-  }),
+  Completion: z.object(completionOf('text_completion', { text })),
   Generated: z.object({
     status: z.literal('success'),
-    hostname: z.string(),
+    hostname: text,
     results: z
-      .array(
-        z.union([
-          z.string(),
-          z.object({ error: z.object({ code: z.string(), message: z.string() }) }),
-        ]),
-      )
+      .array(z.union([text, failedPrompt]))
       .describe('A text or an error for each prompt, in their order.'),
     num_prompts: count,
-    total_time: z.number().min(0).describe('Seconds.'),
-    avg_time_per_prompt: z.number().min(0).describe('Seconds.'),
+    total_time: seconds,
+    avg_time_per_prompt: seconds,
   }),
 } as const
 

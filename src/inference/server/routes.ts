@@ -23,10 +23,19 @@ import { unknownModel } from './requests/invalid-request.ts'
 import type { RequestReader, TextRequest } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 
-/** What the health routes need, also while the model loads. */
-export interface HealthContext {
+/** What an inference server is made of, for its routes. */
+export interface ServerParts {
   readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
+  /** The body of `/metrics`. */
+  readonly metrics: () => Promise<string> | string
+  /** Required on every route except `/health`, and for listening on a host other than loopback. */
+  readonly apiKey: string | null
+  readonly clock: Clock
+}
+
+/** What the health routes need, also while the model loads. */
+export interface HealthContext extends ServerParts {
   /** The server's own address. */
   readonly endpoint: string
   /** Why requests are refused; `null` when they are accepted. */
@@ -34,12 +43,11 @@ export interface HealthContext {
 }
 
 /** What all routes need. */
-export interface RouteContext extends GenerationContext, HealthContext {
-  readonly metrics: () => Promise<string> | string
+export interface RouteContext extends HealthContext {
+  readonly limits: ServerLimits
+  readonly requests: RequestReader
   /** Paths whose requests are passed on to the server behind the engine. */
   readonly paths: readonly string[]
-  /** Whether routes that are not open need an API key. */
-  readonly needsKey: boolean
 }
 
 /** All routes. None of them creates tasks, runs programs or reads files. */
@@ -61,7 +69,8 @@ function createOpenApiRoute(
   context: RouteContext,
   routes: readonly DocumentedRoute[],
 ): DocumentedRoute {
-  const { endpoint, needsKey, requests } = context
+  const { endpoint, apiKey, requests } = context
+  const needsKey = apiKey !== null
   let document: object | undefined
   return {
     method: 'GET',
@@ -204,15 +213,7 @@ function createMetricsRoute({ metrics }: RouteContext): DocumentedRoute {
   }
 }
 
-/** What the routes that generate text need. */
-interface GenerationContext {
-  readonly generator: TextGenerator
-  readonly clock: Clock
-  readonly limits: ServerLimits
-  readonly requests: RequestReader
-}
-
-function createGenerationRoutes(context: GenerationContext): readonly DocumentedRoute[] {
+function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const { limits, requests } = context
   return [
     {
@@ -268,7 +269,7 @@ function createGenerationRoutes(context: GenerationContext): readonly Documented
 }
 
 function answer(
-  { generator, clock, limits }: GenerationContext,
+  { generator, clock, limits }: RouteContext,
   exchange: HttpExchange,
   request: TextRequest,
   shape: ReplyShape,
@@ -278,7 +279,7 @@ function answer(
   return sendStreamedReply(generator, exchange, request, shape, options)
 }
 
-function headOf(prefix: string, request: TextRequest, { clock }: GenerationContext): ReplyHead {
+function headOf(prefix: string, request: TextRequest, { clock }: RouteContext): ReplyHead {
   return {
     id: `${prefix}-${newUuid()}`,
     created: Math.floor(clock.now()),
@@ -289,7 +290,7 @@ function headOf(prefix: string, request: TextRequest, { clock }: GenerationConte
 
 /** Answers `POST /generate`: a text or an error for each prompt. */
 async function answerPrompts(
-  { generator, clock, requests }: GenerationContext,
+  { generator, clock, requests }: RouteContext,
   exchange: HttpExchange,
   body: unknown,
 ): Promise<void> {

@@ -1,12 +1,9 @@
 /** The HTTP server of an inference backend: its routes, for the model that it serves. */
 
-import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
 import { HttpServer, nothingHere } from '../../runtime/http/http-server.ts'
-import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { ModelFacts, SupportedFields } from '../generation/inference-engine.ts'
-import type { TextGenerator } from '../generation/text-generator.ts'
 import { createErrorReplies } from './error-replies.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
@@ -14,11 +11,11 @@ import {
   createRoutes,
   type HealthContext,
   type RouteContext,
+  type ServerParts,
 } from './routes.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 
-export interface InferenceServerOptions {
-  readonly generator: TextGenerator
+export interface InferenceServerOptions extends ServerParts {
   /** The names of the served model; requests that name no model get the first. */
   readonly models: readonly string[]
   /** Names that are accepted but not listed, such as a path. */
@@ -31,17 +28,11 @@ export interface InferenceServerOptions {
   readonly host: string | null
   /** 0 chooses a free port. */
   readonly port: number
-  /** Required on every route except `/health`, and for listening on a host other than loopback. */
-  readonly apiKey: string | null
-  readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   /** The limit of the queue: a request with more prompts could never be accepted. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
-  /** The body of `/metrics`. */
-  readonly metrics: () => Promise<string> | string
   /** Used for values that a request leaves out. */
   readonly defaults: { readonly maxTokens: number }
-  readonly clock: Clock
   readonly log: Log
 }
 
@@ -77,37 +68,25 @@ export class InferenceServer extends HttpServer {
   }
 
   #healthContext(): HealthContext {
-    const { generator, batchConfig } = this.#options
-    return {
-      generator,
-      batchConfig,
-      endpoint: this.endpoint,
-      unready: () => (this.isDraining ? 'the server is closing' : null),
-    }
+    const unready = (): string | null => (this.isDraining ? 'the server is closing' : null)
+    return { ...this.#options, endpoint: this.endpoint, unready }
   }
 
   #routeContext({ contextLength, fields = [], paths = [] }: LoadedModel): RouteContext {
-    const { clock, models, hiddenModels = [], metrics, queueLimit = Infinity } = this.#options
-    return {
-      ...this.#healthContext(),
-      clock,
-      limits: this.#limits,
-      requests: createRequestReader({
-        models,
-        hiddenModels,
-        contextLength,
-        maxPrompts: Math.min(this.#limits.maxPrompts, queueLimit),
-        promptLimitName:
-          queueLimit < this.#limits.maxPrompts ? 'hardware.queue_limit' : 'limits.maxPrompts',
-        takesTokens: fields.includes('prompt.tokens'),
-        defaultMaxTokens: this.#options.defaults.maxTokens,
-        fields,
-        isStrict: this.#limits.isStrict,
-      }),
-      paths,
-      metrics,
-      needsKey: this.#options.apiKey !== null,
-    }
+    const { models, hiddenModels = [], queueLimit = Infinity, defaults } = this.#options
+    const { maxPrompts, isStrict } = this.#limits
+    const requests = createRequestReader({
+      models,
+      hiddenModels,
+      contextLength,
+      maxPrompts: Math.min(maxPrompts, queueLimit),
+      promptLimitName: queueLimit < maxPrompts ? 'hardware.queue_limit' : 'limits.maxPrompts',
+      takesTokens: fields.includes('prompt.tokens'),
+      defaultMaxTokens: defaults.maxTokens,
+      fields,
+      isStrict,
+    })
+    return { ...this.#healthContext(), limits: this.#limits, requests, paths }
   }
 }
 

@@ -8,7 +8,7 @@ import { waitsForContinue } from './json-body.ts'
 
 export interface RequestGuardOptions {
   readonly apiKey: string | null
-  /** Allowed names in the `Host` header besides loopback; an IPv6 address in brackets. */
+  /** Names of the server in the `Host` header besides loopback; an IPv6 address in brackets. */
   readonly hosts: readonly string[]
   /** The address that the error for a `Host` that is not allowed recommends. */
   readonly endpoint: string

@@ -8,9 +8,13 @@ import { assertProperty } from '../../property.ts'
 /** As one expression that tries one phrase after the other, the longest first. */
 function plainPhrases(list: readonly string[]): RegExp {
   const byLength = list.toSorted((a, b) => b.length - a.length)
-  return new RegExp(byLength.map((phrase) => toSource(phrase.trim())).join('|'), 'giu')
+  // Invisible characters of a phrase do not count.
+  const shown = byLength.map((phrase) => phrase.replaceAll(hidden, '').trim())
+  const sources = shown.filter((phrase) => phrase !== '').map(toSource)
+  return new RegExp(sources.join('|') || '(?!)', 'giu')
 }
 
+const hidden = /[\u00AD\u200B-\u200D\u2060\uFEFF]/g
 const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
 const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}]/u
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
-import { guardFields } from '../../../src/inference/guardrails/guarded-fields.ts'
+import { guardFields } from '../../../src/inference/guardrails/guarded-input.ts'
 import type { GuardAction } from '../../../src/inference/guardrails/rules.ts'
 import { runSteps } from '../../../src/runtime/turn-budget.ts'
 
