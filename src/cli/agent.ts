@@ -88,19 +88,14 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
   const signal = firstSignal(output.closed, onSecond)
   try {
     const ties = { hasWatcher: true, onFolder }
-    const agent = await withOptionNames((given) => startAgent(given, ties), {
+    const agent = await withOptionNames((all) => startAgent(all, ties), {
       ...toBrokerOptions(options),
-      ...(name === undefined ? {} : { name }),
-      ...(cores === undefined ? {} : { cores }),
-      ...(gpus === undefined ? {} : { gpus: toGpus(gpus) }),
-      ...(memoryMb === undefined ? {} : { memoryMb }),
-      ...(label === undefined ? {} : { labels: label }),
-      ...(workDir === undefined ? {} : { workDir }),
-      ...(isolation === undefined
-        ? {}
-        : { isolation: toOneOf('--isolation', isolation, ['thread', 'process']) }),
-      ...(only === undefined ? {} : { only: toOneOf('--only', only, ['functions', 'programs']) }),
-      ...(allow === undefined ? {} : { allow }),
+      ...given({ name, cores, memoryMb, labels: label, workDir, allow }),
+      ...given({
+        gpus: gpus === undefined ? undefined : toGpus(gpus),
+        isolation: toOneOf('--isolation', isolation, ['thread', 'process']),
+        only: toOneOf('--only', only, ['functions', 'programs']),
+      }),
       log,
     })
     end.agent = agent
@@ -211,22 +206,20 @@ function rulesText({ only, allow }: AgentRow): string {
 
 function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
   const { connect, tokenFile, credentials, user, passwordFile, tls, plaintext } = options
-  const { tlsCa: ca, tlsCert: cert, tlsKey: key } = options
-  const files = {
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-  }
+  const files = given({ ca: options.tlsCa, cert: options.tlsCert, key: options.tlsKey })
   return {
     servers: connect,
     tokenFile,
-    ...(credentials === undefined ? {} : { credentials }),
-    ...(user === undefined ? {} : { user }),
-    ...(passwordFile === undefined ? {} : { passwordFile }),
+    ...given({ credentials, user, passwordFile, plaintext }),
     ...(tls === true || Object.keys(files).length > 0 ? { tls: files } : {}),
-    ...(plaintext === undefined ? {} : { plaintext }),
   }
 }
+
+/** The fields that are not `undefined`. */
+const given = <T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
+  Object.fromEntries(
+    Object.entries(fields).filter(([, value]) => value !== undefined),
+  ) as ReturnType<typeof given<T>>
 
 /** Option fields whose command-line names differ. */
 const optionNames: Readonly<Record<string, string>> = {
@@ -280,8 +273,12 @@ function toGpus(text: string): number | (number | string)[] {
   return text.split(',').map((id) => (/^\d+$/.test(id) ? Number(id) : id))
 }
 
-function toOneOf<One extends string>(field: string, text: string, known: readonly One[]): One {
+function toOneOf<One extends string>(
+  field: string,
+  text: string | undefined,
+  known: readonly One[],
+): One | undefined {
   const found = known.find((one) => one === text)
-  if (found !== undefined) return found
+  if (found !== undefined || text === undefined) return found
   throw new ValueError(`${field}: expected ${known.join(' or ')}, got ${text}`, { field })
 }

@@ -55,7 +55,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
       ...(estimates.length > 0
         ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`]
         : []),
-      ...(story === null ? [] : [`a story: ${tellStory(story)}`]),
+      ...(story === null ? [] : [`a story: ${storyText(story)}`]),
       `record  ${record}`,
       `check   npx tutti journal verify ${record}`,
       ...(summary.tasks.failed > 0 ? [`show    npx tutti failures ${record}`] : []),
@@ -145,7 +145,7 @@ function askForStories(simulations: number): AITask[] {
 }
 
 /** The prompt, completed by the response up to the end of its first sentence. */
-function tellStory({ prompt, response = '' }: AITask): string {
+function storyText({ prompt, response = '' }: AITask): string {
   const [first = response] = /^.*?[.!?](?=\s|$)/s.exec(response) ?? []
   return `${prompt} ${first}`.replaceAll(/\s+/g, ' ').trim()
 }

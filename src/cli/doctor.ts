@@ -57,7 +57,7 @@ export function examine(output: Output, folder = process.cwd(), roots?: KernelRo
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  // What tasks can use by default; in a container less than the machine has.
+  // Tasks can use this much by default; in a container it is less than the machine has.
   const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [

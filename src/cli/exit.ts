@@ -40,32 +40,40 @@ export interface FirstSignal {
 }
 
 /**
- * Waits for the first stop signal. A second one exits the process at once, unless `onSecond` is
- * given; then a third one does.
+ * Calls `onFirst` with the first stop signal, or with `null` when results can no longer be written.
+ * A second signal exits the process at once, unless `onSecond` is given; then a third one does.
  */
-export function firstSignal(
+export function onStopSignals(
   closed: AbortSignal,
+  onFirst: (signal: StopSignal | null) => void,
   onSecond?: (signal: StopSignal) => void,
-): FirstSignal {
-  const { promise, resolve } = Promise.withResolvers<StopSignal | null>()
+): { release(): void } {
   let count = 0
   const onSignal = (signal: StopSignal): void => {
     count++
-    if (count === 1) resolve(signal)
+    if (count === 1) onFirst(signal)
     else if (count === 2 && onSecond !== undefined) onSecond(signal)
     else process.exit(signalExitCodes[signal])
   }
-  const onClosed = (): void => resolve(null)
+  const onClosed = (): void => onFirst(null)
   for (const signal of stopSignals) process.on(signal, onSignal)
   closed.addEventListener('abort', onClosed)
   if (closed.aborted) onClosed()
   return {
-    received: promise,
     release() {
       for (const signal of stopSignals) process.off(signal, onSignal)
       closed.removeEventListener('abort', onClosed)
     },
   }
+}
+
+/** The same as a promise. */
+export function firstSignal(
+  closed: AbortSignal,
+  onSecond?: (signal: StopSignal) => void,
+): FirstSignal {
+  const { promise, resolve } = Promise.withResolvers<StopSignal | null>()
+  return { received: promise, ...onStopSignals(closed, resolve, onSecond) }
 }
 
 /** Stops a command that follows a run. */

@@ -6,7 +6,7 @@
 import { messageOf } from '../foundation/errors.ts'
 import type { Session, TelemetryManager } from '../index.ts'
 import { showProgress } from '../telemetry/progress/follow-progress.ts'
-import { signalExitCodes, type StopSignal, stopSignals } from './exit.ts'
+import { onStopSignals, signalExitCodes, type StopSignal } from './exit.ts'
 import type { Output } from './output.ts'
 
 export interface LiveRunParts {
@@ -28,76 +28,42 @@ export async function runLive(
   parts: LiveRunParts,
   work: () => Promise<void>,
 ): Promise<StopSignal | null> {
-  const { session, telemetry, output, lineSeconds } = parts
+  const { session, telemetry, output, lineSeconds, resumeLine } = parts
   const { terminal } = output
   const stopProgress = terminal === null ? () => {} : showProgress(telemetry, terminal, lineSeconds)
-  const guard = new ProcessGuard(parts)
-  try {
-    await work()
-  } catch (error) {
-    if (guard.signal === null && !output.closed.aborted) throw error
-  } finally {
-    await session.close()
-    guard.release()
-    stopProgress()
+  const printResume = (): void => {
+    if (resumeLine !== undefined) output.problem(resumeLine)
   }
-  return guard.signal
-}
-
-/** Reports signals and uncaught errors, and closes the session when the output is closed. */
-class ProcessGuard {
-  signal: StopSignal | null = null
-  readonly #parts: LiveRunParts
-  readonly #release: () => void
-
-  constructor(parts: LiveRunParts) {
-    const { output } = parts
-    this.#parts = parts
-    const onSignal = (signal: StopSignal): void => this.#onSignal(signal)
-    const onError = (error: unknown): void => this.#onError(error)
-    const onClosed = (): void => this.#close()
-    for (const signal of stopSignals) process.on(signal, onSignal)
-    process.on('uncaughtException', onError)
-    output.closed.addEventListener('abort', onClosed)
-    if (output.closed.aborted) onClosed()
-    this.#release = () => {
-      for (const signal of stopSignals) process.off(signal, onSignal)
-      process.off('uncaughtException', onError)
-      output.closed.removeEventListener('abort', onClosed)
+  let stoppedBy: StopSignal | null = null
+  const onFirst = (signal: StopSignal | null): void => {
+    stoppedBy ??= signal
+    if (signal !== null) {
+      output.problem(`${signal}: stopping cleanly; a second signal stops at once`)
     }
+    // Closed again below, where the same promise is awaited and its error handled.
+    session.close().catch(() => {})
   }
-
-  release(): void {
-    this.#release()
-  }
-
-  #onSignal(signal: StopSignal): void {
-    if (this.signal !== null) {
-      this.#tellResume()
-      process.exit(signalExitCodes[signal])
-    }
-    this.signal = signal
-    this.#parts.output.problem(`${signal}: stopping cleanly; a second signal stops at once`)
-    this.#close()
-  }
-
-  /** Does not end the process: the caller decides on the exit code. */
-  #close(): void {
-    // `runLive` awaits the same close and handles its error.
-    this.#parts.session.close().catch(() => {})
-  }
-
-  #onError(error: unknown): void {
-    const { telemetry, output } = this.#parts
+  const signals = onStopSignals(output.closed, onFirst, (signal) => {
+    printResume()
+    process.exit(signalExitCodes[signal])
+  })
+  const onError = (error: unknown): void => {
     output.problem(`unexpected error: ${error instanceof Error ? error.stack : messageOf(error)}`)
     const path = telemetry.checkpointFile
     if (path !== null) output.problem(`everything so far is in ${path}`)
-    this.#tellResume()
+    printResume()
     process.exit(1)
   }
-
-  #tellResume(): void {
-    const { output, resumeLine } = this.#parts
-    if (resumeLine !== undefined) output.problem(resumeLine)
+  process.on('uncaughtException', onError)
+  try {
+    await work()
+  } catch (error) {
+    if (stoppedBy === null && !output.closed.aborted) throw error
+  } finally {
+    await session.close()
+    signals.release()
+    process.off('uncaughtException', onError)
+    stopProgress()
   }
+  return stoppedBy
 }

@@ -65,7 +65,7 @@ interface AbortableRequest extends GenerationRequest {
   readonly abort: () => void
 }
 
-/** What a case uses: an engine, requests, and a recorder. Created anew for each case. */
+/** The engine, requests and recorder of one case. */
 class EngineFixture {
   readonly engine: InferenceEngine
   readonly facts: ModelFacts

@@ -42,7 +42,7 @@ export class GenerationRecorder implements GenerationListener {
     return [...this.#records.keys()]
   }
 
-  /** What was recorded about a request so far. */
+  /** The calls for a request so far. */
   of(id: string): RecordedGeneration {
     const known = this.#records.get(id)
     if (known !== undefined) return known

@@ -21,7 +21,7 @@ const isOver = folder.endOf(Number(code)) !== 'allocation'
 // A job that cannot be canceled from here ends by itself right after its start.
 if (isOver) await cancelLinks(commands, later).catch(() => {})
 const isDone = code === '0' && !folder.hasEnded
-if (!isDone && (isOver || !((await isPutBack()) || (await isFollowed())))) tellResume()
+if (!isDone && (isOver || !((await isPutBack()) || (await isFollowed())))) printResume()
 
 /**
  * Whether Slurm requeues the job: it counts a restart when it ends the job for it. Also true
@@ -41,7 +41,7 @@ async function isFollowed(): Promise<boolean> {
   return report !== null && phaseOf(report) === 'waiting'
 }
 
-function tellResume(): void {
+function printResume(): void {
   const record = readRecordOf(folder.file('request'))
   const command = record === null ? null : readCommandOf([record])
   if (record === null || command === null) return

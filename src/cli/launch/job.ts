@@ -39,7 +39,7 @@ export interface JobCommandOptions extends Omit<BatchRequest, 'more'>, Interrupt
   readonly workDir?: string
 }
 
-/** What is requested of Slurm and of the script. */
+/** The request to Slurm and to the script. */
 interface JobLaunch {
   readonly options: JobCommandOptions
   /** Additional options of sbatch. */
@@ -133,7 +133,7 @@ export async function holdAndRun(
       const code = await run((pid) => guard.scriptStarted(pid))
       // A script with its own allocations does not depend on these nodes alone.
       if (!folder.isElastic)
-        await held.expectHeld().catch((error: unknown) => tellSilence(error, output))
+        await held.expectHeld().catch((error: unknown) => warnOfSilence(error, output))
       return code
     } finally {
       await held.close()
@@ -152,13 +152,13 @@ async function withGuard(
   try {
     return await run(guard, commands)
   } finally {
-    await endAllocations(folder, commands).catch((error: unknown) => tellSilence(error, output))
+    await endAllocations(folder, commands).catch((error: unknown) => warnOfSilence(error, output))
     guard.close()
   }
 }
 
 /** Only warns if Slurm does not answer at the end: the exit code stays that of the script. */
-function tellSilence(error: unknown, output: Output): void {
+function warnOfSilence(error: unknown, output: Output): void {
   if (!(error instanceof SchedulerError)) throw error
   const left = `jobs that are left end within ${lifeMinutes} minutes of their start`
   output.problem(`warning: ${error.message}; ${left}`)
@@ -234,11 +234,11 @@ async function follow(
     const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
     const left = `job ${jobId} continues; attach to it with: ${attach}`
     output.problem(interruption.isCancel ? canceled : left)
-    if (interruption.isCancel) tellResume(links, output)
+    if (interruption.isCancel) printResume(links, output)
     return interruption.exitCode
   } catch (error) {
     const isLost = BackendError.isInstance(error) && error.code === 'AllocationLostError'
-    if (isLost && !/^resume {2}/m.test(tail)) tellResume(links, output)
+    if (isLost && !/^resume {2}/m.test(tail)) printResume(links, output)
     throw error
   } finally {
     interruption.release()
@@ -268,7 +268,7 @@ const recordOf = (links: readonly ChainLink[]): string | null =>
   null
 
 /** Prints how to resume the record of a canceled job. */
-function tellResume(links: readonly ChainLink[], output: Output): void {
+function printResume(links: readonly ChainLink[], output: Output): void {
   const record = recordOf(links)
   const command = record === null ? null : readCommandOf([record])
   if (record !== null && command !== null) {

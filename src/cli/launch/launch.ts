@@ -30,7 +30,7 @@ export interface LaunchCommandOptions extends CheckOptions {
   readonly detach?: boolean
   readonly attach?: string
   readonly driver?: string
-  /** The most jobs that may follow each other. Default 1. */
+  /** The maximum number of jobs that follow each other. Default 1. */
   readonly chain?: number
   readonly cancelOnSignal?: boolean
   /** Tries a launch on one node, without a script. */

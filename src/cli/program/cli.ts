@@ -1,4 +1,4 @@
-/** What each command declaration receives, and arguments shared by several commands. */
+/** The parameter of each command declaration, and arguments shared by several commands. */
 
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Output } from '../output.ts'

@@ -37,7 +37,7 @@ interface CommandLine extends Cli {
   readonly helpTexts: readonly string[]
 }
 
-/** What a command line needs from its process. */
+/** The part of a process that a command line needs. */
 export interface CommandProcess extends Partial<WarningSource> {
   readonly argv: readonly string[]
   readonly stdout: ProcessStream
@@ -246,9 +246,9 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--detach', 'Print the id of the job, and leave it')
     .option('--attach <job>', 'Follow a job that was launched from this folder')
     .option('--driver <where>', 'Where the script runs; here: on this machine, not the first node')
-    .option('--hosts <file>', 'File of hosts, one a line, instead of Slurm')
+    .option('--hosts <file>', 'File of hosts, one per line, instead of Slurm')
     .option('--work-dir <folder>', 'Folder for files of tasks on the nodes (default: TMPDIR there)')
-    .option('--check', 'Try one node without a script, and tell what is missing')
+    .option('--check', 'Try one node without a script, and report what is missing')
     .option('--cancel-on-signal', 'Cancel the job on a stop signal instead of leaving it')
     .action(async (words: string[], options: LaunchCommandOptions) => {
       const { launch } = await import('../launch/launch.ts')
@@ -369,7 +369,7 @@ function isUnknown(argv: readonly string[], at: number, { commands }: Command): 
 const withoutHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
   argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
 
-/** What follows `--` is never the record: without a record before it, `latest` is inserted. */
+/** Inserts `latest` if no record stands before `--`: words after it are never the record. */
 function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
   const separator = argv.indexOf('--', at)
   const words = separator === -1 ? argv.slice(at + 1) : argv.slice(at + 1, separator)

@@ -6,7 +6,7 @@ import { ComputeTask } from '../../index.ts'
 /** In an argument or the program itself, stands for the number. */
 const placeholder = '{}'
 const idVariable = 'TUTTI_ARRAY_ID'
-/** The most tasks of an array; a typing error must not fill the memory. */
+/** The maximum number of tasks of an array; a typing error must not fill the memory. */
 const maxNumbers = 1_000_000
 /** Up to twelve digits, so that a range is counted exactly. */
 const partForm = /^(\d{1,12})(?:-(\d{1,12})(?::(\d{1,12}))?)?$/
@@ -30,7 +30,7 @@ function parseArray(text: string): number[] {
 function parsePart(part: string, text: string) {
   const [, start, end = start, every = '1'] = partForm.exec(part) ?? []
   if (start === undefined)
-    throw invalidArray(text, part, `"${part}" is no whole number and no range`)
+    throw invalidArray(text, part, `"${part}" is neither a whole number nor a range`)
   const [first, last, step] = [Number(start), Number(end), Number(every)]
   if (last < first) throw invalidArray(text, part, `${part} ends before it begins`)
   if (step < 1) throw invalidArray(text, part, `the step of ${part} is not 1 or more`)

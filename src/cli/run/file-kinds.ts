@@ -1,4 +1,4 @@
-/** What `tutti run` accepts by file extension: a script for Node, or a task file. */
+/** The files that `tutti run` accepts, by extension: a script for Node, or a task file. */
 
 import { extname } from 'node:path'
 import { ValueError } from '../../foundation/errors.ts'
@@ -28,5 +28,5 @@ export function kindOf(file: string): 'script' | 'tasks' {
 
 /** The hint for users who gave a different kind of file. */
 export const acceptedFiles =
-  `Give a script for Node (${scripts.join(', ')}), or a file of tasks: a task a line ` +
+  `Give a script for Node (${scripts.join(', ')}), or a file of tasks: one task per line ` +
   `(${lines.join(', ')}) or a list (${yaml.join(', ')}).`

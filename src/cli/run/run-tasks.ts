@@ -21,7 +21,7 @@ export interface RunTasksOptions {
   readonly args: readonly string[]
 }
 
-/** What the command runs, in the order of its file or numbers. */
+/** The tasks of the command, in the order of its file or numbers. */
 export async function tasksOf(
   { kind, file, array = '' }: RunCommand,
   args: readonly string[],

@@ -1,5 +1,5 @@
 /**
- * What the command prints in the script's process: how many tasks of a resumed record are skipped,
+ * Notices of the command in the script's process: how many tasks of a resumed record are skipped,
  * before anything starts, and in one line why a record cannot be written or continued.
  */
 

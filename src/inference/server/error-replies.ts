@@ -1,4 +1,4 @@
-/** What clients of an inference server see of errors, in the form of the chat-completions API. */
+/** Words the errors of an inference server in the form of the chat-completions API. */
 
 import {
   InferenceError,

@@ -10,7 +10,7 @@ export interface DocumentedRoute extends Route {
   readonly document: RouteDocument
 }
 
-/** What the OpenAPI document says about a route. */
+/** The description of a route in the OpenAPI document. */
 export interface RouteDocument {
   readonly summary: string
   /** The schema of the request's body. */

@@ -23,7 +23,7 @@ import { unknownModel } from './requests/invalid-request.ts'
 import type { RequestReader, TextRequest } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 
-/** What an inference server is made of, for its routes. */
+/** The options of an inference server that its routes use. */
 export interface ServerParts {
   readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
@@ -34,7 +34,7 @@ export interface ServerParts {
   readonly clock: Clock
 }
 
-/** What the health routes need, also while the model loads. */
+/** For the health routes, which also answer while the model loads. */
 export interface HealthContext extends ServerParts {
   /** The server's own address. */
   readonly endpoint: string
@@ -42,7 +42,7 @@ export interface HealthContext extends ServerParts {
   readonly unready: () => string | null
 }
 
-/** What all routes need. */
+/** For all routes. */
 export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader

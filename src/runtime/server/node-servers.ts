@@ -15,7 +15,7 @@ export interface NodeServers {
   reserveServers(request: ServerRequest): ServerReservation
 }
 
-/** What the servers of a service need. */
+/** The nodes that the servers of a service need. */
 export interface ServerRequest {
   /** The name of the service in messages. */
   readonly service: string

@@ -62,13 +62,13 @@ it('run --array: a secret argument is not kept, and a resume asks for it', async
 })
 
 const wrong: readonly [text: string, problem: string][] = [
-  ['', '"" is no whole number and no range'],
-  ['a', '"a" is no whole number and no range'],
-  ['1-10,', '"" is no whole number and no range'],
-  ['1,-3', '"-3" is no whole number and no range'],
-  ['1-2-3', '"1-2-3" is no whole number and no range'],
-  ['5:2', '"5:2" is no whole number and no range'],
-  ['1.5', '"1.5" is no whole number and no range'],
+  ['', '"" is neither a whole number nor a range'],
+  ['a', '"a" is neither a whole number nor a range'],
+  ['1-10,', '"" is neither a whole number nor a range'],
+  ['1,-3', '"-3" is neither a whole number nor a range'],
+  ['1-2-3', '"1-2-3" is neither a whole number nor a range'],
+  ['5:2', '"5:2" is neither a whole number nor a range'],
+  ['1.5', '"1.5" is neither a whole number nor a range'],
   ['10-1', '10-1 ends before it begins'],
   ['1-10:0', 'the step of 1-10:0 is not 1 or more'],
   ['1-10%2', 'A limit such as %4 is not known'],
