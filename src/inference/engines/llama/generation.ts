@@ -8,7 +8,7 @@ import type {
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
 import { LogitBias } from './evaluation/logit-bias.ts'
-import { TooManyWaysError } from './grammar/next-characters.ts'
+import { TooManyWaysError } from './grammar/grammar-stacks.ts'
 import { ResultText } from './formats/result-text.ts'
 import { paramOfGrammar, type PreparedPrompt } from './prepared-prompt.ts'
 import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'

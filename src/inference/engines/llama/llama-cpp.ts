@@ -14,10 +14,9 @@ import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
-import { type AnswerStart, FollowedGrammars } from './grammar/next-characters.ts'
+import { type FollowedGrammar, GrammarCache } from './grammar/next-characters.ts'
 import { crowdOf, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
-import { KnownGrammars } from './grammar/grammar-check.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Slot, Vocabulary } from './runtime.ts'
@@ -63,8 +62,7 @@ export async function loadRuntime(
   const context = await createContext(model, order, { contextLength, threads })
   const vocabulary = createVocabulary(model)
   const native = new NativeContext(model, context)
-  const grammars = new KnownGrammars()
-  const followed = new FollowedGrammars()
+  const grammars = new GrammarCache()
   const isTried = llama.gpu === false && threads > 1
   return {
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
@@ -74,11 +72,10 @@ export async function loadRuntime(
     vocabulary,
     template: createTemplate(model),
     createGrammar(format) {
-      const read = grammars.read(grammarOf(format))
-      const begin = (): AnswerStart => followed.begin(read)
+      const grammar = grammars.open(grammarOf(format))
       // Refuses the request at once if its grammar cannot even begin.
-      begin()
-      return { ofRuntime: begin }
+      grammar.begin()
+      return { ofRuntime: grammar }
     },
   }
 }
@@ -240,9 +237,8 @@ function createSlots(context: NativeContext, vocabulary: Vocabulary, count: numb
     count,
     openGrammar({ grammar }) {
       if (grammar === null) return null
-      const begin = grammar.ofRuntime as () => AnswerStart
       groups ??= new TokenGroups(vocabulary)
-      return groups.begin(begin())
+      return groups.begin((grammar.ofRuntime as FollowedGrammar).begin())
     },
   })
 }

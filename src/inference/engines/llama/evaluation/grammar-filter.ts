@@ -5,7 +5,8 @@
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
-import type { AnswerStart, AnswerSteps, NextCharacters } from '../grammar/next-characters.ts'
+import type { AnswerSteps } from '../grammar/grammar-stacks.ts'
+import type { AnswerStart, NextCharacters } from '../grammar/next-characters.ts'
 
 const space = 0x20
 const replacement = '\uFFFD'

@@ -2,27 +2,6 @@
 
 import { type Grammar, type GrammarElement, type GrammarRules, parseGrammar } from './gbnf.ts'
 
-/** How many grammars are cached, because clients send the same ones again. */
-const maxKnown = 64
-const maxKnownLength = 16_384
-
-/** Caches the last valid grammars. */
-export class KnownGrammars {
-  readonly #known = new Map<string, Grammar>()
-
-  /** Throws an `Error` that describes the problem. */
-  read(text: string): Grammar {
-    const known = this.#known.get(text)
-    if (known !== undefined) return known
-    const grammar = readGrammar(text)
-    if (text.length > maxKnownLength) return grammar
-    const [oldest] = this.#known.keys()
-    if (this.#known.size >= maxKnown && oldest !== undefined) this.#known.delete(oldest)
-    this.#known.set(text, grammar)
-    return grammar
-  }
-}
-
 /** Throws an `Error` that describes the problem. */
 export function readGrammar(text: string): Grammar {
   const grammar = parseGrammar(text)

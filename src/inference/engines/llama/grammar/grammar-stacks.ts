@@ -30,10 +30,33 @@ export interface Reached {
   readonly isEnd: boolean
 }
 
-/** Limits the computation. */
-export interface Steps {
-  /** Counts steps; may throw. */
-  spend(count: number): void
+/** The maximum number of steps at once: some hundredths of a second. */
+const maxSteps = 80_000
+/** How many steps each token adds to the remaining ones. */
+const stepsOfToken = 20_000
+
+/**
+ * The answer can be read in so many ways that evaluating the grammar would delay other requests.
+ */
+export class TooManyWaysError extends Error {
+  constructor() {
+    super('the grammar has too many ways to read the same text: make its choices distinct')
+  }
+}
+
+/** The remaining steps of one answer. */
+export class AnswerSteps {
+  #left = maxSteps
+
+  spend(count: number): void {
+    this.#left -= count
+    if (this.#left < 0) throw new TooManyWaysError()
+  }
+
+  /** Called when a token was chosen. */
+  add(): void {
+    this.#left = Math.min(maxSteps, this.#left + stepsOfToken)
+  }
 }
 
 /** A factor for the keys of stacks: larger than the number of positions in any grammar. */
@@ -45,6 +68,7 @@ export class GrammarStacks {
   readonly #places = new Map<readonly GrammarElement[], RulePosition>()
   readonly #stacks = new Map<number, Stack>()
   #placeCount = 0
+  #lastId = 0
   #size = 0
 
   constructor(rules: GrammarRules) {
@@ -57,7 +81,7 @@ export class GrammarStacks {
   }
 
   /** The stacks at the beginning of a rule's text. */
-  begin(rule: number, steps: Steps): readonly (Stack | null)[] {
+  begin(rule: number, steps: AnswerSteps): readonly (Stack | null)[] {
     return this.#enter(rule, null, steps)
   }
 
@@ -68,7 +92,7 @@ export class GrammarStacks {
   }
 
   /** Enters and leaves rules until characters or tokens are reached. */
-  reach(stack: Stack | null, steps: Steps): Reached {
+  reach(stack: Stack | null, steps: AnswerSteps): Reached {
     if (stack === null) return atEnd
     if (stack.reached !== null) return stack.reached
     const [stacks, seen] = [new Set<Stack>(), new Set<Stack | null>()]
@@ -89,37 +113,24 @@ export class GrammarStacks {
   }
 
   /**
-   * Equal stacks in this object for stacks of another one, without anything else that was computed.
+   * Forgets all stacks; those in use stay valid. A stack that is created again is not the same
+   * object as one in use, so some equal ways may be followed twice.
    */
-  adopt(stacks: readonly Stack[], steps: Steps): readonly Stack[] {
-    const adopted = new Map<Stack | null, Stack>()
-    return stacks.map((stack) => {
-      const chain: Stack[] = []
-      let one: Stack | null = stack
-      for (; one !== null && !adopted.has(one); one = one.below) chain.push(one)
-      let below = adopted.get(one) ?? null
-      for (const part of chain.toReversed()) {
-        steps.spend(1)
-        below = this.#stack(this.#place(part.place.sequence, part.place.at), below)
-        adopted.set(part, below)
-      }
-      return below ?? stack
-    })
+  forget(): void {
+    this.#stacks.clear()
+    this.#size = 0
   }
 
-  #enter(rule: number, after: Stack | null, steps: Steps): readonly (Stack | null)[] {
+  #enter(rule: number, after: Stack | null, steps: AnswerSteps): readonly (Stack | null)[] {
     const sequences = this.#rules[rule] ?? []
     // Charged for every sequence, also for those seen before.
     steps.spend(sequences.length)
-    return sequences.map((one) =>
-      one.length > 0 ? this.#stack(this.#place(one, 0), after) : after,
-    )
+    return sequences.map((one) => (one.length > 0 ? this.#stack(this.#start(one), after) : after))
   }
 
-  #place(sequence: readonly GrammarElement[], at: number): RulePosition {
-    let place = this.#places.get(sequence) ?? this.#createPosition(sequence, 0)
+  #start(sequence: readonly GrammarElement[]): RulePosition {
+    const place = this.#places.get(sequence) ?? this.#createPosition(sequence, 0)
     this.#places.set(sequence, place)
-    while (place.at < at) place = this.#after(place) ?? place
     return place
   }
 
@@ -137,7 +148,7 @@ export class GrammarStacks {
     const key = (below === null ? 0 : below.id) * keysOfStack + place.id
     const known = this.#stacks.get(key)
     if (known !== undefined) return known
-    const stack = { id: this.#stacks.size + 1, place, below, reached: null }
+    const stack = { id: ++this.#lastId, place, below, reached: null }
     this.#stacks.set(key, stack)
     this.#size++
     return stack

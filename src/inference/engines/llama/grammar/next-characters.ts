@@ -5,52 +5,20 @@
  */
 
 import type { CharacterRange, Grammar, GrammarElement } from './gbnf.ts'
+import { readGrammar } from './grammar-check.ts'
 import {
+  AnswerSteps,
   elementOf,
   GrammarStacks,
   rangesOf,
   type Reached,
   type Stack,
-  type Steps,
 } from './grammar-stacks.ts'
 
-/** The maximum number of steps at once: some hundredths of a second. */
-const maxSteps = 80_000
-/** How many steps each token adds to the remaining ones. */
-const stepsOfToken = 20_000
-/**
- * The maximum number of remembered stacks and list entries, before all but the needed ones are
- * removed.
- */
+/** The maximum number of remembered stacks, states and list entries of a grammar. */
 const maxKept = 100_000
-/** The maximum number of needed stacks. */
-const maxNeeded = 25_000
-/** For how many grammars results are kept, each up to some megabytes. */
-const maxFollowed = 8
-
-/**
- * The answer can be read in so many ways that evaluating the grammar would delay other requests.
- */
-export class TooManyWaysError extends Error {
-  constructor() {
-    super('the grammar has too many ways to read the same text: make its choices distinct')
-  }
-}
-
-/** The remaining steps of one answer. */
-export class AnswerSteps implements Steps {
-  #left = maxSteps
-
-  spend(count: number): void {
-    this.#left -= count
-    if (this.#left < 0) throw new TooManyWaysError()
-  }
-
-  /** Called when a token was chosen. */
-  add(): void {
-    this.#left = Math.min(maxSteps, this.#left + stepsOfToken)
-  }
-}
+/** How many grammars are remembered, each with up to some megabytes of results. */
+const maxGrammars = 8
 
 /** The state at the beginning of an answer. */
 export interface AnswerStart {
@@ -59,63 +27,40 @@ export interface AnswerStart {
 }
 
 /** The most recently used grammars, because clients send the same ones again. */
-export class FollowedGrammars {
-  readonly #known = new Map<Grammar, FollowedGrammar>()
+export class GrammarCache {
+  readonly #known = new Map<string, FollowedGrammar>()
 
-  /** Begins an answer. This call and the returned state may throw `TooManyWaysError`. */
-  begin(grammar: Grammar): AnswerStart {
-    const followed = this.#known.get(grammar) ?? new FollowedGrammar(grammar)
-    this.#known.delete(grammar)
-    this.#known.set(grammar, followed)
+  /** Throws an `Error` that describes the problem of the grammar. */
+  open(text: string): FollowedGrammar {
+    const followed = this.#known.get(text) ?? new FollowedGrammar(readGrammar(text))
+    this.#known.delete(text)
+    this.#known.set(text, followed)
     const [oldest] = this.#known.keys()
-    if (this.#known.size > maxFollowed && oldest !== undefined) this.#known.delete(oldest)
-    const steps = new AnswerSteps()
-    return { next: followed.begin(steps), steps }
+    if (this.#known.size > maxGrammars && oldest !== undefined) this.#known.delete(oldest)
+    return followed
   }
 }
 
-/** The shared results for all answers with one grammar. */
-class FollowedGrammar {
-  readonly #grammar: Grammar
-  #states: KnownStates
-
-  constructor(grammar: Grammar) {
-    this.#grammar = grammar
-    this.#states = new KnownStates(this, grammar)
-  }
-
-  begin(steps: AnswerSteps): NextCharacters {
-    return this.#states.begin(this.#grammar.root, steps)
-  }
-
-  /** An equal state, from a new store with fewer results if the old store was too large. */
-  renew(state: NextCharacters): NextCharacters {
-    if (this.#states.size >= maxKept) this.#states = new KnownStates(this, this.#grammar)
-    return this.#states.adopt(state)
-  }
-}
-
-class KnownStates {
-  readonly grammar: FollowedGrammar
+/** A grammar, with the shared results of all answers that follow it. */
+export class FollowedGrammar {
   readonly stacks: GrammarStacks
+  readonly #root: number
   readonly #states = new Map<string, NextCharacters>()
   #size = 0
 
-  constructor(grammar: FollowedGrammar, { rules }: Grammar) {
-    this.grammar = grammar
+  constructor({ rules, root }: Grammar) {
     this.stacks = new GrammarStacks(rules)
+    this.#root = root
   }
 
-  get size(): number {
-    return this.#size + this.stacks.size
+  /** Begins an answer. This call and the returned state may throw `TooManyWaysError`. */
+  begin(): AnswerStart {
+    const steps = new AnswerSteps()
+    return { next: this.reach(this.stacks.begin(this.#root, steps), steps), steps }
   }
 
   keep(size: number): void {
     this.#size += size
-  }
-
-  begin(root: number, steps: AnswerSteps): NextCharacters {
-    return this.reach(this.stacks.begin(root, steps), steps)
   }
 
   /** The state of the reached stacks; equal states are the same object. */
@@ -128,33 +73,35 @@ class KnownStates {
       for (const stack of reached.stacks) stacks.add(stack)
       isEnd ||= reached.isEnd
     }
-    return this.#state({ stacks: [...stacks], isEnd })
-  }
-
-  /** The equal state of this store for a state of any store. */
-  adopt(state: NextCharacters): NextCharacters {
-    if (state.states === this) return state
-    const before = this.stacks.size
-    const stacks = this.stacks.adopt(state.stacks, new AnswerSteps())
-    if (this.stacks.size - before > maxNeeded) throw new TooManyWaysError()
-    return this.#state({ stacks, isEnd: state.isComplete })
-  }
-
-  #state({ stacks, isEnd }: Reached): NextCharacters {
     const ids = Float64Array.from(stacks, ({ id }) => id).toSorted()
-    const key = `${isEnd} ${ids.join()}`
+    return this.#state(`${isEnd} ${ids.join()}`, { stacks: [...stacks], isEnd })
+  }
+
+  /** An equal state. If there are too many results, all are forgotten first. */
+  renew({ key, stacks, isComplete }: NextCharacters): NextCharacters {
+    if (this.#size + this.stacks.size >= maxKept) {
+      this.stacks.forget()
+      this.#states.clear()
+      this.#size = 0
+    }
+    return this.#state(key, { stacks, isEnd: isComplete })
+  }
+
+  #state(key: string, reached: Reached): NextCharacters {
     const known = this.#states.get(key)
     if (known !== undefined) return known
-    const state = new NextCharacters(this, { stacks, isEnd })
+    const state = new NextCharacters(this, key, reached)
     this.#states.set(key, state)
-    this.keep(1 + stacks.length)
+    this.keep(1 + reached.stacks.length)
     return state
   }
 }
 
 /** The state after a part of an answer. */
 export class NextCharacters {
-  readonly states: KnownStates
+  readonly #grammar: FollowedGrammar
+  /** Identifies equal states. */
+  readonly key: string
   readonly stacks: readonly Stack[]
   readonly #after = new Map<number, NextCharacters | null>()
   /** The next states, by the character classes that contain a character. */
@@ -166,8 +113,9 @@ export class NextCharacters {
   /** Whether the grammar names a token here, regardless of characters. */
   readonly namesToken: boolean
 
-  constructor(states: KnownStates, { stacks, isEnd }: Reached) {
-    this.states = states
+  constructor(grammar: FollowedGrammar, key: string, { stacks, isEnd }: Reached) {
+    this.#grammar = grammar
+    this.key = key
     this.stacks = stacks
     this.isComplete = isEnd
     this.namesToken = stacks.some((stack) => elementOf(stack)?.kind === 'token')
@@ -179,7 +127,7 @@ export class NextCharacters {
     if (known !== undefined) return known
     const next = this.#find(code, steps)
     this.#after.set(code, next)
-    this.states.keep(1)
+    this.#grammar.keep(1)
     return next
   }
 
@@ -196,13 +144,13 @@ export class NextCharacters {
   or(other: NextCharacters, steps: AnswerSteps): NextCharacters {
     const isEnd = this.isComplete || other.isComplete
     const both = [...this.stacks, ...other.stacks, ...(isEnd ? [null] : [])]
-    return this.states.reach(both, steps)
+    return this.#grammar.reach(both, steps)
   }
 
   /** Called when a token was chosen; returns an equal state. */
   renewed(steps: AnswerSteps): NextCharacters {
     steps.add()
-    return this.states.grammar.renew(this)
+    return this.#grammar.renew(this)
   }
 
   allowsFirstByte(byte: number): boolean {
@@ -233,10 +181,10 @@ export class NextCharacters {
   }
 
   #reach(read: readonly Stack[], steps: AnswerSteps): NextCharacters | null {
-    const { stacks } = this.states
+    const { stacks } = this.#grammar
     steps.spend(read.length)
     if (read.length === 0) return null
-    return this.states.reach(
+    return this.#grammar.reach(
       read.map((stack) => stacks.next(stack)),
       steps,
     )

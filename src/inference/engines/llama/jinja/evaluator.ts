@@ -2,8 +2,7 @@
 
 import { runFilter } from './filters.ts'
 import type { Arguments, Expression } from './syntax/nodes.ts'
-import { attributeOf, isOrdered, itemOf, operate, sliceOf } from './operations.ts'
-import { runTest } from './tests.ts'
+import { applyOperator, attributeOf, isOrdered, itemOf, runTest, sliceOf } from './operations.ts'
 import { spend, TemplateError } from './limits.ts'
 import {
   Callable,
@@ -130,10 +129,10 @@ const evaluators: { readonly [Kind in Expression['kind']]: Evaluate<Kind> } = {
   dict,
   attribute: ({ of, name }, scope) => attributeOf(evaluate(of, scope), name),
   item: ({ of, key }, scope) => itemOf(evaluate(of, scope), evaluate(key, scope)),
-  slice: ({ of, from, to, step }, scope) =>
+  slice: ({ of, bounds }, scope) =>
     sliceOf(
       evaluate(of, scope),
-      [from, to, step].map((bound) => (bound === null ? null : evaluate(bound, scope))),
+      bounds.map((bound) => (bound === null ? null : evaluate(bound, scope))),
     ),
   call: called,
   filter: filtered,
@@ -150,7 +149,7 @@ const evaluators: { readonly [Kind in Expression['kind']]: Evaluate<Kind> } = {
     return isTrue(value) ? value : evaluate(right, scope)
   },
   binary: ({ sign, left, right }, scope) =>
-    operate(sign, evaluate(left, scope), evaluate(right, scope)),
+    applyOperator(sign, evaluate(left, scope), evaluate(right, scope)),
   compare: compared,
   choice,
 }

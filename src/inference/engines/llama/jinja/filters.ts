@@ -1,9 +1,8 @@
 /** The filters of Jinja templates. */
 
-import { joined, replace, strip, titleWords } from './methods.ts'
-import { attributeOf, formatPercent, itemOf } from './operations.ts'
-import { toJson } from './python-json.ts'
-import { runTest } from './tests.ts'
+import { capitalize, intOf, joined, replace, strip, titleWords } from './methods.ts'
+import { attributeOf, itemOf, runTest } from './operations.ts'
+import { formatPercent, toJson } from './text-format.ts'
 import { spend, spendChars, spendItems, TemplateError } from './limits.ts'
 import {
   compare,
@@ -51,9 +50,6 @@ const arg = (args: readonly Value[], at: number, named: Named, name: string): Va
 
 const isOn = (value: Value | undefined): boolean => value !== undefined && isTrue(value)
 
-const count = (value: Value | undefined, otherwise: number): number =>
-  value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
-
 /** Follows a path such as `a.b.0`. */
 function follow(value: Value, path: Value | undefined): Value {
   if (path === undefined || path === null) return value
@@ -73,29 +69,28 @@ const ignoreCase = (value: Value, isExact: boolean): Value => {
 }
 
 function sort(items: readonly Value[], args: readonly Value[], named: Named): Value[] {
-  const isReverse = isOn(arg(args, 0, named, 'reverse'))
   const isExact = isOn(arg(args, 1, named, 'case_sensitive'))
   const attribute = arg(args, 2, named, 'attribute')
-  const sorted = sortBy(items, (item) => ignoreCase(follow(item, attribute), isExact))
-  return isReverse ? sorted.toReversed() : sorted
+  const keyOf = (item: Value): Value => ignoreCase(follow(item, attribute), isExact)
+  return sortBy(items, keyOf, arg(args, 0, named, 'reverse'))
 }
 
-function sortBy(items: readonly Value[], keyOf: (item: Value) => Value): Value[] {
+function sortBy(
+  items: readonly Value[],
+  keyOf: (item: Value) => Value,
+  reverse: Value | undefined,
+): Value[] {
   const keyed = items.map((item) => ({ item, key: keyOf(item) }))
-  return keyed.toSorted((one, other) => compare(one.key, other.key)).map(({ item }) => item)
+  const sorted = keyed.toSorted((one, other) => compare(one.key, other.key)).map(({ item }) => item)
+  return isOn(reverse) ? sorted.toReversed() : sorted
 }
 
 function dictsort(value: Value, args: readonly Value[], named: Named): Value {
   if (!(value instanceof Dict)) throw new TemplateError('dictsort needs a dict')
   const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
   const at = arg(args, 1, named, 'by') === 'value' ? 1 : 0
-  const isReverse = isOn(arg(args, 2, named, 'reverse'))
-  const key = (entry: Value): Value => ignoreCase(iterate(entry)[at] ?? null, isExact)
-  const sorted = sortBy(
-    Array.from(value, (entry) => Tuple.from(entry)),
-    key,
-  )
-  return isReverse ? sorted.toReversed() : sorted
+  const keyOf = (entry: Value): Value => ignoreCase(iterate(entry)[at] ?? null, isExact)
+  return sortBy([...iterate(itemsOf(value))], keyOf, arg(args, 2, named, 'reverse'))
 }
 
 /** Some filters treat every false value as empty, including `none`. */
@@ -131,7 +126,7 @@ function map(value: Value, args: readonly Value[], named: Named): Value {
 
 function indent(value: Value, args: readonly Value[], named: Named): Value {
   const width = arg(args, 0, named, 'width') ?? 4
-  const space = textOf(width) ?? spaces(count(width, 4))
+  const space = textOf(width) ?? spaces(intOf(width, 4))
   const isFirst = isOn(arg(args, 1, named, 'first'))
   const isBlank = isOn(arg(args, 2, named, 'blank'))
   const [head = '', ...rest] = `${toText(value)}\n`.split('\n').slice(0, -1)
@@ -142,7 +137,7 @@ function indent(value: Value, args: readonly Value[], named: Named): Value {
 
 function round(value: Value, args: readonly Value[], named: Named): Value {
   const number = numberOf(value) ?? 0
-  const factor = 10 ** count(arg(args, 0, named, 'precision'), 0)
+  const factor = 10 ** intOf(arg(args, 0, named, 'precision'), 0)
   const how = arg(args, 1, named, 'method')
   const scaled = number * factor
   if (how === 'ceil') return toFloat(Math.ceil(scaled) / factor)
@@ -154,17 +149,23 @@ function round(value: Value, args: readonly Value[], named: Named): Value {
 }
 
 function toInt(value: Value, args: readonly Value[], named: Named): Value {
-  const otherwise = valueOr(arg(args, 0, named, 'default'), 0)
-  const text = textOf(value)
-  const number = text === null ? numberOf(value) : text.trim() === '' ? NaN : Number(text)
-  return number === null || !Number.isFinite(number) ? otherwise : Math.trunc(number)
+  const number = parsedNumber(value)
+  if (Number.isFinite(number)) return Math.trunc(number)
+  return valueOr(arg(args, 0, named, 'default'), 0)
 }
 
 function toNumber(value: Value, args: readonly Value[], named: Named): Value {
-  const otherwise = valueOr(arg(args, 0, named, 'default'), toFloat(0))
+  const number = parsedNumber(value)
+  return Number.isNaN(number)
+    ? valueOr(arg(args, 0, named, 'default'), toFloat(0))
+    : toFloat(number)
+}
+
+/** NaN for a value that is not a number. */
+function parsedNumber(value: Value): number {
   const text = textOf(value)
-  const number = text === null ? numberOf(value) : text.trim() === '' ? NaN : Number(text)
-  return number === null || Number.isNaN(number) ? otherwise : toFloat(number)
+  if (text === null) return numberOf(value) ?? NaN
+  return text.trim() === '' ? NaN : Number(text)
 }
 
 function unique(value: Value, args: readonly Value[], named: Named): Value {
@@ -225,7 +226,7 @@ const extreme =
   }
 
 function batch(value: Value, args: readonly Value[], named: Named): Value {
-  const size = Math.max(1, Math.trunc(count(arg(args, 0, named, 'linecount'), 1)))
+  const size = Math.max(1, Math.trunc(intOf(arg(args, 0, named, 'linecount'), 1)))
   const fill = arg(args, 1, named, 'fill_with')
   const items = iterate(value)
   const batches: Value[] = []
@@ -270,11 +271,6 @@ function reversed(value: Value): Value {
   return textOf(value) === null ? Lazy.from(items) : items.join('')
 }
 
-function capitalized(value: Value): Value {
-  const [head = '', ...rest] = Array.from(toText(value))
-  return head.toUpperCase() + rest.join('').toLowerCase()
-}
-
 function itemsOf(value: Value): Value {
   if (value instanceof Undefined) return Lazy.from([])
   if (!(value instanceof Dict)) throw new TemplateError('Can only get item pairs from a mapping.')
@@ -293,9 +289,9 @@ function fromJson(value: Value): Value {
 
 function truncate(value: Value, args: readonly Value[], named: Named): Value {
   const text = toText(value)
-  const length = count(arg(args, 0, named, 'length'), 255)
+  const length = intOf(arg(args, 0, named, 'length'), 255)
   const end = toText(arg(args, 2, named, 'end') ?? '...')
-  if (text.length <= length + count(arg(args, 3, named, 'leeway'), 5)) return text
+  if (text.length <= length + intOf(arg(args, 3, named, 'leeway'), 5)) return text
   const cut = text.slice(0, length - end.length)
   if (isOn(arg(args, 1, named, 'killwords'))) return cut + end
   const at = cut.lastIndexOf(' ')
@@ -320,7 +316,7 @@ const filters: Readonly<Record<string, Filter>> = {
   abs: absolute,
   attr: (value, [name = null]) => attributeOf(value, toText(name)),
   batch,
-  capitalize: capitalized,
+  capitalize: (value) => capitalize(toText(value)),
   count: (value) => lengthOf(value),
   d: byDefault,
   default: byDefault,
@@ -348,7 +344,7 @@ const filters: Readonly<Record<string, Filter>> = {
   reject: choose(false, false),
   rejectattr: choose(false, true),
   replace: (value, [from = null, to = null, max]) =>
-    replace(toText(value), toText(from), toText(to), count(max, -1)),
+    replace(toText(value), toText(from), toText(to), intOf(max, -1)),
   reverse: reversed,
   round,
   safe: (value) => new Markup(toText(value)),

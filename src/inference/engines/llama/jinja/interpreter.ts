@@ -2,8 +2,8 @@
 
 import { evaluate, evaluateArguments, type Scope } from './evaluator.ts'
 import { runFilter } from './filters.ts'
-import type { Body, NamedCall, Parameter, Statement, Target } from './syntax/nodes.ts'
-import { deeper, spend, TemplateError, TooCostly } from './limits.ts'
+import type { Body, MacroParts, NamedCall, Parameter, Statement, Target } from './syntax/nodes.ts'
+import { spend, TemplateError, TooCostly, withDepthLimit } from './limits.ts'
 import {
   Callable,
   iterate,
@@ -22,7 +22,7 @@ const maxWritten = 64 << 20
 
 /** The statement that ended a body early. */
 type Jump = 'break' | 'continue' | null
-type ForStatement = Extract<Statement, { kind: 'for' }>
+type Of<Kind extends Statement['kind']> = Extract<Statement, { kind: Kind }>
 
 export class Interpreter {
   #written = 0
@@ -77,11 +77,7 @@ export class Interpreter {
     }
   }
 
-  #with(
-    { values, body }: Extract<Statement, { kind: 'with' }>,
-    scope: Scope,
-    output: string[],
-  ): Jump {
+  #with({ values, body }: Of<'with'>, scope: Scope, output: string[]): Jump {
     const inner = scope.open()
     for (const [target, value] of values) assign(target, evaluate(value, scope), inner)
     return this.#run(body, inner, output)
@@ -93,11 +89,7 @@ export class Interpreter {
     return output.join('')
   }
 
-  #if(
-    branches: Extract<Statement, { kind: 'if' }>['branches'],
-    scope: Scope,
-    output: string[],
-  ): Jump {
+  #if(branches: Of<'if'>['branches'], scope: Scope, output: string[]): Jump {
     for (const { test, body } of branches) {
       if (test !== null && !scope.isTrue(test)) continue
       return this.#run(body, scope, output)
@@ -105,12 +97,12 @@ export class Interpreter {
     return null
   }
 
-  #for(statement: ForStatement, scope: Scope, output: string[]): void {
+  #for(statement: Of<'for'>, scope: Scope, output: string[]): void {
     this.#loop(statement, evaluate(statement.items, scope), { scope, output, depth: 0 })
   }
 
   #loop(
-    statement: ForStatement,
+    statement: Of<'for'>,
     items: Value,
     { scope, output, depth }: { scope: Scope; output: string[]; depth: number },
   ): void {
@@ -139,11 +131,7 @@ export class Interpreter {
     if (chosen.length === 0) this.#run(otherwise, scope.open(), output)
   }
 
-  #macro(
-    name: string,
-    { parameters, body }: { readonly parameters: readonly Parameter[]; readonly body: Body },
-    scope: Scope,
-  ): Callable {
+  #macro(name: string, { parameters, body }: MacroParts, scope: Scope): Callable {
     return new Callable(
       name,
       (args, named) => {
@@ -160,7 +148,7 @@ export class Interpreter {
     )
   }
 
-  #call(statement: Extract<Statement, { kind: 'call-block' }>, scope: Scope): Value {
+  #call(statement: Of<'call-block'>, scope: Scope): Value {
     const { call } = statement
     if (call.kind !== 'call') throw new TemplateError('expected a call')
     const callee = evaluate(call.callee, scope)
@@ -172,7 +160,7 @@ export class Interpreter {
 }
 
 const calledWithin = <T>(action: () => T): T =>
-  deeper(action, 'the template calls itself too deeply')
+  withDepthLimit(action, 'the template calls itself too deeply')
 
 function bind(
   macro: string,

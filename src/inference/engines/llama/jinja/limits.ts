@@ -70,7 +70,7 @@ export const spendSearch = (text: string, part: string): void =>
   spend((text.length / 64) * (1 + part.length / 512))
 
 /** Runs one level deeper; the message tells what is nested. */
-export function deeper<T>(action: () => T, message: string): T {
+export function withDepthLimit<T>(action: () => T, message: string): T {
   if (++depth > maxDepth) throw new TooCostly(message)
   const result = action()
   depth--

@@ -57,7 +57,8 @@ function expectText(value: Value | undefined, what: string): string {
   return text
 }
 
-const intOf = (value: Value | undefined, otherwise: number): number =>
+/** The number of a value; the other one for none. */
+export const intOf = (value: Value | undefined, otherwise: number): number =>
   value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
 
 /** White space in Python but not in JavaScript. */
@@ -118,12 +119,17 @@ function splitFromRight(text: string, separator: string | null, max: number): st
   return cut <= 1 ? parts : [parts.slice(0, cut).join(separator), ...parts.slice(cut)]
 }
 
+const splitOptions = (args: readonly Value[], named: Named): [string | null, number] => [
+  optionalText(args[0] ?? named.get('sep')),
+  intOf(args[1] ?? named.get('maxsplit'), -1),
+]
+
 function startsOrEnds(text: string, given: Value | undefined, how: 'startsWith' | 'endsWith') {
   const choices = given instanceof Tuple ? [...given] : [given]
   return choices.some((choice) => text[how](expectText(choice, 'what a text is compared with')))
 }
 
-const capitalize = (text: string): string => {
+export const capitalize = (text: string): string => {
   const [head = '', ...rest] = Array.from(text)
   return head.toUpperCase() + rest.join('').toLowerCase()
 }
@@ -182,14 +188,8 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
   strip: (text, [letters]) => strip(text, optionalText(letters), 'both'),
   lstrip: (text, [letters]) => strip(text, optionalText(letters), 'left'),
   rstrip: (text, [letters]) => strip(text, optionalText(letters), 'right'),
-  split: (text, [by, max], named) =>
-    split(text, optionalText(by ?? named.get('sep')), intOf(max ?? named.get('maxsplit'), -1)),
-  rsplit: (text, [by, max], named) =>
-    splitFromRight(
-      text,
-      optionalText(by ?? named.get('sep')),
-      intOf(max ?? named.get('maxsplit'), -1),
-    ),
+  split: (text, args, named) => split(text, ...splitOptions(args, named)),
+  rsplit: (text, args, named) => splitFromRight(text, ...splitOptions(args, named)),
   splitlines: (text, [keep], named) =>
     splitLines(text, isTrue(keep ?? named.get('keepends') ?? false)),
   startswith: (text, [given]) => startsOrEnds(text, given, 'startsWith'),

@@ -1,13 +1,14 @@
-/** Operators, members and slices of values. */
+/** Operators, members, slices and tests (`is defined`) of values. */
 
 import { methodOf } from './methods.ts'
-import { fixedText } from './text-format.ts'
+import { formatPercent } from './text-format.ts'
 import { spendChars, spendItems, spendSearch, TemplateError, TooCostly } from './limits.ts'
 import {
   Callable,
   compare,
   defined,
   Dict,
+  Float,
   isEqual,
   isFloat,
   iterate,
@@ -29,7 +30,7 @@ import {
 
 const maxRepeated = 1_000_000
 
-export function operate(sign: string, left: Value, right: Value): Value {
+export function applyOperator(sign: string, left: Value, right: Value): Value {
   if (sign === '~') return toText(left) + toText(right)
   const [one, other] = [defined(left), defined(right)]
   if (sign === '+') return add(one, other)
@@ -201,44 +202,73 @@ export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
   }
 }
 
-/** Evaluates `'%s has %d' % (a, b)`. */
-export function formatPercent(
-  text: string,
-  given: Value,
-  named: ReadonlyMap<string, Value> = new Map(),
-): string {
-  const values = given instanceof Tuple ? given : [given]
-  let next = 0
-  return text.replaceAll(
-    /%(?:\((\w+)\))?([-0+ ]*)((?:[1-9]\d*)?)(?:\.(\d+))?([sdifrx%])/g,
-    (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
-      if (kind === '%') return '%'
-      const value = name === undefined ? values[next++] : memberOf(given, named, name)
-      if (value === undefined) throw new TemplateError('not enough arguments for format string')
-      const written = pad(formatOne(value, kind, places), flags, Number(width))
-      spendChars(written.length)
-      return written
-    },
-  )
+type Test = (value: Value, args: readonly Value[]) => boolean
+
+export function runTest(name: string, value: Value, args: readonly Value[]): boolean {
+  const test = Object.hasOwn(tests, name) ? tests[name] : undefined
+  if (test === undefined) throw new TemplateError(`No test named '${name}'.`)
+  return test(value, args)
 }
 
-const memberOf = (
-  given: Value,
-  named: ReadonlyMap<string, Value>,
-  name: string,
-): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
+const ordered =
+  (sign: string): Test =>
+  (value, [other = null]) =>
+    isOrdered(sign, value, other)
 
-function formatOne(value: Value, kind: string, places: string | undefined): string {
-  if (kind === 's') return toText(value)
-  if (kind === 'r') return toRepr(value)
-  const number = numberOf(value)
-  if (number === null) throw new TemplateError(`%${kind} format: a number is required`)
-  if (kind === 'f') return fixedText(number, Number(places ?? 6))
-  return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
+const isInteger = (value: Value): boolean => typeof value === 'number' && Number.isInteger(value)
+
+const remainder = (value: Value, by: number): number => {
+  const rest = (numberOf(value) ?? NaN) % by
+  return rest < 0 ? rest + by : rest
 }
 
-function pad(text: string, flags: string, width: number): string {
-  spendChars(width)
-  if (flags.includes('-')) return text.padEnd(width)
-  return text.padStart(width, flags.includes('0') ? '0' : ' ')
+const isCased =
+  (toCase: (text: string) => string): Test =>
+  (value) => {
+    const text = toText(value)
+    spendChars(text.length)
+    return text !== '' && text === toCase(text)
+  }
+
+const isIterable = (value: Value): boolean =>
+  isSequence(value) || value instanceof Dict || value instanceof Undefined
+
+const tests: Readonly<Record<string, Test>> = {
+  '==': ordered('=='),
+  '!=': ordered('!='),
+  '<': ordered('<'),
+  '<=': ordered('<='),
+  '>': ordered('>'),
+  '>=': ordered('>='),
+  boolean: (value) => typeof value === 'boolean',
+  callable: (value) => value instanceof Callable,
+  defined: (value) => !(value instanceof Undefined),
+  divisibleby: (value, [by = 1]) => remainder(value, numberOf(by) ?? 1) === 0,
+  eq: ordered('=='),
+  equalto: ordered('=='),
+  escaped: (value) => value instanceof Markup,
+  even: (value) => remainder(value, 2) === 0,
+  false: (value) => value === false,
+  float: (value) => isFloat(value),
+  ge: ordered('>='),
+  greaterthan: ordered('>'),
+  gt: ordered('>'),
+  in: (value, [container = null]) => isIn(value, container),
+  integer: isInteger,
+  iterable: isIterable,
+  le: ordered('<='),
+  lessthan: ordered('<'),
+  lower: isCased((text) => text.toLowerCase()),
+  lt: ordered('<'),
+  mapping: (value) => value instanceof Dict || value instanceof Namespace,
+  ne: ordered('!='),
+  none: (value) => value === null,
+  number: (value) => numberOf(value) !== null || value instanceof Float,
+  odd: (value) => remainder(value, 2) === 1,
+  sameas: (value, [other = null]) => value === other || (isInteger(value) && isEqual(value, other)),
+  sequence: isIterable,
+  string: (value) => textOf(value) !== null,
+  true: (value) => value === true,
+  undefined: (value) => value instanceof Undefined,
+  upper: isCased((text) => text.toUpperCase()),
 }

@@ -1,20 +1,25 @@
-/** Text by a format: `str.format` of Python, and what it shares with other methods. */
+/** Texts as Python writes them: `str.format`, the operator `%`, and JSON. */
 
 import { spend, spendChars, TemplateError } from './limits.ts'
 import {
   defined,
   Dict,
+  inside,
   isFloat,
+  isTrue,
   iterate,
+  type Key,
   lengthOf,
   type Named,
   Namespace,
   numberOf,
   numberText,
+  spaces,
   spendFor,
   textOf,
   toRepr,
   toText,
+  Tuple,
   typeName,
   Undefined,
   type Value,
@@ -140,4 +145,124 @@ export function fixedText(value: number, wanted: number): string {
   const cut = exact.slice(0, -morePlaces).replace(/\.$/, '')
   const isEvenHalf = /[02468]$/.test(cut) && /^50*$/.test(exact.slice(-morePlaces))
   return sign + (isEvenHalf ? cut : size.toFixed(places))
+}
+
+/** Evaluates `'%s has %d' % (a, b)`. */
+export function formatPercent(
+  pattern: string,
+  given: Value,
+  named: ReadonlyMap<string, Value> = new Map(),
+): string {
+  const values = given instanceof Tuple ? given : [given]
+  let next = 0
+  return pattern.replaceAll(
+    /%(?:\((\w+)\))?([-0+ ]*)((?:[1-9]\d*)?)(?:\.(\d+))?([sdifrx%])/g,
+    (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
+      if (kind === '%') return '%'
+      const value = name === undefined ? values[next++] : memberOf(given, named, name)
+      if (value === undefined) throw new TemplateError('not enough arguments for format string')
+      spendChars(Number(width))
+      const text = formatOne(value, kind, places)
+      const written = flags.includes('-')
+        ? text.padEnd(Number(width))
+        : text.padStart(Number(width), flags.includes('0') ? '0' : ' ')
+      spendChars(written.length)
+      return written
+    },
+  )
+}
+
+const memberOf = (
+  given: Value,
+  named: ReadonlyMap<string, Value>,
+  name: string,
+): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
+
+function formatOne(value: Value, kind: string, places: string | undefined): string {
+  if (kind === 's') return toText(value)
+  if (kind === 'r') return toRepr(value)
+  const number = numberOf(value)
+  if (number === null) throw new TemplateError(`%${kind} format: a number is required`)
+  if (kind === 'f') return fixedText(number, Number(places ?? 6))
+  return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
+}
+
+interface JsonStyle {
+  readonly indent: string | null
+  readonly item: string
+  readonly key: string
+  readonly isAscii: boolean
+  readonly isSorted: boolean
+}
+
+/** The filter `tojson`. */
+export function toJson(value: Value, args: readonly Value[], named: Named): Value {
+  const option = (at: number, name: string): Value => named.get(name) ?? args[at] ?? null
+  const width = option(1, 'indent')
+  const separators = option(2, 'separators')
+  const [item, key] = Array.isArray(separators) ? separators : [undefined, undefined]
+  const indent = width === null ? null : (textOf(width) ?? spaces(numberOf(width) ?? 0))
+  return write(value, '\n', {
+    indent,
+    item: item === undefined ? (indent === null ? ', ' : ',') : toText(item),
+    key: key === undefined ? ': ' : toText(key),
+    isAscii: isTrue(option(0, 'ensure_ascii')),
+    isSorted: isTrue(option(3, 'sort_keys')),
+  })
+}
+
+/** `line` is the line break with the indentation of the level that contains the value. */
+function write(value: Value, line: string, style: JsonStyle): string {
+  spend(1)
+  if (value === null || typeof value === 'boolean') return String(value)
+  const text = textOf(value)
+  if (text !== null) return writeText(text, style)
+  const number = numberOf(value)
+  if (number !== null) return writeNumber(number, isFloat(value))
+  if (isList(value) || value instanceof Dict) return inside(() => writeParts(value, line, style))
+  throw new TemplateError(`Object of type ${typeName(value)} is not JSON serializable`)
+}
+
+const isList = (value: Value): value is Value[] =>
+  Array.isArray(value) && (value.constructor === Array || value instanceof Tuple)
+
+function writeParts(value: Value[] | Dict, line: string, style: JsonStyle): string {
+  const inner = style.indent === null ? '' : line + style.indent
+  const outer = style.indent === null ? '' : line
+  const below = line + (style.indent ?? '')
+  spendChars(inner.length * (isList(value) ? value.length : value.size))
+  if (Array.isArray(value)) {
+    if (value.length === 0) return '[]'
+    const items = value.map((item) => write(item, below, style))
+    return `[${inner}${items.join(style.item + inner)}${outer}]`
+  }
+  if (value.size === 0) return '{}'
+  const entries = style.isSorted ? sortedEntries(value) : [...value]
+  const members = entries.map(
+    ([key, item]) => writeKey(key, style) + style.key + write(item, below, style),
+  )
+  return `{${inner}${members.join(style.item + inner)}${outer}}`
+}
+
+const sortedEntries = (dict: Dict): readonly (readonly [Key, Value])[] =>
+  [...dict].toSorted(([one], [other]) => (String(one) < String(other) ? -1 : 1))
+
+const writeKey = (key: Key, style: JsonStyle): string =>
+  typeof key === 'string' ? writeText(key, style) : `"${String(key)}"`
+
+function writeNumber(value: number, isWhole: boolean): string {
+  if (Number.isNaN(value)) return 'NaN'
+  if (!Number.isFinite(value)) return value > 0 ? 'Infinity' : '-Infinity'
+  return numberText(value, isWhole)
+}
+
+function writeText(text: string, { isAscii }: JsonStyle): string {
+  spendChars(text.length)
+  // JSON.stringify escapes lone surrogates, which Python would write unchanged.
+  const json = JSON.stringify(text).replaceAll('\u007F', isAscii ? String.raw`\u007f` : '\u007F')
+  if (!isAscii) return json
+  return json.replaceAll(
+    /[\u0080-\uFFFF]/g,
+    (letter) => String.raw`\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }

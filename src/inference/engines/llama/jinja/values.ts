@@ -1,6 +1,6 @@
 /** The values of templates, with the semantics of Python. */
 
-import { deeper, spend, spendChars, spendItems, TemplateError } from './limits.ts'
+import { spend, spendChars, spendItems, TemplateError, withDepthLimit } from './limits.ts'
 
 /** The value of a name that does not exist: empty when printed, an error when used. */
 export class Undefined {
@@ -168,7 +168,8 @@ export function toRepr(value: Value): string {
 }
 
 /** A list may contain itself. */
-export const inside = <T>(action: () => T): T => deeper(action, 'a value is nested too deeply')
+export const inside = <T>(action: () => T): T =>
+  withDepthLimit(action, 'a value is nested too deeply')
 
 function reprOfParts(value: Value[] | Dict): string {
   if (value instanceof Tuple) {

@@ -3,8 +3,7 @@
 import { systemClock } from '../../../../foundation/clock.ts'
 import { messageOf } from '../../../../foundation/errors.ts'
 import { TooCostly } from '../jinja/limits.ts'
-import { strftime } from '../jinja/strftime.ts'
-import { JinjaTemplate } from '../jinja/template.ts'
+import { JinjaTemplate, strftime } from '../jinja/template.ts'
 import type { TemplateNames } from '../jinja/syntax/template-names.ts'
 
 /** What a template supports; conversations are rewritten to avoid what it does not support. */

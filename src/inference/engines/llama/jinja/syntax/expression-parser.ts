@@ -61,7 +61,10 @@ export class ExpressionParser {
     )
   }
 
-  /** Several expressions separated by commas form a tuple. */
+  /**
+   * Several expressions separated by commas form a tuple. Without a condition, a following `if` is
+   * not part of the expression.
+   */
   parseTuple(withCondition = true): Expression {
     const one = (): Expression => (withCondition ? this.parse() : this.#or())
     const first = one()
@@ -88,13 +91,6 @@ export class ExpressionParser {
     }
     this.#depth--
     return value
-  }
-
-  /**
-   * Parses without an inline condition, because a following `if` belongs to the `for` statement.
-   */
-  parseUnconditional(): Expression {
-    return this.parseTuple(false)
   }
 
   #or(): Expression {
@@ -156,11 +152,9 @@ export class ExpressionParser {
   }
 
   #unary(withFilter: boolean): Expression {
-    let value: Expression
-    if (this.skip('sign', '-')) value = { kind: 'negative', of: this.#unary(false) }
-    else if (this.skip('sign', '+')) value = { kind: 'positive', of: this.#unary(false) }
-    else value = this.#primary()
-    value = this.#postfix(value)
+    const kind = this.skip('sign', '-') ? 'negative' : this.skip('sign', '+') ? 'positive' : null
+    const first: Expression = kind === null ? this.#primary() : { kind, of: this.#unary(false) }
+    const value = this.#postfix(first)
     return withFilter ? this.#filtered(value) : value
   }
 
@@ -175,8 +169,12 @@ export class ExpressionParser {
     if (kind === 'integer') return literal(Number(text.replaceAll('_', '')))
     if (kind === 'float') return { kind: 'float', value: Number(text.replaceAll('_', '')) }
     if (kind === 'sign' && text === '(') return this.#parenthesis()
-    if (kind === 'sign' && text === '[') return { kind: 'list', items: this.#items(']') }
-    if (kind === 'sign' && text === '{') return this.#dict()
+    if (kind === 'sign' && text === '[') {
+      return { kind: 'list', items: this.parseList(']', () => this.parse()) }
+    }
+    if (kind === 'sign' && text === '{') {
+      return { kind: 'dict', entries: this.parseList('}', () => this.#entry()) }
+    }
     this.#at--
     throw this.unexpected('an expression')
   }
@@ -195,30 +193,23 @@ export class ExpressionParser {
     return inner
   }
 
-  #items(end: string): readonly Expression[] {
-    const items: Expression[] = []
+  /** Parses items that are separated by commas, up to the end sign. A comma may follow the last. */
+  parseList<T>(end: string, parseItem: () => T): readonly T[] {
+    const items: T[] = []
     while (!this.skip('sign', end)) {
       if (items.length > 0) {
         this.expect('sign', ',')
         if (this.skip('sign', end)) break
       }
-      items.push(this.parse())
+      items.push(parseItem())
     }
     return items
   }
 
-  #dict(): Expression {
-    const entries: (readonly [Expression, Expression])[] = []
-    while (!this.skip('sign', '}')) {
-      if (entries.length > 0) {
-        this.expect('sign', ',')
-        if (this.skip('sign', '}')) break
-      }
-      const key = this.parse()
-      this.expect('sign', ':')
-      entries.push([key, this.parse()])
-    }
-    return { kind: 'dict', entries }
+  #entry(): readonly [Expression, Expression] {
+    const key = this.parse()
+    this.expect('sign', ':')
+    return [key, this.parse()]
   }
 
   #postfix(first: Expression): Expression {
@@ -249,7 +240,7 @@ export class ExpressionParser {
     const to = bound()
     const step = this.skip('sign', ':') ? bound() : null
     this.expect('sign', ']')
-    return { kind: 'slice', of, from, to, step }
+    return { kind: 'slice', of, bounds: [from, to, step] }
   }
 
   #filtered(first: Expression): Expression {
@@ -300,11 +291,7 @@ export class ExpressionParser {
     const named: (readonly [string, Expression])[] = []
     let rest: Expression | null = null
     let namedRest: Expression | null = null
-    for (let isFirst = true; !this.skip('sign', ')'); isFirst = false) {
-      if (!isFirst) {
-        this.expect('sign', ',')
-        if (this.skip('sign', ')')) break
-      }
+    this.parseList(')', () => {
       const next = this.#lexemes[this.#at + 1]
       if (this.skip('sign', '*')) rest = this.parse()
       else if (this.skip('sign', '**')) namedRest = this.parse()
@@ -313,7 +300,7 @@ export class ExpressionParser {
         this.#at++
         named.push([name, this.parse()])
       } else args.push(this.parse())
-    }
+    })
     return { args, named, rest, namedRest }
   }
 }

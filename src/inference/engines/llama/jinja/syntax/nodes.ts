@@ -1,51 +1,28 @@
 /** The syntax tree of a template. Types only. */
 
+/** One type for each of the kinds. */
+type Node<Kind extends string, Parts extends object = object> = Kind extends string
+  ? Readonly<{ kind: Kind } & Parts>
+  : never
+type Two = { left: Expression; right: Expression }
+
 export type Expression =
-  | { readonly kind: 'literal'; readonly value: string | number | boolean | null }
-  | { readonly kind: 'float'; readonly value: number }
-  | { readonly kind: 'name'; readonly name: string }
-  | { readonly kind: 'list'; readonly items: readonly Expression[] }
-  | { readonly kind: 'tuple'; readonly items: readonly Expression[] }
-  | { readonly kind: 'dict'; readonly entries: readonly (readonly [Expression, Expression])[] }
-  | { readonly kind: 'attribute'; readonly of: Expression; readonly name: string }
-  | { readonly kind: 'item'; readonly of: Expression; readonly key: Expression }
-  | {
-      readonly kind: 'slice'
-      readonly of: Expression
-      readonly from: Expression | null
-      readonly to: Expression | null
-      readonly step: Expression | null
-    }
-  | { readonly kind: 'call'; readonly callee: Expression; readonly args: Arguments }
-  | { readonly kind: 'filter'; readonly of: Expression; readonly call: NamedCall }
-  | {
-      readonly kind: 'test'
-      readonly of: Expression
-      readonly call: NamedCall
-      readonly isNot: boolean
-    }
-  | { readonly kind: 'not'; readonly of: Expression }
-  | { readonly kind: 'negative'; readonly of: Expression }
-  | { readonly kind: 'positive'; readonly of: Expression }
-  | { readonly kind: 'and'; readonly left: Expression; readonly right: Expression }
-  | { readonly kind: 'or'; readonly left: Expression; readonly right: Expression }
-  | {
-      readonly kind: 'binary'
-      readonly sign: string
-      readonly left: Expression
-      readonly right: Expression
-    }
-  | {
-      readonly kind: 'compare'
-      readonly first: Expression
-      readonly rest: readonly (readonly [string, Expression])[]
-    }
-  | {
-      readonly kind: 'choice'
-      readonly test: Expression
-      readonly then: Expression
-      readonly otherwise: Expression | null
-    }
+  | Node<'literal', { value: string | number | boolean | null }>
+  | Node<'float', { value: number }>
+  | Node<'name', { name: string }>
+  | Node<'list' | 'tuple', { items: readonly Expression[] }>
+  | Node<'dict', { entries: readonly (readonly [Expression, Expression])[] }>
+  | Node<'attribute', { of: Expression; name: string }>
+  | Node<'item', { of: Expression; key: Expression }>
+  | Node<'slice', { of: Expression; bounds: readonly (Expression | null)[] }>
+  | Node<'call', { callee: Expression; args: Arguments }>
+  | Node<'filter', { of: Expression; call: NamedCall }>
+  | Node<'test', { of: Expression; call: NamedCall; isNot: boolean }>
+  | Node<'not' | 'negative' | 'positive', { of: Expression }>
+  | Node<'and' | 'or', Two>
+  | Node<'binary', Two & { sign: string }>
+  | Node<'compare', { first: Expression; rest: readonly (readonly [string, Expression])[] }>
+  | Node<'choice', { test: Expression; then: Expression; otherwise: Expression | null }>
 
 export interface Arguments {
   readonly args: readonly Expression[]
@@ -63,57 +40,41 @@ export interface NamedCall {
 
 /** The target of an assignment. */
 export type Target =
-  | { readonly kind: 'name'; readonly name: string }
-  | { readonly kind: 'member'; readonly of: string; readonly name: string }
-  | { readonly kind: 'tuple'; readonly targets: readonly Target[] }
+  | Node<'name', { name: string }>
+  | Node<'member', { of: string; name: string }>
+  | Node<'tuple', { targets: readonly Target[] }>
 
 export interface Parameter {
   readonly name: string
   readonly byDefault: Expression | null
 }
 
+/** The parameters and the body of a macro or of a `call` block. */
+export interface MacroParts {
+  readonly parameters: readonly Parameter[]
+  readonly body: Body
+}
+
+interface ForParts {
+  readonly target: Target
+  readonly items: Expression
+  readonly test: Expression | null
+  readonly body: Body
+  readonly otherwise: Body
+  readonly isRecursive: boolean
+}
+
 export type Statement =
-  | { readonly kind: 'text'; readonly text: string }
-  | { readonly kind: 'output'; readonly value: Expression }
-  | {
-      readonly kind: 'if'
-      readonly branches: readonly { readonly test: Expression | null; readonly body: Body }[]
-    }
-  | {
-      readonly kind: 'for'
-      readonly target: Target
-      readonly items: Expression
-      readonly test: Expression | null
-      readonly body: Body
-      readonly otherwise: Body
-      readonly isRecursive: boolean
-    }
-  | { readonly kind: 'set'; readonly target: Target; readonly value: Expression }
-  | {
-      readonly kind: 'set-block'
-      readonly target: Target
-      readonly filters: readonly NamedCall[]
-      readonly body: Body
-    }
-  | {
-      readonly kind: 'macro'
-      readonly name: string
-      readonly parameters: readonly Parameter[]
-      readonly body: Body
-    }
-  | {
-      readonly kind: 'call-block'
-      readonly call: Expression
-      readonly parameters: readonly Parameter[]
-      readonly body: Body
-    }
-  | { readonly kind: 'filter-block'; readonly filters: readonly NamedCall[]; readonly body: Body }
-  | {
-      readonly kind: 'with'
-      readonly values: readonly (readonly [Target, Expression])[]
-      readonly body: Body
-    }
-  | { readonly kind: 'do'; readonly value: Expression }
-  | { readonly kind: 'break' | 'continue' }
+  | Node<'text', { text: string }>
+  | Node<'output' | 'do', { value: Expression }>
+  | Node<'if', { branches: readonly { readonly test: Expression | null; readonly body: Body }[] }>
+  | Node<'for', ForParts>
+  | Node<'set', { target: Target; value: Expression }>
+  | Node<'set-block', { target: Target; filters: readonly NamedCall[]; body: Body }>
+  | Node<'macro', { name: string } & MacroParts>
+  | Node<'call-block', { call: Expression } & MacroParts>
+  | Node<'filter-block', { filters: readonly NamedCall[]; body: Body }>
+  | Node<'with', { values: readonly (readonly [Target, Expression])[]; body: Body }>
+  | Node<'break' | 'continue'>
 
 export type Body = readonly Statement[]

@@ -2,7 +2,7 @@
 
 import { ExpressionParser } from './expression-parser.ts'
 import { scan } from './lexer.ts'
-import type { Body, NamedCall, Parameter, Statement, Target } from './nodes.ts'
+import type { Body, Expression, NamedCall, Parameter, Statement, Target } from './nodes.ts'
 import { TemplateError } from '../limits.ts'
 
 /** Throws a `TemplateError`, with the line where it is known. */
@@ -84,8 +84,8 @@ class StatementParser {
   }
 
   #if(): Statement {
-    const branches: { test: ReturnType<ExpressionParser['parse']> | null; body: Body }[] = []
-    let test: (typeof branches)[number]['test'] = this.#tokens.parseTuple()
+    const branches: { test: Expression | null; body: Body }[] = []
+    let test: Expression | null = this.#tokens.parseTuple()
     for (;;) {
       this.#close()
       const { body, end } = this.#body(test === null ? ['endif'] : ['elif', 'else', 'endif'])
@@ -101,7 +101,7 @@ class StatementParser {
     const tokens = this.#tokens
     const target = this.#target()
     tokens.expect('name', 'in')
-    const items = tokens.parseUnconditional()
+    const items = tokens.parseTuple(false)
     const test = tokens.skip('name', 'if') ? tokens.parse() : null
     const isRecursive = tokens.skip('name', 'recursive')
     this.#close()
@@ -157,17 +157,11 @@ class StatementParser {
 
   #parameters(): readonly Parameter[] {
     const tokens = this.#tokens
-    const parameters: Parameter[] = []
     tokens.expect('sign', '(')
-    while (!tokens.skip('sign', ')')) {
-      if (parameters.length > 0) {
-        tokens.expect('sign', ',')
-        if (tokens.skip('sign', ')')) break
-      }
+    return tokens.parseList(')', () => {
       const name = tokens.expect('name')
-      parameters.push({ name, byDefault: tokens.skip('sign', '=') ? tokens.parse() : null })
-    }
-    return parameters
+      return { name, byDefault: tokens.skip('sign', '=') ? tokens.parse() : null }
+    })
   }
 
   #callBlock(): Statement {
@@ -186,7 +180,7 @@ class StatementParser {
 
   #with(): Statement {
     const tokens = this.#tokens
-    const values: (readonly [Target, ReturnType<ExpressionParser['parse']>])[] = []
+    const values: (readonly [Target, Expression])[] = []
     while (!tokens.is('end')) {
       if (values.length > 0) tokens.expect('sign', ',')
       const target = this.#oneTarget()

@@ -1,6 +1,6 @@
 /** Finds the names that a template reads, from its syntax tree. Pure. */
 
-import type { Body, Expression, NamedCall, Parameter, Statement, Target } from './nodes.ts'
+import type { Body, Expression, MacroParts, Statement, Target } from './nodes.ts'
 
 export interface TemplateNames {
   /** Variables that a caller may set: those that the template reads without having set them. */
@@ -71,19 +71,16 @@ class NameReader implements TemplateNames {
         this.#readValue(statement.value, scope)
         return namesOf(statement.target)
       case 'set-block':
-        this.#readCalls(statement.filters, scope)
+      case 'filter-block':
+        for (const { args } of statement.filters) this.#readValue(args, scope)
         this.readBody(statement.body, scope)
-        return namesOf(statement.target)
+        return statement.kind === 'set-block' ? namesOf(statement.target) : []
       case 'macro':
         this.#readMacro(statement, scope, statement.name)
         return [statement.name]
       case 'call-block':
         this.#readValue(statement.call, scope)
         this.#readMacro(statement, scope)
-        return []
-      case 'filter-block':
-        this.#readCalls(statement.filters, scope)
-        this.readBody(statement.body, scope)
         return []
       case 'with':
         for (const [, value] of statement.values) this.#readValue(value, scope)
@@ -98,18 +95,10 @@ class NameReader implements TemplateNames {
     }
   }
 
-  #readMacro(
-    { parameters, body }: { readonly parameters: readonly Parameter[]; readonly body: Body },
-    scope: Names,
-    ...names: readonly string[]
-  ): void {
+  #readMacro({ parameters, body }: MacroParts, scope: Names, ...names: readonly string[]): void {
     for (const { byDefault } of parameters) this.#readValue(byDefault, scope)
     const own = parameters.map(({ name }) => name)
     this.readBody(body, scope, ...names, ...own, 'caller', 'varargs', 'kwargs')
-  }
-
-  #readCalls(calls: readonly NamedCall[], scope: Names): void {
-    for (const { args } of calls) this.#readValue(args, scope)
   }
 
   /** Reads an expression, or a list or an object that contains expressions. */
