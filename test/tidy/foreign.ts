@@ -47,7 +47,7 @@ const modulePermits: readonly Permit[] = [
       'src/cluster/owned-folder.ts',
       'src/hpc/',
       'src/inference/engines/',
-      'src/inference/models/npm-file.ts',
+      'src/inference/models/model-file.ts',
       'src/cli/script-child.ts',
       'src/cli/reading/report.ts',
     ],
@@ -114,7 +114,7 @@ const fileReaderPermits: readonly Permit[] = [
       'src/runtime/process-group.ts',
       // Files that Node has loaded before, and of a folder that was just made.
       'src/cluster/bundles/',
-      'src/inference/models/npm-file.ts',
+      'src/inference/models/model-file.ts',
     ],
   },
   {

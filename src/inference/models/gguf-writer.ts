@@ -33,7 +33,6 @@ const alignment = 32
 /** The number of values that share one scale in a Q8_0 tensor, and the bytes of such a block. */
 const blockLength = 32
 const blockBytes = 34
-const bufferBytes = 1 << 20
 
 const valueTypes = { uint32: 4, int32: 5, float32: 6, bool: 7, string: 8, array: 9 }
 const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
@@ -56,7 +55,6 @@ export function writeGguf(path: string, { metadata, tensors }: GgufContent): voi
     sink.write(head.bytes())
     sink.align()
     for (const tensor of tensors) writeTensor(sink, tensor)
-    sink.flush()
   } finally {
     sink.close()
   }
@@ -213,11 +211,9 @@ class ByteWriter {
   }
 }
 
-/** A file that is written in large pieces. */
+/** A file that is written from its beginning. */
 class FileSink {
   readonly #file: number
-  #parts: Buffer[] = []
-  #waiting = 0
   #size = 0
 
   constructor(path: string) {
@@ -225,21 +221,12 @@ class FileSink {
   }
 
   write(bytes: Uint8Array): void {
-    this.#parts.push(Buffer.from(bytes))
-    this.#waiting += bytes.length
+    for (let done = 0; done < bytes.length;) done += writeSync(this.#file, bytes, done)
     this.#size += bytes.length
-    if (this.#waiting >= bufferBytes) this.flush()
   }
 
   align(): void {
     this.write(Buffer.alloc(aligned(this.#size) - this.#size))
-  }
-
-  flush(): void {
-    const all = Buffer.concat(this.#parts)
-    for (let done = 0; done < all.length;) done += writeSync(this.#file, all, done)
-    this.#parts = []
-    this.#waiting = 0
   }
 
   close(): void {

@@ -5,9 +5,9 @@ import { messageOf } from '../../../foundation/errors.ts'
 import type {
   FinishReason,
   GenerationDelta,
+  Sampling,
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
-import { LogitBias } from './evaluation/logit-bias.ts'
 import { TooManyWaysError } from './grammar/grammar-stacks.ts'
 import { ResultText } from './formats/result-text.ts'
 import { paramOfGrammar, type PreparedPrompt } from './prepared-prompt.ts'
@@ -21,7 +21,6 @@ import {
   type TokenChoice,
   type TokenStream,
 } from './runtime.ts'
-import { sharedLength } from './evaluation/slot-choice.ts'
 import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
 import { describeLogprobs } from './token-text.ts'
 
@@ -254,8 +253,63 @@ export class Generation {
           : { penalty: repetitionPenalty, window: repetitionWindow, recent },
       bias: this.#bias.isNeutral ? null : this.#bias,
       grammar,
-      isEnd: (token) => this.#runtime.vocabulary.isEnd(token),
       logprobs,
     }
+  }
+}
+
+/**
+ * The number of tokens that a prompt shares with the tokens of a slot. The last token of the prompt
+ * does not count: it must be evaluated to predict the next one.
+ */
+export function sharedLength(held: readonly Token[], prompt: readonly Token[]): number {
+  const max = Math.min(held.length, prompt.length - 1)
+  let shared = 0
+  while (shared < max && held[shared] === prompt[shared]) shared++
+  return shared
+}
+
+type BiasOptions = Pick<Sampling, 'logitBias' | 'frequencyPenalty' | 'presencePenalty'>
+
+/**
+ * The numbers that are added to the model's logits before a token is chosen: the client's bias minus the penalties of the public API: for every token of the answer,
+ * `presence_penalty` once and `frequency_penalty` for each occurrence. Tokens of the prompt do not
+ * count.
+ */
+class LogitBias {
+  readonly #options: BiasOptions
+  readonly #counts = new Map<Token, number>()
+  readonly #biases: Map<Token, number>
+
+  constructor(options: BiasOptions) {
+    this.#options = options
+    const entries = Object.entries(options.logitBias)
+    this.#biases = new Map(entries.map(([token, bias]) => [Number(token), bias]))
+  }
+
+  /** Whether the bias changes nothing, now and later. */
+  get isNeutral(): boolean {
+    return this.#biases.size === 0 && !this.isChanging
+  }
+
+  /** Whether tokens of the answer change the bias. */
+  get isChanging(): boolean {
+    const { frequencyPenalty, presencePenalty } = this.#options
+    return frequencyPenalty !== 0 || presencePenalty !== 0
+  }
+
+  /** The biases by token; every call returns the same map. */
+  get biases(): ReadonlyMap<Token, number> {
+    return this.#biases
+  }
+
+  /** Counts one more occurrence of the token in the answer. */
+  accept(token: Token): void {
+    if (!this.isChanging) return
+    const { logitBias, frequencyPenalty, presencePenalty } = this.#options
+    const count = (this.#counts.get(token) ?? 0) + 1
+    this.#counts.set(token, count)
+    const penalty = presencePenalty + count * frequencyPenalty
+    this.#biases.set(token, (logitBias[token] ?? 0) - penalty)
   }
 }

@@ -11,15 +11,14 @@ import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { isGguf } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
-import { TokenGroups } from './evaluation/grammar-filter.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
-import { type FollowedGrammar, GrammarCache } from './grammar/next-characters.ts'
+import { GrammarCache } from './grammar/next-characters.ts'
 import { crowdOf, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
-import type { LlamaRuntime, Slot, Vocabulary } from './runtime.ts'
+import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 import { bytesOfSpelling, maxSpellingLength, slicesOf } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
@@ -68,14 +67,14 @@ export async function loadRuntime(
     threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
     contextLength,
     batchSize: order.batchSize,
-    slots: createSlots(native, vocabulary, order.sequences),
+    slots: createDirectSlots(native, vocabulary, order.sequences),
     vocabulary,
     template: createTemplate(model),
     createGrammar(format) {
       const grammar = grammars.open(grammarOf(format))
       // Refuses the request at once if its grammar cannot even begin.
       grammar.begin()
-      return { ofRuntime: grammar }
+      return grammar
     },
   }
 }
@@ -228,19 +227,6 @@ async function tryThreads(
   const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
   native.setThreads(given ?? fastest(times))
   return given === null ? null : stallOf(times, given)
-}
-
-function createSlots(context: NativeContext, vocabulary: Vocabulary, count: number): Slot[] {
-  let groups: TokenGroups | undefined
-  return createDirectSlots({
-    context,
-    count,
-    openGrammar({ grammar }) {
-      if (grammar === null) return null
-      groups ??= new TokenGroups(vocabulary)
-      return groups.begin((grammar.ofRuntime as FollowedGrammar).begin())
-    },
-  })
 }
 
 /** The error for a model that cannot be loaded, with a hint. */

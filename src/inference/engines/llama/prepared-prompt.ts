@@ -9,11 +9,7 @@ import type {
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 import type { Failure, PlainRequest } from './protocol.ts'
-import {
-  templateArguments,
-  UnknownArgument,
-  UnknownEffort,
-} from './templates/template-arguments.ts'
+import { ArgumentError, templateArguments } from './templates/template-arguments.ts'
 import type { ChatTemplate, TemplateTraits, TemplateVariables } from './templates/chat-template.ts'
 import { prefixOfGrammar, readingOf, requiresCall } from './formats/output-reading.ts'
 import type { OutputReading } from './formats/result-text.ts'
@@ -25,14 +21,14 @@ import {
   withDescribedTools,
 } from './templates/template-messages.ts'
 import { TemplateError } from './jinja/limits.ts'
-import type { Grammar, LlamaRuntime, Token, Vocabulary } from './runtime.ts'
+import type { FollowedGrammar } from './grammar/next-characters.ts'
+import type { LlamaRuntime, Token, Vocabulary } from './runtime.ts'
 import type { GrammarFormat } from './grammar/output-grammar.ts'
-import { PatternFault } from './grammar/pattern-grammar.ts'
 import { SchemaFault } from './grammar/schema-keywords.ts'
 
 export interface PreparedPrompt {
   readonly tokens: readonly Token[]
-  readonly grammar: Grammar | null
+  readonly grammar: FollowedGrammar | null
   readonly reading: OutputReading
 }
 
@@ -108,10 +104,10 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
  */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
-  if (error instanceof UnknownArgument) {
-    return { code: 'unsupported', message, param: error.param, clientCode: 'unsupported_parameter' }
+  if (error instanceof ArgumentError) {
+    const { param, clientCode } = error
+    return { code: 'unsupported', message, param, clientCode }
   }
-  if (error instanceof UnknownEffort) return { code: 'unsupported', message, param: error.param }
   if (!(error instanceof TemplateError)) return { code: 'unsupported', message }
   const problem = template?.problem ?? null
   if (error.isRaised && problem === null) {
@@ -128,15 +124,15 @@ function createGrammar(
   format: GrammarFormat | TextFormat,
   request: PlainRequest,
   runtime: LlamaRuntime,
-): Grammar | Failure | null {
+): FollowedGrammar | Failure | null {
   if (format.kind === 'text') return null
   try {
     return runtime.createGrammar(format)
   } catch (error) {
     const param = paramOfTool(error, request) ?? paramOfGrammar(request)
     const message = `Invalid '${param}': ${messageOf(error)}`
-    const isFault = error instanceof SchemaFault || error instanceof PatternFault
-    const clientCode = isFault && error.isInvalid ? 'invalid_value' : 'unsupported_value'
+    const isInvalid = error instanceof SchemaFault && error.isInvalid
+    const clientCode = isInvalid ? 'invalid_value' : 'unsupported_value'
     return { code: 'unsupported', message, param, clientCode }
   }
 }

@@ -1,5 +1,6 @@
 /** The port between the step loop and the library that evaluates a model. */
 
+import type { FollowedGrammar } from './grammar/next-characters.ts'
 import type { GrammarFormat } from './grammar/output-grammar.ts'
 import type { ChatTemplate } from './templates/chat-template.ts'
 
@@ -19,7 +20,7 @@ export interface LlamaRuntime {
   /** `null` if the model has no chat template. */
   readonly template: ChatTemplate | null
   /** Throws for a format that cannot be enforced. */
-  createGrammar(format: GrammarFormat): Grammar
+  createGrammar(format: GrammarFormat): FollowedGrammar
 }
 
 export interface Vocabulary {
@@ -99,20 +100,14 @@ export interface TokenChoice {
     readonly isChanging: boolean
     readonly biases: ReadonlyMap<Token, number>
   } | null
-  readonly grammar: Grammar | null
-  readonly isEnd: (token: Token) => boolean
+  readonly grammar: FollowedGrammar | null
   /** How many of the most likely tokens are reported with each token; `null` for no logprobs. */
   readonly logprobs: number | null
 }
 
-/** Opaque except to the runtime that created it. */
-export interface Grammar {
-  readonly ofRuntime: unknown
-}
-
 /** No token of the model can continue the answer as the grammar requires. */
 export class GrammarDeadEnd extends Error {
-  constructor(cause?: unknown) {
-    super('no token of the model fits the grammar here', { cause })
+  constructor() {
+    super('no token of the model fits the grammar here')
   }
 }

@@ -2,7 +2,6 @@
 
 import type {
   ChosenToken,
-  Grammar,
   LlamaRuntime,
   Slot,
   Token,
@@ -63,7 +62,7 @@ export class FakeRuntime implements LlamaRuntime {
     this.slots = Array.from({ length: slots }, (_, at) => this.#createSlot(at))
   }
 
-  createGrammar(): Grammar {
+  createGrammar(): ReturnType<LlamaRuntime['createGrammar']> {
     throw new Error('there are no grammars')
   }
 

@@ -53,7 +53,6 @@ export async function loadStorySlot(
     repetition: null,
     bias: null,
     grammar: null,
-    isEnd: (token) => vocabulary.isEnd(token),
     logprobs: null,
   }
   return { slot, vocabulary, createGrammar, greedy }

@@ -3,6 +3,7 @@ import { systemClock } from '../../../../src/foundation/clock.ts'
 import { toRequest } from '../generation.ts'
 import type { OutputFormat } from '../../../../src/inference/generation/inference-engine.ts'
 import type { RequestUpdate } from '../../../../src/inference/engines/llama/protocol.ts'
+import { GrammarCache } from '../../../../src/inference/engines/llama/grammar/next-characters.ts'
 import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
 import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'
 
@@ -282,7 +283,7 @@ describe('StepLoop: the choices of one request', () => {
   ])('prepare %s once', async (_, choices, tokenized, grammars) => {
     const stage = new Stage({ slots: 2 })
     const createGrammar = vi.spyOn(stage.runtime, 'createGrammar')
-    createGrammar.mockReturnValue({ ofRuntime: null })
+    createGrammar.mockReturnValue(new GrammarCache().open('root ::= "a"'))
     // As the message to the process leaves them: equal, and of other objects.
     const requests = choices.map(([content, format = { kind: 'text' } as const], at) =>
       toRequest(

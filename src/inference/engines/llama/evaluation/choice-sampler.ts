@@ -2,8 +2,7 @@
 
 import { type ChosenToken, GrammarDeadEnd, type Token, type TokenChoice } from '../runtime.ts'
 import type { GrammarAnswer } from './grammar-filter.ts'
-import type { NativeContext } from './native-context.ts'
-import type { NativeSampler, SamplerConfig } from './sampler-pool.ts'
+import type { NativeContext, NativeSampler, SamplerConfig } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
 /** The bias that puts tokens above all others, whatever their logits. */

@@ -1,23 +1,28 @@
 /** Slots that use the native context: one pass for all slots that are stepped together. */
 
-import type { Slot, Token, TokenChoice, TokenStream } from '../runtime.ts'
+import type { Slot, Token, TokenChoice, TokenStream, Vocabulary } from '../runtime.ts'
 import { ChoiceSampler } from './choice-sampler.ts'
-import type { GrammarAnswer } from './grammar-filter.ts'
+import { type GrammarAnswer, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext, PassPart } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
-export interface DirectSlotOptions {
-  readonly context: NativeContext
-  readonly count: number
-  /** Creates the grammar state of one answer; `null` without a grammar. */
-  readonly openGrammar: (choice: TokenChoice) => GrammarAnswer | null
+export function createDirectSlots(
+  context: NativeContext,
+  vocabulary: Vocabulary,
+  count: number,
+): Slot[] {
+  const passes = new PassQueue(context)
+  let groups: TokenGroups | undefined
+  const openGrammar: OpenGrammar = ({ grammar }) => {
+    if (grammar === null) return null
+    groups ??= new TokenGroups(vocabulary)
+    return groups.begin(grammar.begin())
+  }
+  return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, openGrammar))
 }
 
-export function createDirectSlots(options: DirectSlotOptions): Slot[] {
-  const passes = new PassQueue(options.context)
-  const { count } = options
-  return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, options))
-}
+/** Creates the grammar state of one answer; `null` without a grammar. */
+type OpenGrammar = (choice: TokenChoice) => GrammarAnswer | null
 
 type ReadLogits<T> = (indexes: Uint32Array) => Promise<T>
 
@@ -68,15 +73,15 @@ const none = new Uint32Array()
 class DirectSlot implements Slot {
   readonly #sequence: number
   readonly #passes: PassQueue
-  readonly #options: DirectSlotOptions
+  readonly #openGrammar: OpenGrammar
   #tokens: Token[] = []
   /** Whether a pass failed, so that the content of the sequence is unknown. */
   #isUnknown = false
 
-  constructor(sequence: number, passes: PassQueue, options: DirectSlotOptions) {
+  constructor(sequence: number, passes: PassQueue, openGrammar: OpenGrammar) {
     this.#sequence = sequence
     this.#passes = passes
-    this.#options = options
+    this.#openGrammar = openGrammar
   }
 
   get tokens(): readonly Token[] {
@@ -116,8 +121,7 @@ class DirectSlot implements Slot {
   }
 
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream {
-    const { context, openGrammar } = this.#options
-    const sampler = new ChoiceSampler(context, choice, openGrammar(choice))
+    const sampler = new ChoiceSampler(this.#passes.context, choice, this.#openGrammar(choice))
     let next = tokens
     return {
       next: async () => {

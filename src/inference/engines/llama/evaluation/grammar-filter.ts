@@ -54,7 +54,7 @@ export class TokenGroups {
 
   /** The tokens that may be next, and all other tokens. */
   allowed(answer: GrammarAnswer): { readonly tokens: Uint32Array; readonly banned: Uint32Array } {
-    const { size } = this.#texts
+    const { size } = this.#texts.facts
     const isAllowed = new Uint8Array(size)
     let count = 0
     for (const group of this.candidates(answer) ?? [this.#everyToken()]) {
@@ -74,7 +74,7 @@ export class TokenGroups {
   }
 
   *#everyToken(): Iterable<Token> {
-    for (let token = 0; token < this.#texts.size; token++) yield token
+    for (let token = 0; token < this.#texts.facts.size; token++) yield token
   }
 
   #add(token: Token, [first, second]: readonly number[]): void {
@@ -93,24 +93,14 @@ function addTo(groups: Map<number, Token[]>, byte: number, token: Token): void {
 
 /** The bytes of the tokens of a vocabulary. */
 class TokenTexts {
-  readonly size: number
-  readonly #facts: TokenFacts
+  readonly facts: TokenFacts
   readonly #bytes: (readonly number[] | undefined)[] = []
   /** For each token: 1 if all its bytes are ASCII, 2 if not, 0 if not known yet. */
   readonly #kinds: Uint8Array
 
   constructor(facts: TokenFacts) {
-    this.#facts = facts
-    this.size = facts.size
+    this.facts = facts
     this.#kinds = new Uint8Array(facts.size)
-  }
-
-  isEnd(token: Token): boolean {
-    return this.#facts.isEnd(token)
-  }
-
-  isTextless(token: Token): boolean {
-    return this.#facts.isTextless(token)
   }
 
   /**
@@ -120,7 +110,7 @@ class TokenTexts {
   bytesOf(token: Token): readonly number[] {
     const known = this.#bytes[token]
     if (known !== undefined) return known
-    const bytes = this.#facts.isTextless(token) ? [] : this.#spelled(token)
+    const bytes = this.facts.isTextless(token) ? [] : this.#spelled(token)
     this.#bytes[token] = bytes[0] === 0 ? [] : bytes
     return this.#bytes[token]
   }
@@ -131,9 +121,9 @@ class TokenTexts {
   }
 
   #spelled(token: Token): readonly number[] {
-    const bytes = this.#facts.bytesOf(token)
+    const bytes = this.facts.bytesOf(token)
     if (bytes !== null) return bytes
-    const name = this.#facts.nameOf(token)
+    const name = this.facts.nameOf(token)
     return name.includes(replacement) ? [] : [...Buffer.from(name)]
   }
 }
@@ -185,14 +175,14 @@ export class GrammarAnswer {
 
   #follow(token: Token): Followed | null {
     const [next, pending] = [this.#next, this.#pending]
-    if (this.#texts.isEnd(token)) {
+    if (this.#texts.facts.isEnd(token)) {
       return next.isComplete && pending.length === 0 ? { next, pending } : null
     }
     const named = pending.length === 0 ? next.afterToken(token, this.steps) : null
     const spelled = this.#spell(token)
     if (named === null || (spelled !== null && spelled.pending.length > 0)) return spelled
     if (spelled !== null) return { next: named.or(spelled.next, this.steps), pending: none }
-    return this.#texts.isTextless(token) || this.#isWhole(token)
+    return this.#texts.facts.isTextless(token) || this.#isWhole(token)
       ? { next: named, pending: none }
       : null
   }

@@ -4,8 +4,7 @@
  * likeliest tokens, and by one that returns the probability of its choice among all tokens.
  */
 
-import type { NativeContext } from './native-context.ts'
-import type { NativeSampler } from './sampler-pool.ts'
+import type { NativeContext, NativeSampler } from './native-context.ts'
 import type { Token } from '../runtime.ts'
 
 /** Added to the logits of a few tokens, so that they rank before all others. */

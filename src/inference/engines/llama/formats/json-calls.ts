@@ -9,10 +9,10 @@ export interface JsonCallsOptions {
   readonly openings: readonly string[]
   /** An optional text after the calls of one opening. */
   readonly closing?: string
+  /** Default: the openings and the closing. */
   readonly marks?: readonly string[]
   /** Texts that may separate calls, besides commas and white space. */
   readonly separators?: readonly string[]
-  readonly toId?: () => string
   /** Whether a call is an object whose key is the name of the tool. Default no. */
   readonly isKeyed?: boolean
 }
@@ -21,13 +21,13 @@ const nameKeys: ReadonlySet<string> = new Set(['name', 'tool_name', 'function'])
 const argumentKeys: ReadonlySet<string> = new Set(['arguments', 'parameters'])
 
 export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
-  const { name, openings, closing, marks = [], separators = [], toId } = options
+  const { name, openings, closing, separators = [] } = options
+  const { marks = [...openings, ...(closing === undefined ? [] : [closing])] } = options
   const readCall = options.isKeyed === true ? keyedObject : callObject
   return {
     name,
     openings,
     marks,
-    ...(toId === undefined ? {} : { toId }),
     *parse(input, sink) {
       let count = 0
       yield* input.space()

@@ -12,21 +12,46 @@ function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
 
 const isName = (name: string): boolean => /^[\w.-]+$/.test(name)
 
+interface NamedCallsOptions extends Omit<ToolCallFormat, 'parse'> {
+  /** The text that begins a call, if other openings begin a list of calls. */
+  readonly call?: string
+  /** The text between the name and the arguments. */
+  readonly separator: string
+  /** Texts that may follow the arguments. */
+  readonly closings: readonly string[]
+  /** The name of the tool and the id of the call. Default: the text is the name. */
+  readonly toCall?: (text: string) => { readonly name: string; readonly id: string }
+}
+
+/** A name, a separator, and JSON. */
+function namedCalls(options: NamedCallsOptions): ToolCallFormat {
+  const { openings, call, separator, closings, toCall, ...format } = options
+  return {
+    ...format,
+    openings,
+    *parse(input, sink, opening) {
+      if (call !== undefined && opening !== call) {
+        yield* input.space()
+        if ((yield* input.accept(call)) === null) return false
+      }
+      const { text, mark } = yield* input.textUntil(separator, ...openings)
+      const { name, id } = toCall?.(text.trim()) ?? { name: text.trim() }
+      if (mark !== separator || !sink.call(name, id)) return false
+      yield* jsonArguments(input, sink)
+      yield* input.skip(...closings)
+      return true
+    },
+  }
+}
+
 /** `<function=name>{…}</function>`: functionary 3.1, and Llama 3.1 with custom tools. */
-export const functionTagCalls: ToolCallFormat = {
+export const functionTagCalls = namedCalls({
   name: 'functionary 3.1',
   openings: ['<function='],
   marks: [],
-  *parse(input, sink) {
-    const { text, mark } = yield* input.textUntil('>', '<function=')
-    if (mark !== '>' || !sink.call(text.trim())) return false
-    yield* jsonArguments(input, sink)
-    yield* input.space()
-    yield* input.accept('</function>')
-    yield* input.space()
-    return true
-  },
-}
+  separator: '>',
+  closings: ['</function>'],
+})
 
 /** `>>>name` and a line break, then JSON; `>>>all` for text. The prompt ends with `>>>`. */
 export const arrowCalls: ToolCallFormat = {
@@ -63,35 +88,23 @@ function* arrowSection(input: ParserInput, sink: CallSink): Step<boolean> {
   return true
 }
 
-const kimiOpenings = ['<|tool_calls_section_begin|>', '<|tool_call_begin|>']
-const kimiArguments = '<|tool_call_argument_begin|>'
-
 /** Kimi K2: ids such as `functions.name:0` contain the name. */
-export const kimiCalls: ToolCallFormat = {
+export const kimiCalls = namedCalls({
   name: 'Kimi K2',
-  openings: kimiOpenings,
+  openings: ['<|tool_calls_section_begin|>', '<|tool_call_begin|>'],
   marks: [
     '<|tool_calls_section_begin|>',
     '<|tool_calls_section_end|>',
     '<|tool_call_begin|>',
-    kimiArguments,
+    '<|tool_call_argument_begin|>',
     '<|tool_call_end|>',
   ],
   toId: (name, index) => `functions.${name}:${index}`,
-  *parse(input, sink, opening) {
-    if (opening === '<|tool_calls_section_begin|>') {
-      yield* input.space()
-      if ((yield* input.accept('<|tool_call_begin|>')) === null) return false
-    }
-    const { text, mark } = yield* input.textUntil(kimiArguments, ...kimiOpenings)
-    const id = text.trim()
-    const name = id.replace(/^functions\./, '').replace(/:\d+$/, '')
-    if (mark !== kimiArguments || !sink.call(name, id)) return false
-    yield* jsonArguments(input, sink)
-    yield* input.skip('<|tool_call_end|>', '<|tool_calls_section_end|>')
-    return true
-  },
-}
+  call: '<|tool_call_begin|>',
+  separator: '<|tool_call_argument_begin|>',
+  closings: ['<|tool_call_end|>', '<|tool_calls_section_end|>'],
+  toCall: (id) => ({ id, name: id.replace(/^functions\./, '').replace(/:\d+$/, '') }),
+})
 
 const deepseekCall = '<｜tool▁call▁begin｜>'
 const deepseekOpenings = ['<｜tool▁calls▁begin｜>', deepseekCall]
@@ -140,17 +153,14 @@ export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> 
 }
 
 /** Solar Open: the id of a call stands before the name. */
-export const solarCalls: ToolCallFormat = {
+export const solarCalls = namedCalls({
   name: 'Solar Open',
   openings: ['<|tool_call:begin|>'],
   marks: ['<|tool_call:begin|>', '<|tool_call:name|>', '<|tool_call:args|>', '<|tool_call:end|>'],
-  *parse(input, sink) {
-    const [opening, args] = ['<|tool_call:begin|>', '<|tool_call:args|>']
-    const id = (yield* input.textUntil('<|tool_call:name|>', opening)).text.trim()
-    const { text, mark } = yield* input.textUntil(args, opening)
-    if (mark !== args || !sink.call(text.trim(), id)) return false
-    yield* jsonArguments(input, sink)
-    yield* input.skip('<|tool_call:end|>')
-    return true
+  separator: '<|tool_call:args|>',
+  closings: ['<|tool_call:end|>'],
+  toCall(text) {
+    const [id = '', name = ''] = text.split('<|tool_call:name|>').map((part) => part.trim())
+    return { id, name }
   },
-}
+})

@@ -62,61 +62,133 @@ export interface OutputParserOptions {
   readonly maxCalls?: number
 }
 
-export class OutputParser {
+/** Collects the output; white space around calls and reasoning is left out. */
+export class OutputParser implements CallSink {
   readonly #input = new ParserInput()
-  readonly #pieces: PieceCollector
   readonly #steps: Step<void>
+  readonly tools: readonly ToolDefinition[]
+  readonly #names: ReadonlySet<string>
+  readonly #toId: (name: string, index: number) => string
+  readonly #trims: boolean
+  readonly #maxCalls: number
+  /** Whether more calls have begun than were requested. */
+  isFull = false
+  /** Whether the next text is reasoning or the end of it. */
+  isReasoning = false
+  #text = ''
+  #reasoning = ''
+  #calls: ToolCallPiece[] = []
+  /** The arguments of the latest call so far. */
+  #arguments = ''
+  #heldText = ''
+  #heldReasoning = ''
+  /** How many calls have begun. */
+  callCount = 0
+  /** Whether content other than white space was passed on. */
+  hasText = false
+  #hasReasoning = false
 
   constructor(options: OutputParserOptions) {
-    this.#pieces = new PieceCollector(options)
-    this.#steps = parseOutput(this.#input, this.#pieces, options)
+    const { tools, format, toId, maxCalls = Infinity } = options
+    this.#maxCalls = maxCalls
+    this.tools = tools
+    this.#names = new Set(tools.map(({ name }) => name))
+    this.#toId = toId ?? format?.toId ?? newCallId
+    this.#trims = format !== null
+    this.#steps = parseOutput(this.#input, this, options)
     this.#steps.next()
-  }
-
-  /** How many calls have begun. */
-  get callCount(): number {
-    return this.#pieces.callCount
-  }
-
-  /** Whether the arguments of the latest call are complete JSON. */
-  get isCallWhole(): boolean {
-    return this.#pieces.isCallWhole
-  }
-
-  /** Whether more calls have begun than were requested. */
-  get isFull(): boolean {
-    return this.#pieces.isFull
-  }
-
-  /** Whether the next text is reasoning or the end of it. */
-  get isReasoning(): boolean {
-    return this.#pieces.isReasoning
-  }
-
-  /** Whether text is held back that may turn out to be something else. */
-  get isHolding(): boolean {
-    return this.#input.isHolding || this.#pieces.isHolding
   }
 
   push(text: string): OutputPiece {
     this.#input.push(text)
     this.#steps.next()
-    return this.#pieces.take()
+    return this.#take()
   }
 
   /** `isCut` means that the output was cut off, for example at its limit of tokens. */
   end(isCut: boolean): OutputPiece {
     this.#input.end(isCut)
-    this.#pieces.isCut = isCut
     this.#steps.next()
-    this.#pieces.end()
-    return this.#pieces.take()
+    // White space at the end of an answer without calls belongs to the answer.
+    if (this.callCount === 0 && (this.hasText || !this.#hasReasoning)) this.#text += this.#heldText
+    this.#heldText = ''
+    this.#heldReasoning = ''
+    return this.#take()
+  }
+
+  /** Whether the arguments of the latest call are complete JSON. */
+  get isCallWhole(): boolean {
+    try {
+      return JSON.parse(this.#arguments) !== undefined
+    } catch {
+      return false
+    }
+  }
+
+  /** Whether text is held back that may turn out to be something else. */
+  get isHolding(): boolean {
+    return this.#input.isHolding || this.#heldText !== '' || this.#heldReasoning !== ''
+  }
+
+  text(text: string): void {
+    // In an output that was cut off, text after a call may be a part of a mark or call.
+    if (this.isFull || (this.#input.isCut && this.callCount > 0)) return
+    const end = this.#trims || !this.hasText ? text.trimEnd().length : text.length
+    if (end === 0) {
+      this.#heldText += text
+      return
+    }
+    const kept = this.#heldText + text.slice(0, end)
+    this.#heldText = text.slice(end)
+    const isAfter = !this.hasText && (this.#hasReasoning || this.callCount > 0)
+    this.#text += isAfter ? kept.trimStart() : kept
+    this.hasText = true
+  }
+
+  reasoning(text: string): void {
+    this.#heldText = ''
+    const kept = text.trimEnd()
+    if (kept === '') {
+      this.#heldReasoning += text
+      return
+    }
+    this.#reasoning += this.#heldReasoning + kept
+    this.#heldReasoning = text.slice(kept.length)
+    this.#hasReasoning = true
+  }
+
+  call(name: string, id?: string): boolean {
+    if (!this.#names.has(name)) return false
+    this.#heldText = ''
+    this.isFull ||= this.callCount >= this.#maxCalls
+    if (this.isFull) return true
+    const index = this.callCount++
+    this.#arguments = ''
+    this.#calls.push({ index, id: id ?? this.#toId(name, index), name, arguments: '' })
+    return true
+  }
+
+  argument(text: string): void {
+    if (text === '' || this.isFull) return
+    this.#arguments += text
+    const index = this.callCount - 1
+    const last = this.#calls.at(-1)
+    if (last?.index !== index) this.#calls.push({ index, arguments: text })
+    else this.#calls[this.#calls.length - 1] = { ...last, arguments: last.arguments + text }
+  }
+
+  #take(): OutputPiece {
+    const piece = { text: this.#text, reasoning: this.#reasoning, calls: this.#calls }
+    this.#text = ''
+    this.#reasoning = ''
+    this.#calls = []
+    return piece
   }
 }
 
 function* parseOutput(
   input: ParserInput,
-  sink: PieceCollector,
+  sink: OutputParser,
   options: OutputParserOptions,
 ): Step<void> {
   const { format, reasoning, answer, isReasoning = false } = options
@@ -224,111 +296,6 @@ const dryRun = ({ tools }: CallSink): CallSink => ({
   call: (name) => tools.some((tool) => tool.name === name),
   argument: () => undefined,
 })
-
-/** Collects the output of parsers; white space around calls and reasoning is left out. */
-class PieceCollector implements CallSink {
-  readonly tools: readonly ToolDefinition[]
-  readonly #names: ReadonlySet<string>
-  readonly #toId: (name: string, index: number) => string
-  readonly #trims: boolean
-  readonly #maxCalls: number
-  isFull = false
-  isReasoning = false
-  /** Set if the output was cut off: text after a call may be a part of a mark or call. */
-  isCut = false
-  #text = ''
-  #reasoning = ''
-  #calls: ToolCallPiece[] = []
-  /** The arguments of the latest call so far. */
-  #arguments = ''
-  #heldText = ''
-  #heldReasoning = ''
-  callCount = 0
-  /** Whether content other than white space was passed on. */
-  hasText = false
-  #hasReasoning = false
-
-  constructor({ tools, format, toId, maxCalls = Infinity }: OutputParserOptions) {
-    this.#maxCalls = maxCalls
-    this.tools = tools
-    this.#names = new Set(tools.map(({ name }) => name))
-    this.#toId = toId ?? format?.toId ?? newCallId
-    this.#trims = format !== null
-  }
-
-  get isCallWhole(): boolean {
-    try {
-      return JSON.parse(this.#arguments) !== undefined
-    } catch {
-      return false
-    }
-  }
-
-  get isHolding(): boolean {
-    return this.#heldText !== '' || this.#heldReasoning !== ''
-  }
-
-  text(text: string): void {
-    if (this.isFull || (this.isCut && this.callCount > 0)) return
-    const end = this.#trims || !this.hasText ? text.trimEnd().length : text.length
-    if (end === 0) {
-      this.#heldText += text
-      return
-    }
-    const kept = this.#heldText + text.slice(0, end)
-    this.#heldText = text.slice(end)
-    const isAfter = !this.hasText && (this.#hasReasoning || this.callCount > 0)
-    this.#text += isAfter ? kept.trimStart() : kept
-    this.hasText = true
-  }
-
-  reasoning(text: string): void {
-    this.#heldText = ''
-    const kept = text.trimEnd()
-    if (kept === '') {
-      this.#heldReasoning += text
-      return
-    }
-    this.#reasoning += this.#heldReasoning + kept
-    this.#heldReasoning = text.slice(kept.length)
-    this.#hasReasoning = true
-  }
-
-  call(name: string, id?: string): boolean {
-    if (!this.#names.has(name)) return false
-    this.#heldText = ''
-    this.isFull ||= this.callCount >= this.#maxCalls
-    if (this.isFull) return true
-    const index = this.callCount++
-    this.#arguments = ''
-    this.#calls.push({ index, id: id ?? this.#toId(name, index), name, arguments: '' })
-    return true
-  }
-
-  argument(text: string): void {
-    if (text === '' || this.isFull) return
-    this.#arguments += text
-    const index = this.callCount - 1
-    const last = this.#calls.at(-1)
-    if (last?.index !== index) this.#calls.push({ index, arguments: text })
-    else this.#calls[this.#calls.length - 1] = { ...last, arguments: last.arguments + text }
-  }
-
-  /** White space at the end of an answer without calls belongs to the answer. */
-  end(): void {
-    if (this.callCount === 0 && (this.hasText || !this.#hasReasoning)) this.#text += this.#heldText
-    this.#heldText = ''
-    this.#heldReasoning = ''
-  }
-
-  take(): OutputPiece {
-    const piece = { text: this.#text, reasoning: this.#reasoning, calls: this.#calls }
-    this.#text = ''
-    this.#reasoning = ''
-    this.#calls = []
-    return piece
-  }
-}
 
 /** The `parse` of formats that read the whole output by `parseAll`. */
 export function* parseNothing(): Step<boolean> {

@@ -1,8 +1,8 @@
 /** The tool-call formats of model families, and which of them a template uses. */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
-import { gemmaCalls } from './gemma-calls.ts'
 import { callObject, jsonCalls } from './json-calls.ts'
+import { gemmaCalls, pythonCalls, pythonList } from './literal-calls.ts'
 import { harmonyFormat, museFormat } from './message-formats.ts'
 import {
   arrowCalls,
@@ -12,16 +12,13 @@ import {
   mistralCall,
   solarCalls,
 } from './named-calls.ts'
-import { nestedCalls } from './nested-calls.ts'
 import { newNineLetterId, parseNothing, type ToolCallFormat } from './output-parser.ts'
-import { pythonCalls, pythonList } from './python-calls.ts'
-import { pairedCalls, taggedCalls } from './tagged-calls.ts'
+import { nestedCalls, pairedCalls, taggedCalls } from './tagged-calls.ts'
 
 const hermes = jsonCalls({
   name: 'Hermes and Qwen 2.5',
   openings: ['<tool_call>'],
   closing: '</tool_call>',
-  marks: ['<tool_call>', '</tool_call>'],
 })
 
 const listed = jsonCalls({
@@ -49,7 +46,6 @@ const commandR = jsonCalls({
   name: 'Command R7B',
   openings: ['<|START_ACTION|>'],
   closing: '<|END_ACTION|>',
-  marks: ['<|START_ACTION|>', '<|END_ACTION|>'],
 })
 
 const commandRPlus = jsonCalls({
@@ -62,14 +58,12 @@ const nemotron = jsonCalls({
   name: 'Nemotron Nano v2',
   openings: ['<TOOLCALL>'],
   closing: '</TOOLCALL>',
-  marks: ['<TOOLCALL>', '</TOOLCALL>'],
 })
 
 const apertus = jsonCalls({
   name: 'Apertus',
   openings: ['<|tools_prefix|>'],
   closing: '<|tools_suffix|>',
-  marks: ['<|tools_prefix|>', '<|tools_suffix|>'],
   isKeyed: true,
 })
 
@@ -84,14 +78,12 @@ const granite = jsonCalls({
   name: 'Granite 3',
   openings: ['<|tool_call|>', '<tool_call>'],
   closing: '</tool_call>',
-  marks: ['<|tool_call|>'],
 })
 
 const phi = jsonCalls({
   name: 'Phi-4',
   openings: ['<|tool_call|>', 'functools'],
   closing: '<|/tool_call|>',
-  marks: ['<|tool_call|>', '<|/tool_call|>'],
 })
 
 const llamaJson = jsonCalls({ name: '', openings: [], separators: [';'], closing: '<|eom_id|>' })

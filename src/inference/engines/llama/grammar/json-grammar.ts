@@ -2,8 +2,6 @@
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { emptyParameters } from '../templates/template-messages.ts'
-import { quoted, textChoice } from './choice-grammar.ts'
-import { otherKey } from './key-grammar.ts'
 import { integerGrammar, numberGrammar } from './number-grammar.ts'
 import {
   keysOf,
@@ -31,7 +29,7 @@ import {
   valueOf,
   expectFewValues,
 } from './schema-parts.ts'
-import { stringGrammar } from './string-grammar.ts'
+import { otherKey, quoted, stringGrammar, textChoice } from './string-grammar.ts'
 
 const maxDepth = 64
 /** Limited, because all other requests wait while a grammar is compiled. */

@@ -1,9 +1,9 @@
 /** The GBNF grammar of a required output format. Pure. */
 
 import type { OutputFormat, ToolDefinition } from '../../../generation/inference-engine.ts'
-import { textChoice } from './choice-grammar.ts'
 import { objectGrammar, toCallGrammar, toJsonGrammar } from './json-grammar.ts'
 import { patternGrammar } from './pattern-grammar.ts'
+import { textChoice } from './string-grammar.ts'
 
 /** A format of the output, or a call of one of the tools. */
 export type GrammarFormat =

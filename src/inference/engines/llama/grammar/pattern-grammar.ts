@@ -1,5 +1,7 @@
 /** Converts regular expressions to GBNF expressions. Pure. */
 
+import { invalidSchema, SchemaFault } from './schema-keywords.ts'
+
 /**
  * Where the text is: in a JSON string, in which some letters are escaped and a pattern without
  * anchors may have text around it (JSON Schema), or a whole answer, which must match completely
@@ -14,18 +16,6 @@ export interface Lengths {
 }
 
 const anyLength: Lengths = { min: 0, max: Infinity }
-
-/** A problem of a regular expression, with its position. */
-export class PatternFault extends Error {
-  override readonly name = 'PatternFault'
-  /** Whether it is not a regular expression, rather than one that a grammar cannot express. */
-  readonly isInvalid: boolean
-
-  constructor(message: string, isInvalid = false) {
-    super(message)
-    this.isInvalid = isInvalid
-  }
-}
 
 /**
  * An expression for texts of the given lengths that match. Throws for look-around, back-references
@@ -63,11 +53,11 @@ function limited(pieces: readonly Piece[], { min, max }: Lengths): readonly Piec
   const variable = pieces.filter((piece) => piece.min !== piece.max)
   const taker = variable.find(({ letter }) => letter !== undefined)
   if (taker?.letter === undefined || (whole.max > max && variable.length > 1)) {
-    throw new PatternFault('`pattern` with `minLength` or `maxLength` cannot be enforced')
+    throw new SchemaFault('`pattern` with `minLength` or `maxLength` cannot be enforced')
   }
   const from = Math.max(taker.min, min - (whole.min - taker.min))
   const to = Math.min(taker.max, max - (whole.min - taker.min))
-  if (from > to) throw new PatternFault('no text of these lengths matches the `pattern`')
+  if (from > to) throw new SchemaFault('no text of these lengths matches the `pattern`')
   const text = `${taker.letter}{${from},${to === Infinity ? '' : to}}`
   return pieces.map((piece) => (piece === taker ? { text, min: from, max: to } : piece))
 }
@@ -113,7 +103,7 @@ class PatternParser {
 
   constructor(pattern: string, place: PatternPlace, lengths: Lengths) {
     if (pattern.length > maxPattern) {
-      throw new PatternFault(
+      throw new SchemaFault(
         `a regular expression may have ${maxPattern} characters, not ${pattern.length}`,
       )
     }
@@ -194,7 +184,7 @@ class PatternParser {
     const [whole, min = '0', comma, max = ''] = match
     if (Math.max(Number(min), Number(max)) > maxRepeats) {
       const text = `\`${whole}\`: a regular expression may repeat up to ${maxRepeats} times`
-      throw new PatternFault(`${text}, ${this.#placeOf(this.#at)}`)
+      throw new SchemaFault(`${text}, ${this.#placeOf(this.#at)}`)
     }
     if (max !== '' && Number(max) < Number(min)) {
       throw this.#invalid(`\`${whole}\` has the larger number first`, this.#at)
@@ -328,17 +318,17 @@ class PatternParser {
     if (this.#at >= this.#pattern.length) throw this.#unclosed(start)
   }
 
-  #unclosed(start: number): PatternFault {
+  #unclosed(start: number): SchemaFault {
     return this.#invalid(`\`${this.#pattern[start]}\` is not closed`, start)
   }
 
-  #invalid(problem: string, at: number): PatternFault {
-    return new PatternFault(`${problem}, ${this.#placeOf(at)}`, true)
+  #invalid(problem: string, at: number): SchemaFault {
+    return invalidSchema(`${problem}, ${this.#placeOf(at)}`)
   }
 
-  #unsupported(what: string, at: number): PatternFault {
+  #unsupported(what: string, at: number): SchemaFault {
     const problem = `\`${what}\` in a regular expression cannot be enforced`
-    return new PatternFault(`${problem}, ${this.#placeOf(at)}`)
+    return new SchemaFault(`${problem}, ${this.#placeOf(at)}`)
   }
 
   /** Of a long pattern, only a part around the position is shown. */

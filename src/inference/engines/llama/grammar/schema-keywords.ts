@@ -1,12 +1,12 @@
 /** Reads the keywords of a JSON schema that restrict values, in one form for all drafts. Pure. */
 
 import { messageOf } from '../../../../foundation/errors.ts'
-import { PatternFault } from './pattern-grammar.ts'
 
 export type Schema = Readonly<Record<string, unknown>>
 
 /**
- * A problem of a schema, with its position: it cannot be enforced, matches no value, or is invalid.
+ * A problem of a schema or of a regular expression: it cannot be enforced, matches no value, or is
+ * invalid.
  */
 export class SchemaFault extends Error {
   override readonly name = 'SchemaFault'
@@ -48,9 +48,8 @@ export function located<T>(place: string, action: () => T): T {
     return action()
   } catch (error) {
     const fault = error instanceof SchemaFault ? error : new SchemaFault('')
-    const { path, isImpossible } = fault
+    const { path, isImpossible, isInvalid } = fault
     const whole = path.startsWith('#') ? path : `${place}${path}`
-    const isInvalid = fault.isInvalid || (error instanceof PatternFault && error.isInvalid)
     throw new SchemaFault(messageOf(error), { isImpossible, isInvalid, path: whole })
   }
 }

@@ -9,7 +9,7 @@ import {
   SchemaFault,
   unenforceable,
 } from './schema-keywords.ts'
-import { freeFormats } from './string-formats.ts'
+import { freeFormats } from './string-grammar.ts'
 
 export const nothingFits = (): SchemaFault => impossible('no value fits all of the schema')
 

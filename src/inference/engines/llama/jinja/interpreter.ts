@@ -48,7 +48,8 @@ export class Interpreter {
     else if (kind === 'output') this.#write(toText(evaluate(statement.value, scope)), output)
     else if (kind === 'if') return this.#if(statement.branches, scope, output)
     else if (kind === 'set') assign(statement.target, evaluate(statement.value, scope), scope)
-    else if (kind === 'for') this.#for(statement, scope, output)
+    else if (kind === 'for')
+      this.#loop(statement, evaluate(statement.items, scope), { scope, output, depth: 0 })
     else if (kind === 'do') evaluate(statement.value, scope)
     else if (kind === 'with') return this.#with(statement, scope, output)
     else if (kind === 'break' || kind === 'continue') return kind
@@ -95,10 +96,6 @@ export class Interpreter {
       return this.#run(body, scope, output)
     }
     return null
-  }
-
-  #for(statement: Of<'for'>, scope: Scope, output: string[]): void {
-    this.#loop(statement, evaluate(statement.items, scope), { scope, output, depth: 0 })
   }
 
   #loop(

@@ -5,29 +5,32 @@ import type { ChatTemplate } from './chat-template.ts'
 
 type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
-/** The error for a field that would have no effect, because the template does not read it. */
-export class UnknownArgument extends Error {
+/** The error for a field that has no effect, or a value that has none. */
+export class ArgumentError extends Error {
   readonly param: string
+  readonly clientCode: 'unsupported_parameter' | 'unsupported_value'
 
-  constructor(param: string, template: ReadNames | null) {
-    const reason =
-      template === null
-        ? `this model has no chat template, which would read '${param}'`
-        : `the chat template of this model does not read '${param}'`
-    super(`Unsupported parameter: ${reason}.`)
+  constructor(param: string, message: string, clientCode: ArgumentError['clientCode']) {
+    super(message)
     this.param = param
+    this.clientCode = clientCode
   }
 }
 
-/** The error for an effort that neither the template nor the public API knows. */
-export class UnknownEffort extends Error {
-  readonly param = 'reasoning_effort'
+function unknownArgument(param: string, template: ReadNames | null): ArgumentError {
+  const reason =
+    template === null
+      ? `this model has no chat template, which would read '${param}'`
+      : `the chat template of this model does not read '${param}'`
+  return new ArgumentError(param, `Unsupported parameter: ${reason}.`, 'unsupported_parameter')
+}
 
-  constructor(effort: string) {
-    const known = efforts.map((one) => `'${one}'`).join(', ')
-    const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
-    super(`Invalid value: '${got}'. Supported values are: ${known}.`)
-  }
+/** Neither the template nor the public API knows the effort. */
+function unknownEffort(effort: string): ArgumentError {
+  const known = efforts.map((one) => `'${one}'`).join(', ')
+  const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
+  const message = `Invalid value: '${got}'. Supported values are: ${known}.`
+  return new ArgumentError('reasoning_effort', message, 'unsupported_value')
 }
 
 /** The efforts of the public API. A template that reads the effort itself may accept others. */
@@ -44,7 +47,7 @@ const reserved: ReadonlySet<string> = new Set([
 ])
 
 /**
- * The variables for a template; throws `UnknownArgument` for those that it does not read. Without a
+ * The variables for a template; throws an `ArgumentError` for those that it does not read. Without a
  * template (`null`) no variable is read. For a template that cannot be parsed all are accepted,
  * because rendering reports the error.
  */
@@ -52,7 +55,7 @@ export function templateArguments(chat: Chat, template: ReadNames | null): objec
   const { templateArguments: given = {}, reasoningEffort } = chat
   for (const name of Object.keys(given)) {
     if (reserved.has(name) || !reads(template, name)) {
-      throw new UnknownArgument(`chat_template_kwargs.${name}`, template)
+      throw unknownArgument(`chat_template_kwargs.${name}`, template)
     }
   }
   return { ...effortArguments(reasoningEffort, template), ...given }
@@ -67,7 +70,7 @@ const reads = (template: ReadNames | null, name: string): boolean =>
 function effortArguments(effort: string | undefined, template: ReadNames | null): object {
   if (effort === undefined) return {}
   if (reads(template, 'reasoning_effort')) return { reasoning_effort: effort }
-  if (!reads(template, 'enable_thinking')) throw new UnknownArgument('reasoning_effort', template)
-  if (!efforts.includes(effort)) throw new UnknownEffort(effort)
+  if (!reads(template, 'enable_thinking')) throw unknownArgument('reasoning_effort', template)
+  if (!efforts.includes(effort)) throw unknownEffort(effort)
   return { enable_thinking: effort !== 'none' }
 }

@@ -30,7 +30,7 @@ async function loadWithContext(order: Partial<LoadOrder> = {}) {
 }
 
 it('an answer by a schema has no native state', async () => {
-  const { slot, createGrammar, greedy, context } = await loadWithContext()
+  const { slot, vocabulary, createGrammar, greedy, context } = await loadWithContext()
   const { _bindings: bindings } = context.model.llama as unknown as {
     readonly _bindings: { AddonGrammarEvaluationState: new (...given: unknown[]) => object }
   }
@@ -45,7 +45,7 @@ it('an answer by a schema has no native state', async () => {
     await slot.keep(0)
     const stream = slot.continue([1], { ...greedy, grammar: createGrammar(format) })
     let length = 0
-    while (!greedy.isEnd((await stream.next()).token)) length++
+    while (!vocabulary.isEnd((await stream.next()).token)) length++
     await stream.close()
     expect(length).toBeGreaterThan(5)
   }

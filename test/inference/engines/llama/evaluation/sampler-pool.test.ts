@@ -3,7 +3,7 @@ import {
   type NativeSampler,
   type SamplerConfig,
   SamplerPool,
-} from '../../../../../src/inference/engines/llama/evaluation/sampler-pool.ts'
+} from '../../../../../src/inference/engines/llama/evaluation/native-context.ts'
 import type {
   LlamaRuntime,
   Token,
@@ -75,7 +75,8 @@ async function openWriter() {
     await slot.keep(0)
     const stream = slot.continue([1, ...prompt], { ...greedy, ...choice })
     const tokens: Token[] = []
-    while (tokens.length < 8 && !tokens.some(greedy.isEnd)) tokens.push((await stream.next()).token)
+    while (tokens.length < 8 && !tokens.some((token) => vocabulary.isEnd(token)))
+      tokens.push((await stream.next()).token)
     await stream.close()
     return tokens
   }

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import {
   quoted,
   textChoice,
-} from '../../../../../src/inference/engines/llama/grammar/choice-grammar.ts'
+} from '../../../../../src/inference/engines/llama/grammar/string-grammar.ts'
 import { readGrammar } from '../../../../../src/inference/engines/llama/grammar/grammar-check.ts'
 import { grammarOf } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
 import { acceptorOf } from './grammar-text.ts'

@@ -1,9 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import {
-  chooseSlot,
-  type FreeSlot,
-  sharedLength,
-} from '../../../../../src/inference/engines/llama/evaluation/slot-choice.ts'
+import { sharedLength } from '../../../../src/inference/engines/llama/generation.ts'
+import { chooseSlot, type FreeSlot } from '../../../../src/inference/engines/llama/step-loop.ts'
 
 const slot = (at: number, shared = 0, lastUsed = 0): FreeSlot => ({ at, shared, lastUsed })
 const choose = (free: readonly FreeSlot[], running: readonly number[], answerTokens = 64) =>
