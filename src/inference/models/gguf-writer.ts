@@ -44,15 +44,15 @@ const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
 export function writeGguf(path: string, { metadata, tensors }: GgufContent): void {
   const sink = new FileSink(path)
   try {
-    const head = new ByteWriter()
-    head.text('GGUF').uint32(3).uint64(tensors.length).uint64(Object.keys(metadata).length)
-    for (const [key, value] of Object.entries(metadata)) writeEntry(head, key, value)
+    const entries = Object.entries(metadata)
+    const head = [Buffer.from('GGUF'), uint32(3), uint64(tensors.length), uint64(entries.length)]
+    for (const [key, value] of entries) head.push(...entryOf(key, value))
     let offset = 0
     for (const tensor of tensors) {
-      writeTensorEntry(head, tensor, offset)
+      head.push(...tensorEntryOf(tensor, offset))
       offset += aligned(sizeOf(tensor))
     }
-    sink.write(head.bytes())
+    sink.write(Buffer.concat(head))
     sink.align()
     for (const tensor of tensors) writeTensor(sink, tensor)
   } finally {
@@ -60,33 +60,34 @@ export function writeGguf(path: string, { metadata, tensors }: GgufContent): voi
   }
 }
 
-function writeEntry(head: ByteWriter, key: string, { type, value }: GgufValue): void {
-  head.string(key)
-  if (typeof value !== 'object') {
-    head.uint32(valueTypes[type])
-    return writeValue(head, type, value)
-  }
-  head.uint32(valueTypes.array).uint32(valueTypes[type]).uint64(value.length)
-  for (const item of value) writeValue(head, type, item)
+function entryOf(key: string, { type, value }: GgufValue): readonly Buffer[] {
+  const number = uint32(valueTypes[type])
+  if (typeof value !== 'object') return [string(key), number, encoded[type](value)]
+  const items = value.map((item) => encoded[type](item))
+  return [string(key), uint32(valueTypes.array), number, uint64(value.length), ...items]
 }
 
-function writeValue(head: ByteWriter, type: GgufValue['type'], value: GgufItem): void {
-  if (type === 'string') head.string(String(value))
-  else if (type === 'uint32') head.uint32(Number(value))
-  else if (type === 'int32') head.uint32(Number(value) >>> 0)
-  else if (type === 'float32') head.float32(Number(value))
-  else head.byte(value === true ? 1 : 0)
+const tensorEntryOf = ({ name, shape, type }: GgufTensor, offset: number): readonly Buffer[] => [
+  string(name),
+  uint32(shape.length),
+  ...shape.map(uint64),
+  uint32(tensorTypes[type]),
+  uint64(offset),
+]
+
+/** Values as little-endian bytes. */
+const encoded: Readonly<Record<GgufValue['type'], (value: GgufItem) => Buffer>> = {
+  uint32: (value) => uint32(Number(value)),
+  int32: (value) => uint32(Number(value) >>> 0),
+  float32: (value) => bytesOf(Float32Array.of(Number(value))),
+  bool: (value) => Buffer.from([Number(value === true)]),
+  string: (value) => string(String(value)),
 }
 
-function writeTensorEntry(
-  head: ByteWriter,
-  { name, shape, type }: GgufTensor,
-  offset: number,
-): void {
-  head.string(name).uint32(shape.length)
-  for (const length of shape) head.uint64(length)
-  head.uint32(tensorTypes[type]).uint64(offset)
-}
+const uint32 = (value: number): Buffer => bytesOf(Uint32Array.of(value))
+const uint64 = (value: number): Buffer => bytesOf(BigUint64Array.of(BigInt(value)))
+const string = (text: string): Buffer =>
+  Buffer.concat([uint64(Buffer.byteLength(text)), Buffer.from(text)])
 
 function writeTensor(sink: FileSink, tensor: GgufTensor): void {
   let count = 0
@@ -155,7 +156,8 @@ function halfway(fraction: number, shift: number): number {
   return rest > half || (rest === half && (kept & 1) === 1) ? kept + 1 : kept
 }
 
-function bytesOf(values: Float32Array | Uint16Array): Buffer {
+/** As on this machine: all that llama.cpp supports are little-endian. */
+function bytesOf(values: Float32Array | Uint16Array | Uint32Array | BigUint64Array): Buffer {
   return Buffer.from(values.buffer, values.byteOffset, values.byteLength)
 }
 
@@ -167,48 +169,6 @@ function sizeOf(tensor: GgufTensor): number {
   const count = countOf(tensor)
   if (tensor.type === 'Q8_0') return (count / blockLength) * blockBytes
   return count * (tensor.type === 'F32' ? 4 : 2)
-}
-
-/** Encodes little-endian values one after another. */
-class ByteWriter {
-  readonly #parts: Buffer[] = []
-
-  bytes(): Buffer {
-    return Buffer.concat(this.#parts)
-  }
-
-  text(text: string): this {
-    this.#parts.push(Buffer.from(text))
-    return this
-  }
-
-  string(text: string): this {
-    return this.uint64(Buffer.byteLength(text)).text(text)
-  }
-
-  byte(value: number): this {
-    this.#parts.push(Buffer.from([value]))
-    return this
-  }
-
-  uint32(value: number): this {
-    return this.#number(4, (bytes) => bytes.writeUInt32LE(value))
-  }
-
-  uint64(value: number): this {
-    return this.#number(8, (bytes) => bytes.writeBigUInt64LE(BigInt(value)))
-  }
-
-  float32(value: number): this {
-    return this.#number(4, (bytes) => bytes.writeFloatLE(value))
-  }
-
-  #number(size: number, write: (bytes: Buffer) => void): this {
-    const bytes = Buffer.alloc(size)
-    write(bytes)
-    this.#parts.push(bytes)
-    return this
-  }
 }
 
 /** A file that is written from its beginning. */

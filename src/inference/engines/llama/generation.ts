@@ -272,9 +272,9 @@ export function sharedLength(held: readonly Token[], prompt: readonly Token[]): 
 type BiasOptions = Pick<Sampling, 'logitBias' | 'frequencyPenalty' | 'presencePenalty'>
 
 /**
- * The numbers that are added to the model's logits before a token is chosen: the client's bias minus the penalties of the public API: for every token of the answer,
- * `presence_penalty` once and `frequency_penalty` for each occurrence. Tokens of the prompt do not
- * count.
+ * The numbers that are added to the model's logits before a token is chosen: the client's bias
+ * minus the penalties of the public API. Every token of the answer costs `presence_penalty` once
+ * and `frequency_penalty` for each occurrence; tokens of the prompt do not count.
  */
 class LogitBias {
   readonly #options: BiasOptions

@@ -14,7 +14,7 @@ import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
 import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
 import { GrammarCache } from './grammar/next-characters.ts'
-import { crowdOf, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
+import { threadWarning, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { grammarOf } from './grammar/output-grammar.ts'
 import type { LoadOrder, LoadProgress } from './protocol.ts'
@@ -222,7 +222,7 @@ async function tryThreads(
   max: number,
 ): Promise<string | null> {
   // Not measured: where threads wait for each other's cores, one token may take minutes.
-  const crowd = given === null ? null : crowdOf(given, availableParallelism())
+  const crowd = given === null ? null : threadWarning(given, availableParallelism())
   if (crowd !== null) return crowd
   const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
   native.setThreads(given ?? fastest(times))

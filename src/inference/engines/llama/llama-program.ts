@@ -4,7 +4,7 @@ import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { LoadError, loadRuntime } from './llama-cpp.ts'
-import { LoadSigns } from './load-signs.ts'
+import { LoadHeartbeat } from './load-heartbeat.ts'
 import type { FromLlama, LoadOrder, ToLlama } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 import { StepLoop } from './step-loop.ts'
@@ -32,9 +32,9 @@ function receive(message: ToLlama): void {
 }
 
 async function load(order: LoadOrder): Promise<void> {
-  const signs = new LoadSigns(systemClock, (message) => parent.send(message))
+  const heartbeat = new LoadHeartbeat(systemClock, (message) => parent.send(message))
   try {
-    model = await loadRuntime(order, (progress) => signs.report(progress))
+    model = await loadRuntime(order, (progress) => heartbeat.report(progress))
     loop = createLoop(model)
     const { contextLength, template, threadProblem } = model
     const facts = { name: order.modelName, contextLength, hasChatTemplate: template !== null }
@@ -48,7 +48,7 @@ async function load(order: LoadOrder): Promise<void> {
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }
     parent.send({ kind: 'unloadable', failure })
   } finally {
-    signs.stop()
+    heartbeat.stop()
   }
 }
 

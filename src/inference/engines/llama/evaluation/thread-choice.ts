@@ -56,7 +56,7 @@ export function fastest(times: TokenTimes): number {
 }
 
 /** The warning for more threads than cores; `null` if there are enough cores. */
-export function crowdOf(chosen: number, cores: number): string | null {
+export function threadWarning(chosen: number, cores: number): string | null {
   if (chosen <= cores) return null
   const max = `${cores} core${cores === 1 ? '' : 's'}`
   return (

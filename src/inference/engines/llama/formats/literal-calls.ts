@@ -123,7 +123,7 @@ export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): Too
     if ((yield* input.accept('call:')) === null) return false
     const tool = yield* input.word(/[\w.-]/)
     if (!(yield* input.nextIs('{')) || !sink.call(tool)) return false
-    yield* new GemmaReader(input, sink, quote).value()
+    yield* gemmaReader(input, sink, quote)()
     yield* input.space()
     yield* input.accept(closing)
     yield* input.space()
@@ -131,59 +131,47 @@ export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): Too
   },
 })
 
-/**
- * Passes values on as JSON while they arrive; each method returns `false` if its value is cut off.
- */
-class GemmaReader {
-  readonly #input: ParserInput
-  readonly #sink: CallSink
-  readonly #quote: string
+/** Reads values and passes them on as JSON while they arrive. */
+function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => Step<boolean> {
+  return value
 
-  constructor(input: ParserInput, sink: CallSink, quote: string) {
-    this.#input = input
-    this.#sink = sink
-    this.#quote = quote
-  }
-
-  *value(): Step<boolean> {
-    const input = this.#input
+  /** Each function returns `false` if its value is cut off. */
+  function* value(): Step<boolean> {
     yield* input.space()
-    const found = yield* input.accept(this.#quote, '{', '[')
-    if (found === this.#quote) return yield* readText(input, this.#sink, this.#quote)
-    if (found === '{' || found === '[') return yield* this.#items(found)
+    const found = yield* input.accept(quote, '{', '[')
+    if (found === quote) return yield* readText(input, sink, quote)
+    if (found === '{' || found === '[') return yield* items(found)
     const word = yield* input.word(/[^,}\]\s<]/)
     if (input.isCut) return false
-    this.#sink.argument(word === '' ? '' : toJson(word))
+    sink.argument(word === '' ? '' : toJson(word))
     return word !== ''
   }
 
-  *#items(bracket: '{' | '['): Step<boolean> {
-    const input = this.#input
+  function* items(bracket: '{' | '['): Step<boolean> {
     const end = bracket === '{' ? '}' : ']'
-    this.#sink.argument(bracket)
+    sink.argument(bracket)
     for (let count = 0; ; count++) {
       yield* input.space()
       if ((yield* input.accept(end)) !== null) break
       if (count > 0) {
         if ((yield* input.accept(',')) === null) return false
-        this.#sink.argument(', ')
+        sink.argument(', ')
       }
-      if (bracket === '{' && !(yield* this.#key())) return false
-      if (!(yield* this.value())) return false
+      if (bracket === '{' && !(yield* key())) return false
+      if (!(yield* value())) return false
     }
-    this.#sink.argument(end)
+    sink.argument(end)
     return true
   }
 
-  *#key(): Step<boolean> {
-    const input = this.#input
+  function* key(): Step<boolean> {
     yield* input.space()
-    const isQuoted = (yield* input.accept(this.#quote)) !== null
-    const quoted = isQuoted ? (yield* input.textUntil(this.#quote)).text : null
-    const key = quoted ?? (yield* input.word(/[^:\s]/))
+    const isQuoted = (yield* input.accept(quote)) !== null
+    const quoted = isQuoted ? (yield* input.textUntil(quote)).text : null
+    const name = quoted ?? (yield* input.word(/[^:\s]/))
     yield* input.space()
     if ((yield* input.accept(':')) === null) return false
-    this.#sink.argument(`${JSON.stringify(key)}: `)
+    sink.argument(`${JSON.stringify(name)}: `)
     return true
   }
 }

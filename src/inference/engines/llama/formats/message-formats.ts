@@ -53,7 +53,7 @@ function* readMessage(
   const tool = recipientOf(header.text)
   if (tool !== undefined && !options.recipients.includes(tool)) {
     const isCall = yield* input.attempt(() => options.call(input, sink, tool))
-    // What is sent to a tool that was not offered is not for the user.
+    // A message to a tool that was not offered is not for the user.
     if (!isCall) yield* input.until(ends, () => undefined)
     return
   }

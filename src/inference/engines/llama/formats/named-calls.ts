@@ -30,10 +30,7 @@ function namedCalls(options: NamedCallsOptions): ToolCallFormat {
     ...format,
     openings,
     *parse(input, sink, opening) {
-      if (call !== undefined && opening !== call) {
-        yield* input.space()
-        if ((yield* input.accept(call)) === null) return false
-      }
+      if (call !== undefined && !(yield* input.beginsCall(call, opening))) return false
       const { text, mark } = yield* input.textUntil(separator, ...openings)
       const { name, id } = toCall?.(text.trim()) ?? { name: text.trim() }
       if (mark !== separator || !sink.call(name, id)) return false
@@ -122,10 +119,7 @@ export const deepseekCalls: ToolCallFormat = {
     deepseekSeparator,
   ],
   *parse(input, sink, opening) {
-    if (opening !== deepseekCall) {
-      yield* input.space()
-      if ((yield* input.accept(deepseekCall)) === null) return false
-    }
+    if (!(yield* input.beginsCall(deepseekCall, opening))) return false
     const { text, mark } = yield* input.textUntil(deepseekSeparator, ...deepseekOpenings)
     if (mark !== deepseekSeparator) return false
     const first = text.trim()

@@ -306,4 +306,4 @@ export function* parseNothing(): Step<boolean> {
 const newCallId = (): string => `call_${newUuid().replaceAll('-', '').slice(0, 24)}`
 
 /** Nine letters and digits, as the templates of Mistral require. */
-export const newNineLetterId = (): string => newUuid().replaceAll('-', '').slice(-9)
+export const newMistralCallId = (): string => newUuid().replaceAll('-', '').slice(-9)

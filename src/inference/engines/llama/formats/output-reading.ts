@@ -3,7 +3,7 @@
 import type { GenerationInput } from '../../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import type { ChatTemplate } from '../templates/chat-template.ts'
-import { newNineLetterId, type OutputParserOptions, type ToolCallFormat } from './output-parser.ts'
+import { newMistralCallId, type OutputParserOptions, type ToolCallFormat } from './output-parser.ts'
 import {
   answerMarksOf,
   opensReasoning,
@@ -76,7 +76,7 @@ function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputPa
 function callIdsOf(template: ChatTemplate | null): Pick<OutputParserOptions, 'toId'> {
   if (template === null) return {}
   const { source, traits } = template
-  const toId = traits.callIds === 'nine' ? newNineLetterId : toolFormatOf(source).toId
+  const toId = traits.callIds === 'nine' ? newMistralCallId : toolFormatOf(source).toId
   return toId === undefined ? {} : { toId }
 }
 

@@ -14,7 +14,7 @@ export type Emit = (text: string) => void
 export class ParserInput {
   /** The text that was not read yet; short while the parser waits, because V8 copies it then. */
   #rest = ''
-  /** What was read during the running attempts, for going back. */
+  /** The text that was read during the running attempts, to go back. */
   #read: string[] = []
   #position = 0
   #hasEnded = false
@@ -156,6 +156,13 @@ export class ParserInput {
     }
   }
 
+  /** Whether a call begins: its mark was the opening, or follows the opening of a list. */
+  *beginsCall(mark: string, opening: string): Step<boolean> {
+    if (opening === mark) return true
+    yield* this.space()
+    return (yield* this.accept(mark)) !== null
+  }
+
   /** Whether one of the letters comes next; reads nothing. */
   *nextIs(letters: string): Step<boolean> {
     while (this.#rest === '') if (!(yield* this.more())) return false
@@ -223,7 +230,7 @@ function firstOf(text: string, marks: readonly string[]): MarkPosition | null {
   return firstIn(text, marks)
 }
 
-/** Of several marks at one position, the longest. */
+/** The longest one if several marks are at one position. */
 function firstIn(text: string, marks: readonly string[]): MarkPosition | null {
   let best: MarkPosition | null = null
   for (const mark of marks) {

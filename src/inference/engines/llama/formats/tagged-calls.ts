@@ -86,10 +86,7 @@ export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
     openings,
     marks,
     *parse(input, sink, opening) {
-      if (opening !== call[0]) {
-        yield* input.space()
-        if ((yield* input.accept(call[0])) === null) return false
-      }
+      if (!(yield* input.beginsCall(call[0], opening))) return false
       // Without the openings, each of many openings would search for the same end.
       const { text, mark } = yield* input.textUntil(tagEnd, ...openings)
       const { name: tool } = toTag(text)
@@ -175,10 +172,7 @@ export function nestedCalls({ name, prefix }: NestedCallsOptions): ToolCallForma
     openings: [list, call],
     marks: [prefix],
     *parse(input, sink, opening) {
-      if (opening === list) {
-        yield* input.space()
-        if ((yield* input.accept(call)) === null) return false
-      }
+      if (!(yield* input.beginsCall(call, opening))) return false
       const { text: tool, mark } = yield* input.textUntil('">', list, call)
       if (mark !== '">' || !sink.call(tool)) return false
       const parameters = sink.tools.find((one) => one.name === tool)?.parameters

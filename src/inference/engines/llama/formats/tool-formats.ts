@@ -12,7 +12,7 @@ import {
   mistralCall,
   solarCalls,
 } from './named-calls.ts'
-import { newNineLetterId, parseNothing, type ToolCallFormat } from './output-parser.ts'
+import { newMistralCallId, parseNothing, type ToolCallFormat } from './output-parser.ts'
 import { nestedCalls, pairedCalls, taggedCalls } from './tagged-calls.ts'
 
 const hermes = jsonCalls({
@@ -34,7 +34,7 @@ const mistral: ToolCallFormat = {
   name: 'Mistral',
   openings: ['[TOOL_CALLS]'],
   marks: ['[TOOL_CALLS]', '[CALL_ID]', '[ARGS]'],
-  toId: newNineLetterId,
+  toId: newMistralCallId,
   *parse(input, sink, opening) {
     yield* input.space()
     if (yield* input.nextIs('[{')) return yield* mistralList.parse(input, sink, opening)

@@ -331,7 +331,7 @@ class PatternParser {
     return new SchemaFault(`${problem}, ${this.#placeOf(at)}`)
   }
 
-  /** Of a long pattern, only a part around the position is shown. */
+  /** Shows only a part of a long pattern, around the position. */
   #placeOf(at: number): string {
     const from = this.#pattern.length <= maxShown ? 0 : Math.max(0, at - maxShown / 2)
     const shown = this.#pattern.slice(from, from + maxShown).join('')

@@ -227,17 +227,14 @@ const extreme =
 
 function batch(value: Value, args: readonly Value[], named: Named): Value {
   const size = Math.max(1, Math.trunc(intOf(arg(args, 0, named, 'linecount'), 1)))
-  const fill = arg(args, 1, named, 'fill_with')
+  const fill = arg(args, 1, named, 'fill_with') ?? null
   const items = iterate(value)
-  const batches: Value[] = []
-  for (let at = 0; at < items.length; at += size) {
-    const group = items.slice(at, at + size)
-    const isShort = fill !== undefined && fill !== null
-    if (isShort) spendItems(size - group.length)
-    const missing = isShort ? Array<Value>(size - group.length).fill(fill) : []
-    batches.push([...group, ...missing])
-  }
-  return batches
+  return Array.from({ length: Math.ceil(items.length / size) }, (_, at) => {
+    const group = items.slice(at * size, (at + 1) * size)
+    if (fill === null) return group
+    spendItems(size - group.length)
+    return [...group, ...Array<Value>(size - group.length).fill(fill)]
+  })
 }
 
 function joinItems(value: Value, args: readonly Value[], named: Named): Value {
@@ -306,12 +303,6 @@ function absolute(value: Value): Value {
   return isFloat(value) ? toFloat(Math.abs(number)) : Math.abs(number)
 }
 
-const firstOf = (value: Value): Value =>
-  valueOr(iterate(value)[0], new Undefined('No first item, sequence was empty.'))
-
-const lastOf = (value: Value): Value =>
-  valueOr(iterate(value).at(-1), new Undefined('No last item, sequence was empty.'))
-
 const filters: Readonly<Record<string, Filter>> = {
   abs: absolute,
   attr: (value, [name = null]) => attributeOf(value, toText(name)),
@@ -323,7 +314,7 @@ const filters: Readonly<Record<string, Filter>> = {
   dictsort,
   e: (value) => toMarkup(value),
   escape: (value) => toMarkup(value),
-  first: firstOf,
+  first: (value) => valueOr(iterate(value)[0], new Undefined('No first item, sequence was empty.')),
   float: toNumber,
   forceescape: (value) => toMarkup(toText(value)),
   from_json: fromJson,
@@ -333,7 +324,8 @@ const filters: Readonly<Record<string, Filter>> = {
   int: toInt,
   items: itemsOf,
   join: joinItems,
-  last: lastOf,
+  last: (value) =>
+    valueOr(iterate(value).at(-1), new Undefined('No last item, sequence was empty.')),
   length: (value) => lengthOf(value),
   list: (value) => [...iterate(value)],
   lower: (value) => toText(value).toLowerCase(),

@@ -223,7 +223,7 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
   },
   removesuffix: (text, [part]) => {
     const suffix = expectText(part, 'a suffix')
-    return suffix !== '' && text.endsWith(suffix) ? text.slice(0, -suffix.length) : text
+    return text.endsWith(suffix) ? text.slice(0, text.length - suffix.length) : text
   },
   partition: (text, [by]) => {
     const separator = expectText(by, 'a separator')
@@ -276,9 +276,7 @@ const listMethods: Readonly<Record<string, Method<Value[]>>> = {
     return item === undefined ? fail('pop from empty list') : item
   },
   remove: (list, [item = null]) => {
-    const at = list.findIndex((other) => isEqual(item, other))
-    if (at === -1) fail('list.remove(x): x not in list')
-    list.splice(at, 1)
+    list.splice(indexIn(list, item, 'list.remove(x): x not in list'), 1)
     return null
   },
   reverse: (list) => {
@@ -286,11 +284,13 @@ const listMethods: Readonly<Record<string, Method<Value[]>>> = {
     return null
   },
   copy: (list) => [...list],
-  index: (list, [item = null]) => {
-    const at = list.findIndex((other) => isEqual(item, other))
-    return at === -1 ? fail('the value is not in the list') : at
-  },
+  index: (list, [item = null]) => indexIn(list, item, 'the value is not in the list'),
   count: (list, [item = null]) => list.filter((other) => isEqual(item, other)).length,
+}
+
+function indexIn(list: readonly Value[], item: Value, message: string): number {
+  const at = list.findIndex((other) => isEqual(item, other))
+  return at === -1 ? fail(message) : at
 }
 
 function fail(message: string): never {

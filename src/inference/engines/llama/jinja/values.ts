@@ -286,7 +286,7 @@ export function spaces(count: number): string {
   return ' '.repeat(Math.max(0, count))
 }
 
-/** What an operation reads or creates: a long text or list costs more than a step. */
+/** Charges for a value that an operation reads or creates, by its length. */
 export function spendFor(value: Value): void {
   const text = textOf(value)
   if (text !== null) spendChars(text.length)

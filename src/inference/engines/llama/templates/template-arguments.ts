@@ -47,9 +47,9 @@ const reserved: ReadonlySet<string> = new Set([
 ])
 
 /**
- * The variables for a template; throws an `ArgumentError` for those that it does not read. Without a
- * template (`null`) no variable is read. For a template that cannot be parsed all are accepted,
- * because rendering reports the error.
+ * The variables for a template. Throws an `ArgumentError` for those that it does not read. Without
+ * a template (`null`) no variable is read. If a template cannot be parsed, all are accepted:
+ * rendering reports the error.
  */
 export function templateArguments(chat: Chat, template: ReadNames | null): object {
   const { templateArguments: given = {}, reasoningEffort } = chat

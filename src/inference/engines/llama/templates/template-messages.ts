@@ -31,7 +31,7 @@ export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly
     messages = withSystem(messages)
   }
   if (!traits.allowsNeighbours) messages = joinNeighbours(messages)
-  return traits.callIds === 'nine' ? messages.map(withNineLetterIds) : messages
+  return traits.callIds === 'nine' ? messages.map(withMistralCallIds) : messages
 }
 
 /** The messages with the tools described in words, for templates without tool support. */
@@ -129,19 +129,19 @@ function separateCalls(
 
 const nineLetters = /^[a-zA-Z0-9]{9}$/
 
-function withNineLetterIds(message: ChatMessage): ChatMessage {
+function withMistralCallIds(message: ChatMessage): ChatMessage {
   const { toolCalls, toolCallId } = message
   return {
     ...message,
-    ...(toolCallId === undefined ? {} : { toolCallId: toNineLetters(toolCallId) }),
+    ...(toolCallId === undefined ? {} : { toolCallId: toMistralCallId(toolCallId) }),
     ...(toolCalls === undefined
       ? {}
-      : { toolCalls: toolCalls.map((call) => ({ ...call, id: toNineLetters(call.id) })) }),
+      : { toolCalls: toolCalls.map((call) => ({ ...call, id: toMistralCallId(call.id) })) }),
   }
 }
 
 /** The same id always gives the same result, so that calls and outcomes still belong together. */
-export function toNineLetters(id: string): string {
+export function toMistralCallId(id: string): string {
   if (nineLetters.test(id)) return id
   return createHash('sha256').update(id).digest('hex').slice(0, 9)
 }

@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import {
   candidates,
-  crowdOf,
+  threadWarning,
   fastest,
   stallOf,
 } from '../../../../../src/inference/engines/llama/evaluation/thread-choice.ts'
@@ -70,7 +70,7 @@ describe('the number of threads', () => {
   })
 
   it('more threads than cores are told before anything is measured', async () => {
-    expect([crowdOf(1, 2), crowdOf(2, 2)]).toEqual([null, null])
+    expect([threadWarning(1, 2), threadWarning(2, 2)]).toEqual([null, null])
     const cores = availableParallelism()
     const threads = 4 * cores
     const warnings: string[] = []
@@ -78,8 +78,10 @@ describe('the number of threads', () => {
       threads,
       log: { warn: (code, message) => warnings.push(`${code}: ${message}`) },
     })
-    expect(warnings).toEqual([`ThreadsStall: ${crowdOf(threads, cores)}`])
-    expect(crowdOf(64, 2)).toMatch(/^engine.threads is 64, .* 2 cores: .* set .* to 2 at most/)
+    expect(warnings).toEqual([`ThreadsStall: ${threadWarning(threads, cores)}`])
+    expect(threadWarning(64, 2)).toMatch(
+      /^engine.threads is 64, .* 2 cores: .* set .* to 2 at most/,
+    )
   })
 
   it('an engine without a number of threads measures, and works', async () => {

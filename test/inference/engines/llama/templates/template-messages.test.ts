@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
   callableTools,
-  toNineLetters,
+  toMistralCallId,
   toTemplateMessages,
 } from '../../../../../src/inference/engines/llama/templates/template-messages.ts'
 import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
@@ -166,7 +166,7 @@ describe('ids of nine letters', () => {
     ]
     const { pieces } = renderPrompt({ kind: 'chat', messages, tools }, mistral)
     const text = pieces.join('')
-    const [first, second] = ['call_0123456789', 'call_9876543210'].map(toNineLetters)
+    const [first, second] = ['call_0123456789', 'call_9876543210'].map(toMistralCallId)
     expect(first).toMatch(/^[a-z0-9]{9}$/)
     expect(first).not.toBe(second)
     expect(text).toContain(`tool:${first}:x;tool:abcDEF123:y;`)

@@ -10,28 +10,12 @@ export interface TemplateNames {
 }
 
 /** The names that a body knows, and those of the bodies around it. */
-class Names {
-  readonly #own: Set<string>
-  readonly #outer: Names | null
-
-  constructor(own: Iterable<string>, outer: Names | null = null) {
-    this.#own = new Set(own)
-    this.#outer = outer
-  }
-
-  add(name: string): void {
-    this.#own.add(name)
-  }
-
-  has(name: string): boolean {
-    return this.#own.has(name) || (this.#outer?.has(name) ?? false)
-  }
-}
+type Names = readonly Set<string>[]
 
 /** `known` has the names that are defined for every template. */
 export function namesIn(body: Body, known: Iterable<string>): TemplateNames {
   const reader = new NameReader()
-  reader.readBody(body, new Names(known))
+  reader.readBody(body, [new Set(known)])
   return reader
 }
 
@@ -41,8 +25,9 @@ class NameReader implements TemplateNames {
 
   /** Names that a body sets are known in the rest of the body, but not after it. */
   readBody(body: Body, outer: Names, ...names: readonly string[]): void {
-    const scope = new Names(names, outer)
-    for (const statement of body) for (const name of this.#read(statement, scope)) scope.add(name)
+    const own = new Set(names)
+    const scope = [...outer, own]
+    for (const statement of body) for (const name of this.#read(statement, scope)) own.add(name)
   }
 
   /** Reads a statement; returns the names that it sets. */
@@ -60,7 +45,7 @@ class NameReader implements TemplateNames {
         return []
       case 'for': {
         const { target, items, test, body, otherwise } = statement
-        const inner = new Names([...namesOf(target), 'loop'], scope)
+        const inner = [...scope, new Set([...namesOf(target), 'loop'])]
         this.#readValue(items, scope)
         this.#readValue(test, inner)
         this.readBody(body, inner)
@@ -106,7 +91,7 @@ class NameReader implements TemplateNames {
     if (typeof value !== 'object' || value === null) return
     const expression = value as Expression
     if (expression.kind === 'name') {
-      if (!scope.has(expression.name)) this.variables.add(expression.name)
+      if (!scope.some((names) => names.has(expression.name))) this.variables.add(expression.name)
       return
     }
     if (expression.kind === 'attribute') this.members.add(expression.name)

@@ -11,7 +11,7 @@ const signMs = 2000
 const stallMs = 600_000
 
 /** Loading a large model takes minutes, and the library reports progress only rarely. */
-export class LoadSigns {
+export class LoadHeartbeat {
   readonly #clock: Clock
   readonly #send: (message: FromLlama) => void
   #progressMs: number
