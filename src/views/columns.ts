@@ -99,8 +99,11 @@ export function indexOf(index: TextIndex, text: string): number {
 
 /** The number of a text that is in the index; -1 for any other. Adds nothing. */
 export function findText(index: TextIndex, text: string): number {
-  return search(index, text, () => -1)
+  if (index.latestRow !== -1 && index.latest === text) return index.latestRow
+  return search(index, text, notFound)
 }
+
+const notFound = (): number => -1
 
 function search(index: TextIndex, text: string, ifMissing: typeof addText = addText): number {
   const { slots } = index

@@ -4,54 +4,38 @@
  * had different values.
  */
 
-import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
-
-/** For each list: its first task, its last one, and the last one that was taken. */
-interface ListColumns {
-  readonly first: Column
-  readonly last: Column
-  readonly taken: Column
-}
-
-const createLists = (): ListColumns => ({
-  first: createColumn('u32'),
-  last: createColumn('u32'),
-  taken: createColumn('u32'),
-})
+import { createColumn, setValue, valueAt } from '../../views/columns.ts'
 
 /** Tasks are rows of the record; hashes are numbered. Both start at 1. */
 export class EqualTasks {
-  readonly #byHash = createLists()
-  readonly #byDependencies = createLists()
-  /**
-   * The numbers of lists with dependencies, from -1 down. Other lists have the number of their
-   * hash.
-   */
+  /** For each list: its first task, its last one, and the last one that was taken. */
+  readonly #first = createColumn('u32')
+  readonly #last = createColumn('u32')
+  readonly #taken = createColumn('u32')
+  /** The numbers of lists with dependencies are odd. Others have twice the number of their hash. */
   readonly #numbers = new Map<string, number>()
+  /** By task: the next one of its list, and the list. */
   readonly #next = createColumn('u32')
-  /** The list of each task, encoded by `toUnsigned`; 0 for none. */
   readonly #listOf = createColumn('u32')
 
   /** Appends a task to the list of its equals. */
   add(row: number, hash: number, dependencies: readonly number[]): void {
     let list = this.#find(hash, dependencies)
-    if (list === undefined) {
-      list = -1 - this.#numbers.size
+    if (list === 0) {
+      list = 2 * this.#numbers.size + 1
       this.#numbers.set(keyOf(hash, dependencies), list)
     }
-    const { first, last } = this.#columnsOf(list)
-    const at = Math.abs(list)
-    const before = valueAt(last, at)
-    if (before === 0) setValue(first, at, row)
+    const before = valueAt(this.#last, list)
+    if (before === 0) setValue(this.#first, list, row)
     else setValue(this.#next, before, row)
-    setValue(last, at, row)
-    setValue(this.#listOf, row, toUnsigned(list))
+    setValue(this.#last, list, row)
+    setValue(this.#listOf, row, list)
   }
 
   /** Whether the task is in the list of this hash and these dependencies. */
   has(row: number, hash: number, dependencies: readonly number[]): boolean {
     const list = this.#find(hash, dependencies)
-    return list !== undefined && valueAt(this.#listOf, row) === toUnsigned(list)
+    return list > 0 && valueAt(this.#listOf, row) === list
   }
 
   /** The next of the equal tasks that `isPassedOver` does not skip; 0 after the last. */
@@ -61,26 +45,20 @@ export class EqualTasks {
     isPassedOver: (row: number) => boolean,
   ): number {
     const list = this.#find(hash, dependencies)
-    if (list === undefined) return 0
-    const { first, taken } = this.#columnsOf(list)
-    const at = Math.abs(list)
-    let row = valueAt(taken, at)
-    do row = row === 0 ? valueAt(first, at) : valueAt(this.#next, row)
+    if (list === 0) return 0
+    let row = valueAt(this.#taken, list)
+    do row = valueAt(row === 0 ? this.#first : this.#next, row === 0 ? list : row)
     while (row > 0 && isPassedOver(row))
     // Not advanced past the end, so that the next call does not start again with the first.
-    if (row > 0) setValue(taken, at, row)
+    if (row > 0) setValue(this.#taken, list, row)
     return row
   }
 
-  #find(hash: number, dependencies: readonly number[]): number | undefined {
-    return dependencies.length === 0 ? hash : this.#numbers.get(keyOf(hash, dependencies))
-  }
-
-  #columnsOf(list: number): ListColumns {
-    return list < 0 ? this.#byDependencies : this.#byHash
+  /** 0 if there is no such list. */
+  #find(hash: number, dependencies: readonly number[]): number {
+    if (dependencies.length === 0) return 2 * hash
+    return this.#numbers.get(keyOf(hash, dependencies)) ?? 0
   }
 }
-
-const toUnsigned = (list: number): number => (list < 0 ? 1 - 2 * list : 2 * list)
 
 const keyOf = (hash: number, rows: readonly number[]): string => `${hash}/${rows.join(',')}`

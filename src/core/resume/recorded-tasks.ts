@@ -6,13 +6,24 @@
  */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
-import { type Column, createColumn, setValue, valueAt } from '../../views/columns.ts'
-import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
+import { type Column, createColumn, createTextIndex, findText } from '../../views/columns.ts'
+import { indexOf, setValue, textAt, valueAt } from '../../views/columns.ts'
+import { codePartOf, generatedNumber, inputPartOf } from '../../foundation/ids.ts'
+import { isMarked, unmarked } from '../../foundation/ids.ts'
 import { EqualTasks } from './equal-tasks.ts'
-import { LeftTasks, type Named } from './left-tasks.ts'
-import { indexIn, RecordedUids } from './recorded-uids.ts'
-import { type RecordedValue, RecordedValues } from './recorded-values.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
+
+/** The name of a task, and its hash if it can be compared. */
+export interface Named {
+  readonly name: string
+  readonly hash: string | null
+}
+
+/** The location of a task's value: the file of the chain, and the place in its results file. */
+export interface RecordedValue extends ValueLocation {
+  /** From 0. */
+  readonly file: number
+}
 
 /** How a task of the record ended; `open` if it has not ended. */
 export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
@@ -21,10 +32,7 @@ export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
 const states = [null, 'open', 'done', 'failed', 'canceled'] as const
 
 /** What TaskCreated says about a task. */
-export interface Creation {
-  /** Binary path, function name or model name. */
-  readonly name: string
-  readonly hash: string | null
+export interface Creation extends Named {
   readonly origin: TaskOrigin | null
   /** Their uids in the same file. */
   readonly dependencies: readonly string[]
@@ -48,23 +56,29 @@ export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: []
 
 /** Rows are numbered from 1; 0 means none. About 150 bytes per task, besides uid and hash. */
 export class RecordedTasks {
-  readonly #uids = new RecordedUids()
+  /** Uids are numbered; these are the row of the task that last had each one, and its file. */
+  readonly #uids = createTextIndex()
+  readonly #rowOfUid = createColumn('u32')
+  readonly #fileOfUid = createColumn('u32')
+  readonly #names = createTextIndex()
   /** Not a text index, because hashes are long and the strings exist already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
   /** Codes that several functions of one file share. */
   readonly #ambiguousCodes = new Set<string>()
   readonly #equals = new EqualTasks()
-  readonly #left = new LeftTasks()
-  /** Rows by origin: by number for the first file, by file and uid for the others. */
-  readonly #firstByNumber = createColumn('u32')
+  /** The unfinished tasks by name and input, the first one last; filled on first use. */
+  #left: Map<string, number[]> | null = null
+  /** Rows by origin: by uid for the first file, by file and uid for the others. */
+  readonly #byFirstUid = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
   /** For tasks that continued with another definition: where they first had it. */
   readonly #places = new Map<number, string>()
-  /** Per row; uids are slots. For tasks with generated uids: where they were created first. */
-  readonly #originUid = createColumn('f64')
-  readonly #originFile = createColumn('f64')
-  readonly #uid = createColumn('f64')
+  /** Per row. Tasks with generated uids: where they were created first; file 0 for others. */
+  readonly #originUid = createColumn('u32')
+  readonly #originFile = createColumn('u32')
+  readonly #uid = createColumn('u32')
+  readonly #name = createColumn('u32')
   readonly #hash = createColumn('u32')
   readonly #state = createColumn('u8')
   readonly #attempts = createColumn('u32')
@@ -76,7 +90,11 @@ export class RecordedTasks {
   /** The hash when its value was computed, and when it was last DONE, perhaps with a kept value. */
   readonly #madeHash = createColumn('u32')
   readonly #doneHash = createColumn('u32')
-  readonly #values = new RecordedValues()
+  /** The file of the value, from 1; 0 if it was not stored. */
+  readonly #valueFile = createColumn('u32')
+  readonly #valueOffset = createColumn('f64')
+  readonly #valueBytes = createColumn('u32')
+  readonly #valueCrc = createColumn('u32')
   /** How the new run uses the task; see `taken`. */
   readonly #taken = createColumn('u8')
   #size = 0
@@ -103,20 +121,22 @@ export class RecordedTasks {
    */
   create(uid: string, { name, hash: given, origin, dependencies }: Creation): boolean {
     const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
-    const slot = this.#uids.slotFor(uid)
+    const number = indexOf(this.#uids, uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
     const rows = dependencies.length === 0 ? none : dependencies.map((one) => this.#rowInFile(one))
     const isNamed = generatedNumber(uid) === null
     const row = isNamed
-      ? this.#uids.rowAt(slot) || this.#add()
-      : this.#rowOfMade(slot, origin, { hashAt, rows })
+      ? valueAt(this.#rowOfUid, number) || ++this.#size
+      : this.#rowOfMade(number, origin, { hashAt, rows })
     const isRepeated =
-      this.#uids.fileAt(slot) === this.#file || valueAt(this.#createdFile, row) === this.#file
+      valueAt(this.#fileOfUid, number) === this.#file ||
+      valueAt(this.#createdFile, row) === this.#file
     setValue(this.#createdFile, row, this.#file)
-    this.#left.setName(row, name)
-    this.#numberAttempts(slot, row, hashAt)
-    this.#uids.set(slot, row, this.#file)
-    setValue(this.#uid, row, slot)
+    setValue(this.#name, row, indexOf(this.#names, name))
+    this.#numberAttempts(number, row, hashAt)
+    setValue(this.#rowOfUid, number, row)
+    setValue(this.#fileOfUid, number, this.#file)
+    setValue(this.#uid, row, number)
     setValue(this.#hash, row, hashAt)
     if (this.stateOf(row) !== 'done') setValue(this.#state, row, states.indexOf('open'))
     return !isRepeated
@@ -145,17 +165,20 @@ export class RecordedTasks {
       if (!isReused || this.stateOf(row) !== 'done') setValue(this.#madeHash, row, hash)
       setValue(this.#doneFile, row, this.#file)
       setValue(this.#doneHash, row, hash)
-      if (!isReused) this.#values.delete(row)
+      if (!isReused) setValue(this.#valueFile, row, 0)
     } else if (state === 'canceled' && this.stateOf(row) === 'done') return row
     setValue(this.#state, row, states.indexOf(state))
     return row
   }
 
   /** Stores where the value of a task is that is done in this file. */
-  keep(uid: string, at: ValueLocation): void {
+  keep(uid: string, { offset, bytes, crc }: ValueLocation): void {
     const row = this.#rowInFile(uid)
-    const isDoneHere = row > 0 && valueAt(this.#doneFile, row) === this.#file
-    if (isDoneHere) this.#values.set(row, this.#file, at)
+    if (row === 0 || valueAt(this.#doneFile, row) !== this.#file) return
+    setValue(this.#valueFile, row, this.#file)
+    setValue(this.#valueOffset, row, offset)
+    setValue(this.#valueBytes, row, bytes)
+    setValue(this.#valueCrc, row, crc)
   }
 
   /** The row of a task that the caller named; 0 if there is none, or for a generated uid. */
@@ -165,7 +188,8 @@ export class RecordedTasks {
 
   /** The row of the task that last had this uid, whether or not it is the same task. */
   findUid(uid: string): number {
-    return this.#uids.find(uid)
+    const number = findText(this.#uids, uid)
+    return number === -1 ? 0 : valueAt(this.#rowOfUid, number)
   }
 
   /** The row for a task of the new run, each at most once; 0 if the record has none. */
@@ -184,41 +208,47 @@ export class RecordedTasks {
    * there is none. `isLeft` is called once per row.
    */
   takeLeft(uid: string, call: Named & TaskInputs, isLeft: (row: number) => boolean): number {
+    const { name, hash, dependencies } = call
     if (generatedNumber(uid) === null) return 0
-    if (!this.#left.isFilled) this.#fillLeft(isLeft)
-    const isPassedOver = (one: number): boolean => this.isTaken(one) || this.#isTwin(one, call)
-    const row = this.#left.take(call, isPassedOver)
-    if (row === 0) return 0
-    const { hash } = call
-    const isEqual = hash !== null && !this.#isAmbiguous(hash) && this.#isEqual(row, call)
-    setValue(this.#taken, row, isEqual ? taken.outdated : taken.changed)
-    return row
+    this.#left ??= this.#listLeft(isLeft)
+    const rows = this.#left.get(leftKey(name, hash)) ?? none
+    for (let row = rows.pop(); row !== undefined; row = rows.pop()) {
+      if (this.isTaken(row)) continue
+      const isSameCode = hash !== null && this.hashOf(row) === hash
+      const isEqual = isSameCode && this.#equals.has(row, valueAt(this.#hash, row), dependencies)
+      // The program creates both if they differ only in which of equal tasks they depend on.
+      if (isSameCode && !isEqual && !dependencies.includes(0)) continue
+      const isOutdated = isEqual && !this.#isAmbiguous(hash)
+      setValue(this.#taken, row, isOutdated ? taken.outdated : taken.changed)
+      return row
+    }
+    return 0
   }
 
-  #isEqual(row: number, { hash, dependencies }: Named & TaskInputs): boolean {
-    const hashAt = valueAt(this.#hash, row)
-    return this.hashOf(row) === hash && this.#equals.has(row, hashAt, dependencies)
-  }
-
-  /** Differs only in which of several equal tasks it depends on: the program creates both. */
-  #isTwin(row: number, call: Named & TaskInputs): boolean {
-    const { hash, dependencies } = call
-    if (hash === null || dependencies.includes(0)) return false
-    return this.hashOf(row) === hash && !this.#isEqual(row, call)
+  #listLeft(isLeft: (row: number) => boolean): Map<string, number[]> {
+    const left = new Map<string, number[]>()
+    for (let row = this.#size; row > 0; row--) {
+      if (!isLeft(row) || valueAt(this.#originFile, row) === 0) continue
+      const key = leftKey(this.nameOf(row), this.hashOf(row))
+      const rows = left.get(key)
+      if (rows === undefined) left.set(key, [row])
+      else rows.push(row)
+    }
+    return left
   }
 
   /** Where a task with a generated uid was created first, relative to the new file. */
   originOf(row: number): TaskOrigin | null {
     const file = valueAt(this.#originFile, row)
-    if (row === 0 || Number.isNaN(file)) return null
-    return { uid: this.#uids.uidAt(valueAt(this.#originUid, row)), filesBack: this.#file - file }
+    if (file === 0) return null
+    return { uid: textAt(this.#uids, valueAt(this.#originUid, row)), filesBack: this.#file - file }
   }
 
   /** Where a task with a generated uid first had its definition; `null` for any other. */
   placeOf(row: number): string | null {
     const file = valueAt(this.#originFile, row)
-    if (row === 0 || Number.isNaN(file)) return null
-    return this.#places.get(row) ?? `${file}/${this.#uids.uidAt(valueAt(this.#originUid, row))}`
+    if (file === 0) return null
+    return this.#places.get(row) ?? `${file}/${textAt(this.#uids, valueAt(this.#originUid, row))}`
   }
 
   stateOf(row: number): RecordedState | null {
@@ -226,11 +256,11 @@ export class RecordedTasks {
   }
 
   uidOf(row: number): string {
-    return this.#uids.uidAt(valueAt(this.#uid, row))
+    return textAt(this.#uids, valueAt(this.#uid, row))
   }
 
   nameOf(row: number): string {
-    return this.#left.nameOf(row)
+    return textAt(this.#names, valueAt(this.#name, row))
   }
 
   /** The hash when the task's value was computed; `null` if it cannot be compared. */
@@ -254,12 +284,19 @@ export class RecordedTasks {
   }
 
   hasValue(row: number): boolean {
-    return this.#values.fileOf(row) > 0
+    return valueAt(this.#valueFile, row) > 0
   }
 
-  /** `null` if the value was not stored. Files are numbered from 0. */
+  /** `null` if the value was not stored. */
   valueOf(row: number): RecordedValue | null {
-    return this.#values.find(row)
+    const file = valueAt(this.#valueFile, row)
+    if (file === 0) return null
+    return {
+      file: file - 1,
+      offset: valueAt(this.#valueOffset, row),
+      bytes: valueAt(this.#valueBytes, row),
+      crc: valueAt(this.#valueCrc, row),
+    }
   }
 
   /** Whether a later run can identify this task. */
@@ -295,7 +332,9 @@ export class RecordedTasks {
 
   /** 0 if the task was not created in this file: another task may have had the same uid. */
   #rowInFile(uid: string): number {
-    return this.#uids.findIn(uid, this.#file)
+    const number = findText(this.#uids, uid)
+    const isHere = number !== -1 && valueAt(this.#fileOfUid, number) === this.#file
+    return isHere ? valueAt(this.#rowOfUid, number) : 0
   }
 
   #indexOfHash(hash: string): number {
@@ -320,17 +359,20 @@ export class RecordedTasks {
    * The row of a task with a generated uid. A task that continues with another definition gets a
    * new row that replaces the old one, because the equal tasks of a row never change.
    */
-  #rowOfMade(slot: number, origin: TaskOrigin | null, made: Made): number {
-    const { hashAt, rows } = made
+  #rowOfMade(uid: number, origin: TaskOrigin | null, { hashAt, rows }: Made): number {
     const file = this.#file - (origin?.filesBack ?? 0)
-    const originSlot = origin === null ? slot : this.#uids.slotFor(origin.uid)
-    const known = origin === null ? 0 : this.#findOrigin(originSlot, file)
+    const originUid = origin === null ? uid : indexOf(this.#uids, origin.uid)
+    const known = origin === null ? 0 : this.#findOrigin(originUid, file)
     const isSame =
       hashAt === 0 ? valueAt(this.#hash, known) === 0 : this.#equals.has(known, hashAt, rows)
     if (known > 0 && isSame) return known
     setValue(this.#state, known, 0)
-    const row = this.#addMade(originSlot, file)
-    if (known > 0) this.#places.set(row, `${this.#file}/${this.#uids.uidAt(slot)}`)
+    const row = ++this.#size
+    setValue(this.#originUid, row, originUid)
+    setValue(this.#originFile, row, file)
+    if (file === 1) setValue(this.#byFirstUid, originUid, row)
+    else this.#byOrigin.set(`${file}/${originUid}`, row)
+    if (known > 0) this.#places.set(row, `${this.#file}/${textAt(this.#uids, uid)}`)
     setValue(this.#createdFile, row, valueAt(this.#createdFile, known))
     if (hashAt > 0) this.#equals.add(row, hashAt, rows)
     return row
@@ -340,8 +382,8 @@ export class RecordedTasks {
    * Numbers attempts as the session of this file did: an attempt that may still run keeps its
    * number; anything else with the same uid gets a higher one, even before it starts.
    */
-  #numberAttempts(slot: number, row: number, hashAt: number): void {
-    const before = this.#uids.rowAt(slot)
+  #numberAttempts(uid: number, row: number, hashAt: number): void {
+    const before = valueAt(this.#rowOfUid, uid)
     const known = valueAt(this.#attempts, row)
     if (before === 0) return this.#setAttempts(row, known)
     const isSame = before === row && valueAt(this.#hash, row) === hashAt
@@ -354,32 +396,9 @@ export class RecordedTasks {
     setValue(this.#attemptFile, row, this.#file)
   }
 
-  #fillLeft(isLeft: (row: number) => boolean): void {
-    this.#left.fill(this.#size, (row) => {
-      if (!isLeft(row) || generatedNumber(this.uidOf(row)) === null) return null
-      return this.hashOf(row) ?? ''
-    })
-  }
-
-  /** Adds a task with a generated uid, and where it was created first. */
-  #addMade(slot: number, file: number): number {
-    const row = this.#add()
-    setValue(this.#originUid, row, slot)
-    setValue(this.#originFile, row, file)
-    if (file === 1 && slot < 0) setValue(this.#firstByNumber, indexIn(slot), row)
-    else this.#byOrigin.set(`${file}/${slot}`, row)
-    return row
-  }
-
-  #findOrigin(slot: number, file: number): number {
-    if (file === 1 && slot < 0) return valueAt(this.#firstByNumber, indexIn(slot))
-    return this.#byOrigin.get(`${file}/${slot}`) ?? 0
-  }
-
-  #add(): number {
-    const row = ++this.#size
-    setValue(this.#originFile, row, Number.NaN)
-    return row
+  #findOrigin(uid: number, file: number): number {
+    if (file === 1) return valueAt(this.#byFirstUid, uid)
+    return this.#byOrigin.get(`${file}/${uid}`) ?? 0
   }
 
   /** The next equal task that has not been replaced by another definition. */
@@ -395,10 +414,12 @@ export class RecordedTasks {
   /** Whether its value, or its running attempt, is older than a value that it gets now. */
   #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
     const isDone = this.stateOf(row) === 'done'
-    const made = isDone ? this.#values.fileOf(row) : valueAt(this.#attemptFile, row)
-    const isLater = (one: number): boolean => this.#values.fileOf(one) > made
+    const made = valueAt(isDone ? this.#valueFile : this.#attemptFile, row)
+    const isLater = (one: number): boolean => valueAt(this.#valueFile, one) > made
     return made > 0 && (dependencies.some(isLater) || (around ?? none).some(isLater))
   }
 }
 
-const none: readonly never[] = []
+const leftKey = (name: string, hash: string | null): string => `${inputPartOf(hash ?? '')}/${name}`
+
+const none: never[] = []

@@ -13,8 +13,7 @@ import { withCauses } from '../error-causes.ts'
 import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
-import type { Named } from './left-tasks.ts'
-import { noInputs, type RecordedState } from './recorded-tasks.ts'
+import { type Named, noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
 /** How a task ends that does not run, and its uid in the record. */

@@ -1,13 +1,18 @@
 /** The session's side of a resume: the record that it continues, and how recorded tasks end. */
 
 import { realpathSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { basename, dirname, resolve } from 'node:path'
 import type { AnyTask } from '../../backends/backend.ts'
+import { expectNotContinued, noFirstLine, readSessionStart } from '../../checkpoint/chain.ts'
 import { removeUnused } from '../../checkpoint/chain.ts'
+import { readFailure } from '../../checkpoint/files.ts'
+import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import { ResultReused } from '../../events/library-events.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { generatedNumber } from '../../foundation/ids.ts'
 import { emptyAttributes } from '../../foundation/json-value.ts'
+import type { Log } from '../../foundation/log.ts'
 import { expectString } from '../../foundation/options.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { definitionHash } from '../../tasks/definition-hash.ts'
@@ -17,9 +22,28 @@ import type { RecordedRun } from '../admission.ts'
 import type { Entry, TaskInputs } from '../entry.ts'
 import type { Ledger } from '../ledger.ts'
 import type { Problem } from '../routing.ts'
-import { type OpenedRecord, openResumption, type OpenRecordParts } from './open-resumption.ts'
+import { readRecord } from './read-record.ts'
 import { noInputs } from './recorded-tasks.ts'
-import { resolveResumeOptions, type ResumedRecord, type ResumeOptions } from './resume-options.ts'
+import { type ResolvedResumeOptions, resolveResumeOptions } from './resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from './resume-options.ts'
+import { Resumption } from './resumption.ts'
+
+interface OpenedRecord {
+  readonly sessionId: string
+  /** The folder for the next file of the run, and the name of the previous one. */
+  readonly folder: string
+  readonly fileName: string
+  readonly resumption: Resumption
+  /** Held from now on, because only one process may continue a record. */
+  readonly lock: CheckpointLock
+}
+
+export interface OpenRecordParts {
+  /** The id that the caller chose for the session, if any. */
+  readonly ownId: string | null
+  readonly clock: Clock
+  readonly log: Log
+}
 
 /** What creators of deferred tasks need to know about a resume. */
 export type ResumedTasks = Pick<
@@ -53,7 +77,7 @@ export class SessionResume implements RecordedRun {
     this.#isReading = true
     try {
       const resolved = resolveResumeOptions(options)
-      this.#opened = await openResumption(expectString('file', file), resolved, parts)
+      this.#opened = await openRecord(expectString('file', file), resolved, parts)
       await parts.useId(this.#opened.sessionId)
       return this.#opened.resumption.summary
     } catch (error) {
@@ -197,5 +221,48 @@ function realFolder(path: string): string {
     return realpathSync(path)
   } catch {
     return resolve(path)
+  }
+}
+
+/**
+ * Rejects with a `CheckpointError` whose code is `CheckpointLockedError` while another process
+ * writes or continues the record, and `CheckpointContinuedError` if one has done so; with a
+ * `StateError` for a session with another id.
+ */
+async function openRecord(
+  file: string,
+  options: ResolvedResumeOptions,
+  { ownId, clock, log }: OpenRecordParts,
+): Promise<OpenedRecord> {
+  const path = realPath(file)
+  const start = await readSessionStart(path)
+  if (start === null) throw await noFirstLine(path)
+  const { session_id: sessionId } = start
+  if (ownId !== null && ownId !== sessionId) {
+    throw new StateError(`the session has the id "${ownId}", and the record "${sessionId}"`, {
+      code: 'ResumeRefusedError',
+      hint: 'Leave `id` out, or give the id of the record.',
+    })
+  }
+  const folder = dirname(path)
+  const lock = acquireLock(lockPathOf(folder, sessionId), 'resume')
+  try {
+    // Checked after locking, so that no other process can continue it from now on.
+    await expectNotContinued(path)
+    const nextTurn = (): Promise<void> => new Promise((done) => clock.nextTurn(done))
+    const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })
+    const resumption = new Resumption(record, options, log)
+    return { sessionId, folder, fileName: basename(path), resumption, lock }
+  } catch (error) {
+    lock.release()
+    throw error
+  }
+}
+
+function realPath(file: string): string {
+  try {
+    return realpathSync(file)
+  } catch (error) {
+    throw readFailure('the record', file, error)
   }
 }
