@@ -62,7 +62,8 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
     const stragglers = findStragglers(state, query, end - start)
     const slots = slotSecondsOf(state, query, { from: start, to: end })
     const { backends } = slots
-    const pathRange = { from: start, to, seconds: end - start, gaps, stragglers, backends }
+    const hasFailures = slots.failedSeconds > 0
+    const pathRange = { to, seconds: end - start, hasFailures, gaps, stragglers, backends }
     return {
       from,
       to,

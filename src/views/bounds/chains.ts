@@ -1,12 +1,17 @@
-/** Chains of tasks that waited for each other, in the actual run and in hypothetical ones. */
+/**
+ * Chains of tasks that waited for each other, in the actual run and in hypothetical ones. A task
+ * waits for its dependencies. A task that a block created also waits for the dependencies of the
+ * block and for what had ended in the block at its creation; a block takes as long as the tasks it
+ * created.
+ */
 
 import { blockBackend } from '../../foundation/ids.ts'
 import { valueAt } from '../columns.ts'
 import { hasEnded, stages } from '../lifecycle.ts'
 import { stagesOf } from '../panels/counts.ts'
-import { hasChildren } from './block-tree.ts'
+import { dependenciesOf } from '../panels/graph.ts'
+import { type BlockTree, hasChildren } from './block-tree.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
-import { BlockChains, type ChainEnd, type ChainTable, DependencyChains } from './chain-tables.ts'
 
 export interface TaskRun {
   readonly start: number
@@ -18,83 +23,153 @@ export interface TaskRun {
 }
 
 /** `null` for a task that did not run and has no end. */
-type RunOf = (task: number) => TaskRun | null
+export type RunOf = (task: number) => TaskRun | null
 
-/** What differs in a hypothetical run. */
-interface ChainChange {
-  readonly secondsOf: (task: number, own: number) => number
-  /** Whether blocks are retried without delay. Default `false`. */
-  readonly isWithoutDelays?: boolean
+/** A chain, known by its last task; -1 for no chain. */
+interface ChainEnd {
+  readonly seconds: number
+  readonly last: number
+  /** The part of `seconds` that are retry delays of blocks after the last task. */
+  readonly delay: number
 }
+
+const noChain: ChainEnd = { seconds: 0, last: -1, delay: 0 }
 
 export const isBlock = ({ requests, requestOfTask }: BoundsState, task: number): boolean =>
   requests[valueAt(requestOfTask, task)]?.backend === blockBackend
 
 export class Chains {
-  readonly #state: BoundsState
   readonly #query: BoundsQuery
+  readonly #state: BoundsState
+  readonly #blocks: BlockTree
   readonly #runOf: RunOf
-  /** Seconds of each task including its retry delays; NaN for a task that did not run. */
-  readonly #owns: Float64Array
-  readonly #table: ChainTable
+  readonly #isWithoutDelays: boolean
+  readonly #hasEdges: boolean
+  /** Length of the chain by its last task; NaN for a task that did not run. */
+  readonly #seconds: Float64Array
+  /** By task: the last task of its chain; for a block, a task that it created. */
+  readonly #last: Int32Array
+  readonly #delay: Float64Array
+  /** By block: the longest chain of a task it created, without the block's delays before. */
+  readonly #within: (ChainEnd | undefined)[] = []
+  /** By block: the longest chain that it waited for. */
+  readonly #before: (ChainEnd | undefined)[] = []
 
-  constructor(state: BoundsState, query: BoundsQuery, runOf: RunOf) {
+  /** `savedOf` is by how many seconds a task is shorter in a hypothetical run. */
+  constructor(
+    state: BoundsState,
+    query: BoundsQuery,
+    runOf: RunOf,
+    change: { savedOf?: (task: number) => number; isWithoutDelays?: boolean } = {},
+  ) {
+    const { savedOf, isWithoutDelays = false } = change
     this.#state = state
     this.#query = query
+    this.#blocks = state.blocks
     this.#runOf = runOf
-    this.#owns = new Float64Array(query.counts.index.names.size)
-    for (let task = 0; task < this.#owns.length; task++) {
+    this.#isWithoutDelays = isWithoutDelays
+    const { counts, graph } = query
+    const count = counts.index.names.size
+    this.#hasEdges = graph.size > 0 || hasChildren(state.blocks)
+    this.#seconds = new Float64Array(count)
+    this.#last = new Int32Array(count)
+    this.#delay = new Float64Array(count)
+    const isOver = (task: number): boolean => hasEnded(stagesOf(counts, task))
+    for (const task of inOrderOfEnds(state.blocks, count, isOver)) {
       const run = runOf(task)
-      this.#owns[task] = run === null ? Number.NaN : run.seconds + run.delay
+      const saved = savedOf?.(task) ?? 0
+      if (run === null) this.#add(task, Number.NaN)
+      else this.#add(task, Math.max(0, run.seconds - saved) + (isWithoutDelays ? 0 : run.delay))
     }
-    this.#table = this.#tableWith({ secondsOf: (_, own) => own })
   }
 
   /** The last task of the longest chain, or -1; of equal chains the one that ended last. */
   get last(): number {
-    const { seconds: chains } = this.#table
     let [last, best, end] = [-1, 0, -Infinity]
-    for (let task = 0; task < chains.length; task++) {
-      const seconds = chains[task] ?? 0
+    for (let task = 0; task < this.#seconds.length; task++) {
+      const seconds = this.#seconds[task] ?? 0
       // Written as a negation so that NaN is skipped as well.
-      if (!(seconds >= best && (this.#owns[task] ?? 0) > 0)) continue
-      if (!this.#canEnd(task)) continue
-      const own = this.#runOf(task)?.end ?? 0
-      if (seconds === best && own <= end) continue
-      ;[last, best, end] = [task, seconds, own]
+      if (!(seconds >= best) || !this.#canEnd(task)) continue
+      const run = this.#runOf(task)
+      if (run === null || run.seconds + run.delay <= 0) continue
+      if (seconds === best && run.end <= end) continue
+      ;[last, best, end] = [task, seconds, run.end]
     }
     return last
   }
 
-  /** The longest chain that this task waited for. */
-  before(task: number): ChainEnd {
-    return this.#table.before(task)
-  }
-
-  /** The seconds of the longest chain in the hypothetical run. */
-  maxSecondsWith(change: ChainChange): number {
-    const { seconds: chains } = this.#tableWith(change)
+  /** The seconds of the longest chain. */
+  get longest(): number {
     let longest = 0
-    for (let task = 0; task < chains.length; task++) {
-      const seconds = chains[task] ?? 0
+    for (let task = 0; task < this.#seconds.length; task++) {
+      const seconds = this.#seconds[task] ?? 0
       if (seconds > longest && this.#canEnd(task)) longest = seconds
     }
     return longest
   }
 
-  #tableWith(change: ChainChange): ChainTable {
-    const { counts, graph } = this.#query
-    const { blocks } = this.#state
-    const secondsOf = (task: number): number =>
-      change.secondsOf(task, this.#owns[task] ?? Number.NaN)
-    const endOf = (task: number): number => this.#runOf(task)?.end ?? 0
-    const parts = { count: this.#owns.length, graph, secondsOf, endOf }
-    if (!hasChildren(blocks)) return new DependencyChains(parts)
-    return new BlockChains(parts, {
-      blocks,
-      hasDelays: change.isWithoutDelays !== true,
-      hasEnded: (task) => hasEnded(stagesOf(counts, task)),
-    })
+  /** The longest chain that this task waited for. */
+  before(task: number): ChainEnd {
+    const block = valueAt(this.#blocks.blockOfTask, task) - 1
+    let best = this.#longestDependency(task)
+    if (block === -1) return best
+    const delay = this.#delayIn(this.#blocks.delayOfTask, task)
+    const sibling = valueAt(this.#blocks.siblingOfTask, task) - 1
+    if (sibling !== -1) {
+      const since = delay - this.#delayIn(this.#blocks.delayOfTask, sibling)
+      best = longer(best, later(this.#chainOf(sibling), since))
+    }
+    return longer(best, later(this.#beforeBlock(block), delay))
+  }
+
+  #add(task: number, own: number): void {
+    const before = this.#hasEdges ? this.before(task) : noChain
+    const within = this.#within[task]
+    const delay = this.#delayIn(this.#blocks.delayOfBlock, task)
+    const chain = within === undefined ? null : later(longer(before, within), delay)
+    this.#seconds[task] = chain === null || Number.isNaN(own) ? own + before.seconds : chain.seconds
+    this.#last[task] = chain?.last ?? task
+    this.#delay[task] = chain?.delay ?? 0
+    const block = valueAt(this.#blocks.blockOfTask, task) - 1
+    if (block === -1 || Number.isNaN(own)) return
+    const added = later(this.#chainOf(task), -this.#delayIn(this.#blocks.delayOfTask, task))
+    this.#within[block] = longer(this.#within[block] ?? noChain, added)
+  }
+
+  /** `before` of a block, cached; computes that of the enclosing blocks first. */
+  #beforeBlock(task: number): ChainEnd {
+    const unknown: number[] = []
+    for (let one = task; one !== -1 && this.#before[one] === undefined;) {
+      unknown.push(one)
+      one = valueAt(this.#blocks.blockOfTask, one) - 1
+    }
+    for (const one of unknown.toReversed()) this.#before[one] = this.before(one)
+    return this.#before[task] ?? noChain
+  }
+
+  /** Of equally long chains the one that ended last. */
+  #longestDependency(task: number): ChainEnd {
+    let [best, seconds] = [-1, 0]
+    for (const one of dependenciesOf(this.#query.graph, task)) {
+      // `|| 0` skips the NaN of a task that did not run.
+      const own = this.#seconds[one] || 0
+      if (own < seconds || (own === seconds && this.#endOf(one) <= this.#endOf(best))) continue
+      ;[best, seconds] = [one, own]
+    }
+    return best === -1 ? noChain : this.#chainOf(best)
+  }
+
+  #endOf(task: number): number {
+    return task === -1 ? -Infinity : (this.#runOf(task)?.end ?? 0)
+  }
+
+  #chainOf(task: number): ChainEnd {
+    const [last = -1, delay = 0] = [this.#last[task], this.#delay[task]]
+    return { seconds: this.#seconds[task] || 0, last, delay }
+  }
+
+  #delayIn(column: BlockTree['delayOfTask'], task: number): number {
+    return this.#isWithoutDelays ? 0 : valueAt(column, task)
   }
 
   /**
@@ -108,4 +183,30 @@ export class Chains {
     const isCanceled = (stagesOf(counts, task) & stages.canceled) !== 0
     return !isCanceled || totals.completed + totals.failed + totals.running === 0
   }
+}
+
+const longer = (a: ChainEnd, b: ChainEnd): ChainEnd => (b.seconds > a.seconds ? b : a)
+
+const later = ({ seconds, last, delay }: ChainEnd, more: number): ChainEnd =>
+  more === 0 ? { seconds, last, delay } : { seconds: seconds + more, last, delay: delay + more }
+
+/** Sorts each task after what it waited for. Tasks that ended before the first block come first. */
+function inOrderOfEnds(
+  { ended, endedCount }: BlockTree,
+  count: number,
+  isOver: (task: number) => boolean,
+): Uint32Array {
+  const hasBlock = new Uint8Array(count)
+  for (let at = 0; at < endedCount; at++) hasBlock[valueAt(ended, at) - 1] = 1
+  const order = new Uint32Array(count + endedCount)
+  let size = 0
+  const addOthers = (isMeant: (task: number) => boolean): void => {
+    for (let task = 0; task < count; task++) {
+      if (hasBlock[task] === 0 && isMeant(task)) order[size++] = task
+    }
+  }
+  addOthers(isOver)
+  for (let at = 0; at < endedCount; at++) order[size++] = valueAt(ended, at) - 1
+  addOthers((task) => !isOver(task))
+  return order.subarray(0, size)
 }

@@ -4,11 +4,11 @@ import { valueAt } from '../columns.ts'
 import { statsInPlace } from '../stats.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import { failedOutcomes } from '../panels/lanes.ts'
 import { durationsByName } from '../panels/names.ts'
 import { type AttemptGaps, delayOf, gapOf } from './attempt-gaps.ts'
 import { Chains, isBlock, type TaskRun } from './chains.ts'
-import { type ChangedRun, withHalved, withoutDelays } from './changed-runs.ts'
-import { withoutFailures, withoutStragglers } from './changed-runs.ts'
+import { type ChangedRun, changeRun } from './changed-runs.ts'
 import type { BackendUse } from './slot-run.ts'
 import { storyOf } from './task-times.ts'
 
@@ -75,10 +75,9 @@ const fewestOfName = 4
 type Gaps = AttemptGaps | null
 
 interface PathRange {
-  /** Both times are without pauses. */
-  readonly from: number
   readonly to: number
   readonly seconds: number
+  readonly hasFailures: boolean
   readonly gaps: Gaps
   readonly stragglers: readonly Straggler[]
   readonly backends: readonly BackendUse[]
@@ -87,7 +86,7 @@ interface PathRange {
 export function findCriticalPath(
   state: BoundsState,
   query: BoundsQuery,
-  { from, to, seconds: whole, gaps, stragglers, backends }: PathRange,
+  { to, seconds: whole, hasFailures, gaps, stragglers, backends }: PathRange,
 ): CriticalPath {
   const { counts, names } = query
   const runOf = (task: number): TaskRun | null => {
@@ -101,18 +100,23 @@ export function findCriticalPath(
   const path = followPath(chains, whole, runOf)
   const onPath = new Set(path.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task))
-  const parts = { state, query, chains, gaps, runOf, from }
+  const change = (changed: Parameters<typeof changeRun>[3]): ChangedRun =>
+    changeRun(state, query, runOf, changed)
   const halved = ({ name, ...sum }: NameSum): LargestName => {
-    const isNamed = (task: number): boolean => valueAt(names.nameOfTask, task) === name
-    return { ...sum, halved: withHalved(parts, isNamed) }
+    const shareOf = (task: number): number => (valueAt(names.nameOfTask, task) === name ? 1 / 2 : 0)
+    return { ...sum, halved: change({ shareOf }) }
   }
+  const excess = new Map(late.map(({ task, seconds, median }) => [task, 1 - median / seconds]))
+  const ofFailures = (task: number, outcome: number): number =>
+    failedOutcomes.has(outcome) && !isBlock(state, task) ? 1 : 0
   const largest = largestOf(secondsOnPath(path.tasks, names))
   const busiest = largestOf(secondsInSlots(state, query, backends))
   return {
     ...path,
-    withoutStragglers: late.length === 0 ? null : withoutStragglers(parts, late),
-    withoutDelays: path.delaySeconds === 0 ? null : withoutDelays(parts),
-    withoutFailures: withoutFailures(parts),
+    withoutStragglers:
+      late.length === 0 ? null : change({ shareOf: (task) => excess.get(task) ?? 0 }),
+    withoutDelays: path.delaySeconds === 0 ? null : change({ isWithoutDelays: true }),
+    withoutFailures: hasFailures ? change({ shareOf: ofFailures, isWithoutDelays: true }) : null,
     largestName: halved(largest),
     busiestName: busiest.name === -1 || busiest.name === largest.name ? null : halved(busiest),
   }
