@@ -10,7 +10,7 @@ import { parseRecordPath } from '../checkpoint/record-names.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { statOf } from '../foundation/regular-file.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
-import { run } from '../views/panels/run.ts'
+import { type RecordState, run } from '../views/panels/run.ts'
 import type { ScopeFilter } from '../views/panels/scopes.ts'
 import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 
@@ -83,9 +83,6 @@ const minKeptBytes = 32 * 2 ** 20
 
 /** Whether a command that reads the record should keep a snapshot beside it. */
 export const isWorthKeeping = (path: string): boolean => (statOf(path)?.size ?? 0) > minKeptBytes
-
-/** A run that is going on, one that has ended, or one whose process ended without recording it. */
-export type RecordState = 'running' | 'ended' | 'interrupted'
 
 /** The session of the record, and its state; a held lock counts as a live process. */
 function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {

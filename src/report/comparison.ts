@@ -1,24 +1,26 @@
 /** The page that compares two runs: what became slower, and what bounded each. Pure. */
 
-import { slotTimeOf } from './bound-measures.ts'
 import { numberText, percentText, rateText, secondsText, shortNames } from '../views/readable.ts'
-import { isComparable, compareTaskSets, noise, pairsOf, rateOf } from './comparison-verdict.ts'
-import { compareWords } from './comparison-words.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
 import { problemBox } from './page/run-sections.ts'
-import type { NameReport, ReportData } from './report-data.ts'
-import { describeRun } from './verdict.ts'
+import type { ReportData } from './report-data.ts'
+import { slotTimeOf } from '../views/words/bound-measures.ts'
+import { compareWords } from '../views/words/comparison-words.ts'
+import type { NameReport, RunOverview } from '../views/words/run-overview.ts'
+import { isComparable, noise, rateOf, RunPair } from '../views/words/run-pair.ts'
+import { describeRun } from '../views/words/run-verdict.ts'
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
-  const words = compareWords(before, after)
+  const pair = new RunPair(before, after)
+  const words = compareWords(pair)
   yield openPage(titleOf(before, after))
   yield `<h1>${escape(titleOf(before, after))}</h1>`
   yield `<p class="verdict ${words.severity}">${escape(words.verdict)}</p>`
   yield problemBox(before, 'first run') + problemBox(after, 'second run')
   yield words.sentences.map(paragraph).join('')
-  yield section('totals', 'The two runs', totalsTable(before, after))
-  yield section('names', 'Durations by name', namesTable(before, after))
+  yield section('totals', 'The two runs', totalsTable(pair))
+  yield section('names', 'Durations by name', namesTable(pair))
   yield section('bounds', 'What bounded them', boundsTable(before, after))
   yield closePage({
     before: before.run.sessionId,
@@ -26,7 +28,7 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
     verdict: words.verdict,
     sentences: words.sentences,
     skipped_lines: { before: before.skippedLines, after: after.skippedLines },
-    names: pairsOf(before, after).map(({ name, a, b }) => ({
+    names: pair.names.map(({ name, a, b }) => ({
       name,
       tasks: { before: a?.total ?? 0, after: b?.total ?? 0 },
       before: a?.done ?? null,
@@ -80,13 +82,13 @@ function changeCell(a: number | null = null, b: number | null = null, words = of
 /** One row of the totals. */
 interface Total {
   readonly what: string
-  readonly of: (data: ReportData) => number
+  readonly of: (data: RunOverview) => number
   readonly show: (value: number) => string
   /** Whether a change is marked as good or bad, if both runs did the same work. Default: never. */
   readonly isJudged?: boolean
 }
 
-const used = ({ bounds }: ReportData): number =>
+const used = ({ bounds }: RunOverview): number =>
   bounds.slotSeconds.ran / Math.max(1e-9, slotTimeOf(bounds))
 
 const totals: readonly Total[] = [
@@ -112,8 +114,8 @@ const totals: readonly Total[] = [
   },
 ]
 
-function totalsTable(before: ReportData, after: ReportData): string {
-  const isSame = compareTaskSets(before, after) === 'work'
+function totalsTable({ before, after, common }: RunPair): string {
+  const isSame = common === 'work'
   const hasReused = before.reused + after.reused > 0
   const shown = totals.filter(({ what }) => what !== 'reused' || hasReused)
   const rows = shown.map(({ what, of, show, isJudged = false }) => {
@@ -141,8 +143,7 @@ function titleOf({ run: a }: ReportData, { run: b }: ReportData): string {
 
 const runNames = ['first run', 'second run'] as const
 
-function namesTable(before: ReportData, after: ReportData): string {
-  const pairs = pairsOf(before, after)
+function namesTable({ before, after, names: pairs }: RunPair): string {
   const shortOf = shortNames(pairs.map(({ name }) => name))
   const rows = pairs.map((pair) => {
     const { name, a, b } = pair

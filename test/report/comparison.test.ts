@@ -1,13 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { renderComparison } from '../../src/report/comparison.ts'
-import { compareWords } from '../../src/report/comparison-words.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
-import { describeRun } from '../../src/report/verdict.ts'
+import { describeRun } from '../../src/views/words/run-verdict.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
 import { viewEvent } from '../views/view-event.ts'
 import { eventsOfSchedule, type Job, schedule, type Workload } from './list-schedule.ts'
-import { reportOf } from './synthetic-reports.ts'
+import { compare, reportOf } from './synthetic-reports.ts'
 
 const reportOfWorkload = (workload: Workload): ReportData =>
   reportOf(passOver(eventsOfSchedule(workload, schedule(workload))))
@@ -24,7 +23,7 @@ const unmoved = 'No name became slower or faster by 5 % or more.'
 
 describe('why the same tasks took longer', () => {
   it('report: fewer slots, and the waits for them, are told', () => {
-    const { verdict, sentences } = compareWords(on(4), on(2))
+    const { verdict, sentences } = compare(on(4), on(2))
     expect(verdict).toBe('The second run was 100 % slower: 20.0 s after 10.0 s.')
     expect(sentences).toEqual([
       unmoved,
@@ -32,17 +31,17 @@ describe('why the same tasks took longer', () => {
       'Its tasks waited 9.50 s on average from being ready to their start, 4.50 s in the ' +
         'first run.',
     ])
-    const faster = compareWords(on(2), on(4))
+    const faster = compare(on(2), on(4))
     expect(faster.verdict).toContain('50 % faster')
     expect(faster.sentences[1]).toBe('The second run had 4 slots, the first 2 slots.')
   })
 
   it('report: nothing is told of runs that took as long', () => {
-    expect(compareWords(on(4), on(4)).sentences).toEqual([unmoved])
+    expect(compare(on(4), on(4)).sentences).toEqual([unmoved])
   })
 
   it('report: the overhead of starts is named as the idle time that it made', () => {
-    const { sentences } = compareWords(on(4), on(4, { gap: 0.5 }))
+    const { sentences } = compare(on(4), on(4, { gap: 0.5 }))
     expect(sentences.at(-1)).toMatch(
       /^For \d+ % of its slots' time a ready task was just being started, 0 % in the first run/,
     )
@@ -50,7 +49,7 @@ describe('why the same tasks took longer', () => {
 
   it('report: attempts that failed before a success are told', () => {
     const attempts = [{ seconds: 1 }, { seconds: 1 }]
-    const { verdict, sentences } = compareWords(on(4), on(4, { jobs: bag(40, { attempts }) }))
+    const { verdict, sentences } = compare(on(4), on(4, { jobs: bag(40, { attempts }) }))
     expect(verdict).toContain('100 % slower')
     expect(sentences).toContain(
       'Attempts that failed or were lost took 40.0 s of slot time, none in the first run.',
@@ -78,7 +77,7 @@ describe('what two runs have in common', () => {
       ]),
     )
     const whole = reportOf(passOver(events))
-    const { verdict, severity } = compareWords(cached, whole)
+    const { verdict, severity } = compare(cached, whole)
     const rowOf = (a: ReportData, b: ReportData): string | undefined =>
       /<tr><td>duration<.*?<\/tr>/.exec([...renderComparison(a, b)].join(''))?.[0]
     expect(rowOf(cached, whole)).toContain('>40 times longer<')
@@ -89,7 +88,7 @@ describe('what two runs have in common', () => {
         'that reason they took 1.00 s, then 40.0 s.',
     )
     // One task is no measure, and idle slots or a short path follow from the reuse.
-    expect(compareWords(whole, cached).sentences).toEqual([])
+    expect(compare(whole, cached).sentences).toEqual([])
     expect(severity).toBe('warning')
     expect(describeRun(cached).sentence).toBe(
       'All 40 tasks succeeded in 1.00 s (39 results reused).',
@@ -98,7 +97,7 @@ describe('what two runs have in common', () => {
 
   it('report: the rate of runs with another mix of names is not compared', () => {
     const mixed = on(4, { jobs: [...bag(8), ...bag(8, { name: 'reduce' })].map(withUid) })
-    const { verdict, sentences } = compareWords(on(4), mixed)
+    const { verdict, sentences } = compare(on(4), mixed)
     expect(verdict).toBe(
       'The runs differ in their tasks: 40 tasks in the first, 16 tasks in the second. They took ' +
         '10.0 s, then 4.00 s.',
@@ -113,13 +112,13 @@ describe('what two runs have in common', () => {
     const failed = on(4, {
       jobs: bag(40).map((job, at) => ({ ...job, isFailed: at < 8 })),
     })
-    expect(compareWords(on(4), failed)).toMatchObject({
+    expect(compare(on(4), failed)).toMatchObject({
       severity: 'bad',
       verdict:
         'Both runs have the same 40 tasks, which ended differently: all done in the first; ' +
         '32 done, 8 failed in the second. They took 10.0 s, then 10.0 s.',
     })
-    expect(compareWords(failed, on(4)).severity).toBe('warning')
+    expect(compare(failed, on(4)).severity).toBe('warning')
   })
 })
 
@@ -130,9 +129,9 @@ describe('whether the durations of a name are compared', () => {
   const slow: Partial<Job> = { attempts: [{ seconds: 2 }] }
 
   it('report: two tasks that were done in both runs are, a single one is not', () => {
-    const { sentences } = compareWords(ran(bag(2)), ran(bag(2, slow)))
+    const { sentences } = compare(ran(bag(2)), ran(bag(2, slow)))
     expect(sentences[0]).toContain('became slower')
-    const single = compareWords(ran(bag(1)), ran(bag(1, slow)))
+    const single = compare(ran(bag(1)), ran(bag(1, slow)))
     expect(single.sentences.join('\n')).not.toContain('became')
   })
 
@@ -140,7 +139,7 @@ describe('whether the durations of a name are compared', () => {
     const tails = (names: readonly string[], seconds: number): Job[] =>
       names.flatMap((name) => [...bag(18, { name }), ...bag(2, { name, attempts: [{ seconds }] })])
     const told = (...names: string[]): string =>
-      compareWords(ran(tails(names, 2)), ran(tails(names, 4))).sentences[0] ?? ''
+      compare(ran(tails(names, 2)), ran(tails(names, 4))).sentences[0] ?? ''
     expect(told('a')).toMatch(/^One name became slower in its slowest tasks: a \(p95 2\.00 s/)
     expect(told('a', 'b')).toMatch(/^2 names became slower in their slowest tasks: /)
   })
@@ -148,7 +147,7 @@ describe('whether the durations of a name are compared', () => {
   it('report: failed tasks are not', () => {
     const failing = (seconds: number): Job[] =>
       bag(12, { name: 'prompt', attempts: [{ seconds }], isFailed: true })
-    const { sentences } = compareWords(
+    const { sentences } = compare(
       ran([...bag(40), ...failing(1)]),
       ran([...bag(40), ...failing(0.1)]),
     )
@@ -159,7 +158,7 @@ describe('whether the durations of a name are compared', () => {
     const early = some(1).map((job) =>
       job.isFailed ? { ...job, attempts: [{ seconds: 9 }] } : job,
     )
-    expect(compareWords(ran(early), ran(some(2))).sentences[0]).toContain(
+    expect(compare(ran(early), ran(some(2))).sentences[0]).toContain(
       'One name became slower: simulate (median 1.00 s before, 2.00 s now',
     )
   })
@@ -185,13 +184,13 @@ describe('whether the durations of a name are compared', () => {
         ),
       )
     }
-    expect(compareWords(of(0, 0, 40), of(39, 1, 1)).sentences).toEqual([
+    expect(compare(of(0, 0, 40), of(39, 1, 1)).sentences).toEqual([
       'The second run reused 39 of 40 results, the first none.',
     ])
   })
 
   it('report: few tasks of many are not', () => {
-    expect(compareWords(ran(bag(12)), ran(bag(2, slow))).sentences).toEqual([])
-    expect(compareWords(ran(bag(12)), ran(bag(4, slow))).sentences[0]).toContain('slower')
+    expect(compare(ran(bag(12)), ran(bag(2, slow))).sentences).toEqual([])
+    expect(compare(ran(bag(12)), ran(bag(4, slow))).sentences[0]).toContain('slower')
   })
 })

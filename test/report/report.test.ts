@@ -4,13 +4,19 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { makeReport } from '../../src/report/report.ts'
 import { renderComparison } from '../../src/report/comparison.ts'
-import { compareWords } from '../../src/report/comparison-words.ts'
 import { renderReport } from '../../src/report/page/document.ts'
-import { describeRun } from '../../src/report/verdict.ts'
+import { describeRun } from '../../src/views/words/run-verdict.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
 import { startCommandIn } from '../cli/run-command.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
-import { boundedRuns, largePass, mixedEvents, reportOf, reportOfRun } from './synthetic-reports.ts'
+import {
+  boundedRuns,
+  compare,
+  largePass,
+  mixedEvents,
+  reportOf,
+  reportOfRun,
+} from './synthetic-reports.ts'
 
 const folder = recordFolder()
 afterAll(() => folder.remove())
@@ -150,12 +156,12 @@ describe('the page', () => {
 
   it('report: two runs compare, what became slower first', () => {
     const [fast, slow] = [reportOf(passOver(mixedEvents())), reportOf(passOver(mixedEvents(2)))]
-    const { verdict, sentences, severity } = compareWords(fast, slow)
+    const { verdict, sentences, severity } = compare(fast, slow)
     expect(severity).toBe('bad')
     expect(verdict).toMatch(/^The second run was \d+ % slower: /)
     expect(sentences[0]).toMatch(/^2 names became slower: simulate \(median/)
-    expect(compareWords(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
-    expect(compareWords(fast, fast).verdict).toContain('as long as the first')
+    expect(compare(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
+    expect(compare(fast, fast).verdict).toContain('as long as the first')
     // Both have one id.
     const html = [...renderComparison(fast, slow)].join('')
     expect(html).toMatch(/>first run<\/th><th[^>]*>second run</)
@@ -193,10 +199,10 @@ describe('two runs', () => {
   }
 
   it('report: a name whose slowest tasks alone became slower is told', () => {
-    expect(compareWords(runWith(1), runWith(3)).sentences[0]).toBe(
+    expect(compare(runWith(1), runWith(3)).sentences[0]).toBe(
       'One name became slower in its slowest tasks: simulate (p95 1.00 s before, 3.00 s now).',
     )
-    expect(compareWords(runWith(1), runWith(1)).sentences[0]).toContain('No name became')
+    expect(compare(runWith(1), runWith(1)).sentences[0]).toContain('No name became')
   })
 
   /** Tasks of one name, each as long as given, one after the other; the first ones fail. */
@@ -214,18 +220,18 @@ describe('two runs', () => {
     })
 
   it('report: of runs with different numbers of tasks none is called faster or slower', () => {
-    const { verdict, severity, sentences } = compareWords(bagOf(40, 1), bagOf(10, 2))
+    const { verdict, severity, sentences } = compare(bagOf(40, 1), bagOf(10, 2))
     expect(verdict).toBe(
       'The runs differ in their tasks: 40 tasks in the first, 10 tasks in the second. ' +
-        'The second did 50 % fewer tasks a second than the first: 0.50 after 1.00 ' +
+        'The second did 50 % fewer tasks per second than the first: 0.50 after 1.00 ' +
         '(they took 40.0 s, then 20.0 s).',
     )
     expect(severity).toBe('bad')
     expect(sentences).toEqual([
       'One name became slower: simulate (median 1.00 s before, 2.00 s now).',
     ])
-    const fewer = compareWords(bagOf(40, 1), bagOf(10, 1))
-    expect(fewer.verdict).toContain('The second did as many tasks a second as the first')
+    const fewer = compare(bagOf(40, 1), bagOf(10, 1))
+    expect(fewer.verdict).toContain('The second did as many tasks per second as the first')
     expect(fewer.verdict).not.toMatch(/faster|slower/)
     expect(fewer.sentences.join(' ')).not.toMatch(/fewer failed/)
     const html = [...renderComparison(bagOf(40, 1), bagOf(10, 1))].join('')
@@ -235,7 +241,7 @@ describe('two runs', () => {
   })
 
   it('report: a run of which fewer tasks were done is not called faster', () => {
-    const { verdict, sentences } = compareWords(bagOf(40, 1), bagOf(40, 0.5, 30))
+    const { verdict, sentences } = compare(bagOf(40, 1), bagOf(40, 0.5, 30))
     expect(verdict).toBe(
       'Both runs have the same 40 tasks, which ended differently: all done in the first; ' +
         '10 done, 30 failed in the second. They took 40.0 s, then 20.0 s.',
@@ -247,7 +253,7 @@ describe('two runs', () => {
   })
 
   it('report: names that only one of two runs has are told', () => {
-    const { verdict, severity, sentences } = compareWords(bagOf(4, 1), bagOf(4, 3, 0, 'reduce'))
+    const { verdict, severity, sentences } = compare(bagOf(4, 1), bagOf(4, 3, 0, 'reduce'))
     expect([severity, verdict]).toEqual([
       'warning',
       'The runs have no name in common, so their speeds cannot be compared: 4 tasks in the ' +

@@ -1,9 +1,12 @@
 /** Reports of runs whose course is known. */
 
-import type { RecordState, RecordViews } from '../../src/record/record-views.ts'
+import type { RecordViews } from '../../src/record/record-views.ts'
 import { collectReport, type ReportData } from '../../src/report/report-data.ts'
 import { createRunPass, type RunPass } from '../../src/views/all-panels.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
+import type { RecordState } from '../../src/views/panels/run.ts'
+import { type ComparisonWords, compareWords } from '../../src/views/words/comparison-words.ts'
+import { RunPair } from '../../src/views/words/run-pair.ts'
 import {
   eventsOf,
   passOver,
@@ -167,3 +170,7 @@ export function largePass(tasks: number): RunPass {
   pass.take(viewEvent('SessionEnded', null, { event_time: end, duration_seconds: end }))
   return pass
 }
+
+/** The sentences about two runs. */
+export const compare = (before: ReportData, after: ReportData): ComparisonWords =>
+  compareWords(new RunPair(before, after))

@@ -112,6 +112,16 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
       'task-index.ts',
     ],
     bounds: ['panels', 'columns.ts', 'lifecycle.ts', 'panel.ts', 'stats.ts'],
+    words: [
+      'panels',
+      'bounds',
+      'all-panels.ts',
+      'columns.ts',
+      'lifecycle.ts',
+      'readable.ts',
+      'stats.ts',
+      'task-index.ts',
+    ],
     '.': ['panels', 'bounds'],
   },
   telemetry: {

@@ -11,12 +11,12 @@ import { StateError, ValueError } from '../../foundation/errors.ts'
 import { findRecord, nearestPath } from '../../record/find-record.ts'
 import {
   isWorthKeeping,
-  type RecordState,
   type RecordViewOptions,
   type RecordViews,
   readViews,
   stateNow,
 } from '../../record/record-views.ts'
+import type { RecordState } from '../../views/panels/run.ts'
 import { ScopeFilter } from '../../views/panels/scopes.ts'
 import { SnapshotDamagedError } from '../../record/snapshot-parts.ts'
 import { exitCodes } from '../exit.ts'

@@ -2,7 +2,7 @@
 
 import { version } from '../../foundation/version.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeRun } from '../verdict.ts'
+import { describeRun } from '../../views/words/run-verdict.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { embedJson, escape, section } from './html.ts'
 import { boundsSection, factsSection, headOf, resourcesSection } from './run-sections.ts'

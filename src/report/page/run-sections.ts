@@ -2,9 +2,14 @@
 
 import { countText, numberText, percentText, rateText, secondsText } from '../../views/readable.ts'
 import { shortName, timeText } from '../../views/readable.ts'
-import { meanCpuPercent, type ReportData } from '../report-data.ts'
-import { describeRun } from '../verdict.ts'
-import { classSharesOf, cpuText, sizedBackends, slotTimeOf } from '../bound-measures.ts'
+import type { ReportData } from '../report-data.ts'
+import { describeRun } from '../../views/words/run-verdict.ts'
+import {
+  classSharesOf,
+  cpuText,
+  sizedBackends,
+  slotTimeOf,
+} from '../../views/words/bound-measures.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import type { SeriesPoint } from '../../views/series.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
@@ -224,7 +229,7 @@ export function resourcesSection(data: ReportData): string {
 }
 
 function efficiencyText(used: number | null, data: ReportData): string {
-  const mean = meanCpuPercent(data.nodes, 'cpu_percent')
+  const mean = data.cpuPercent
   const whose = whoseSlots(data.bounds)
   const slots =
     used === null ? '' : `Tasks held ${percentText(used)} of the time of the slots${whose}. `

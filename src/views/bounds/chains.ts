@@ -111,7 +111,7 @@ export class Chains {
   /** The longest chain that this task waited for. */
   before(task: number): ChainEnd {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
-    let best = this.#longestDependency(task)
+    let best = this.#maxDependency(task)
     if (block === -1) return best
     const delay = this.#delayIn(this.#blocks.delayOfTask, task)
     const sibling = valueAt(this.#blocks.siblingOfTask, task) - 1
@@ -148,7 +148,7 @@ export class Chains {
   }
 
   /** Of equally long chains the one that ended last. */
-  #longestDependency(task: number): ChainEnd {
+  #maxDependency(task: number): ChainEnd {
     let [best, seconds] = [-1, 0]
     for (const one of dependenciesOf(this.#query.graph, task)) {
       // `|| 0` skips the NaN of a task that did not run.

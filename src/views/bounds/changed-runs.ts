@@ -36,10 +36,10 @@ export function changeRun(
   /** Saved seconds by task, as far as the task's own seconds include them. */
   const saved = new Map<number, number>()
   let first = shareOf === undefined ? -Infinity : Infinity
-  for (let segment = lanes.first; shareOf !== undefined && segment < lanes.size; segment++) {
+  for (let segment = lanes.first; segment < lanes.size; segment++) {
     const outcome = valueAt(lanes.outcome, segment)
     const task = valueAt(lanes.task, segment)
-    const share = outcome === outcomeNumbers.running ? 0 : shareOf(task, outcome)
+    const share = outcome === outcomeNumbers.running ? 0 : (shareOf?.(task, outcome) ?? 0)
     if (share === 0) continue
     const seconds = share * valueAt(lanes.seconds, segment)
     free(state, freed, task, seconds)

@@ -3,6 +3,9 @@
 import { hasEnded } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
+/** A run that is going on, one that has ended, or one whose process ended without recording it. */
+export type RecordState = 'running' | 'ended' | 'interrupted'
+
 export interface RunState {
   sessionId: string
   startTime: number | null

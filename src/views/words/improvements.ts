@@ -5,12 +5,12 @@
  * said. Pure.
  */
 
-import { countText, numberText, percentText, secondsText } from '../views/readable.ts'
-import { shortName } from '../views/readable.ts'
-import type { BoundsView } from '../views/bounds/bounds.ts'
-import type { ChangedRun } from '../views/bounds/changed-runs.ts'
-import type { LargestName } from '../views/bounds/critical-path.ts'
-import type { IdleReason } from '../views/bounds/slots.ts'
+import { countText, numberText, percentText, secondsText } from '../readable.ts'
+import { shortName } from '../readable.ts'
+import type { BoundsView } from '../bounds/bounds.ts'
+import type { ChangedRun } from '../bounds/changed-runs.ts'
+import type { LargestName } from '../bounds/critical-path.ts'
+import type { IdleReason } from '../bounds/slots.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
 import {
   busiestModel,

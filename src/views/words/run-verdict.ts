@@ -1,7 +1,7 @@
 /** How a run ended, as one sentence. Pure. */
 
-import { countText, numberText, secondsText } from '../views/readable.ts'
-import type { ReportData } from './report-data.ts'
+import { countText, numberText, secondsText } from '../readable.ts'
+import type { RunOverview } from './run-overview.ts'
 
 export type Severity = 'good' | 'warning' | 'bad'
 
@@ -10,8 +10,8 @@ export interface ReportVerdict {
   readonly sentence: string
 }
 
-export function describeRun(data: ReportData): ReportVerdict {
-  const { counts, run, health, facts } = data
+export function describeRun(data: RunOverview): ReportVerdict {
+  const { counts, run, health, state } = data
   const { tasks, completed, failed, canceled, open } = counts
   const seconds = secondsText(data.durationSeconds)
   if (counts.events === 0) {
@@ -28,7 +28,7 @@ export function describeRun(data: ReportData): ReportVerdict {
   ]
   const beside = losses.length === 0 ? '' : ` (${losses.join(', ')})`
   const [done, all] = [numberText(completed), countText(tasks, 'task')]
-  if (facts.state === 'running') {
+  if (state === 'running') {
     const sentence =
       `The run is in progress: so far, after ${seconds}, ${done} of ${all} ` +
       `${completed === 1 ? 'is' : 'are'} done, ${numberText(failed)} ` +

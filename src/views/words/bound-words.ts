@@ -1,7 +1,7 @@
 /** Sentences about what bounded a run; `improvements.ts` says what would shorten it. Pure. */
 
-import { countText, numberText, percentText, secondsText, shortName } from '../views/readable.ts'
-import type { BoundsView } from '../views/bounds/bounds.ts'
+import { countText, numberText, percentText, secondsText, shortName } from '../readable.ts'
+import type { BoundsView } from '../bounds/bounds.ts'
 import { findImprovements, type Improvement } from './improvements.ts'
 import { type Bound, type BoundFacts, classSharesOf, idleClasses } from './bound-measures.ts'
 import { type MinTime, minTimesOf, maxFullSeconds, pathBoundOf } from './bound-measures.ts'

@@ -4,15 +4,15 @@
  * changed, the run takes no less. Pure.
  */
 
-import type { RecordState } from '../record/record-views.ts'
-import { countText, numberText } from '../views/readable.ts'
-import type { BoundsView } from '../views/bounds/bounds.ts'
-import type { ChangedRun } from '../views/bounds/changed-runs.ts'
-import type { Straggler } from '../views/bounds/critical-path.ts'
-import type { WideTasks } from '../views/bounds/slot-run.ts'
-import type { UnsizedUse } from '../views/bounds/unsized-use.ts'
-import { type HeldResource, type IdleReason, sizeRange } from '../views/bounds/slots.ts'
-import type { SizeSpan, SlotLimit, SlotResource } from '../views/bounds/slots.ts'
+import type { RecordState } from '../panels/run.ts'
+import { countText, numberText } from '../readable.ts'
+import type { BoundsView } from '../bounds/bounds.ts'
+import type { ChangedRun } from '../bounds/changed-runs.ts'
+import type { Straggler } from '../bounds/critical-path.ts'
+import type { WideTasks } from '../bounds/slot-run.ts'
+import type { UnsizedUse } from '../bounds/unsized-use.ts'
+import { type HeldResource, type IdleReason, sizeRange } from '../bounds/slots.ts'
+import type { SizeSpan, SlotLimit, SlotResource } from '../bounds/slots.ts'
 
 /** The possible subjects of the sentences. */
 export type Bound =
