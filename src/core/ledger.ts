@@ -22,9 +22,8 @@ import {
 } from './entry.ts'
 import { expectReport, factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
 import { type FailReport, toCancelError, toPoisonError, toTaskError } from './failure.ts'
-import { GuardedEmitter } from './guarded-emitter.ts'
 import { type LimitedAttempt, type NameLimitOptions, NameLimits } from './limits/name-limits.ts'
-import type { Ending } from './lifecycle-emitter.ts'
+import { type Ending, GuardedEmitter } from './lifecycle-emitter.ts'
 import { decideNext } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
 

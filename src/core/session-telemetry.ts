@@ -3,7 +3,7 @@
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { TelemetryManager } from '../telemetry/manager.ts'
-import { type FollowerParts, OutputFollower } from './follow/output-follower.ts'
+import { type FollowerParts, OutputFollower } from './output-follower.ts'
 import type { RecordParts, TelemetryOptions } from '../telemetry/options.ts'
 
 type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>

@@ -58,9 +58,7 @@ describe('a run that was resumed', () => {
     expect(bounds).toMatchObject({ from: 0, to: 40, seconds: 10, slots: 1 })
     expect(bounds.slotSeconds).toMatchObject({ ran: 10, nodeAway: 0, noTaskReady: 0 })
     expect(words.bound).toBe('slots')
-    expect(words.sentences).toContain(
-      'The run was not running for 30.0 s between two files, which are left out.',
-    )
+    expect(words.sentences).toContain('The pause between two sessions (30.0 s) is left out.')
     const html = [...renderReport(report)].join('')
     expect(html).toContain('data-seconds="10"')
     expect(html).toContain('Times between two files of the run are left out.')
@@ -115,7 +113,9 @@ describe('a run that was resumed', () => {
     expect(bounds).toMatchObject({ from: 0, to: 12, seconds: 12, pauses: [] })
     expect(bounds.attended).toMatchObject([{ from: 4, to: 10 }])
     expect(bounds.slotSeconds).toMatchObject({ ran: 9, nodeAway: 0 })
-    expect(words.sentences.join('\n')).toMatch(/For 6\.00 s between two files .* agents continued/)
+    expect(words.sentences.join('\n')).toMatch(
+      /For 6\.00 s between its 2 sessions .* agents continued/,
+    )
     expect(explainTask(pass, 'b')).toMatchObject({
       seconds: 5,
       story: { started: 6, ended: 11 },

@@ -2,7 +2,6 @@
 
 import type { CheckpointLine, EventLine } from '../../checkpoint/format.ts'
 import { TaskNames } from '../../views/panel.ts'
-import { bytesField, doubleField, message, textField, varintField } from './protobuf.ts'
 
 /** Field numbers from `perfetto_trace.proto`. */
 const packet = { timestamp: 8, sequence: 10, trackEvent: 11, trackDescriptor: 60 } as const
@@ -227,3 +226,40 @@ const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled', 'tutti.Task
 
 const annotation = (name: string, value: string): Uint8Array =>
   bytesField(trackEvent.annotation, message([textField(10, name), textField(6, value)]))
+
+/** The kinds of fields of protobuf that a trace needs. */
+const wire = { varint: 0, fixed64: 1, bytes: 2 } as const
+
+function varint(value: bigint): number[] {
+  const bytes: number[] = []
+  let rest = value
+  while (rest >= 128n) {
+    bytes.push(Number(rest & 127n) | 128)
+    rest >>= 7n
+  }
+  bytes.push(Number(rest))
+  return bytes
+}
+
+const tag = (field: number, kind: number): number[] => varint(BigInt(field * 8 + kind))
+
+/** Unsigned values only. */
+const varintField = (field: number, value: number | bigint): Uint8Array =>
+  Uint8Array.from([...tag(field, wire.varint), ...varint(BigInt(value))])
+
+function doubleField(field: number, value: number): Uint8Array {
+  const bytes = Buffer.alloc(8)
+  bytes.writeDoubleLE(value)
+  return Buffer.concat([Uint8Array.from(tag(field, wire.fixed64)), bytes])
+}
+
+/** Also for nested messages. */
+const bytesField = (field: number, bytes: Uint8Array): Uint8Array =>
+  Buffer.concat([
+    Uint8Array.from([...tag(field, wire.bytes), ...varint(BigInt(bytes.length))]),
+    bytes,
+  ])
+
+const textField = (field: number, text: string): Uint8Array => bytesField(field, Buffer.from(text))
+
+const message = (fields: readonly Uint8Array[]): Uint8Array => Buffer.concat(fields)

@@ -95,22 +95,15 @@ const clockWords = (step: number): BoundWords => ({
 function pauseSentences({ pauses, attended }: BoundsView): string[] {
   const secondsOf = (all: BoundsView['pauses']): string =>
     secondsText(all.reduce((sum, { from, to }) => sum + to - from, 0))
-  const where = (all: BoundsView['pauses']): string =>
-    all.length === 1 ? 'two files' : `${all.length + 1} files`
-  return [
-    ...(pauses.length === 0
-      ? []
-      : [
-          `The run was not running for ${secondsOf(pauses)} between ${where(pauses)}, ` +
-            'which are left out.',
-        ]),
-    ...(attended.length === 0
-      ? []
-      : [
-          `For ${secondsOf(attended)} between ${where(attended)} no process of the session was ` +
-            'alive: agents continued with the tasks that they had.',
-        ]),
-  ]
+  const where = ({ length }: BoundsView['pauses']): string => `its ${length + 1} sessions`
+  const paused =
+    pauses.length === 1
+      ? `The pause between two sessions (${secondsOf(pauses)}) is left out.`
+      : `Pauses between ${where(pauses)} (${secondsOf(pauses)} in total) are left out.`
+  const continued =
+    `For ${secondsOf(attended)} between ${where(attended)} no process of the session was alive: ` +
+    'agents continued with the tasks that they had.'
+  return [...(pauses.length === 0 ? [] : [paused]), ...(attended.length === 0 ? [] : [continued])]
 }
 
 /** Only if retry delays are a significant part of the path. */

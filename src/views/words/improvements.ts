@@ -260,7 +260,7 @@ function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
     full < shortestWait
       ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +
         'time was idle.'
-      : `It does not lack slots: tasks waited for one for ${secondsText(full)} only.`
+      : `More slots would not help: tasks waited only ${secondsText(full)} for one.`
   return [{ bound: null, saved: 0, text }]
 }
 

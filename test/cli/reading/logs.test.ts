@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from
 import { dirname, join } from 'node:path'
 import { expect, it } from 'vitest'
 import { followFolderOf, outputPath, requestPath } from '../../../src/checkpoint/record-names.ts'
-import { OutputFile } from '../../../src/cli/reading/logs/output-file.ts'
+import { OutputFile } from '../../../src/cli/reading/logs/shown-output.ts'
 import { ClusterBackend } from '../../../src/cluster/index.ts'
 import { type Backend, ComputeTask, ConcurrentBackend, Session } from '../../../src/index.ts'
 import { ManualClock } from '../../../src/testing/index.ts'

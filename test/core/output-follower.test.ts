@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { keptBytes } from '../../../src/backends/captured-text.ts'
-import { OutputCapture } from '../../../src/backends/local/programs/output-capture.ts'
-import type { Entry } from '../../../src/core/entry.ts'
-import { FollowedProgram } from '../../../src/core/follow/followed-program.ts'
-import { workFolder } from '../../cli/run/work-folder.ts'
+import { keptBytes } from '../../src/backends/captured-text.ts'
+import { OutputCapture } from '../../src/backends/local/programs/output-capture.ts'
+import type { Entry } from '../../src/core/entry.ts'
+import { FollowedProgram } from '../../src/core/output-follower.ts'
+import { workFolder } from '../cli/run/work-folder.ts'
 
 it('followed program: beyond 16 MB, its file begins again and says so', async () => {
   const capture = new OutputCapture({ headBytes: keptBytes, tailBytes: keptBytes })

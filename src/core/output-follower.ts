@@ -1,0 +1,185 @@
+/**
+ * Writes the output of running programs into files, for the commands that ask for it: see
+ * `tutti logs`.
+ */
+
+import { appendFileSync, writeFileSync } from 'node:fs'
+import { readdir, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Job } from '../backends/backend.ts'
+import { TextPieces } from '../backends/captured-text.ts'
+import { followFolderOf, outputPath, requestedUid } from '../checkpoint/record-names.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
+import type { ProgramOutput } from '../tasks/task-record.ts'
+import type { Entry } from './entry.ts'
+
+const lookMs = 1000
+/** A request that its command has not renewed for this long is removed. */
+const staleMs = 10_000
+/** A longer file begins again, so that a program that is followed for days fills no disk. */
+const maxFileLength = 16 * 1024 * 1024
+
+export interface FollowerParts {
+  readonly clock: Clock
+  /** The record that the session writes. */
+  readonly record: string
+  /** The open task with this uid. */
+  readonly find: (uid: string) => Entry | null
+}
+
+/** Without a request, costs one look at a folder per second. */
+export class OutputFollower {
+  readonly #parts: FollowerParts
+  readonly #folder: string
+  /** When each request was last seen to change, by this clock: those of two hosts may differ. */
+  readonly #requests = new Map<string, { readonly changed: number; readonly seenMs: number }>()
+  readonly #followed = new Map<string, FollowedProgram>()
+  #cancelLook: () => void = () => {}
+  #isStopped = false
+
+  constructor(parts: FollowerParts) {
+    this.#parts = parts
+    this.#folder = followFolderOf(parts.record)
+  }
+
+  start(): void {
+    if (this.#isStopped) return
+    const look = (): void => {
+      // A folder that cannot be read or written must not disturb the session.
+      const looked = this.#look().catch(() => {})
+      void looked.then(() => this.start())
+    }
+    this.#cancelLook = this.#parts.clock.after(lookMs, look, { background: true })
+  }
+
+  /** Leaves what a command is still reading: it removes the files itself. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    this.#cancelLook()
+    await this.#takeRequests().catch(() => {})
+  }
+
+  async #look(): Promise<void> {
+    await this.#takeRequests()
+    await Promise.all(Array.from(this.#followed.values(), (one) => one.update()))
+  }
+
+  async #takeRequests(): Promise<void> {
+    const names = await readdir(this.#folder).catch(() => null)
+    const wanted = new Set<string>()
+    for (const name of names ?? []) {
+      const uid = requestedUid(name)
+      if (uid === null) continue
+      if (await this.#isFresh(name)) wanted.add(uid)
+      else await rm(join(this.#folder, name), { force: true })
+    }
+    for (const uid of wanted) {
+      const find = (): Entry | null => this.#parts.find(uid)
+      if (!this.#followed.has(uid)) {
+        this.#followed.set(uid, new FollowedProgram(this.#folder, uid, find))
+      }
+    }
+    for (const [uid, one] of this.#followed) {
+      if (wanted.has(uid)) continue
+      this.#followed.delete(uid)
+      await one.remove()
+    }
+    if (names === null || wanted.size > 0) return
+    this.#requests.clear()
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+
+  async #isFresh(name: string): Promise<boolean> {
+    const changed = (await stat(join(this.#folder, name)).catch(() => null))?.mtimeMs
+    if (changed === undefined) return false
+    const nowMs = this.#parts.clock.monotonicMs()
+    const known = this.#requests.get(name)
+    if (known?.changed === changed) return nowMs - known.seenMs < staleMs
+    this.#requests.set(name, { changed, seenMs: nowMs })
+    return true
+  }
+}
+
+/** The output of one running program. */
+export class FollowedProgram {
+  readonly #files: readonly FollowedFile[]
+  readonly #find: () => Entry | null
+  #entry: Entry | null = null
+  #job: Job | null = null
+  readonly #listener = { ended: () => this.#end(), withdrawn: () => {} }
+
+  constructor(folder: string, uid: string, find: () => Entry | null) {
+    this.#files = [
+      new FollowedFile(outputPath(folder, uid, 'stdout'), 'stdout'),
+      new FollowedFile(outputPath(folder, uid, 'stderr'), 'stderr'),
+    ]
+    this.#find = find
+  }
+
+  async update(): Promise<void> {
+    const entry = (this.#entry ??= this.#listen(this.#find()))
+    if (entry === null || entry.record.hasEnded) return
+    const { job, connection } = entry
+    if (job?.spec.kind !== 'program' || connection?.output === undefined) return
+    const output = await connection.output(job).catch(() => null)
+    // It may have ended meanwhile, with more output than this.
+    if (output === null || entry.job !== job || entry.record.hasEnded) return
+    this.#begin(job)
+    for (const file of this.#files) file.write(output, false)
+  }
+
+  async remove(): Promise<void> {
+    this.#entry?.endListeners?.delete(this.#listener)
+    await Promise.all(this.#files.map(({ path }) => rm(path, { force: true })))
+  }
+
+  #listen(entry: Entry | null): Entry | null {
+    if (entry !== null) (entry.endListeners ??= new Set()).add(this.#listener)
+    return entry
+  }
+
+  /** A further attempt has an output of its own, which follows that of the one before. */
+  #begin(job: Job): void {
+    if (this.#job !== job) for (const file of this.#files) file.begin()
+    this.#job = job
+  }
+
+  /** Synchronous: a command that finds the end in the record finds all output in the files. */
+  #end(): void {
+    const { job = null, record } = this.#entry ?? {}
+    const output = record?.output ?? record?.value
+    if (job?.spec.kind !== 'program' || typeof output !== 'object' || output === null) return
+    try {
+      this.#begin(job)
+      for (const file of this.#files) file.write(output, true)
+    } catch {
+      // A full disk, or a folder that was removed: the command shows what the record has.
+    }
+  }
+}
+
+class FollowedFile {
+  readonly path: string
+  readonly #stream: 'stdout' | 'stderr'
+  #pieces = new TextPieces()
+  #length = 0
+
+  constructor(path: string, stream: 'stdout' | 'stderr') {
+    this.path = path
+    this.#stream = stream
+  }
+
+  begin(): void {
+    this.#pieces = new TextPieces()
+  }
+
+  write(output: ProgramOutput, isLast: boolean): void {
+    const isTruncated = output[`${this.#stream}Truncated`] === true
+    const piece = maskSecrets(this.#pieces.next(output[this.#stream] ?? '', isTruncated, isLast))
+    this.#length += Buffer.byteLength(piece)
+    if (this.#length <= maxFileLength) return appendFileSync(this.path, piece)
+    writeFileSync(this.path, `[... the beginning was left out ...]\n${piece}`)
+    this.#length = Buffer.byteLength(piece)
+  }
+}
