@@ -102,7 +102,7 @@ const totals: readonly Total[] = [
     show: secondsText,
     isJudged: true,
   },
-  { what: 'done a second', of: rateOf, show: rateText },
+  { what: 'done per second', of: rateOf, show: rateText },
   { what: 'further attempts', of: ({ run }) => run.retries, show: numberText, isJudged: true },
   { what: 'slots', of: ({ bounds }) => bounds.slots, show: numberText },
   { what: 'slots in use', of: used, show: percentText },

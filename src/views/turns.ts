@@ -130,7 +130,7 @@ export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined):
   return latest === -Infinity ? null : latest
 }
 
-/** Of the tasks ahead that ask for more, the attempt that started last. */
+/** The attempt that started last among the tasks ahead that ask for more. */
 function lastLargerBefore(
   { states: { lanes, bounds } }: RunPass,
   attempt: SegmentView,

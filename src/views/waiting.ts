@@ -48,8 +48,8 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     if (waiting !== null) others.add(waiting)
   }
   const limitOf = (number: number): SlotLimit | null => requests[number]?.limit ?? null
-  const isAlike = (number: number): boolean => number === own.request
-  if (request === undefined) return others.toReason(isAlike)
+  const hasOwnRequest = (number: number): boolean => number === own.request
+  if (request === undefined) return others.toReason(hasOwnRequest)
   const free = new FreeResources(pass, request.backend)
   const shortage = free.shortageOf(request)
   const lackOf = (number: number): Shortage | null =>
@@ -62,12 +62,12 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     const first = others.first((number) => !isPlain(requests[number]) && lackOf(number) !== null)
     const kept = requests[first?.request ?? -1]
     const isKept = kept !== undefined && free.isKeptFrom(request, kept)
-    const holder = isKept ? first : others.first(isAlike)
+    const holder = isKept ? first : others.first(hasOwnRequest)
     const mayTakeItsPlace = (other: SlotRequest | undefined): boolean =>
       // Single-core tasks are already assigned to nodes and take free cores before other tasks.
       other === undefined || isPlain(other) || free.hasCommonNode(request, other)
     const isAhead = (number: number): boolean =>
-      isAlike(number) ||
+      hasOwnRequest(number) ||
       number === holder?.request ||
       (!isPlain(request) && mayTakeItsPlace(requests[number]))
     return others.toReason(isAhead, shortage, holdUp(holder))

@@ -82,7 +82,7 @@ describe('what two runs have in common', () => {
       /<tr><td>duration<.*?<\/tr>/.exec([...renderComparison(a, b)].join(''))?.[0]
     expect(rowOf(cached, whole)).toContain('>40 times longer<')
     expect(rowOf(whole, cached)).toContain('>40 times shorter<')
-    expect([...renderComparison(whole, cached)].join('')).toContain('done a second, not reused')
+    expect([...renderComparison(whole, cached)].join('')).toContain('done per second, not reused')
     expect(verdict).toBe(
       'Both runs have the same 40 tasks: the first reused 39 results, the second none. For ' +
         'that reason they took 1.00 s, then 40.0 s.',

@@ -27,7 +27,7 @@ export type NameLimitOptions = Readonly<Record<string, NameLimit>>
 /** Errors name the field. A name that no task has is fine. */
 export function resolveNameLimits(given: unknown): NameLimitOptions {
   const limits = expectObject('limits', given)
-  // Of a Map or an inherited object, the limits would not be found, and nothing would be limited.
+  // Limits in a Map or an inherited object would not be found, so nothing would be limited.
   const prototype: unknown = Object.getPrototypeOf(limits)
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) {
     throw invalid('limits', 'a plain object with limits as its own properties', given)

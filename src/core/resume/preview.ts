@@ -14,7 +14,7 @@ export interface ResumePreview {
   readonly runs: readonly TaskToRun[]
   /** The number of tasks that were looked at. */
   readonly total: number
-  /** Of the tasks that would not run, those that would if their definition had changed. */
+  /** The number of tasks that do not run, but would if their definition had changed. */
   readonly unnamed: number
 }
 

@@ -66,7 +66,7 @@ function keyNumbers(data: ReportData): string {
     (data.reused > 0 ? item('reused', numberText(data.reused)) : '') +
     item('failed', numberText(counts.failed), counts.failed > 0) +
     (counts.canceled > 0 ? item('canceled', numberText(counts.canceled)) : '') +
-    (seconds > 0 ? item('tasks a second', rateText(counts.completed / seconds)) : '') +
+    (seconds > 0 ? item('tasks per second', rateText(counts.completed / seconds)) : '') +
     (total > 0 && data.health.clockStep === 0 && data.facts.scope === null
       ? item(`slots${whoseSlots(bounds)} in use`, percentText(bounds.slotSeconds.ran / total))
       : '') +

@@ -1,6 +1,6 @@
 /**
  * Which block created which task, and the order in which tasks ended: the body of a block continues
- * when a task that it created has ended. In runs with blocks this takes 24 bytes a task.
+ * when a task that it created has ended. In runs with blocks this takes 24 bytes per task.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'

@@ -1,6 +1,6 @@
 /**
  * Bounds: what limited the speed of the run. Shows what the slots did, the critical path, and the
- * tasks that took much longer than others of their name. 32 bytes a task, 36 with priorities.
+ * tasks that took much longer than others of their name. 32 bytes per task, 36 with priorities.
  */
 
 import type { Panel } from '../panel.ts'

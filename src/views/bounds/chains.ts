@@ -13,17 +13,15 @@ import { dependenciesOf } from '../panels/graph.ts'
 import { type BlockTree, hasChildren } from './block-tree.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 
-export interface TaskRun {
-  readonly start: number
-  readonly end: number
+/** When tasks ran, by their numbers; NaN for a task that did not run and has no end. */
+export interface TaskRuns {
+  readonly start: Float64Array
+  readonly end: Float64Array
   /** Seconds of all its attempts, without the time between them. */
-  readonly seconds: number
+  readonly seconds: Float64Array
   /** Seconds of retry delays after failed attempts. */
-  readonly delay: number
+  readonly delay: Float64Array
 }
-
-/** `null` for a task that did not run and has no end. */
-export type RunOf = (task: number) => TaskRun | null
 
 /** A chain, known by its last task; -1 for no chain. */
 interface ChainEnd {
@@ -42,9 +40,9 @@ export class Chains {
   readonly #query: BoundsQuery
   readonly #state: BoundsState
   readonly #blocks: BlockTree
-  readonly #runOf: RunOf
+  readonly #runs: TaskRuns
   readonly #isWithoutDelays: boolean
-  readonly #hasEdges: boolean
+  readonly #hasBlocks: boolean
   /** Length of the chain by its last task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
   /** By task: the last task of its chain; for a block, a task that it created. */
@@ -55,32 +53,33 @@ export class Chains {
   /** By block: the longest chain that it waited for. */
   readonly #before: (ChainEnd | undefined)[] = []
 
-  /** `savedOf` is by how many seconds a task is shorter in a hypothetical run. */
+  /** `saved` are the seconds by which each task is shorter in a hypothetical run. */
   constructor(
     state: BoundsState,
     query: BoundsQuery,
-    runOf: RunOf,
-    change: { savedOf?: (task: number) => number; isWithoutDelays?: boolean } = {},
+    runs: TaskRuns,
+    change: { saved?: Float64Array; isWithoutDelays?: boolean } = {},
   ) {
-    const { savedOf, isWithoutDelays = false } = change
+    const { saved, isWithoutDelays = false } = change
     this.#state = state
     this.#query = query
     this.#blocks = state.blocks
-    this.#runOf = runOf
+    this.#runs = runs
     this.#isWithoutDelays = isWithoutDelays
-    const { counts, graph } = query
-    const count = counts.index.names.size
-    this.#hasEdges = graph.size > 0 || hasChildren(state.blocks)
+    const count = runs.seconds.length
+    this.#hasBlocks = hasChildren(state.blocks)
     this.#seconds = new Float64Array(count)
     this.#last = new Int32Array(count)
     this.#delay = new Float64Array(count)
-    const isOver = (task: number): boolean => hasEnded(stagesOf(counts, task))
-    for (const task of inOrderOfEnds(state.blocks, count, isOver)) {
-      const run = runOf(task)
-      const saved = savedOf?.(task) ?? 0
-      if (run === null) this.#add(task, Number.NaN)
-      else this.#add(task, Math.max(0, run.seconds - saved) + (isWithoutDelays ? 0 : run.delay))
+    const add = (task: number): void => {
+      const ran = Math.max(0, (runs.seconds[task] ?? 0) - (saved?.[task] ?? 0))
+      const own = isWithoutDelays ? ran : ran + (runs.delay[task] ?? 0)
+      if (this.#hasBlocks) this.#add(task, own)
+      else this.#addPlain(task, own)
     }
+    // Tasks are created after their dependencies.
+    if (!this.#hasBlocks) for (let task = 0; task < count; task++) add(task)
+    else for (const task of inOrderOfEnds(state.blocks, query.counts, count)) add(task)
   }
 
   /** The last task of the longest chain, or -1; of equal chains the one that ended last. */
@@ -90,10 +89,10 @@ export class Chains {
       const seconds = this.#seconds[task] ?? 0
       // Written as a negation so that NaN is skipped as well.
       if (!(seconds >= best) || !this.#canEnd(task)) continue
-      const run = this.#runOf(task)
-      if (run === null || run.seconds + run.delay <= 0) continue
-      if (seconds === best && run.end <= end) continue
-      ;[last, best, end] = [task, seconds, run.end]
+      const { seconds: ran, delay } = this.#runs
+      const own = this.#endOf(task)
+      if ((ran[task] || 0) + (delay[task] || 0) <= 0 || (seconds === best && own <= end)) continue
+      ;[last, best, end] = [task, seconds, own]
     }
     return last
   }
@@ -111,7 +110,8 @@ export class Chains {
   /** The longest chain that this task waited for. */
   before(task: number): ChainEnd {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
-    let best = this.#maxDependency(task)
+    const dependency = this.#maxDependency(task)
+    let best = dependency === -1 ? noChain : this.#chainOf(dependency)
     if (block === -1) return best
     const delay = this.#delayIn(this.#blocks.delayOfTask, task)
     const sibling = valueAt(this.#blocks.siblingOfTask, task) - 1
@@ -122,8 +122,14 @@ export class Chains {
     return longer(best, later(this.#beforeBlock(block), delay))
   }
 
+  #addPlain(task: number, own: number): void {
+    const before = this.#query.graph.size === 0 ? -1 : this.#maxDependency(task)
+    this.#seconds[task] = before === -1 ? own : own + (this.#seconds[before] || 0)
+    this.#last[task] = task
+  }
+
   #add(task: number, own: number): void {
-    const before = this.#hasEdges ? this.before(task) : noChain
+    const before = this.before(task)
     const within = this.#within[task]
     const delay = this.#delayIn(this.#blocks.delayOfBlock, task)
     const chain = within === undefined ? null : later(longer(before, within), delay)
@@ -147,8 +153,8 @@ export class Chains {
     return this.#before[task] ?? noChain
   }
 
-  /** Of equally long chains the one that ended last. */
-  #maxDependency(task: number): ChainEnd {
+  /** The dependency with the longest chain; among equal ones the last to end; -1 for none. */
+  #maxDependency(task: number): number {
     let [best, seconds] = [-1, 0]
     for (const one of dependenciesOf(this.#query.graph, task)) {
       // `|| 0` skips the NaN of a task that did not run.
@@ -156,11 +162,11 @@ export class Chains {
       if (own < seconds || (own === seconds && this.#endOf(one) <= this.#endOf(best))) continue
       ;[best, seconds] = [one, own]
     }
-    return best === -1 ? noChain : this.#chainOf(best)
+    return best
   }
 
   #endOf(task: number): number {
-    return task === -1 ? -Infinity : (this.#runOf(task)?.end ?? 0)
+    return task === -1 ? -Infinity : this.#runs.end[task] || 0
   }
 
   #chainOf(task: number): ChainEnd {
@@ -193,9 +199,10 @@ const later = ({ seconds, last, delay }: ChainEnd, more: number): ChainEnd =>
 /** Sorts each task after what it waited for. Tasks that ended before the first block come first. */
 function inOrderOfEnds(
   { ended, endedCount }: BlockTree,
+  counts: BoundsQuery['counts'],
   count: number,
-  isOver: (task: number) => boolean,
 ): Uint32Array {
+  const isOver = (task: number): boolean => hasEnded(stagesOf(counts, task))
   const hasBlock = new Uint8Array(count)
   for (let at = 0; at < endedCount; at++) hasBlock[valueAt(ended, at) - 1] = 1
   const order = new Uint32Array(count + endedCount)

@@ -5,7 +5,7 @@ import { stages } from '../lifecycle.ts'
 import { stagesOf } from '../panels/counts.ts'
 import { outcomeNumbers } from '../panels/lanes.ts'
 import { activeTime, type BoundsQuery, type BoundsState } from './bounds-state.ts'
-import { Chains, isBlock, type RunOf, type TaskRun } from './chains.ts'
+import { Chains, isBlock, type TaskRuns } from './chains.ts'
 import { type HeldResource, oneCore } from './slots.ts'
 
 export interface ChangedRun {
@@ -28,13 +28,13 @@ interface Change {
 export function changeRun(
   state: BoundsState,
   query: BoundsQuery,
-  runOf: RunOf,
+  runs: TaskRuns,
   { shareOf, isWithoutDelays = false }: Change,
 ): ChangedRun {
   const { lanes } = query
   const freed: Record<string, Record<HeldResource, number>> = {}
   /** Saved seconds by task, as far as the task's own seconds include them. */
-  const saved = new Map<number, number>()
+  const saved = new Float64Array(runs.seconds.length)
   let first = shareOf === undefined ? -Infinity : Infinity
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const outcome = valueAt(lanes.outcome, segment)
@@ -47,13 +47,10 @@ export function changeRun(
     first = Math.min(first, start + valueAt(lanes.seconds, segment) - seconds)
     // A task that a later session created again has only the seconds since then.
     if (start < valueAt(state.times.created, task)) continue
-    saved.set(task, (saved.get(task) ?? 0) + seconds)
+    saved[task] = (saved[task] ?? 0) + seconds
   }
-  const savedOf = (task: number): number => saved.get(task) ?? 0
-  const { longest } = new Chains(state, query, runOf, { savedOf, isWithoutDelays })
-  const earliestEnd = endOfOthers(state, query, runOf, (task, run) => {
-    return run.start >= first || saved.has(task)
-  })
+  const { longest } = new Chains(state, query, runs, { saved, isWithoutDelays })
+  const earliestEnd = endOfOthers(state, query, runs, { first, saved })
   return { path: longest, freed, earliestEnd }
 }
 
@@ -61,18 +58,19 @@ export function changeRun(
 function endOfOthers(
   state: BoundsState,
   { counts, lanes }: BoundsQuery,
-  runOf: RunOf,
-  mayChange: (task: number, run: TaskRun) => boolean,
+  { start: starts, seconds, delay }: TaskRuns,
+  { first, saved }: { readonly first: number; readonly saved: Float64Array },
 ): number {
   const { dropped, droppedUntil } = lanes
   const start = dropped > 0 ? Math.max(state.firstTime, droppedUntil) : state.firstTime
   const from = activeTime(state.pauses, start)
   let latest = 0
   for (let task = 0; task < counts.index.names.size; task++) {
-    const run = runOf(task)
-    if (run === null || mayChange(task, run) || isBlock(state, task)) continue
+    const began = starts[task] ?? 0
+    // Written as a negation so that NaN is skipped as well.
+    if (!(began < first) || saved[task] !== 0 || isBlock(state, task)) continue
     if ((stagesOf(counts, task) & stages.canceled) !== 0) continue
-    const end = run.start + run.seconds + run.delay
+    const end = began + (seconds[task] ?? 0) + (delay[task] ?? 0)
     latest = Math.max(latest, activeTime(state.pauses, end) - from)
   }
   return latest

@@ -7,7 +7,7 @@ import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { failedOutcomes } from '../panels/lanes.ts'
 import { durationsByName } from '../panels/names.ts'
 import { type AttemptGaps, delayOf, gapOf } from './attempt-gaps.ts'
-import { Chains, isBlock, type TaskRun } from './chains.ts'
+import { Chains, isBlock, type TaskRuns } from './chains.ts'
 import { type ChangedRun, changeRun } from './changed-runs.ts'
 import type { BackendUse } from './slot-run.ts'
 import { storyOf } from './task-times.ts'
@@ -88,20 +88,14 @@ export function findCriticalPath(
   query: BoundsQuery,
   { to, seconds: whole, hasFailures, gaps, stragglers, backends }: PathRange,
 ): CriticalPath {
-  const { counts, names } = query
-  const runOf = (task: number): TaskRun | null => {
-    const { started, ended } = storyOf(state.times, task, stagesOf(counts, task))
-    const end = ended ?? (started !== null && !isInterrupted(counts, task) ? to : null)
-    if (end === null) return null
-    const start = started ?? end
-    return { start, end, seconds: end - start - gapOf(gaps, task), delay: delayOf(gaps, task) }
-  }
-  const chains = new Chains(state, query, runOf)
-  const path = followPath(chains, whole, runOf)
+  const { names } = query
+  const runs = runsOf(state, query, gaps, to)
+  const chains = new Chains(state, query, runs)
+  const path = followPath(chains, whole, runs)
   const onPath = new Set(path.tasks.map(({ task }) => task))
   const late = stragglers.filter(({ task }) => onPath.has(task))
   const change = (changed: Parameters<typeof changeRun>[3]): ChangedRun =>
-    changeRun(state, query, runOf, changed)
+    changeRun(state, query, runs, changed)
   const halved = ({ name, ...sum }: NameSum): LargestName => {
     const shareOf = (task: number): number => (valueAt(names.nameOfTask, task) === name ? 1 / 2 : 0)
     return { ...sum, halved: change({ shareOf }) }
@@ -122,19 +116,38 @@ export function findCriticalPath(
   }
 }
 
+function runsOf({ times }: BoundsState, { counts }: BoundsQuery, gaps: Gaps, to: number): TaskRuns {
+  const count = counts.index.names.size
+  const column = (): Float64Array => new Float64Array(count).fill(Number.NaN)
+  const runs = { start: column(), end: column(), seconds: column(), delay: column() }
+  for (let task = 0; task < count; task++) {
+    const { started, ended } = storyOf(times, task, stagesOf(counts, task))
+    const end = ended ?? (started !== null && !isInterrupted(counts, task) ? to : null)
+    if (end === null) continue
+    const start = started ?? end
+    runs.start[task] = start
+    runs.end[task] = end
+    runs.seconds[task] = end - start - gapOf(gaps, task)
+    runs.delay[task] = delayOf(gaps, task)
+  }
+  return runs
+}
+
 type FollowedPath = Pick<CriticalPath, 'tasks' | 'length' | 'seconds' | 'share' | 'delaySeconds'>
 
 function followPath(
   chains: Chains,
   whole: number,
-  runOf: (task: number) => TaskRun | null,
+  { start: starts, seconds: all, delay: delays }: TaskRuns,
 ): FollowedPath {
   const path: PathTask[] = []
   let [length, seconds, delaySeconds] = [0, 0, 0]
   const seen = new Set<number>()
   for (let task = chains.last; task !== -1 && !seen.has(task);) {
     seen.add(task)
-    const { start, seconds: ran, delay } = runOf(task) ?? { start: 0, seconds: 0, delay: 0 }
+    // `|| 0` for a task that did not run.
+    const [start, ran] = [starts[task] || 0, all[task] || 0]
+    const delay = delays[task] || 0
     const before = chains.before(task)
     const waited = delay + before.delay
     length++

@@ -9,7 +9,7 @@ import type { BoundsQuery } from './bounds-state.ts'
 export interface NameTimes {
   /** The sum over all tasks of the name and their attempts, so far for running ones. */
   readonly ranSeconds: number
-  /** Of the attempt that has been running longest; `null` if none runs. */
+  /** Seconds of the attempt that has been running longest; `null` if none runs. */
   readonly maxRunningSeconds: number | null
 }
 
@@ -26,7 +26,7 @@ export function timesByName(
   const timesOf = (task: number): Mutable =>
     times[valueAt(names.nameOfTask, task)] ?? { ...noTimes }
   for (let task = 0; task < names.tasks; task++) {
-    // Of ended tasks the attempts may have been dropped, because there were too many.
+    // The attempts of ended tasks may have been dropped, because there were too many.
     if (!hasEnded(stagesOf(counts, task))) continue
     const seconds = valueAt(names.durations, task) || valueAt(names.canceledAfter, task)
     timesOf(task).ranSeconds += seconds

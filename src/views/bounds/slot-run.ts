@@ -194,7 +194,7 @@ type AddWait = (task: number, from: number, to: number, kind: WaitKind) => void
 /** The first segment of each worker in each session, and the tasks that begin with one. */
 function firstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
   const [segments, tasks] = [new Set<number>(), new Set<number>()]
-  // Of dropped segments it is not known which was the first.
+  // Some segments were dropped, so the first ones are not known.
   if (lanes.first > 0) return { segments, tasks }
   const sessionOfLane = new Int32Array(lanes.lanes.size).fill(-1)
   for (let segment = 0; segment < lanes.size; segment++) {

@@ -1,5 +1,5 @@
 /**
- * When each task reached its stages, stored as the waits between them. 28 bytes a task: the first
+ * When each task reached its stages, stored as the waits between them. 28 bytes per task: the first
  * time has 64 bits, the waits have 32, which is exact to one ten-millionth.
  */
 

@@ -1,7 +1,7 @@
 /**
  * Counts: which stages each task has passed, and the totals. It determines the step that the pass
- * gives to every other panel. 26 to 32 bytes a task with generated uids: the uid's bytes, its index
- * (9 to 15) and one byte of stages.
+ * gives to every other panel. 26 to 32 bytes per task with generated uids: the uid's bytes, its
+ * index (9 to 15) and one byte of stages.
  */
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'

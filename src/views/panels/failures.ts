@@ -1,6 +1,6 @@
 /**
  * Failures: failed tasks grouped by name and cause. Numbers, ids and paths in a message are
- * ignored, so that "seed 17" and "seed 18" have one cause. 12 bytes a task once a task has failed.
+ * ignored, so that "seed 17" and "seed 18" have one cause. 12 bytes per task once one has failed.
  */
 
 import { type Column, createColumn, setValue, textAt, valueAt } from '../columns.ts'

@@ -1,5 +1,5 @@
 /**
- * Graph: the dependencies between tasks. In runs with dependencies 4 bytes a task and 4 bytes for
+ * Graph: the dependencies between tasks. In runs with dependencies 4 bytes per task and 4 bytes for
  * each dependency, up to a limit.
  */
 

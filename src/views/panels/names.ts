@@ -1,5 +1,5 @@
 /**
- * Names: the tasks of each name, with counts, progress and durations. 14 bytes a task, 18 where
+ * Names: the tasks of each name, with counts, progress and durations. 14 bytes per task, 18 where
  * tasks are retried, one more where results are reused, and 37 bytes a name beside its texts.
  */
 

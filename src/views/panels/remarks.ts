@@ -1,7 +1,7 @@
 /**
  * Remarks: facts about single tasks other than their times: why an attempt failed, why a task was
  * canceled, that its result was reused, and that it moved from a lost node. 21 bytes a remark, up
- * to a limit, and 4 bytes a task if there are any.
+ * to a limit, and 4 bytes per task if there are any.
  */
 
 import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'

@@ -1,7 +1,7 @@
 /**
  * Reuse: whether a resumed run reused what was done. After a task is DONE in one session with a
  * stored value, later sessions may only reuse it, unless the task is a different one: its
- * definition was changed, or its generated uid went to another task. 10 bytes a task.
+ * definition was changed, or its generated uid went to another task. 10 bytes per task.
  */
 
 import { crc32 } from 'node:zlib'

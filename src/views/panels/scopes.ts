@@ -1,6 +1,6 @@
 /**
  * Scopes: which tasks belong to which `flow.scope`, and the filter of readers that show one scope.
- * In runs with scopes 4 bytes a task, beside the ids.
+ * In runs with scopes 4 bytes per task, beside the ids.
  */
 
 import { ValueError } from '../../foundation/errors.ts'

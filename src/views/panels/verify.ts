@@ -1,6 +1,6 @@
 /**
  * Verify: whether a record is valid. Events of a task are in order, each task has one end, there is
- * one trace, and the counters agree with the events. 8 bytes a task.
+ * one trace, and the counters agree with the events. 8 bytes per task.
  */
 
 import { countText } from '../readable.ts'

@@ -147,9 +147,10 @@ export class ShownOutput {
 }
 
 /**
- * A file into which a program writes its output, read as far as it was written. A further attempt of the task empties the file and writes into it. That is noticed by the bytes
- * before the position, or, if the attempts wrote the same, by the record, which may be late: text
- * is then shown twice, but never lost.
+ * A file into which a program writes its output, read as far as it was written. A further attempt
+ * of the task empties the file and writes into it. The bytes before the position show that, or, if
+ * the attempts wrote the same, the record, which may be late: text is then shown twice, but never
+ * lost.
  */
 export class OutputFile {
   readonly #path: string

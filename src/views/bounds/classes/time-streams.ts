@@ -1,6 +1,6 @@
 /** Merges streams of changes of several kinds in order of time. */
 
-/** Of streams with equal times, the first in the array is returned. */
+/** Among streams with equal times, returns the first in the array. */
 export function earliestOf(streams: readonly TimeStream[]): TimeStream | null {
   let earliest: TimeStream | null = null
   let time = Infinity

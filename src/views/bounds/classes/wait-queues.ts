@@ -1,4 +1,4 @@
-/** The tasks that wait for slots, in one queue per request. Five bytes a wait. */
+/** The tasks that wait for slots, in one queue per request. Five bytes per wait. */
 
 import type { Intervals } from '../slots.ts'
 
