@@ -1,6 +1,7 @@
 /** A backend that ends every task at once without running it, for measurements and dry runs. */
 
 import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
+import { once } from '../foundation/service.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { Backend, BackendListener, Connection, Job, Refusal } from './backend.ts'
 
@@ -19,7 +20,7 @@ export interface NoopBackendOptions {
  */
 export class NoopBackend implements Backend {
   readonly name: string
-  #closing: Promise<void> | null = null
+  readonly #close = once(() => Promise.resolve())
 
   constructor(options: NoopBackendOptions = {}) {
     expectKnownKeys('NoopBackend', expectObject('options', options), ['name'])
@@ -28,7 +29,7 @@ export class NoopBackend implements Backend {
   }
 
   refuse(): Refusal | null {
-    return this.#closing !== null ? { field: 'backend', message: `"${this.name}" is closed` } : null
+    return this.#close.isCalled ? { field: 'backend', message: `"${this.name}" is closed` } : null
   }
 
   connect(listener: BackendListener): Connection {
@@ -42,8 +43,7 @@ export class NoopBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closing ??= Promise.resolve()
-    return this.#closing
+    return this.#close()
   }
 
   /** For `await using`: calls `close()`. */
@@ -52,7 +52,7 @@ export class NoopBackend implements Backend {
   }
 
   #end(listener: BackendListener, job: Job): void {
-    if (this.#closing !== null) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
+    if (this.#close.isCalled) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
     else listener.report(job, { kind: 'complete', value: valueOf(job) })
   }
 }

@@ -18,6 +18,7 @@ import {
 import { BackendThrottled } from '../events/library-events.ts'
 import { sleep } from '../foundation/clock.ts'
 import { BackendError, messageOf } from '../foundation/errors.ts'
+import { once } from '../foundation/service.ts'
 import { isEntryModule } from '../tasks/define-task.ts'
 import { isDefaultRequest } from '../tasks/resources.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
@@ -69,7 +70,7 @@ export class ClusterBackend implements Backend {
   readonly #local: LocalCluster | null
   readonly #samplingPriority: number
   readonly #brokerWatch: BrokerWatch
-  #closing: Promise<void> | null = null
+  readonly #close = once(() => this.#closeOnce())
 
   /** Rejects within 5 s when the server cannot be used. Agents may join later. */
   static async create(options: ClusterBackendOptions): Promise<ClusterBackend> {
@@ -160,7 +161,7 @@ export class ClusterBackend implements Backend {
 
   /** `mayGrow`: whether nodes other than the present ones may join. */
   refuse(spec: TaskSpec, { mayGrow = true }: { mayGrow?: boolean } = {}): Refusal | null {
-    if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (this.#close.isCalled) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt') {
       return { field: 'prompt', message: `"${this.name}" runs no prompts` }
     }
@@ -225,8 +226,7 @@ export class ClusterBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
+    return this.#close()
   }
 
   /** For `await using`: calls `close()`. */

@@ -18,6 +18,7 @@ import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Log } from '../foundation/log.ts'
+import { once } from '../foundation/service.ts'
 import type { Task } from '../tasks/task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
 import { Admission } from './admission.ts'
@@ -69,7 +70,6 @@ export class SessionCore {
   readonly #limits: NameLimitOptions | null
   readonly #resumed: SessionResume
   #telemetry: SessionTelemetry | null = null
-  #closing: Promise<void> | null = null
 
   constructor({ id, isOwnId, workDir, limits, clock, log }: ResolvedSessionOptions) {
     this.#id = id
@@ -332,10 +332,7 @@ export class SessionCore {
   }
 
   /** Idempotent: returns the same promise each time. See `Session.close`. */
-  close(options: CloseOptions): Promise<void> {
-    this.#closing ??= this.#closeOnce(options)
-    return this.#closing
-  }
+  readonly close = once((options: CloseOptions) => this.#closeOnce(options))
 
   async #closeOnce({ keepBackends = false }: CloseOptions): Promise<void> {
     const admitted = this.#admission.close()

@@ -1,28 +1,45 @@
 /** Starting and stopping: each happens once, and every caller gets the same promise. */
 
+/** A function that runs once: each further call returns the promise of the first. */
+export interface Once<Arguments extends unknown[], Result> {
+  (...given: Arguments): Promise<Result>
+  readonly isCalled: boolean
+  /** The promise of the first call; `null` before it. */
+  readonly promise: Promise<Result> | null
+}
+
+export function once<Arguments extends unknown[], Result>(
+  run: (...given: Arguments) => Promise<Result>,
+): Once<Arguments, Result> {
+  let promise: Promise<Result> | null = null
+  const call = (...given: Arguments): Promise<Result> => (promise ??= run(...given))
+  return Object.defineProperties(call, {
+    isCalled: { get: () => promise !== null },
+    promise: { get: () => promise },
+  }) as Once<Arguments, Result>
+}
+
 /**
  * Something that runs between `start()` and `stop()`. Both are idempotent. Stopping before starting
  * is allowed and final; stopping while starting waits for the start.
  */
 export abstract class Service implements AsyncDisposable {
-  #starting: Promise<void> | undefined
-  #stopping: Promise<void> | undefined
+  readonly #start = once(() => (this.isStopping ? Promise.resolve() : this.onStart()))
+  readonly #stop = once(() => this.#stopOnce())
 
   /** Whether `stop()` was called. */
   protected get isStopping(): boolean {
-    return this.#stopping !== undefined
+    return this.#stop.isCalled
   }
 
   /** Starts it once; every call returns the same promise. */
   start(): Promise<void> {
-    this.#starting ??= this.#stopping === undefined ? this.onStart() : Promise.resolve()
-    return this.#starting
+    return this.#start()
   }
 
   /** Stops it once; every call returns the same promise, which resolves when it has stopped. */
   stop(): Promise<void> {
-    this.#stopping ??= this.#stopOnce()
-    return this.#stopping
+    return this.#stop()
   }
 
   /** For `await using`: calls `stop()`. */
@@ -37,7 +54,7 @@ export abstract class Service implements AsyncDisposable {
   protected onAbandon(): void {}
 
   async #stopOnce(): Promise<void> {
-    const hasStarted = await this.#starting?.then(
+    const hasStarted = await this.#start.promise?.then(
       () => true,
       () => false,
     )

@@ -17,6 +17,7 @@ import type { Clock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
 import type { JsonObject, JsonValue } from '../foundation/json-value.ts'
 import type { Log } from '../foundation/log.ts'
+import { once } from '../foundation/service.ts'
 import type {
   NodeServers,
   ServerRequest,
@@ -76,7 +77,7 @@ export class HpcBackend implements Backend, NodeServers {
   #ending: string | null = null
   /** Whether a task was canceled or refused for that reason. */
   #hasLostWork = false
-  #closing: Promise<void> | null = null
+  readonly #close = once(() => this.#closeOnce())
 
   /** Resolves when an agent runs on every node of the launch. */
   static async create(options: HpcBackendOptions = {}): Promise<HpcBackend> {
@@ -144,7 +145,7 @@ export class HpcBackend implements Backend, NodeServers {
     }
     const { resources } = spec
     const pilots = this.#pilots
-    const isPlain = resources.ranks === 1 || this.#closing !== null
+    const isPlain = resources.ranks === 1 || this.#close.isCalled
     if (isPlain && (pilots === null || isDefaultRequest(resources))) {
       return this.#backend.refuse(spec, { mayGrow: false })
     }
@@ -236,8 +237,7 @@ export class HpcBackend implements Backend, NodeServers {
   /** Ends servers and agents. The allocation of the launch ends only with the script. */
   close(): Promise<void> {
     this.#watch?.close()
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
+    return this.#close()
   }
 
   async #closeOnce(): Promise<void> {
@@ -332,7 +332,7 @@ export class HpcBackend implements Backend, NodeServers {
 
   /** Cancels running tasks while their nodes still exist. Sessions stay open. */
   #end(reason: string): void {
-    if (this.#ending !== null || this.#closing !== null) return
+    if (this.#ending !== null || this.#close.isCalled) return
     this.#ending = reason
     if (this.#services.hasServices) this.#noteLostWork()
     this.#cluster.stopRestarts()

@@ -4,6 +4,7 @@ import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import type { Clock } from '../foundation/clock.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
+import { once } from '../foundation/service.ts'
 import { atExit } from '../runtime/at-exit.ts'
 
 export interface RemoteProcessOptions {
@@ -33,7 +34,6 @@ export class RemoteProcess {
   readonly #ended = Promise.withResolvers<string>()
   #tail = ''
   #cancelKill: () => void = () => {}
-  #closing: Promise<void> | null = null
 
   constructor({ command, env, input, clock, onOutput }: RemoteProcessOptions) {
     const [program = '', ...args] = command
@@ -89,19 +89,14 @@ export class RemoteProcess {
    * Ends its input, on which the remote processes exit; after a grace period, kills it. Idempotent:
    * returns the same promise each time.
    */
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
-
-  async #closeOnce(): Promise<void> {
+  readonly close = once(async (): Promise<void> => {
     this.#child.stdin.end()
     if (await this.#endsWithin(graceMs)) return
     this.#child.kill('SIGTERM')
     if (await this.#endsWithin(killedMs)) return
     this.#child.kill('SIGKILL')
     await this.#ended.promise
-  }
+  })
 
   #endsWithin(ms: number): Promise<boolean> {
     return boundedWait(this.#clock, ms, this.#ended.promise).then(

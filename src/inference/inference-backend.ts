@@ -3,6 +3,7 @@
 import type { Backend, BackendListener, Connection, Notice, Refusal } from '../backends/backend.ts'
 import { type GenerateResult, StateError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
+import { once } from '../foundation/service.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { AiJobs, refuseFormat } from './ai-jobs.ts'
 import { loadInferenceConfig } from './config/config.ts'
@@ -49,7 +50,7 @@ export class InferenceBackend implements Backend {
   #opening: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
-  #closing: Promise<void> | null = null
+  readonly #close = once(() => this.#closeOnce())
   /** Why prompts can never be served again; `null` while they can. */
   #over: string | null = null
 
@@ -98,7 +99,7 @@ export class InferenceBackend implements Backend {
 
   /** Starts the service. Idempotent, same promise; after a failure it may be tried again. */
   initialize(): Promise<void> {
-    if (this.#closing !== null) return Promise.reject(this.#closedError())
+    if (this.#close.isCalled) return Promise.reject(this.#closedError())
     this.#initializing ??= this.#initializeOnce().catch((error: unknown) => {
       this.#initializing = null
       throw error
@@ -112,7 +113,7 @@ export class InferenceBackend implements Backend {
    * server use its endpoint.
    */
   async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
-    if (this.#closing !== null) throw this.#closedError()
+    if (this.#close.isCalled) throw this.#closedError()
     if (this.#service === null) throw notInitialized(this.name)
     if (this.endpoint !== null) {
       throw new StateError(`"${this.name}" serves over HTTP: use ${this.endpoint}/generate`, {
@@ -123,7 +124,7 @@ export class InferenceBackend implements Backend {
   }
 
   refuse(spec: TaskSpec): Refusal | null {
-    if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (this.#close.isCalled) return { field: 'backend', message: `"${this.name}" is closed` }
     if (this.#over !== null) return { field: 'backend', message: this.#over }
     if (spec.kind !== 'prompt') {
       const field = spec.kind === 'program' ? 'executable' : 'function'
@@ -159,8 +160,7 @@ export class InferenceBackend implements Backend {
    * cancels the rest, and stops the engines. Idempotent, returns the same promise.
    */
   close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
+    return this.#close()
   }
 
   /** For `await using`: calls `close()`. */
@@ -186,7 +186,7 @@ export class InferenceBackend implements Backend {
   async #open(): Promise<void> {
     const { configFile, overrides, log } = this.#options
     const config = this.#config ?? (await loadInferenceConfig(configFile, overrides, log))
-    if (this.#closing !== null) throw this.#closedError()
+    if (this.#close.isCalled) throw this.#closedError()
     const service = new InferenceService({
       options: this.#options,
       config,
@@ -198,7 +198,7 @@ export class InferenceBackend implements Backend {
     this.#opening = service
     await service.open()
     this.#service = service
-    if (this.#closing !== null) {
+    if (this.#close.isCalled) {
       await service.close(0)
       throw this.#closedError()
     }
@@ -239,7 +239,7 @@ export class InferenceBackend implements Backend {
   }
 
   #closedReason(): string | null {
-    return this.#closing === null ? this.#over : 'backend closed'
+    return this.#close.isCalled ? 'backend closed' : this.#over
   }
 
   #closedError(): StateError {

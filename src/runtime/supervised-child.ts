@@ -23,6 +23,7 @@ import {
 } from './channel.ts'
 import { MessageBatcher } from './message-batcher.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
+import { once } from '../foundation/service.ts'
 import { signalGroup } from './process-group.ts'
 
 export interface ChildOptions<Out, In> {
@@ -132,7 +133,6 @@ export class SupervisedChild<Out, In> {
   #error: Error | null = null
   /** Cancels the timer of the delayed start, later that of the ready deadline. */
   #cancelStartTimer: () => void = () => {}
-  #closing: Promise<void> | null = null
 
   constructor(options: ChildOptions<Out, In>) {
     this.#options = options
@@ -159,7 +159,7 @@ export class SupervisedChild<Out, In> {
 
   /** Starts it at once; otherwise the first message starts it in the next turn of the loop. */
   start(): void {
-    if (this.#process !== null || this.#closing !== null) return
+    if (this.#process !== null || this.close.isCalled) return
     const { program, clock, execArgv = [], env = process.env } = this.#options
     const { stdout, stderr, isDetached = false, readyDeadlineMs = 60_000 } = this.#options
     const child = fork(fileURLToPath(program), [], {
@@ -230,12 +230,7 @@ export class SupervisedChild<Out, In> {
   }
 
   /** Asks it to end, then sends SIGTERM, then SIGKILL. Resolves when it has exited. */
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
-
-  async #closeOnce(): Promise<void> {
+  readonly close = once(async (): Promise<void> => {
     const child = this.#process
     if (child === null) return this.#cancelStartTimer()
     if (this.#hasExited) return
@@ -248,7 +243,7 @@ export class SupervisedChild<Out, In> {
     if (await this.#exitsInTime()) return
     this.kill()
     await this.#exited.promise
-  }
+  })
 
   #exitsInTime(): Promise<boolean> {
     const { clock, graceMs = 2000 } = this.#options
@@ -265,7 +260,7 @@ export class SupervisedChild<Out, In> {
   }
 
   #startSoon(): void {
-    if (this.#isStartDue || this.#process !== null || this.#closing !== null) return
+    if (this.#isStartDue || this.#process !== null || this.close.isCalled) return
     const { clock, startDelayMs = 0 } = this.#options
     this.#isStartDue = true
     const start = (): void => {

@@ -12,6 +12,7 @@ import type {
   TaskReport,
 } from '../backends/backend.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
+import { once } from '../foundation/service.ts'
 
 /** The options of a `FakeBackend`; without `refuse` it accepts every task. */
 export interface FakeBackendOptions {
@@ -51,7 +52,7 @@ export class FakeBackend implements Backend {
   readonly #ended = new Set<Job>()
   #connected: BackendListener | undefined
   #session: ConnectedSession | undefined
-  #closing: Promise<void> | null = null
+  readonly #close = once(() => this.#cancelAll('backend closed'))
   #submitted: (() => void)[] = []
 
   constructor(options: FakeBackendOptions = {}) {
@@ -75,7 +76,7 @@ export class FakeBackend implements Backend {
           this.#latest.set(job.uid, job)
           this.#listeners.set(job, listener)
         }
-        if (this.#closing !== null) void this.#cancelAll('backend closed')
+        if (this.#close.isCalled) void this.#cancelAll('backend closed')
         for (const wake of this.#submitted.splice(0)) wake()
       },
       cancel: (job, reason) => {
@@ -132,8 +133,7 @@ export class FakeBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#cancelAll('backend closed')
-    return this.#closing
+    return this.#close()
   }
 
   /** For `await using`: calls `close()`. */

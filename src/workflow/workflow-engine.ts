@@ -23,6 +23,7 @@ import {
   expectString,
 } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
+import { once } from '../foundation/service.ts'
 import type { SamplingOptions } from '../tasks/ai-task.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
@@ -94,7 +95,12 @@ export class WorkflowEngine implements AsyncDisposable {
   readonly #scopes: Scopes
   readonly #blocks: BlockRunner
   readonly #hasOwnFolder: boolean
-  #closing: Promise<void> | null = null
+  readonly #shutDown = once(async (options: CloseOptions): Promise<void> => {
+    this.#dispatcher.close()
+    await this.#blocks.release('workflow engine shut down')
+    await this.#core.close(options)
+    await this.#dispatcher.memo.settle()
+  })
 
   /**
    * Wraps a function: one from `defineTask` runs on workers, a closure in this process. Also works
@@ -237,20 +243,12 @@ export class WorkflowEngine implements AsyncDisposable {
   shutdown(options: CloseOptions = {}): Promise<void> {
     const problem = findCloseProblem('shutdown', options)
     if (problem !== null) return Promise.reject(problem)
-    this.#closing ??= this.#shutDownOnce(options)
-    return this.#closing
+    return this.#shutDown(options)
   }
 
   /** For `await using`: calls `shutdown()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.shutdown()
-  }
-
-  async #shutDownOnce(options: CloseOptions): Promise<void> {
-    this.#dispatcher.close()
-    await this.#blocks.release('workflow engine shut down')
-    await this.#core.close(options)
-    await this.#dispatcher.memo.settle()
   }
 
   /** Throws for a closure that no backend runs. Other problems are found when it is called. */

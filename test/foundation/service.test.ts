@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { Service } from '../../src/foundation/service.ts'
+import { once, Service } from '../../src/foundation/service.ts'
 import { assertProperty } from '../property.ts'
 
 class Recorded extends Service {
@@ -76,5 +76,21 @@ describe('row 41: a service', () => {
     await expect(service.start()).rejects.toBe(failure)
     await stopping
     expect(service.calls).toEqual(['start', 'abandoned'])
+  })
+})
+
+describe('once', () => {
+  it('once: the first call runs, and further calls get its promise', async () => {
+    const runs: string[] = []
+    const close = once(async (reason: string) => {
+      runs.push(reason)
+    })
+    expect([close.isCalled, close.promise]).toEqual([false, null])
+    const first = close('first')
+    expect(close('second')).toBe(first)
+    expect(close.promise).toBe(first)
+    expect(close.isCalled).toBe(true)
+    await first
+    expect(runs).toEqual(['first'])
   })
 })

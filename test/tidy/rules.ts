@@ -17,6 +17,7 @@ import {
   longFunctions,
   longLines,
   missingOpenings,
+  ownOnces,
   strayComments,
   straysFromTheMirror,
   unparsable,
@@ -200,6 +201,15 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/cluster/a.ts': 'send().catch(report); const a = (): void => {}' },
       { 'src/core/a.ts': 'void send()' },
     ],
+  },
+  'what starts or stops once does so by `once`': {
+    judge: ownOnces,
+    bad: [
+      { 'src/core/a.ts': 'this.#closing ??= this.#closeOnce()' },
+      { 'src/core/a.ts': 'starting ??= start(options)' },
+      { 'src/core/a.ts': 'this.#stopped ??= new Promise((resolve) => stop(resolve))' },
+    ],
+    good: [{ 'src/core/a.ts': 'this.#closing ??= match.until; const close = once(() => end())' }],
   },
   'file names say what is inside': {
     judge: emptyNames,

@@ -99,6 +99,17 @@ export function droppedPromises(files: readonly SourceFile[]): string[] {
   })
 }
 
+const ownOnce = /\b\w*(?:clos|stopp|start|end|releas)(?:ing|ed) \?\?= [^\n;]*\(/g
+
+/** A start or stop that several callers share is made by `once`, and by nothing else. */
+export function ownOnces(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src').flatMap((file) =>
+    Array.from(file.text.matchAll(ownOnce), ({ index }) =>
+      violation(file, index, 'use `once` of foundation/service.ts'),
+    ),
+  )
+}
+
 /** Names that say nothing, and names that are not kebab-case. */
 export function emptyNames(files: readonly SourceFile[]): string[] {
   return code(files).flatMap(({ path }) => {

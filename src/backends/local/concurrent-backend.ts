@@ -4,6 +4,7 @@ import { hostname } from 'node:os'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { type Log, resolveLog } from '../../foundation/log.ts'
+import { once } from '../../foundation/service.ts'
 import {
   expectId,
   expectInteger,
@@ -134,7 +135,7 @@ export class ConcurrentBackend implements Backend {
     closures: InProcessExecutor
   }>
   readonly #listeners = new Set<BackendListener>()
-  #closing: Promise<void> | null = null
+  readonly #close = once(() => this.#closeOnce())
 
   /** Resolves at once: threads and launchers are started by the first task that needs them. */
   static async create(options: ConcurrentBackendOptions = {}): Promise<ConcurrentBackend> {
@@ -188,7 +189,7 @@ export class ConcurrentBackend implements Backend {
   }
 
   refuse(spec: TaskSpec): Refusal | null {
-    if (this.#closing !== null) return { field: 'backend', message: `"${this.name}" is closed` }
+    if (this.#close.isCalled) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt')
       return { field: 'prompt', message: `"${this.name}" runs no prompts` }
     if (spec.kind === 'function' && isEntryModule(spec.definition)) {
@@ -221,8 +222,7 @@ export class ConcurrentBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
+    return this.#close()
   }
 
   /** For `await using`: calls `close()`. */
@@ -232,7 +232,7 @@ export class ConcurrentBackend implements Backend {
 
   #submit(jobs: readonly Job[], client: Client): void {
     const { listener } = client
-    if (this.#closing === null) this.#scheduler.submit(jobs, kindOf, client)
+    if (!this.#close.isCalled) this.#scheduler.submit(jobs, kindOf, client)
     else for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
   }
 

@@ -8,6 +8,7 @@ import { catchErrors, type Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
+import { once } from '../../foundation/service.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
@@ -86,7 +87,12 @@ export class Agent {
   #isFeedDue = false
   #isDraining = false
   #cancelTick: () => void = () => {}
-  #closing: Promise<void> | null = null
+  readonly #close = once((needsEnds: boolean) =>
+    this.#closeOnce(needsEnds).catch((error: unknown) => {
+      this.#left.reject(error)
+      throw error
+    }),
+  )
   #tokenCheck: TokenCheck | null = null
   readonly #announcer: Announcer
 
@@ -147,11 +153,7 @@ export class Agent {
    */
   close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
     if (!needsEnds) for (const { outbox } of this.#sessions.values()) outbox.close()
-    this.#closing ??= this.#closeOnce(needsEnds).catch((error: unknown) => {
-      this.#left.reject(error)
-      throw error
-    })
-    return this.#closing
+    return this.#close(needsEnds)
   }
 
   /** Like `close`, for a caller that awaits `left`, which rejects with the same error. */

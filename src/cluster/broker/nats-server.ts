@@ -7,6 +7,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
+import { once } from '../../foundation/service.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
@@ -71,7 +72,6 @@ class PrivateServer implements NatsServer {
   #url: string | null = null
   #process: GuardedServer | null = null
   #cancelStart: () => void = () => {}
-  #closing: Promise<void> | null = null
 
   constructor(program: string, folder: string, options: NatsServerOptions & { log: Log }) {
     this.#program = program
@@ -114,17 +114,12 @@ class PrivateServer implements NatsServer {
     this.#watch(server).catch((error: unknown) => this.#giveUp(messageOf(error)))
   }
 
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
-
-  async #closeOnce(): Promise<void> {
+  readonly close = once(async (): Promise<void> => {
     this.#cancelStart()
     await this.#process?.stop()
     // The guard process removes the folder, unless the guard itself was killed.
     await removeFolder(this.folder, this.#options.clock)
-  }
+  })
 
   async #watch(server: GuardedServer): Promise<void> {
     const { clock } = this.#options
@@ -135,7 +130,7 @@ class PrivateServer implements NatsServer {
   }
 
   #startAgain(reason: string): void {
-    if (this.#closing !== null) return
+    if (this.close.isCalled) return
     const { clock, isEndExpected } = this.#options
     const delayMs = this.#backOff.fail(clock.monotonicMs())
     const { failures } = this.#backOff

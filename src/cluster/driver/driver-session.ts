@@ -4,6 +4,7 @@ import type { BackendListener, Job, SampledNode } from '../../backends/backend.t
 import { catchErrors, type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { once } from '../../foundation/service.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
@@ -78,7 +79,6 @@ export class DriverSession implements ClusterConnection {
   #needsRoom = false
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
-  #releasing: Promise<void> | null = null
 
   constructor(given: DriverSessionOptions) {
     const onFailed = (error: unknown): void => this.#fail(error)
@@ -197,17 +197,14 @@ export class DriverSession implements ClusterConnection {
     return toLoad(this.#jobs.placement)
   }
 
-  release(reason: string): Promise<void> {
-    this.#releasing ??= this.#releaseOnce(reason)
-    return this.#releasing
-  }
+  readonly release = once((reason: string) => this.#releaseOnce(reason))
 
   get #isOpen(): boolean {
-    return this.#failure === null && this.#releasing === null
+    return this.#failure === null && !this.release.isCalled
   }
 
   #accept(one: DriverJob): void {
-    if (this.#releasing !== null) {
+    if (this.release.isCalled) {
       this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
     } else if (this.#failure !== null) {
       this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
@@ -257,7 +254,7 @@ export class DriverSession implements ClusterConnection {
       }),
     )
     this.#agents.earlier.expect(noted.used)
-    if (this.#releasing !== null) return
+    if (this.release.isCalled) return
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
     if (!isNew) {
@@ -267,7 +264,7 @@ export class DriverSession implements ClusterConnection {
       await this.#ends.readStream(allEnds)
       await Promise.all(noted.used.map(({ name }) => directory.locate(name)))
     }
-    if (this.#releasing !== null) return
+    if (this.release.isCalled) return
     const attached = this.#agents.attachAll()
     // Sends beats to the agents while it waits for their answers.
     this.#tick()

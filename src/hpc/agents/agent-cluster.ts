@@ -9,6 +9,7 @@ import { ClusterBackend } from '../../cluster/cluster-backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import type { BackendError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { once } from '../../foundation/service.ts'
 import { siblingProgram } from '../../runtime/supervised-child.ts'
 import type { AllocatedNode, Allocation } from '../allocation.ts'
 import { createRunCertificate } from '../certificate.ts'
@@ -37,7 +38,6 @@ export class AgentCluster {
   readonly #agents = new Set<NodeAgents>()
   #backend: ClusterBackend | null = null
   #isEndExpected = false
-  #closing: Promise<void> | null = null
 
   constructor(options: AgentClusterOptions) {
     this.#options = options
@@ -114,10 +114,7 @@ export class AgentCluster {
   }
 
   /** Ends the agents and the server. Idempotent: returns the same promise each time. */
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
+  readonly close = once(() => this.#closeOnce())
 
   async #connect(): Promise<ClusterBackend> {
     const { name, clock, log } = this.#options

@@ -12,6 +12,7 @@ import { startAgent } from '../../cluster/agent/agent-options.ts'
 import { preloadClient } from '../../cluster/broker/nats.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { once } from '../../foundation/service.ts'
 import { cleanEnvironment } from './agent-environment.ts'
 import { drainLine, nameTakenCode, startedLine } from './agent-lines.ts'
 import { hideModuleCache } from '../launch/module-cache.ts'
@@ -40,7 +41,7 @@ export interface AgentStart {
 }
 
 const [, , name = ''] = process.argv
-let starting: Promise<Agent> | null = null
+const startOnce = once(start)
 // Loaded before the first line arrives, which happens when the driver's server has started.
 preloadClient()
 
@@ -50,8 +51,10 @@ lines.on('line', (line) => {
     drain().catch(exitWith)
     return
   }
-  starting ??= start(JSON.parse(line) as AgentStart)
-  starting.then(() => process.stdout.write(`${startedLine}\n`), exitWith)
+  startOnce(JSON.parse(line) as AgentStart).then(
+    () => process.stdout.write(`${startedLine}\n`),
+    exitWith,
+  )
 })
 // The driver has closed its sessions or is gone.
 lines.once('close', () => end({ needsEnds: false }).catch(exitWith))
@@ -95,12 +98,12 @@ async function start(given: AgentStart): Promise<Agent> {
 
 /** The agent leaves when its tasks have ended; then `left` resolves and this process ends. */
 async function drain(): Promise<void> {
-  const agent = await starting?.catch(() => null)
+  const agent = await startOnce.promise?.catch(() => null)
   agent?.drain()
 }
 
 async function end(options: { readonly needsEnds: boolean }): Promise<void> {
-  const agent = await starting?.catch(() => null)
+  const agent = await startOnce.promise?.catch(() => null)
   await agent?.close(options)
   process.exit(0)
 }

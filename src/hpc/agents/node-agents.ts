@@ -3,6 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { once } from '../../foundation/service.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
@@ -78,7 +79,7 @@ export class NodeAgents {
   /** The agents were told to end. */
   #isEndExpected = false
   #cancelWatch: () => void = () => {}
-  #closing: Promise<void> | null = null
+  readonly #endAll = once(() => Promise.all(this.#processes.map((one) => one.close())))
 
   /** Starts the agents. */
   constructor(options: NodeAgentsOptions) {
@@ -194,16 +195,11 @@ export class NodeAgents {
     await Promise.all(this.#processes.map((one) => one.ended))
   }
 
-  /** Ends all agents. Idempotent: returns the same promise each time. */
-  close(): Promise<void> {
+  /** Ends all agents. Idempotent. */
+  async close(): Promise<void> {
     this.stopWatching()
     this.#isEndExpected = true
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
-
-  async #closeOnce(): Promise<void> {
-    await Promise.all(this.#processes.map((one) => one.close()))
+    await this.#endAll()
   }
 
   get #processes(): readonly RemoteProcess[] {

@@ -6,6 +6,7 @@ import type { ClusterBackend } from '../../cluster/cluster-backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
+import { once } from '../../foundation/service.ts'
 import type {
   NodeServers,
   ServerOrder,
@@ -145,7 +146,6 @@ class ServiceReservation implements ServerReservation {
   /** Why nodes of this reservation cannot be used any more. */
   readonly #lost = new Map<string, string>()
   readonly #over = Promise.withResolvers<string>()
-  #closing: Promise<void> | null = null
 
   constructor(nodes: readonly ReservedNode[], parts: ReservationParts) {
     this.#nodes = nodes
@@ -158,7 +158,7 @@ class ServiceReservation implements ServerReservation {
 
   start(order: ServerOrder): ServerProcess {
     const node = this.#nodes[order.node]
-    if (this.#closing !== null || node === undefined) {
+    if (this.close.isCalled || node === undefined) {
       return neverStarted(`nothing is reserved for a server on node ${order.node} any more`)
     }
     const lost = this.#lost.get(node.name)
@@ -179,20 +179,15 @@ class ServiceReservation implements ServerReservation {
 
   /** The service is told the reason before its servers end. */
   end(reason: string): Promise<void> {
-    if (this.#closing === null) this.#over.resolve(reason)
+    if (!this.close.isCalled) this.#over.resolve(reason)
     return this.close()
   }
 
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
-
-  async #closeOnce(): Promise<void> {
+  readonly close = once(async (): Promise<void> => {
     await Promise.all(Array.from(this.#servers.keys(), (server) => server.stop()))
     for (const { release } of this.#nodes) release()
     this.#parts.onClose()
-  }
+  })
 }
 
 function neverStarted(why: string): ServerProcess {

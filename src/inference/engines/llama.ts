@@ -6,6 +6,7 @@ import type { InferenceError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { expectBoolean, expectString } from '../../foundation/options.ts'
 import { maskSecrets, registerSecret } from '../../foundation/secrets.ts'
+import { once } from '../../foundation/service.ts'
 import type {
   EngineCapacity,
   GenerationListener,
@@ -128,7 +129,6 @@ class LlamaEngine implements InferenceEngine {
   readonly #loadSilence: SilenceWatch
   #process: LlamaProcess | null = null
   #isLoaded = false
-  #closing: Promise<void> | null = null
   #failure: InferenceError | null = null
   #lastAsk = 0
 
@@ -173,7 +173,7 @@ class LlamaEngine implements InferenceEngine {
     requests: readonly GenerationRequest[],
     listener: GenerationListener,
   ): Promise<void> {
-    if (this.#closing !== null) return this.#refuse(requests, listener)
+    if (this.close.isCalled) return this.#refuse(requests, listener)
     const process = this.#ready()
     const alive = requests.filter(({ id, signal }) => {
       if (signal.aborted) listener.end(id, { kind: 'canceled' })
@@ -229,18 +229,13 @@ class LlamaEngine implements InferenceEngine {
     return this.#silence.problem
   }
 
-  close(): Promise<void> {
-    this.#closing ??= this.#close()
-    return this.#closing
-  }
-
   /** Each running request ends on its own: only a lost process may fail a batch as a whole. */
-  async #close(): Promise<void> {
+  readonly close = once(async (): Promise<void> => {
     const error = inferenceError('closing', 'the engine is closed')
     for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
     this.#fail(error)
     await this.#process?.close()
-  }
+  })
 
   #refuse(requests: readonly GenerationRequest[], listener: GenerationListener): void {
     const error = inferenceError('closing', 'the engine is closed')

@@ -6,6 +6,7 @@ import type { Log } from '../../foundation/log.ts'
 import { didYouMean, expectString, invalid } from '../../foundation/options.ts'
 import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
+import { once } from '../../foundation/service.ts'
 import type {
   EngineCapacity,
   ForwardedAnswer,
@@ -110,7 +111,6 @@ class OpenAiEngine implements AttachedEngine {
   /** The number of forwarded requests in flight. */
   #forwarding = 0
   #probing: Promise<boolean> | undefined
-  #closing: Promise<void> | undefined
 
   constructor(options: OpenAiEngineOptions, address: ServerAddress) {
     const { apiKey, maxConcurrency } = options
@@ -216,16 +216,11 @@ class OpenAiEngine implements AttachedEngine {
     this.#lost.resolve(reason)
   }
 
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
-
-  async #closeOnce(): Promise<void> {
+  readonly close = once(async (): Promise<void> => {
     this.#gone.abort(inferenceError('closing', 'the engine is closing'))
     await this.#link.close()
     await Promise.all(this.#running)
-  }
+  })
 
   get #where(): string {
     return `${this.#address.origin}${this.#address.api}`

@@ -38,6 +38,7 @@ import {
 } from './engine-options.ts'
 import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
+import { once } from '../../foundation/service.ts'
 import { probeOnce, UpstreamLink } from './openai/upstream-link.ts'
 import { type Environment, inheritedEnvironment } from '../../runtime/server/environment.ts'
 import { LaunchError } from '../../runtime/server/guarded-server.ts'
@@ -155,7 +156,6 @@ class ProcessEngine implements InferenceEngine {
   readonly #slice: WorkerSlice
   /** Aborted with the reason when the engine is closed or lost. */
   readonly #over = new AbortController()
-  #starting: Promise<ModelFacts> | undefined
   #server: ServerProcess | undefined
   /**
    * The key that clients of the server must send; `null` if only this machine can reach the server.
@@ -167,7 +167,6 @@ class ProcessEngine implements InferenceEngine {
   #loss: Loss | undefined
   /** Set once the server has started. */
   #attached: Attached | undefined
-  #closing: Promise<void> | undefined
 
   constructor(options: ProcessEngineOptions, worker: EngineWorker, slice: WorkerSlice) {
     this.#options = options
@@ -176,10 +175,7 @@ class ProcessEngine implements InferenceEngine {
     this.capacity = { admits: 'step', slots: options.maxConcurrency }
   }
 
-  start(): Promise<ModelFacts> {
-    this.#starting ??= this.#startOnce()
-    return this.#starting
-  }
+  readonly start = once(() => this.#startOnce())
 
   async generate(
     requests: readonly GenerationRequest[],
@@ -204,10 +200,7 @@ class ProcessEngine implements InferenceEngine {
     return this.#engine.lost()
   }
 
-  close(): Promise<void> {
-    this.#closing ??= this.#closeOnce()
-    return this.#closing
-  }
+  readonly close = once(() => this.#closeOnce())
 
   get #engine(): AttachedEngine {
     if (this.#attached !== undefined) return this.#attached.engine
@@ -374,7 +367,7 @@ class ProcessEngine implements InferenceEngine {
 
   async #closeOnce(): Promise<void> {
     this.#over.abort(inferenceError('closing', 'the engine is closing'))
-    await this.#starting?.catch(() => {})
+    await this.start.promise?.catch(() => {})
     if (this.#attached !== undefined) await release(this.#attached)
   }
 }

@@ -3,7 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { Service } from '../../foundation/service.ts'
+import { once, Service } from '../../foundation/service.ts'
 import type { Batcher } from './batcher.ts'
 import type {
   CreateEngine,
@@ -42,7 +42,7 @@ export class EnginePool extends Service {
   /** Start failures, kept until it is known whether any engine starts; `null` afterwards. */
   #earlyFailures: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
-  #stopped: Promise<void> | null = null
+  readonly #stop = once(() => this.#closeAll().then(() => super.stop()))
   /** Why the pool was given up; `null` if it was not. */
   #reason: string | null = null
 
@@ -73,7 +73,7 @@ export class EnginePool extends Service {
     const problems = this.#serving().map((worker) => worker.engineProblem)
     if (problems.length > 0) return problems.includes(null) ? null : (problems[0] ?? null)
     if (this.#reason !== null) return this.#reason
-    if (!this.#isRunning) return this.#stopped === null ? 'not started' : 'closed'
+    if (!this.#isRunning) return this.#stop.isCalled ? 'closed' : 'not started'
     const [first] = this.#workers.values()
     return first?.problem ?? 'no worker is configured'
   }
@@ -109,8 +109,7 @@ export class EnginePool extends Service {
 
   override stop(): Promise<void> {
     this.#isRunning = false
-    this.#stopped ??= this.#closeAll().then(() => super.stop())
-    return this.#stopped
+    return this.#stop()
   }
 
   protected async onStart(): Promise<void> {

@@ -4,12 +4,13 @@
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { once } from 'node:events'
+import { once as nextEvent } from 'node:events'
 import { type AddressInfo, isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { pipeline } from 'node:stream/promises'
 import { createDistribution, addValue } from '../../events/measurement.ts'
 import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { once } from '../../foundation/service.ts'
 import {
   expectBoolean,
   expectInteger,
@@ -82,14 +83,11 @@ export async function servePrometheus(
   await listen(server, host, port)
   server.unref()
   const address = server.address() as AddressInfo
-  let closing: Promise<void> | null = null
-  const close = (): Promise<void> => {
-    closing ??= new Promise((resolve) => {
-      server.close(() => resolve())
-      server.closeAllConnections()
-    })
-    return closing
-  }
+  const close = once(async () => {
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+    server.closeAllConnections()
+    await closed
+  })
   const shown = host.includes(':') ? `[${host}]` : host
   return { url: `http://${shown}:${address.port}`, close, [Symbol.asyncDispose]: close }
 }
@@ -120,7 +118,7 @@ function isKnownHost(header: string, known: ReadonlySet<string>): boolean {
 async function listen(server: Server, host: string, port: number): Promise<void> {
   try {
     server.listen(port, host)
-    await once(server, 'listening')
+    await nextEvent(server, 'listening')
   } catch (cause) {
     const text = `cannot serve metrics on port ${port} of ${host}: ${messageOf(cause)}`
     throw new TuttiError(text, {

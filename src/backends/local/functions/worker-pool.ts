@@ -4,6 +4,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { BackendThrottled } from '../../../events/library-events.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
+import { once } from '../../../foundation/service.ts'
 import { type Job, type Refusal, toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { chooseBatchSize, JobDurations } from './batch-size.ts'
@@ -53,7 +54,6 @@ export class WorkerPool implements Executor {
   #workers = 0
   #hasLostWorkers = false
   #closeReason: string | null = null
-  #closing: Promise<void> | null = null
 
   constructor(options: WorkerPoolOptions) {
     this.#options = options
@@ -153,12 +153,7 @@ export class WorkerPool implements Executor {
     this.#handles.some((handle) => handle.cancel(job, reason))
   }
 
-  close(reason: string): Promise<void> {
-    this.#closing ??= this.#closeOnce(reason)
-    return this.#closing
-  }
-
-  async #closeOnce(reason: string): Promise<void> {
+  readonly close = once(async (reason: string): Promise<void> => {
     this.#closeReason = reason
     this.#startTimer.set(Infinity)
     await Promise.all(this.#handles.map((handle) => handle.close(reason)))
@@ -168,7 +163,7 @@ export class WorkerPool implements Executor {
     if (ignored > 1) {
       this.#options.log.warn('MessagesIgnored', `${ignored} messages of functions were ignored`)
     }
-  }
+  })
 
   /** Why functions are refused for now: workers do not start, and the next start is not due. */
   refusal(): Refusal | null {

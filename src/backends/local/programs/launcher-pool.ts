@@ -5,6 +5,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
 import { messageOf, WorkerLostError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
+import { once } from '../../../foundation/service.ts'
 import type { Job, Refusal, TaskReport } from '../../backend.ts'
 import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
@@ -75,7 +76,6 @@ export class LauncherPool implements Executor {
   /** No launcher may be started now: nothing is assigned, so that waiting jobs hold no cores. */
   #isWithoutLauncher = false
   #cancelWait: () => void = () => {}
-  #closing: Promise<void> | undefined
   #closeReason = ''
   #onIdle: (() => void) | undefined
 
@@ -120,7 +120,7 @@ export class LauncherPool implements Executor {
 
   assign(batch: Batch): void {
     for (const attempt of this.#attempts.add(batch)) {
-      if (this.#closing === undefined) this.#launch(attempt)
+      if (!this.close.isCalled) this.#launch(attempt)
       else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
     }
   }
@@ -155,12 +155,7 @@ export class LauncherPool implements Executor {
     return this.#fleet.endBackground(sessionId)
   }
 
-  close(reason: string): Promise<void> {
-    this.#closing ??= this.#close(reason)
-    return this.#closing
-  }
-
-  async #close(reason: string): Promise<void> {
+  readonly close = once(async (reason: string): Promise<void> => {
     this.#closeReason = reason
     this.#cancelWait()
     const cancelKill = this.#clock.after(closeDeadlineMs, () => this.#fleet.kill())
@@ -170,7 +165,7 @@ export class LauncherPool implements Executor {
     }
     await this.#fleet.close()
     cancelKill()
-  }
+  })
 
   /** An error fails this program alone: thrown here, it would end the jobs of all sessions. */
   #launch(attempt: Attempt): void {
@@ -243,12 +238,12 @@ export class LauncherPool implements Executor {
     this.#cancelWait()
     this.#isWithoutLauncher = false
     // Makes the scheduler assign waiting jobs.
-    if (this.#closing === undefined) this.#listener.giveBack([])
+    if (!this.close.isCalled) this.#listener.giveBack([])
   }
 
   /** A launcher ended before it could start any program: the programs wait. */
   #failStart(isNewDelay: boolean): void {
-    if (this.#closing !== undefined) return
+    if (this.close.isCalled) return
     const { failures, notBeforeMs } = this.#fleet.starts
     const problem = this.#startProblem()
     if (failures === startPacing.giveUpAfter) this.#log.warn('LaunchersBroken', problem)
@@ -284,7 +279,7 @@ export class LauncherPool implements Executor {
     const lost = attempts.filter(({ pid }) => pid !== 0)
     for (const { pid } of lost) signalGroup(pid, 'SIGKILL')
     const workerId = launcher.id
-    if (this.#closing === undefined && !launcher.isRefused) {
+    if (!this.close.isCalled && !launcher.isRefused) {
       const tasks = lost.map(({ job }) => job.uid)
       const nodeId = this.#nodeId
       const fields = { worker_id: workerId, reason, tasks }
