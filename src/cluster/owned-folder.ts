@@ -9,9 +9,10 @@ import { lstatSync, mkdtempSync, readdirSync, readlinkSync, realpathSync } from 
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { type Clock, sleep } from '../foundation/clock.ts'
+import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { identityOf, isProcessAlive } from '../runtime/process-group.ts'
+import { retry } from '../runtime/retry.ts'
 
 /** The owner in a folder's name, after the kind. */
 const owner = /^-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-[^-]*$/
@@ -28,7 +29,6 @@ const retryMs = 100
  * are many files.
  */
 export async function removeFolder(folder: string, clock: Clock): Promise<void> {
-  const startMs = clock.monotonicMs()
   const limit = new AbortController()
   const run = async (command: string, ...options: string[]): Promise<void> => {
     const { signal } = limit
@@ -36,17 +36,16 @@ export async function removeFolder(folder: string, clock: Clock): Promise<void> 
   }
   const cancel = clock.after(removeMs, () => limit.abort())
   try {
-    for (;;) {
-      try {
-        return await run('rm', '-rf')
-      } catch (cause) {
-        const isLate = limit.signal.aborted
-        const reason = isLate ? `it was not removed within ${removeMs / 1000} s` : reasonOf(cause)
-        if (isLate || clock.monotonicMs() - startMs >= tryMs) throw new Error(reason, { cause })
-      }
-      await run('chmod', '-R', 'u+rwX').catch(() => {})
-      await sleep(clock, retryMs)
+    const remove = async (attempt: number): Promise<void> => {
+      if (attempt > 1) await run('chmod', '-R', 'u+rwX').catch(() => {})
+      await run('rm', '-rf')
     }
+    const mayRetry = (): boolean => !limit.signal.aborted
+    await retry({ delayMs: retryMs, timeoutMs: tryMs }, remove, { clock, mayRetry })
+  } catch (cause) {
+    const isLate = limit.signal.aborted
+    const reason = isLate ? `it was not removed within ${removeMs / 1000} s` : reasonOf(cause)
+    throw new Error(reason, { cause })
   } finally {
     cancel()
   }

@@ -101,7 +101,7 @@ export function catchErrors(clock: Clock, onError: (error: unknown) => void): Cl
 export function sleep(
   clock: Clock,
   ms: number,
-  options: TimerOptions & { readonly signal?: AbortSignal } = {},
+  options: TimerOptions & { readonly signal?: AbortSignal | undefined } = {},
 ): Promise<void> {
   const { signal } = options
   return new Promise((resolve, reject) => {

@@ -3,8 +3,9 @@
 import { randomBytes } from 'node:crypto'
 import { rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { type Clock, sleep } from '../foundation/clock.ts'
+import type { Clock } from '../foundation/clock.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
+import { poll } from '../runtime/retry.ts'
 import { launchVariable } from './start-method.ts'
 
 /** The file's path and content. */
@@ -33,9 +34,9 @@ export async function reportSharedFolder(
   file: SharedFile,
   clock: Clock,
 ): Promise<string> {
-  const untilMs = clock.monotonicMs() + maxMs
-  while (!isSeen(file) && clock.monotonicMs() < untilMs) await sleep(clock, pollMs)
-  return `${seenMark} ${name} ${isSeen(file) ? 'yes' : 'no'}\n`
+  const policy = { delayMs: pollMs, timeoutMs: maxMs }
+  const isFound = await poll(policy, () => isSeen(file), { clock })
+  return `${seenMark} ${name} ${isFound === true ? 'yes' : 'no'}\n`
 }
 
 const seenMark = 'tutti: folder seen by'

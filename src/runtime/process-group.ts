@@ -1,7 +1,8 @@
 /** Signals whole process groups, which are identified by the process id of their first member. */
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { type Clock, sleep } from '../foundation/clock.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { poll } from './retry.ts'
 
 const firstPollMs = 10
 const maxPollMs = 200
@@ -73,14 +74,13 @@ async function isGoneWithin(
   ms: number,
   signal: 'SIGKILL' | null,
 ): Promise<boolean> {
-  const start = clock.monotonicMs()
-  for (let pollMs = firstPollMs; isProgramAlive(program);) {
+  const isGone = (): boolean => {
+    if (!isProgramAlive(program)) return true
     if (signal !== null) signalProgram(program, signal)
-    if (clock.monotonicMs() - start >= ms) return false
-    await sleep(clock, pollMs)
-    pollMs = Math.min(pollMs * 2, maxPollMs)
+    return false
   }
-  return true
+  const policy = { delayMs: firstPollMs, maxDelayMs: maxPollMs, timeoutMs: ms }
+  return (await poll(policy, isGone, { clock })) === true
 }
 
 /** Distinguishes a process from a later one with the same id. */

@@ -1,7 +1,8 @@
 /** An agent's link to the driver of a session: ordered messages, and heartbeats of the driver. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
+import { poll } from '../../runtime/retry.ts'
 import type { Broker } from '../broker/broker.ts'
 import { decode } from '../wire/codec.ts'
 import { type Keys, open } from '../wire/envelope.ts'
@@ -166,13 +167,13 @@ export class DriverLink implements PlacingDriver {
   /** Resolves when the driver has confirmed all events, is silent, or this takes too long. */
   async settle(): Promise<void> {
     const { clock } = this.#options
-    const untilMs = clock.monotonicMs() + maxSettleMs
-    while (this.unconfirmedMark !== undefined) {
-      const nowMs = clock.monotonicMs()
-      if (nowMs > untilMs || nowMs - this.heardMs > silenceMs) return
+    const isSettled = (): boolean => {
+      const isSilent = clock.monotonicMs() - this.heardMs > silenceMs
+      if (this.unconfirmedMark === undefined || isSilent) return true
       this.tick()
-      await sleep(clock, settleMs)
+      return false
     }
+    await poll({ delayMs: settleMs, timeoutMs: maxSettleMs }, isSettled, { clock })
   }
 
   tick(): void {

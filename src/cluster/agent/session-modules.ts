@@ -1,7 +1,7 @@
 /** The modules of a session's functions on this node: its own files, or bundles of the driver. */
 
 import { fileURLToPath } from 'node:url'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf, withoutStack } from '../../foundation/errors.ts'
 import {
   CwdNotFoundError,
@@ -10,6 +10,7 @@ import {
   OutputFileError,
   TaskImportError,
 } from '../../foundation/task-errors.ts'
+import { retry } from '../../runtime/retry.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import type { EndReport } from '../wire/ends.ts'
@@ -40,8 +41,7 @@ const nodeErrors = [
 const isMissingFile = (error: unknown): boolean => errnoOf(error) === 'ERR_MODULE_NOT_FOUND'
 
 /** The delay before a bundle that could not be unpacked is requested again. */
-const reloadMs = 500
-const maxLoads = 10
+const loading = { delayMs: 500, maxAttempts: 10 }
 
 export class SessionModules {
   readonly #options: SessionModulesOptions
@@ -65,15 +65,14 @@ export class SessionModules {
   async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
     const { bundles, objects, sessionId, clock, self } = this.#options
     const load = (): Promise<Uint8Array | null> => objects.get(`${bundlePrefix}/${digest}`)
-    for (let loads = 1; ; loads++) {
-      try {
-        return (await bundles.use(digest, sessionId, load)) ? 'ready' : 'lost'
-      } catch (cause) {
-        if (objects.closed.aborted) return 'lost'
-        const text = `node ${self.name} cannot unpack the module: ${messageOf(cause)}`
-        if (loads === maxLoads) return new TaskImportError(text, { cause })
-        await sleep(clock, reloadMs)
-      }
+    const { closed: signal } = objects
+    try {
+      const use = (): Promise<boolean> => bundles.use(digest, sessionId, load)
+      return (await retry(loading, use, { clock, signal })) ? 'ready' : 'lost'
+    } catch (cause) {
+      if (signal.aborted) return 'lost'
+      const text = `node ${self.name} cannot unpack the module: ${messageOf(cause)}`
+      return new TaskImportError(text, { cause })
     }
   }
 

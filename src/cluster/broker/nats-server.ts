@@ -3,13 +3,14 @@
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { once } from '../../foundation/service.ts'
 import { BackOff } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
+import { poll } from '../../runtime/retry.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 import { findNatsServer } from './nats-program.ts'
 
@@ -194,14 +195,13 @@ async function findUrl(folder: string, server: GuardedServer, clock: Clock): Pro
   server.ended
     .then((reason) => (exit = reason))
     .catch((error: unknown) => (exit = messageOf(error)))
-  const untilMs = clock.monotonicMs() + startMs
-  while (clock.monotonicMs() < untilMs) {
-    if (exit !== null) throw new Error(`it ended with ${exit as string}: ${server.output}`)
+  const read = (): string | undefined => {
+    if (exit !== null) throw new Error(`it ended with ${exit}: ${server.output}`)
     const file = readdirSync(folder).find((name) => name.endsWith('.ports'))
     const text = file === undefined ? '' : readTextFileSync(join(folder, file))
-    const url = /"((?:nats|tls):\/\/[^"]+)"/.exec(text)?.[1]
-    if (url !== undefined) return url
-    await sleep(clock, pollMs)
+    return /"((?:nats|tls):\/\/[^"]+)"/.exec(text)?.[1]
   }
+  const url = await poll({ delayMs: pollMs, timeoutMs: startMs }, read, { clock })
+  if (url !== undefined) return url
   throw new Error(`it was not ready within ${startMs / 1000} s: ${server.output}`)
 }

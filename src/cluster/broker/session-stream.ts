@@ -3,11 +3,11 @@
  * it, but not after the use has ended, so that a removed stream does not reappear.
  */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { retry } from '../../runtime/retry.ts'
 import type { BrokerStore, OpenedStream } from './broker.ts'
 
-const maxTries = 5
-const retryMs = 200
+const removal = { delayMs: 200, maxAttempts: 5 }
 
 export interface SessionStreamOptions {
   readonly store: BrokerStore
@@ -56,14 +56,7 @@ export class SessionStream {
   async remove(clock: Clock): Promise<void> {
     await this.close()
     const { store, name } = this.#options
-    for (let failed = 0; ;) {
-      try {
-        return await store.remove(name)
-      } catch (error) {
-        if (++failed === maxTries) throw error
-      }
-      await sleep(clock, retryMs)
-    }
+    await retry(removal, () => store.remove(name), { clock })
   }
 
   async #open(): Promise<OpenedStream | null> {

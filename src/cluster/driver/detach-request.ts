@@ -1,7 +1,8 @@
 /** The last request of a session to an agent: to end everything of the session. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
+import { retry } from '../../runtime/retry.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
 import { expectMessage } from '../wire/message-forms.ts'
 import { type Detached, silenceMs } from '../wire/messages.ts'
@@ -36,25 +37,25 @@ export async function detachFrom(
 ): Promise<Detached | null> {
   const { directory, use, run, epoch, broker, clock, log, ownerTtlSeconds } = options
   const request = { kind: 'detach', ...use, run: run(), epoch: epoch(), reason } as const
-  for (let comesUntilMs = 0; ;) {
-    try {
-      const answer = directory.request(name, request, answerMs)
-      return expectMessage(await unlessReconnected(broker, answer), 'detached')
-    } catch (error) {
-      const nowMs = clock.monotonicMs()
-      // The request was lost with the connection; the agent may reconnect a little later.
-      if (error === reconnected) comesUntilMs = nowMs + silenceMs
-      const isMissing = error instanceof NoResponderError
-      if (error === reconnected || (isMissing && nowMs < comesUntilMs)) {
-        await sleep(clock, retryMs)
-        continue
-      }
-      // Warns only of agents of an earlier start: the session knows those that this start uses.
-      if (isMissing || isUsed) return null
-      const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
-      log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
-      return null
-    }
+  const ask = async (): Promise<Detached> => {
+    const answer = directory.request(name, request, answerMs)
+    return expectMessage(await unlessReconnected(broker, answer), 'detached')
+  }
+  let comesUntilMs = 0
+  const mayRetry = (error: unknown): boolean => {
+    const nowMs = clock.monotonicMs()
+    // The request was lost with the connection; the agent may reconnect a little later.
+    if (error === reconnected) comesUntilMs = nowMs + silenceMs
+    return error === reconnected || (error instanceof NoResponderError && nowMs < comesUntilMs)
+  }
+  try {
+    return await retry({ delayMs: retryMs }, ask, { clock, mayRetry })
+  } catch (error) {
+    // Warns only of agents of an earlier start: the session knows those that this start uses.
+    if (error instanceof NoResponderError || isUsed) return null
+    const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
+    log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
+    return null
   }
 }
 

@@ -1,10 +1,11 @@
 /** One session's use of the cluster: claims the session, attaches to agents, sends jobs. */
 
 import type { BackendListener, Job, SampledNode } from '../../backends/backend.ts'
-import { catchErrors, type Clock, sleep } from '../../foundation/clock.ts'
+import { catchErrors, type Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { once } from '../../foundation/service.ts'
+import { retry } from '../../runtime/retry.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
@@ -214,17 +215,13 @@ export class DriverSession implements ClusterConnection {
   /** Retried for as long as tasks wait for agents, because the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds } = this.#options
-    const untilMs = clock.monotonicMs() + agentTimeoutSeconds * 1000
-    while (this.#isOpen) {
-      try {
-        return await this.#claim()
-      } catch (error) {
-        this.#stop()
-        const isFinal = error instanceof BackendError || clock.monotonicMs() >= untilMs
-        if (isFinal) return this.#fail(error)
-        await sleep(clock, tickMs)
-      }
+    const policy = { delayMs: tickMs, timeoutMs: agentTimeoutSeconds * 1000 }
+    const mayRetry = (error: unknown): boolean => {
+      this.#stop()
+      return !(error instanceof BackendError)
     }
+    const claim = async (): Promise<void> => (this.#isOpen ? this.#claim() : undefined)
+    await retry(policy, claim, { clock, mayRetry }).catch((error: unknown) => this.#fail(error))
   }
 
   /** Claims the session, reads what an earlier start left, and attaches to the agents. */

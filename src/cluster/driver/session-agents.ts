@@ -2,9 +2,10 @@
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { poll, retry } from '../../runtime/retry.ts'
 import type { Broker } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
@@ -261,10 +262,12 @@ export class SessionAgents implements DirectoryListener {
    */
   async #readEarlier(link: AgentLink): Promise<void> {
     this.#reading.add(link)
-    while (link.isMissingEarlier && this.#isUsed(link)) {
-      await this.#readMissing(link)
-      if (link.isMissingEarlier) await sleep(this.#options.clock, rereadMs)
+    const read = async (): Promise<boolean> => {
+      const isNeeded = link.isMissingEarlier && this.#isUsed(link)
+      if (isNeeded) await this.#readMissing(link)
+      return !isNeeded || !link.isMissingEarlier
     }
+    await poll({ delayMs: rereadMs }, read, this.#options)
     this.#reading.delete(link)
   }
 
@@ -313,20 +316,14 @@ export class SessionAgents implements DirectoryListener {
   /** Reads ends that the agent stored before it was lost, while this side was disconnected. */
   async #readLastEnds(name: string): Promise<void> {
     const { ends, subjects, clock, log } = this.#options
-    for (let reads = 1; ; reads++) {
-      try {
-        return await ends.readStream(subjects.endsOf(name))
-      } catch (error) {
-        // The session is removing its stream.
-        if (this.#isClosed) return
-        if (reads === maxReads) {
-          return log.warn(
-            'StreamUnreadable',
-            `results of agent "${name}" cannot be read: ${messageOf(error)}`,
-          )
-        }
-        await sleep(clock, rereadMs)
-      }
+    const policy = { delayMs: rereadMs, maxAttempts: maxReads }
+    const read = (): Promise<void> => ends.readStream(subjects.endsOf(name))
+    try {
+      await retry(policy, read, { clock, mayRetry: () => !this.#isClosed })
+    } catch (error) {
+      // Otherwise the session is removing its stream.
+      const text = `results of agent "${name}" cannot be read: ${messageOf(error)}`
+      if (!this.#isClosed) log.warn('StreamUnreadable', text)
     }
   }
 

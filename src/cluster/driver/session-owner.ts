@@ -5,8 +5,9 @@
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
 import { BackendThrottled } from '../../events/library-events.ts'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
+import { poll } from '../../runtime/retry.ts'
 import {
   type Broker,
   type BrokerMessage,
@@ -154,7 +155,8 @@ export interface Ownership {
  */
 export async function becomeOwner(options: OwnershipOptions): Promise<Ownership> {
   const { broker, stream, subjects, clock, isOpen, onFull } = options
-  for (let isCreated = false; ;) {
+  let isCreated = false
+  const attempt = async (): Promise<Ownership | undefined> => {
     const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
     await expectNoOwner(options, last)
     const opened = await stream.open()
@@ -164,6 +166,7 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
       const stop = await claim(options, last)
       if (stop !== null) return { isNew: isCreated && last === 0, run: opened.label, stop }
       // Another process has claimed it meanwhile, or the stream was replaced: ask again.
+      return undefined
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error
       if (!isOpen()) {
@@ -171,9 +174,10 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
         throw error
       }
       onFull(error)
-      await sleep(clock, retryMs)
+      return undefined
     }
   }
+  return (await poll({ delayMs: retryMs }, attempt, { clock })) as Ownership
 }
 
 /** Returns a function that stops the answers; `null` if another claim was written meanwhile. */
@@ -242,15 +246,15 @@ export async function untilSilent(
   signal: AbortSignal,
 ): Promise<boolean> {
   // Counted, because a time-out also passes while this process is suspended.
-  for (let unanswered = 0; unanswered < maxUnanswered;) {
+  let unanswered = 0
+  const isSilent = async (): Promise<boolean> => {
     try {
       await broker.request(owner, new Uint8Array(), probeMs)
       unanswered = 0
     } catch (error) {
       unanswered = error instanceof NoResponderError ? 0 : unanswered + 1
     }
-    if (unanswered === 0) await sleep(clock, pauseMs, { signal }).catch(() => {})
-    if (signal.aborted) return false
+    return unanswered === maxUnanswered && !signal.aborted
   }
-  return true
+  return (await poll({ delayMs: pauseMs }, isSilent, { clock, signal })) === true
 }

@@ -1,8 +1,9 @@
 /** Notes the agents that a session uses in its stream, so that a later start can ask them. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { retry } from '../../runtime/retry.ts'
 import type { Broker, StreamState } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { encode } from '../wire/codec.ts'
@@ -200,24 +201,21 @@ export class UsedAgents {
     const { broker, stream, clock, log, onChange } = this.#options
     const count = lost.length + moved.length
     if (moved.length > 0) this.#noting++
-    for (let failed = 0; !this.#isClosed;) {
-      try {
-        await stream.open()
-        // The agent may be used again by now.
-        const isUsed = this.#noted.has(keyOf(agent))
-        await this.#note(agent, isUsed ? 'used' : state, lost, moved)
-        break
-      } catch (error) {
-        // Without the note, a later start waits for the agent, and then continues without it.
-        if (count === 0) break
-        if (broker.isConnected && ++failed === maxTries) {
-          const text = `the loss of agent "${agent.name}" could not be stored: ${messageOf(error)}`
-          log.warn('LossNotNoted', `${text}; a later start of the session runs its tasks again`)
-          break
-        }
-      }
-      await sleep(clock, retryMs)
+    const note = async (): Promise<void> => {
+      if (this.#isClosed) return
+      await stream.open()
+      // The agent may be used again by now.
+      const isUsed = this.#noted.has(keyOf(agent))
+      await this.#note(agent, isUsed ? 'used' : state, lost, moved)
     }
+    let failed = 0
+    // Without the note, a later start waits for the agent, and then continues without it.
+    const mayRetry = (): boolean => count > 0 && !(broker.isConnected && ++failed === maxTries)
+    await retry({ delayMs: retryMs }, note, { clock, mayRetry }).catch((error: unknown) => {
+      const text = `the loss of agent "${agent.name}" could not be stored: ${messageOf(error)}`
+      const result = 'a later start of the session runs its tasks again'
+      if (count > 0) log.warn('LossNotNoted', `${text}; ${result}`)
+    })
     if (moved.length === 0) return
     this.#noting--
     onChange()

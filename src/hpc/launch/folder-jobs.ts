@@ -5,7 +5,8 @@
  */
 
 import { spawn } from 'node:child_process'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { poll } from '../../runtime/retry.ts'
 import { SchedulerError, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
@@ -59,18 +60,17 @@ export async function withdrawRequest(
   commands: SlurmCommands,
   { clock, maxMs, signal }: WithdrawOptions,
 ): Promise<boolean> {
-  const startMs = clock.monotonicMs()
-  for (let answers = 0; ;) {
-    const hasAnswered = await cancelJobsOf(folder, commands).then(
-      () => true,
-      () => false,
-    )
-    if (hasAnswered && ++answers === 2) return true
-    const isOver = clock.monotonicMs() - startMs >= maxMs
-    if (isOver && !hasAnswered) return false
-    if (signal?.aborted === true) return false
-    await sleep(clock, lookMs, signal === undefined ? {} : { signal }).catch(() => {})
+  const untilMs = clock.monotonicMs() + maxMs
+  let answers = 0
+  const search = async (): Promise<'canceled' | 'unanswered' | false> => {
+    try {
+      await cancelJobsOf(folder, commands)
+      return ++answers === 2 && 'canceled'
+    } catch {
+      return clock.monotonicMs() >= untilMs && 'unanswered'
+    }
   }
+  return (await poll({ delayMs: lookMs }, search, { clock, signal })) === 'canceled'
 }
 
 /** Searches twice, to find a job that the script's `sbatch` submitted while it was being killed. */

@@ -1,6 +1,7 @@
 /** Follows a script that was submitted as a Slurm job until its end. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { poll } from '../../runtime/retry.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
@@ -45,7 +46,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
   const stdout = new FollowedFile(folder.file('stdout'))
   const stderr = new FollowedFile(folder.file('stderr'))
   let endedMs: number | null = null
-  while (!signal.aborted) {
+  const look = async (): Promise<LaunchEnd | undefined> => {
     // Read before the output: output that is read after the code is complete.
     const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
@@ -59,16 +60,11 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
       if (end !== null) return end
     }
     const report = await watch.report()
-    if (report !== undefined) {
-      const phase = report === null ? 'ended' : phaseOf(report)
-      if (phase === 'ended') {
-        endedMs ??= clock.monotonicMs()
-        const isSettled = clock.monotonicMs() - endedMs >= settleMs
-        const found = report ?? endByFiles(folder)
-        if (isSettled) return lostEnd(options, found, null)
-      }
-    }
-    await sleep(clock, pollMs)
+    const isRunning = report === undefined || (report !== null && phaseOf(report) !== 'ended')
+    if (isRunning) return undefined
+    endedMs ??= clock.monotonicMs()
+    const isSettled = clock.monotonicMs() - endedMs >= settleMs
+    return isSettled ? lostEnd(options, report ?? endByFiles(folder), null) : undefined
   }
-  return null
+  return (await poll({ delayMs: pollMs }, look, { clock, signal })) ?? null
 }

@@ -5,9 +5,10 @@
 
 import { randomBytes } from 'node:crypto'
 import { createServer, type Server } from 'node:net'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import { poll } from '../../runtime/retry.ts'
 import type { AllocatedNode, Allocation } from '../allocation.ts'
 import { quoteForShell } from '../quote.ts'
 import type { RemoteProcess } from '../remote-process.ts'
@@ -134,16 +135,14 @@ function unlessSilent(error: unknown): undefined {
 
 /** Why no step of the job can start, if the job has ended; otherwise `null`. */
 async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null> {
-  const untilMs = clock.monotonicMs() + maxEndMs
-  for (;;) {
+  const ask = async (): Promise<BackendError | null | undefined> => {
     const report = await job.report({ isChanged: true }).catch(() => undefined)
     if (report === undefined) return null
     if (report === null || phaseOf(report) !== 'running') return lostError(job.id, report)
     // The final state is known only a little later.
-    const isEnding = report.state === 'COMPLETING'
-    if (!isEnding || clock.monotonicMs() >= untilMs) return null
-    await sleep(clock, pollMs)
+    return report.state === 'COMPLETING' ? undefined : null
   }
+  return (await poll({ delayMs: pollMs, timeoutMs: maxEndMs }, ask, { clock })) ?? null
 }
 
 /**
@@ -167,19 +166,19 @@ exit 0
 /** Detects the start by a file if the folder is shared; otherwise from Slurm's report. */
 async function isStarted(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
-  for (let isSeen = false; !signal.aborted; await sleep(clock, pollMs)) {
+  let isSeen = false
+  const ask = async (): Promise<boolean> => {
     const isChanged = folder.hasStarted && !isSeen
     isSeen = folder.hasStarted
     const report = await job.report({ isChanged }).catch(() => undefined)
-    if (report === undefined) continue
+    if (report === undefined) return false
     if (report === null || phaseOf(report) === 'ended') throw lostError(job.id, report, folder)
-    if (phaseOf(report) === 'waiting') await showWaiting(report, job, onStatus)
-    else {
-      onStatus(null)
-      return true
-    }
+    const isWaiting = phaseOf(report) === 'waiting'
+    if (isWaiting) await showWaiting(report, job, onStatus)
+    else onStatus(null)
+    return !isWaiting
   }
-  return false
+  return (await poll({ delayMs: pollMs }, ask, { clock, signal })) === true
 }
 
 /**

@@ -1,10 +1,11 @@
 /** One allocation that the backend requested by itself, from its submission to its end. */
 
 import type { NodeLoad } from '../../cluster/driver/placement/placement-state.ts'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import { poll } from '../../runtime/retry.ts'
 import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { AllocationWatch } from '../allocation-watch.ts'
@@ -176,9 +177,7 @@ export class PilotJob {
     const jobId = this.#jobId
     const folder = this.#folder
     if (jobId !== null) {
-      while (!(await this.#isCanceled(jobId)) && !signal.aborted) {
-        await sleep(clock, cancelMs, { signal }).catch(() => {})
-      }
+      await poll({ delayMs: cancelMs }, () => this.#isCanceled(jobId), { clock, signal })
     } else if (folder !== null && mayHaveSubmitted(cause)) {
       await within(signal, answerMs, clock, (late) => {
         const options = { clock, maxMs: Infinity, signal: late }
@@ -264,10 +263,11 @@ export class PilotJob {
   /** If all agents end, the allocation may have ended; the scheduler reports that later. */
   async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
-    for (let count = 0; count < maxQuestions && this.#phase === 'running'; count++) {
-      await allocation.state({ isChanged: true }).catch(() => null)
-      await sleep(this.#options.clock, questionMs)
+    const ask = async (): Promise<boolean> => {
+      if (this.#phase === 'running') await allocation.state({ isChanged: true }).catch(() => null)
+      return this.#phase !== 'running'
     }
+    await poll({ delayMs: questionMs, maxAttempts: maxQuestions }, ask, this.#options)
   }
 
   #watchEnd(allocation: Allocation, jobId: string): AllocationWatch {

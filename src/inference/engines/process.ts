@@ -47,6 +47,7 @@ import type {
   ServerProcess,
   ServerReservation,
 } from '../../runtime/server/node-servers.ts'
+import { poll } from '../../runtime/retry.ts'
 import { LocalServer } from './process/local-server.ts'
 import {
   checkTemplate,
@@ -316,13 +317,13 @@ class ProcessEngine implements InferenceEngine {
   async #waitForHealth(link: UpstreamLink): Promise<void> {
     const { clock, healthPath: path } = this.#options
     const { signal } = this.#over
-    for (;;) {
+    const probe = async (): Promise<boolean> => {
       const status = await probeOnce({ link, path, clock, signal })
-      signal.throwIfAborted()
-      this.#lastStatus = status
-      if (status === 200) return
-      await sleep(clock, pollMs, { signal })
+      if (!signal.aborted) this.#lastStatus = status
+      return status === 200
     }
+    await poll({ delayMs: pollMs }, probe, { clock, signal })
+    signal.throwIfAborted()
   }
 
   #attend(attached: Attached): void {

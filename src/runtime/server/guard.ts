@@ -6,9 +6,10 @@
 
 import { spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
-import { sleep, systemClock } from '../../foundation/clock.ts'
+import { systemClock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import { retry } from '../retry.ts'
 import { connectToParent } from '../child-program.ts'
 import { endProgram, programVariable } from '../process-group.ts'
 
@@ -93,14 +94,11 @@ function fail(error: unknown): void {
 
 /** Repeated: processes that end with the parent may still write to the folder or remove it too. */
 async function removeFolder(): Promise<void> {
-  if (folder === null || (isFolderKept && process.connected)) return
-  for (let failed = 0; failed < maxRemovals; failed++) {
-    try {
-      return rmSync(folder, { recursive: true, force: true })
-    } catch {
-      await sleep(systemClock, removalMs)
-    }
-  }
+  const left = folder
+  if (left === null || (isFolderKept && process.connected)) return
+  const remove = (): void => rmSync(left, { recursive: true, force: true })
+  const policy = { delayMs: removalMs, maxAttempts: maxRemovals }
+  await retry(policy, remove, { clock: systemClock }).catch(() => {})
 }
 
 /** Only the first call counts, so that a grace period is not shortened. */

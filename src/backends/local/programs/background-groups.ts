@@ -1,6 +1,6 @@
 /** Process groups that outlive their programs, until `end` or `killAll` ends them. */
 
-import { systemClock as clock, sleep } from '../../../foundation/clock.ts'
+import { systemClock as clock } from '../../../foundation/clock.ts'
 import {
   type GroupMember,
   hasVariable,
@@ -8,6 +8,7 @@ import {
   readGroups,
   signalGroup,
 } from '../../../runtime/process-group.ts'
+import { poll } from '../../../runtime/retry.ts'
 
 /** Short enough that the id of an ended group is not reused before the first look. */
 const lookDelayMs = 50
@@ -72,14 +73,10 @@ export class BackgroundGroups {
   }
 
   async #areGone(owner: string | null, ms: number, signal: 'SIGKILL' | null): Promise<boolean> {
-    const start = clock.monotonicMs()
+    const policy = { delayMs: firstPollMs, maxDelayMs: maxPollMs, timeoutMs: ms }
     // Repeats the signal: a process that was forked during the first one did not get it.
-    for (let pollMs = firstPollMs; this.#signal(owner, signal) > 0;) {
-      if (clock.monotonicMs() - start >= ms) return false
-      await sleep(clock, pollMs)
-      pollMs = Math.min(pollMs * 2, maxPollMs)
-    }
-    return true
+    const areGone = (): boolean => this.#signal(owner, signal) === 0
+    return (await poll(policy, areGone, { clock })) === true
   }
 
   /** Returns how many groups are left. `null` as signal only counts them. */

@@ -3,6 +3,7 @@
 import { sleep, systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
+import { poll } from '../../../runtime/retry.ts'
 import type { Broker, BrokerMessage } from '../../broker/broker.ts'
 import { connectToNats } from '../../broker/nats.ts'
 import { deriveKeys, type Keys, noHeader, open, seal } from '../../wire/envelope.ts'
@@ -49,14 +50,12 @@ class Watcher {
     this.#isAgentGone = true
     // Freed first, so that the next start of the agent need not wait for an answer.
     this.#freeName()
-    const untilMs = clock.monotonicMs() + giveUpMs
-    for (let sent = 0; sent < exitReports && clock.monotonicMs() < untilMs;) {
-      if (this.#broker.isConnected) {
-        this.#report('dead', 0)
-        sent++
-      }
-      await sleep(clock, exitReportMs)
+    let unsent = exitReports
+    const report = (): boolean => {
+      if (unsent > 0 && this.#broker.isConnected) this.#report('dead', 0)
+      return this.#broker.isConnected && unsent-- === 0
     }
+    await poll({ delayMs: exitReportMs, timeoutMs: giveUpMs }, report, { clock })
   }
 
   /** The agent gets the same request. A driver that hears the agent ignores this report. */

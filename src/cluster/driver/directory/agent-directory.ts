@@ -1,8 +1,9 @@
 /** The agents of a cluster as a driver knows them: present, silent and lost ones. */
 
-import { type Clock, sleep } from '../../../foundation/clock.ts'
+import type { Clock } from '../../../foundation/clock.ts'
 import type { BackendError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
+import { poll } from '../../../runtime/retry.ts'
 import type { Broker } from '../../broker/broker.ts'
 import { ReceivedAnswer } from '../../wire/cut-answer.ts'
 import {
@@ -176,13 +177,13 @@ export class AgentDirectory {
   async locate(name: string): Promise<KnownAgent | null> {
     const { clock, lossSeconds } = this.#options
     // Counts waits instead of time: while this process is suspended or busy, it hears no agent.
-    for (let waitedMs = 0; waitedMs <= lossSeconds * 1000; waitedMs += locateMs) {
+    const maxAttempts = Math.floor((lossSeconds * 1000) / locateMs) + 2
+    const look = (attempt: number): KnownAgent | undefined => {
       const found = this.#agents.get(name)
-      if (found !== undefined) return found
-      this.discover()
-      await sleep(clock, locateMs)
+      if (found === undefined && attempt < maxAttempts) this.discover()
+      return found
     }
-    return this.#agents.get(name) ?? null
+    return (await poll({ delayMs: locateMs, maxAttempts }, look, { clock })) ?? null
   }
 
   /**

@@ -1,0 +1,67 @@
+/** Repeats an operation with pauses, until it succeeds, is aborted, or has been tried enough. */
+
+import { type Clock, sleep } from '../foundation/clock.ts'
+import { isThenable } from '../foundation/promises.ts'
+import { backOffDelay } from './back-off.ts'
+
+export interface RetryPolicy {
+  /** The pause after the first attempt. */
+  readonly delayMs: number
+  /** Each pause is twice as long as the last one, up to this. Default: all have the same length. */
+  readonly maxDelayMs?: number
+  /** Default: no limit. */
+  readonly maxAttempts?: number
+  /** No further attempt is made after this time. Default: no limit. */
+  readonly timeoutMs?: number
+}
+
+export interface RetryOptions {
+  readonly clock: Clock
+  readonly signal?: AbortSignal | undefined
+}
+
+/**
+ * Calls `look` until it returns something other than `undefined` or `false`. Resolves with
+ * `undefined` when the limits of the policy are reached or the signal is aborted.
+ */
+export async function poll<T>(
+  policy: RetryPolicy,
+  look: (attempt: number) => T | false | undefined | Promise<T | false | undefined>,
+  { clock, signal }: RetryOptions,
+): Promise<T | undefined> {
+  const { delayMs: first, maxDelayMs: max = first, maxAttempts = Infinity } = policy
+  const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
+  for (let attempt = 1; ; attempt++) {
+    if (signal?.aborted === true) return undefined
+    const looked = look(attempt)
+    const found = isThenable(looked) ? await looked : looked
+    if (found !== undefined && found !== false) return found
+    if (attempt >= maxAttempts || clock.monotonicMs() >= untilMs) return undefined
+    await sleep(clock, backOffDelay(attempt, { first, max }), { signal }).catch(() => {})
+  }
+}
+
+/**
+ * Calls `operation` until it does not fail. Rejects with its last error, or with the signal's
+ * reason. `mayRetry`: whether to try again after this error. Default: always.
+ */
+export async function retry<T>(
+  policy: RetryPolicy,
+  operation: (attempt: number) => T | Promise<T>,
+  options: RetryOptions & { readonly mayRetry?: (error: unknown) => boolean },
+): Promise<T> {
+  let last: unknown
+  const attempt = async (count: number): Promise<{ readonly value: T } | false> => {
+    try {
+      return { value: await operation(count) }
+    } catch (error) {
+      if (options.mayRetry?.(error) === false) throw error
+      last = error
+      return false
+    }
+  }
+  const outcome = await poll(policy, attempt, options)
+  if (outcome !== undefined) return outcome.value
+  options.signal?.throwIfAborted()
+  throw last
+}
