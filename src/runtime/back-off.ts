@@ -1,13 +1,12 @@
-/** Computes when the next attempt may be made after consecutive failures. Uses no timer. */
+/** Delays that grow with consecutive failures, and the restarts of things that end. */
 
-export interface BackOffOptions {
+import { type Clock, sleep } from '../foundation/clock.ts'
+
+export interface RestartPolicy {
   /** The delay after the first failure; it doubles with each further consecutive failure. */
   readonly firstDelayMs: number
   readonly maxDelayMs: number
-  /**
-   * The number of consecutive failures after which `hasGivenUp` is true until the delay is over.
-   * Default: never.
-   */
+  /** The number of consecutive failures that are too many. Default: never too many. */
   readonly giveUpAfter?: number
 }
 
@@ -19,72 +18,22 @@ export function backOffDelay(
   return failures === 0 || first === 0 ? 0 : Math.min(max, first * factor ** (failures - 1))
 }
 
-/** Times are those of `Clock.monotonicMs()`. */
-export class BackOff {
-  readonly #options: BackOffOptions
-  #failures = 0
-  #notBeforeMs = -Infinity
-  #lastError: unknown
-
-  constructor(options: BackOffOptions) {
-    this.#options = options
-  }
-
-  /** The number of failures since the last success. */
-  get failures(): number {
-    return this.#failures
-  }
-
-  get lastError(): unknown {
-    return this.#lastError
-  }
-
-  /** An attempt failed. Returns the delay before the next one. */
-  fail(nowMs: number, error?: unknown): number {
-    const { firstDelayMs, maxDelayMs } = this.#options
-    this.#failures++
-    const delayMs = backOffDelay(this.#failures, { first: firstDelayMs, max: maxDelayMs })
-    this.#notBeforeMs = nowMs + delayMs
-    this.#lastError = error
-    return delayMs
-  }
-
-  /** An attempt succeeded: the next failure counts as the first. */
-  reset(): void {
-    this.#failures = 0
-    this.#notBeforeMs = -Infinity
-    this.#lastError = undefined
-  }
-
-  /** How long the next attempt has to wait. */
-  delayMs(nowMs: number): number {
-    return Math.max(0, this.#notBeforeMs - nowMs)
-  }
-
-  /** Whether there were too many consecutive failures, and the next attempt is not due yet. */
-  hasGivenUp(nowMs: number): boolean {
-    const { giveUpAfter = Infinity } = this.#options
-    return this.#failures >= giveUpAfter && nowMs < this.#notBeforeMs
-  }
-}
-
 /**
  * Paces the starts of things that are started repeatedly: at once while starts succeed, one per
- * delay after one has failed.
+ * delay after one has failed. Uses no timer. Times are those of `Clock.monotonicMs()`.
  */
-export class PacedStarts {
-  readonly #options: Required<BackOffOptions>
+export class Restarts {
+  readonly #policy: RestartPolicy
   #failures = 0
   /** Incremented by each failure of a start that was made after the last delay began. */
   #round = 0
   /** The number of such failures since the last success. */
   #delays = 0
-  #delayMs = 0
   #notBeforeMs = -Infinity
   #lastError: unknown
 
-  constructor(options: Required<BackOffOptions>) {
-    this.#options = options
+  constructor(policy: RestartPolicy) {
+    this.#policy = policy
   }
 
   /** The number of failures since the last success. */
@@ -105,32 +54,29 @@ export class PacedStarts {
     return this.#failures === 0 || nowMs() >= this.#notBeforeMs
   }
 
-  /** A start is made now. Returns its round, which `fail` needs. */
+  /** A start is made now. Returns its round, for `fail`. */
   begin(nowMs: number): number {
     if (this.#failures > 0) this.#notBeforeMs = nowMs + this.#delayMs
     return this.#round
   }
 
-  /** The start failed. `true` if this began a new delay: simultaneous failures share one. */
-  fail(round: number, nowMs: number, error: unknown): boolean {
-    const { firstDelayMs, maxDelayMs } = this.#options
+  /** A start failed. Returns the delay that this began: simultaneous failures share one (0). */
+  fail(nowMs: number, error?: unknown, round = this.#round): number {
     this.#failures++
     this.#lastError = error
-    if (round !== this.#round) return false
+    if (round !== this.#round) return 0
     this.#round++
     this.#delays++
-    this.#delayMs = backOffDelay(this.#delays, { first: firstDelayMs, max: maxDelayMs })
     this.#notBeforeMs = nowMs + this.#delayMs
-    return true
+    return this.#delayMs
   }
 
-  /** A start succeeded. `true` if this ended a delay. */
+  /** A start succeeded: the next failure counts as the first. `true` if this ended a delay. */
   succeed(): boolean {
     if (this.#failures === 0) return false
     this.#failures = 0
     this.#round++
     this.#delays = 0
-    this.#delayMs = 0
     this.#notBeforeMs = -Infinity
     this.#lastError = undefined
     return true
@@ -138,6 +84,44 @@ export class PacedStarts {
 
   /** Whether there were too many consecutive failures, and the next start is not due yet. */
   hasGivenUp(nowMs: number): boolean {
-    return this.#failures >= this.#options.giveUpAfter && nowMs < this.#notBeforeMs
+    return this.#failures >= (this.#policy.giveUpAfter ?? Infinity) && nowMs < this.#notBeforeMs
+  }
+
+  get #delayMs(): number {
+    const { firstDelayMs: first, maxDelayMs: max } = this.#policy
+    return backOffDelay(this.#delays, { first, max })
+  }
+}
+
+export interface SupervisedRun {
+  /** The number of consecutive failures before this run. */
+  readonly failures: number
+  /** To be called when it works. */
+  readonly onReady: () => void
+}
+
+/**
+ * Repeats `run`, which resolves with the reason when what it started has ended. A run that worked
+ * for `steadyMs` makes the next failure the first. Resolves with the last reason when there were
+ * too many failures, with `null` after an abort.
+ */
+export async function supervise(
+  policy: RestartPolicy & { readonly steadyMs: number },
+  run: (current: SupervisedRun) => Promise<string>,
+  options: { readonly clock: Clock; readonly signal: AbortSignal; readonly background?: boolean },
+): Promise<string | null> {
+  const { clock, signal } = options
+  const restarts = new Restarts(policy)
+  for (;;) {
+    if (signal.aborted) return null
+    let readyMs = Infinity
+    const onReady = (): void => void (readyMs = clock.monotonicMs())
+    const reason = await run({ failures: restarts.failures, onReady })
+    if (signal.aborted) return null
+    const nowMs = clock.monotonicMs()
+    if (nowMs - readyMs >= policy.steadyMs) restarts.succeed()
+    const delayMs = restarts.fail(nowMs)
+    if (restarts.hasGivenUp(nowMs)) return reason
+    await sleep(clock, delayMs, options).catch(() => {})
   }
 }

@@ -1,8 +1,14 @@
 /** The child's side of a `SupervisedChild`, which every program that it starts must call. */
 
 import { systemClock } from '../foundation/clock.ts'
-import { channelVariable, guardInternalMessages, openEnvelope, toEnvelope } from './channel.ts'
-import { MessageBatcher, type MessageBatcherOptions } from './message-batcher.ts'
+import {
+  channelVariable,
+  guardInternalMessages,
+  MessageBatcher,
+  type MessageBatcherOptions,
+  openEnvelope,
+  toEnvelope,
+} from './channel.ts'
 
 type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'>
 

@@ -1,7 +1,6 @@
 /**
  * One child process that runs a program of this package, from its start to its exit. The owner
- * decides when to replace a child that has exited, with a `BackOff`, and passes that delay to the
- * next one.
+ * decides when to replace a child that has exited (`Restarts`, `supervise`).
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -18,10 +17,10 @@ import {
   channelVariable,
   type ChannelContent,
   guardInternalMessages,
+  MessageBatcher,
   openEnvelope,
   toEnvelope,
 } from './channel.ts'
-import { MessageBatcher } from './message-batcher.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import { once } from '../foundation/service.ts'
 import { signalGroup } from './process-group.ts'

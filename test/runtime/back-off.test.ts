@@ -1,14 +1,15 @@
 import { describe, expect, it } from 'vitest'
-import { BackOff, backOffDelay, PacedStarts } from '../../src/runtime/back-off.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { backOffDelay, Restarts, supervise } from '../../src/runtime/back-off.ts'
 
-const open = () => new BackOff({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfter: 3 })
+const open = () => new Restarts({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfter: 3 })
 
-describe('BackOff', () => {
+describe('Restarts', () => {
   it('the delay doubles with each failure in a row, up to its limit', () => {
     const backOff = open()
-    expect(backOff.delayMs(0)).toBe(0)
+    expect(backOff.mayStart(() => 0)).toBe(true)
     expect([0, 0, 0, 0, 0].map((now) => backOff.fail(now))).toEqual([100, 200, 400, 500, 500])
-    expect([backOff.delayMs(0), backOff.delayMs(450), backOff.delayMs(600)]).toEqual([500, 50, 0])
+    expect([450, 500].map((now) => backOff.mayStart(() => now))).toEqual([false, true])
   })
 
   it('it gives up after so many failures in a row, until another attempt is due', () => {
@@ -24,15 +25,15 @@ describe('BackOff', () => {
   it('a success makes the next failure the first', () => {
     const backOff = open()
     for (const now of [0, 0, 0]) backOff.fail(now, new Error('no'))
-    backOff.reset()
-    expect([backOff.failures, backOff.lastError, backOff.delayMs(0)]).toEqual([0, undefined, 0])
+    backOff.succeed()
+    expect([backOff.failures, backOff.lastError]).toEqual([0, undefined])
     expect([backOff.hasGivenUp(0), backOff.fail(10)]).toEqual([false, 100])
   })
 
   it('without a limit it never gives up', () => {
-    const backOff = new BackOff({ firstDelayMs: 1, maxDelayMs: 10 })
+    const backOff = new Restarts({ firstDelayMs: 1, maxDelayMs: 10 })
     for (let failure = 0; failure < 2000; failure++) backOff.fail(0)
-    expect([backOff.hasGivenUp(0), backOff.delayMs(0)]).toEqual([false, 10])
+    expect([backOff.hasGivenUp(0), backOff.notBeforeMs]).toEqual([false, 10])
   })
 })
 
@@ -43,14 +44,12 @@ it('backOffDelay: no failure has no delay, and none grows beyond the longest', (
   expect(backOffDelay(5000, { first: 0, max: 10 })).toBe(0)
 })
 
-describe('PacedStarts', () => {
-  const paced = () => new PacedStarts({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfter: 3 })
-
-  it('starts that fail together share one delay, and delays grow as those of a BackOff', () => {
-    const [starts, backOff] = [paced(), open()]
+describe('Restarts of several at once', () => {
+  it('starts that fail together share one delay, and delays grow as those of single ones', () => {
+    const [starts, backOff] = [open(), open()]
     for (let round = 0, now = 0; round < 5; round++) {
       const begun = [starts.begin(now), starts.begin(now)]
-      expect(begun.map((one) => starts.fail(one, now, 'no'))).toEqual([true, false])
+      expect(begun.map((one) => starts.fail(now, 'no', one) > 0)).toEqual([true, false])
       expect(starts.notBeforeMs).toBe(now + backOff.fail(now))
       expect(starts.mayStart(() => starts.notBeforeMs - 1)).toBe(false)
       now = starts.notBeforeMs
@@ -60,15 +59,49 @@ describe('PacedStarts', () => {
   })
 
   it('a start that succeeds ends the delay, and the next failure has the first one', () => {
-    const starts = paced()
-    for (const now of [0, 1000, 2000]) starts.fail(starts.begin(now), now, 'no')
+    const starts = open()
+    for (const now of [0, 1000, 2000]) starts.fail(now, 'no', starts.begin(now))
     expect([starts.hasGivenUp(2001), starts.succeed(), starts.succeed()]).toEqual([
       true,
       true,
       false,
     ])
     expect([starts.hasGivenUp(2001), starts.mayStart(() => 2001)]).toEqual([false, true])
-    starts.fail(starts.begin(3000), 3000, 'no')
+    starts.fail(3000, 'no', starts.begin(3000))
     expect(starts.notBeforeMs).toBe(3100)
+  })
+})
+
+describe('supervise', () => {
+  it('supervise: a steady run makes the next failure the first', async () => {
+    const clock = new ManualClock()
+    const failures: number[] = []
+    const policy = { firstDelayMs: 10, maxDelayMs: 40, giveUpAfter: 3, steadyMs: 0 }
+    const { signal } = new AbortController()
+    const given = supervise(
+      policy,
+      async (run) => {
+        if (failures.push(run.failures) === 3) run.onReady()
+        return `end ${failures.length}`
+      },
+      { clock, signal },
+    )
+    await clock.advance(0)
+    await clock.advance(1000)
+    expect(await given).toBe('end 5')
+    expect(failures).toEqual([0, 1, 2, 1, 2])
+  })
+
+  it('supervise: an abort ends it during a delay', async () => {
+    const clock = new ManualClock()
+    const stop = new AbortController()
+    let runs = 0
+    const policy = { firstDelayMs: 10, maxDelayMs: 10, steadyMs: 0 }
+    const run = async (): Promise<string> => `end ${++runs}`
+    const over = supervise(policy, run, { clock, signal: stop.signal })
+    await clock.advance(0)
+    await clock.advance(15)
+    stop.abort()
+    expect([await over, runs]).toEqual([null, 2])
   })
 })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { MessageBatcher, type MessageBatcherOptions } from '../../src/runtime/message-batcher.ts'
+import { MessageBatcher, type MessageBatcherOptions } from '../../src/runtime/channel.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 /** Turns of the loop and the departure of batches come when the test says so. */

@@ -8,7 +8,7 @@ import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { once } from '../../foundation/service.ts'
-import { BackOff } from '../../runtime/back-off.ts'
+import { supervise, type SupervisedRun } from '../../runtime/back-off.ts'
 import { GuardedServer } from '../../runtime/server/guarded-server.ts'
 import { poll } from '../../runtime/retry.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
@@ -38,9 +38,14 @@ export interface NatsServerOptions {
 
 const startMs = 10_000
 const pollMs = 20
-/** The most restarts in a row: a server that has run for `steadyMs` resets the count. */
+/** The maximum number of restarts in a row: a server that has run for `steadyMs` resets it. */
 const maxRestarts = 5
-const steadyMs = 60_000
+const restartPolicy = {
+  firstDelayMs: 100,
+  maxDelayMs: 5000,
+  giveUpAfter: maxRestarts + 1,
+  steadyMs: 60_000,
+}
 
 /** The server ends with this process, even if killed; until then it is restarted when it ends. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
@@ -68,11 +73,12 @@ class PrivateServer implements NatsServer {
   readonly folder: string
   readonly #program: string
   readonly #options: NatsServerOptions & { readonly log: Log }
-  readonly #backOff = new BackOff({ firstDelayMs: 100, maxDelayMs: 5000 })
+  readonly #closing = new AbortController()
   readonly #lost = Promise.withResolvers<BackendError>()
   #url: string | null = null
   #process: GuardedServer | null = null
-  #cancelStart: () => void = () => {}
+  /** Why the last server ended. */
+  #reason = ''
 
   constructor(program: string, folder: string, options: NatsServerOptions & { log: Log }) {
     this.#program = program
@@ -90,6 +96,20 @@ class PrivateServer implements NatsServer {
 
   /** Rejects if the server is not ready in time; then no process remains. */
   async start(): Promise<void> {
+    let first: GuardedServer | null = await this.#launch()
+    const { clock } = this.#options
+    const { signal } = this.#closing
+    const run = (current: SupervisedRun): Promise<string> => {
+      const server = first
+      first = null
+      return this.#run(current, server)
+    }
+    supervise(restartPolicy, run, { clock, signal, background: true })
+      .then((reason) => (reason === null ? undefined : this.#giveUp(reason)))
+      .catch((error: unknown) => this.#giveUp(messageOf(error)))
+  }
+
+  async #launch(): Promise<GuardedServer> {
     const { clock } = this.#options
     const { PATH = '' } = process.env
     const ports = join(this.folder, 'ports')
@@ -112,40 +132,33 @@ class PrivateServer implements NatsServer {
       throw error
     }
     server.unref()
-    this.#watch(server).catch((error: unknown) => this.#giveUp(messageOf(error)))
+    return server
   }
 
   readonly close = once(async (): Promise<void> => {
-    this.#cancelStart()
+    this.#closing.abort()
     await this.#process?.stop()
     // The guard process removes the folder, unless the guard itself was killed.
     await removeFolder(this.folder, this.#options.clock)
   })
 
-  async #watch(server: GuardedServer): Promise<void> {
-    const { clock } = this.#options
-    const readyMs = clock.monotonicMs()
-    const reason = await server.ended
-    if (clock.monotonicMs() - readyMs >= steadyMs) this.#backOff.reset()
-    this.#startAgain(`${reason} ${lastLineOf(server.output)}`.trim())
+  async #run({ failures, onReady }: SupervisedRun, launched: GuardedServer | null) {
+    // Checked only now: a signal to both processes may have reached the server first.
+    if (failures > 0 && this.#options.isEndExpected?.() !== true) this.#warn(failures)
+    try {
+      const server = launched ?? (await this.#launch())
+      onReady()
+      this.#reason = `${await server.ended} ${lastLineOf(server.output)}`.trim()
+    } catch (error) {
+      this.#reason = messageOf(error)
+    }
+    return this.#reason
   }
 
-  #startAgain(reason: string): void {
-    if (this.close.isCalled) return
-    const { clock, isEndExpected } = this.#options
-    const delayMs = this.#backOff.fail(clock.monotonicMs())
-    const { failures } = this.#backOff
-    if (failures > maxRestarts) return this.#giveUp(reason)
-    const text = `the nats-server of this process at ${this.url} has ended: ${reason}`
-    const start = (): void => {
-      // Checked only now: a signal to both processes may have reached the server first.
-      if (isEndExpected?.() !== true) {
-        const which = `restart ${failures} of at most ${maxRestarts} in a row`
-        this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
-      }
-      this.start().catch((error: unknown) => this.#startAgain(messageOf(error)))
-    }
-    this.#cancelStart = clock.after(delayMs, start, { background: true })
+  #warn(failures: number): void {
+    const text = `the nats-server of this process at ${this.url} has ended: ${this.#reason}`
+    const which = `restart ${failures} of at most ${maxRestarts} in a row`
+    this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
   }
 
   #giveUp(reason: string): void {

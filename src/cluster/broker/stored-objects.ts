@@ -9,7 +9,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { randomFraction } from '../../foundation/ids.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
-import { BackOff } from '../../runtime/back-off.ts'
+import { backOffDelay } from '../../runtime/back-off.ts'
 import { type Broker, StoreFullError, type StoredObject } from './broker.ts'
 import { StoreRefusals } from './store-refusals.ts'
 
@@ -210,7 +210,8 @@ export class StoredObjects {
   ): Promise<T> {
     const { clock, broker } = this.#options
     const signal = AbortSignal.any([this.#closed.signal, canceled])
-    const backOff = new BackOff({ firstDelayMs, maxDelayMs })
+    const limits = { first: firstDelayMs, max: maxDelayMs }
+    let failures = 0
     let isReported = false
     for (;;) {
       signal.throwIfAborted()
@@ -220,12 +221,12 @@ export class StoredObjects {
         signal.throwIfAborted()
         if (isTooSmall(error)) throw error
         // The first failure may be due to a connection or a stream that was just lost.
-        if (broker.isConnected && backOff.failures > 0 && !isReported) {
+        if (broker.isConnected && failures > 0 && !isReported) {
           isReported = true
           onProblem(error)
         }
         // A random delay, so that several processes whose objects do not fit do not retry in step.
-        const delayMs = backOff.fail(clock.monotonicMs(), error) * (0.5 + randomFraction())
+        const delayMs = backOffDelay(++failures, limits) * (0.5 + randomFraction())
         const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
         await this.#untilReconnected(pause, signal).catch(() => {})
         await this.#untilReconnected(repair, signal).catch(() => {})

@@ -4,7 +4,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { once } from '../../foundation/service.ts'
-import { BackOff } from '../../runtime/back-off.ts'
+import { Restarts } from '../../runtime/back-off.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseSeen, withoutOwnLines } from '../shared-file.ts'
@@ -37,10 +37,10 @@ const endMs = 5000
 const maxLineLength = 65_536
 
 /** The restarts of one node's agent. */
-class Restarts {
+class NodeRestarts {
   /** Counts successful restarts and failed ones. */
   count = 0
-  readonly backOff = new BackOff({ firstDelayMs: 1000, maxDelayMs: 60_000 })
+  readonly backOff = new Restarts({ firstDelayMs: 1000, maxDelayMs: 60_000 })
   /** The process of the latest restart. */
   process: RemoteProcess | null = null
   state: 'none' | 'starting' | 'started' = 'none'
@@ -57,7 +57,7 @@ class Restarts {
 
   /** The agent is connected again. */
   reset(): void {
-    this.backOff.reset()
+    this.backOff.succeed()
     this.missingMs = null
     this.warned = 'nothing'
   }
@@ -74,7 +74,7 @@ export class NodeAgents {
   readonly #ended = new Set<string>()
   readonly #givenUp = Promise.withResolvers<string>()
   #onChange: () => void = () => {}
-  readonly #restarts = new Map<string, Restarts>()
+  readonly #restarts = new Map<string, NodeRestarts>()
   #isWatching = true
   /** The agents were told to end. */
   #isEndExpected = false
@@ -234,7 +234,7 @@ export class NodeAgents {
       if (nowMs - restarts.missingMs > endMs) this.#tellSilent(node, restarts, why)
     } else if (restarts.state === 'none') {
       if (restarts.count >= maxRestarts) this.#giveUp(node, restarts, why)
-      else if (restarts.backOff.delayMs(nowMs) === 0) {
+      else if (restarts.backOff.mayStart(() => nowMs)) {
         this.#start(node, restarts, why).catch((error: unknown) => {
           restarts.state = 'none'
           restarts.backOff.fail(clock.monotonicMs())
@@ -244,7 +244,7 @@ export class NodeAgents {
     }
   }
 
-  async #start(node: AllocatedNode, restarts: Restarts, why: string): Promise<void> {
+  async #start(node: AllocatedNode, restarts: NodeRestarts, why: string): Promise<void> {
     const { allocation, command, clock, log } = this.#options
     const onOutput = byLine((line) => {
       // The shell also reports an agent that exited because another one with its name is connected.
@@ -274,14 +274,14 @@ export class NodeAgents {
    * The agent may continue later, for instance if it was suspended. It has not ended, so this does
    * not count as a restart.
    */
-  #tellSilent({ name }: AllocatedNode, restarts: Restarts, why: string): void {
+  #tellSilent({ name }: AllocatedNode, restarts: NodeRestarts, why: string): void {
     if (restarts.warned !== 'nothing') return
     restarts.warned = 'silent'
     const text = `the agent of node ${name} does not answer (${why}), and has not ended`
     this.#options.log.warn('AgentSilent', `${text}: the node is used again when it goes on or ends`)
   }
 
-  #fail({ name }: AllocatedNode, restarts: Restarts, why: string): void {
+  #fail({ name }: AllocatedNode, restarts: NodeRestarts, why: string): void {
     restarts.end = why
     // The watch of the allocation reports its end once.
     if (isJobOver(why)) return this.stopWatching()
@@ -293,14 +293,14 @@ export class NodeAgents {
   }
 
   /** Retried until Slurm accepts the step; does not count as a restart. */
-  #tellRefused(name: string, restarts: Restarts, why: string): void {
+  #tellRefused(name: string, restarts: NodeRestarts, why: string): void {
     if (restarts.warned === 'refused') return
     restarts.warned = 'refused'
     const text = `the agent of node ${name} cannot be started again yet: ${why}`
     this.#options.log.warn('AgentNotRestarted', text)
   }
 
-  #giveUp({ name }: AllocatedNode, restarts: Restarts, why: string): void {
+  #giveUp({ name }: AllocatedNode, restarts: NodeRestarts, why: string): void {
     if (restarts.warned === 'given up') return
     restarts.warned = 'given up'
     const count = `its agent was started again ${maxRestarts} times and has ended again`
@@ -314,8 +314,8 @@ export class NodeAgents {
     if (isUseless) this.#givenUp.resolve(text)
   }
 
-  #restartsOf({ name }: AllocatedNode): Restarts {
-    const restarts = this.#restarts.get(name) ?? new Restarts()
+  #restartsOf({ name }: AllocatedNode): NodeRestarts {
+    const restarts = this.#restarts.get(name) ?? new NodeRestarts()
     this.#restarts.set(name, restarts)
     return restarts
   }

@@ -1,9 +1,9 @@
 /** One worker of the pool: starts its engine, watches it, and restarts it when it is lost. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { BackOff } from '../../runtime/back-off.ts'
+import { supervise, type SupervisedRun } from '../../runtime/back-off.ts'
 import type { Batcher } from './batcher.ts'
 import type {
   CreateEngine,
@@ -27,7 +27,7 @@ export interface WorkerParts {
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
-const maxDelayMs = 30_000
+const restartPolicy = { firstDelayMs: 500, maxDelayMs: 30_000, steadyMs: 30_000 }
 
 /**
  * The worker is attached to the batcher while its engine serves. It keeps its id when restarted.
@@ -42,7 +42,6 @@ export class SupervisedWorker {
   #isRetiring = false
   #problem = 'is starting'
   #isFailing = false
-  #servesSinceMs = Infinity
 
   /** Starts the worker's engine at once. */
   constructor(worker: EngineWorker, parts: WorkerParts) {
@@ -97,17 +96,10 @@ export class SupervisedWorker {
 
   async #runUntilClosed(): Promise<void> {
     const { clock } = this.#parts
-    const backOff = new BackOff({ firstDelayMs: 500, maxDelayMs })
-    while (!this.#isOver) {
-      this.#servesSinceMs = Infinity
-      const reason = await this.#serveOnce()
-      if (this.#isOver) return
-      this.#problem = reason
-      // After a long time of service the delay starts again from its shortest.
-      if (clock.monotonicMs() - this.#servesSinceMs >= maxDelayMs) backOff.reset()
-      const delayMs = backOff.fail(clock.monotonicMs())
-      await sleep(clock, delayMs, { signal: this.#closing.signal }).catch(() => {})
-    }
+    const { signal } = this.#closing
+    const run = async (current: SupervisedRun): Promise<string> =>
+      (this.#problem = await this.#serveOnce(current))
+    await supervise(restartPolicy, run, { clock, signal })
   }
 
   get #isOver(): boolean {
@@ -115,7 +107,7 @@ export class SupervisedWorker {
   }
 
   /** Creates, starts, serves and closes one engine; resolves with why it no longer serves. */
-  async #serveOnce(): Promise<string> {
+  async #serveOnce(run: SupervisedRun): Promise<string> {
     const { createEngine, batcher, onStartFailed } = this.#parts
     const { workerId } = this.#worker
     let engine: InferenceEngine | null = null
@@ -124,6 +116,7 @@ export class SupervisedWorker {
       engine = createEngine(this.#worker)
       const facts = await unlessAborted(this.#closing.signal, engine.start())
       serving = new ServingEngine(workerId, engine, this.#closing.signal)
+      run.onReady()
       return await this.#serve(serving, facts)
     } catch (error) {
       this.#firstStart.reject(error)
@@ -139,11 +132,10 @@ export class SupervisedWorker {
   }
 
   async #serve(serving: ServingEngine, facts: ModelFacts): Promise<string> {
-    const { batcher, clock, onServing, onLost } = this.#parts
+    const { batcher, onServing, onLost } = this.#parts
     const { workerId } = serving
     this.#serving = serving
     this.#isFailing = false
-    this.#servesSinceMs = clock.monotonicMs()
     batcher.addWorker(serving)
     onServing(facts)
     this.#firstStart.resolve()

@@ -4,11 +4,11 @@ import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import { Assignment } from './assignments.ts'
 import { PooledWorker, type PooledWorkerOptions, type WorkerEnd } from './pooled-worker.ts'
-import type { PacedStarts } from '../../../runtime/back-off.ts'
+import type { Restarts } from '../../../runtime/back-off.ts'
 
 /** Options that all handles of a pool share. */
 export interface WorkerHandleOptions extends PooledWorkerOptions {
-  readonly starts: PacedStarts
+  readonly starts: Restarts
   /**
    * Whether a worker that has used GPUs must be replaced before it gets other ones, because native
    * libraries keep the GPUs that they have opened. Only for processes: a thread cannot change what
@@ -33,7 +33,7 @@ export class WorkerHandle {
   #worker: PooledWorker | null = null
   /** The GPUs that the worker was assigned, as a list; empty for none. */
   #gpus = ''
-  /** The round of the worker's start, for `PacedStarts`. */
+  /** The round of the worker's start, for `Restarts`. */
   #round = 0
   #hasHadWorker = false
   #closing: PromiseWithResolvers<void> | null = null

@@ -11,7 +11,7 @@ import { chooseBatchSize, JobDurations } from './batch-size.ts'
 import { bankSize } from './mailbox.ts'
 import { ProcessLink } from './process-link.ts'
 import { WorkerHandle, type WorkerHandleOptions } from './worker-handle.ts'
-import { PacedStarts } from '../../../runtime/back-off.ts'
+import { Restarts } from '../../../runtime/back-off.ts'
 import { DeadlineTimer } from '../../../runtime/deadlines.ts'
 import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import { ThreadLink } from './thread-link.ts'
@@ -46,7 +46,7 @@ export class WorkerPool implements Executor {
   readonly #options: WorkerPoolOptions
   readonly #handles: readonly WorkerHandle[]
   readonly #durations = new JobDurations()
-  readonly #starts = new PacedStarts(startPacing)
+  readonly #starts = new Restarts(startPacing)
   /** Set while starts are delayed. The jobs wait in the scheduler meanwhile. */
   readonly #startTimer: DeadlineTimer
   #ignoredMessages = 0
@@ -223,7 +223,7 @@ export class WorkerPool implements Executor {
     if (this.#closeReason !== null) return
     const { clock, listener, nodeId, log } = this.#options
     const nowMs = clock.monotonicMs()
-    const isNewDelay = this.#starts.fail(round, nowMs, error)
+    const isNewDelay = this.#starts.fail(nowMs, error, round) > 0
     if (this.#starts.failures === startPacing.giveUpAfter) {
       log.warn('WorkersDoNotStart', this.#startProblem())
     }

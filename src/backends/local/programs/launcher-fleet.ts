@@ -1,7 +1,7 @@
 /** Manages the launcher processes: starts them on demand, balances load, replaces lost ones. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { BackOff, PacedStarts } from '../../../runtime/back-off.ts'
+import { Restarts } from '../../../runtime/back-off.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'
@@ -62,8 +62,8 @@ export class LauncherFleet {
   readonly #options: FleetOptions
   readonly #launchers: Launcher[] = []
   /** Paces the starts of launchers. Programs wait while no launcher may be started. */
-  readonly starts = new PacedStarts(startPacing)
-  readonly #refusals = new BackOff(refusalBackOff)
+  readonly starts = new Restarts(startPacing)
+  readonly #refusals = new Restarts(refusalBackOff)
   #count = 0
   #isClosing = false
   #isWatching = false
@@ -162,7 +162,7 @@ export class LauncherFleet {
   }
 
   #receive(launcher: Launcher, messages: readonly FromLauncher[]): void {
-    this.#refusals.reset()
+    this.#refusals.succeed()
     launcher.hasReported = true
     if (this.starts.succeed()) this.#options.onStartedAgain()
     launcher.unanswered = 0
@@ -243,7 +243,7 @@ export class LauncherFleet {
     this.#remove(launcher)
     if (!launcher.hasReported && !this.#isClosing) {
       const nowMs = this.#options.clock.monotonicMs()
-      const isNewDelay = this.starts.fail(launcher.round, nowMs, new Error(reason))
+      const isNewDelay = this.starts.fail(nowMs, new Error(reason), launcher.round) > 0
       this.#options.onStartFailed(isNewDelay)
     }
     for (const owner of owners) launcher.onBackgroundEnded(owner)
@@ -256,7 +256,7 @@ export class Launcher {
   readonly child: SupervisedChild<ToLauncher, FromLauncher>
   /** `NAME=value`, which is in the environment of its programs. */
   readonly mark: string
-  /** The round of its start, for `PacedStarts`. */
+  /** The round of its start, for `Restarts`. */
   readonly round: number
   /** How many of the programs that it was asked to start have not ended. */
   load = 0

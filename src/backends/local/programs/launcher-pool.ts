@@ -11,7 +11,7 @@ import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
 import { type Attempt, Attempts, toProgramRequest } from './attempts.ts'
-import { BackOff } from '../../../runtime/back-off.ts'
+import { backOffDelay } from '../../../runtime/back-off.ts'
 import { type Launcher, LauncherFleet, startPacing } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
 import { toEndReport } from './program-report.ts'
@@ -222,7 +222,7 @@ export class LauncherPool implements Executor {
     }
     if (this.#isPausing) return
     this.#isPausing = true
-    this.#clock.after(this.#limit.nextPauseMs(this.#clock.monotonicMs()), () => {
+    this.#clock.after(this.#limit.nextPauseMs(), () => {
       this.#isPausing = false
       this.#retry(1)
     })
@@ -341,7 +341,7 @@ export class ConcurrencyLimit {
   /** The lowest limit since the last maximum. Only a lower one is reported. */
   #lowest: number
   #successes = 0
-  readonly #backOff = new BackOff({ firstDelayMs: 20, maxDelayMs: 1000 })
+  #refusals = 0
 
   constructor(max: number) {
     this.#max = max
@@ -354,8 +354,8 @@ export class ConcurrencyLimit {
   }
 
   /** The delay before the next attempt; it doubles with each refusal in a row. */
-  nextPauseMs(nowMs: number): number {
-    return this.#backOff.fail(nowMs)
+  nextPauseMs(): number {
+    return backOffDelay(++this.#refusals, { first: 20, max: 1000 })
   }
 
   /** The system refused one more than `running` programs. `true` for a new lowest limit. */
@@ -369,7 +369,7 @@ export class ConcurrencyLimit {
 
   /** A program ended. A number of successes equal to the limit raises the limit by one. */
   succeed(): void {
-    this.#backOff.reset()
+    this.#refusals = 0
     if (this.#limit === this.#max || ++this.#successes < this.#limit) return
     this.#successes = 0
     if (++this.#limit === this.#max) this.#lowest = this.#max

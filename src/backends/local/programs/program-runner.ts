@@ -3,7 +3,7 @@
 import { closeSync } from 'node:fs'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
-import type { MessageBatcher } from '../../../runtime/message-batcher.ts'
+import type { MessageBatcher } from '../../../runtime/channel.ts'
 import { programVariable } from '../../../runtime/process-group.ts'
 import { machineMs } from '../machine-time.ts'
 import { BackgroundGroups } from './background-groups.ts'

@@ -5,8 +5,9 @@
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
+import { messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
-import { BackOff } from '../../../runtime/back-off.ts'
+import { supervise, type SupervisedRun } from '../../../runtime/back-off.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import type { NatsOptions } from '../../broker/nats.ts'
 import type { Announcement } from '../../wire/messages.ts'
@@ -31,23 +32,27 @@ export interface AgentWatcherOptions {
   readonly log: Log
 }
 
+const restartPolicy = { firstDelayMs: 500, maxDelayMs: 60_000, steadyMs: 0 }
 /** The watcher needs little memory: it has hardly more than a connection. */
 const nodeOptions = ['--max-old-space-size=48', '--max-semi-space-size=1']
 
 /** Restarts the watcher process whenever it ends, until this is closed. */
 export class AgentWatcher {
   readonly #options: AgentWatcherOptions
-  readonly #backOff = new BackOff({ firstDelayMs: 500, maxDelayMs: 60_000 })
+  readonly #closing = new AbortController()
   readonly #ready = Promise.withResolvers<void>()
-  #child: SupervisedChild<ToWatcher, FromWatcher>
+  #child: SupervisedChild<ToWatcher, FromWatcher> | null = null
   #agent: Announcement | null = null
-  #isClosed = false
   #hasWarned = false
-  #cancelStart: () => void = () => {}
 
   constructor(options: AgentWatcherOptions) {
     this.#options = options
-    this.#child = this.#start()
+    const { clock } = options
+    const { signal } = this.#closing
+    const run = (current: SupervisedRun): Promise<string> => this.#run(current)
+    supervise(restartPolicy, run, { clock, signal, background: true }).catch((error: unknown) => {
+      options.log.warn('WatcherLost', messageOf(error))
+    })
   }
 
   /** Resolves when the watcher has connected for the first time, or has failed to. */
@@ -57,18 +62,19 @@ export class AgentWatcher {
 
   update(agent: Announcement): void {
     this.#agent = agent
-    if (this.#child.isReady) this.#child.send({ kind: 'alive', agent })
+    if (this.#child?.isReady === true) this.#child.send({ kind: 'alive', agent })
   }
 
   /** For an agent that has announced its own end. */
   async close(): Promise<void> {
-    this.#isClosed = true
-    this.#cancelStart()
+    this.#closing.abort()
     this.#ready.resolve()
-    await this.#child.close()
+    await this.#child?.close()
   }
 
-  #start(): SupervisedChild<ToWatcher, FromWatcher> {
+  /** Resolves with the reason of the watcher's exit. */
+  async #run({ onReady }: SupervisedRun): Promise<string> {
+    const { promise: ended, resolve: end } = Promise.withResolvers<string>()
     const { connection, token, clock } = this.#options
     const { log: _, ...rest } = connection
     const child = new SupervisedChild<ToWatcher, FromWatcher>({
@@ -84,28 +90,22 @@ export class AgentWatcher {
         if (this.#agent !== null) child.send({ kind: 'alive', agent: this.#agent })
       },
       onMessages: () => {
-        this.#backOff.reset()
+        onReady()
         this.#ready.resolve()
       },
-      onExit: (exit) => this.#restart(exit.output === '' ? exitReason(exit) : exit.output),
+      onExit: (exit) => end(exit.output === '' ? exitReason(exit) : exit.output),
     })
+    this.#child = child
     child.start()
-    return child
+    const reason = await ended
+    this.#ready.resolve()
+    this.#warn(reason)
+    return reason
   }
 
-  #restart(reason: string): void {
-    this.#ready.resolve()
-    if (this.#isClosed) return
-    const { clock, log, name } = this.#options
-    const delayMs = this.#backOff.fail(clock.monotonicMs())
-    this.#cancelStart = clock.after(
-      delayMs,
-      () => {
-        this.#child = this.#start()
-      },
-      { background: true },
-    )
-    if (this.#hasWarned) return
+  #warn(reason: string): void {
+    const { log, name } = this.#options
+    if (this.#hasWarned || this.#closing.signal.aborted) return
     this.#hasWarned = true
     const text =
       `the watcher of agent "${name}" has ended and is started again (${reason}); until then ` +

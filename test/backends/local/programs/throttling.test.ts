@@ -95,10 +95,10 @@ it('row 29: a limit rises by one with each round of successes, up to where it be
 
 it('row 29: a limit pauses twice as long after each refusal in a row, up to a second', () => {
   const limit = new ConcurrencyLimit(4)
-  const pauses = Array.from({ length: 8 }, () => limit.nextPauseMs(0))
+  const pauses = Array.from({ length: 8 }, () => limit.nextPauseMs())
   expect(pauses).toEqual([20, 40, 80, 160, 320, 640, 1000, 1000])
   limit.succeed()
-  expect(limit.nextPauseMs(0)).toBe(20)
+  expect(limit.nextPauseMs()).toBe(20)
 })
 
 it('row 29: what the system lacks for a moment is waited for, all else is a failure', () => {
