@@ -97,7 +97,7 @@ const unsupported = (sign: string, one: Value, other: Value): TemplateError =>
     `unsupported operand type(s) for ${sign}: '${typeName(one)}' and '${typeName(other)}'`,
   )
 
-export function isIn(item: Value, container: Value): boolean {
+function isIn(item: Value, container: Value): boolean {
   const whole = textOf(container)
   if (whole !== null) {
     const part = textOf(item)

@@ -134,7 +134,7 @@ const maxPlaces = 100
 const morePlaces = 25
 
 /** A number with that many decimal places; halves are rounded to the even neighbour. */
-export function fixedText(value: number, wanted: number): string {
+function fixedText(value: number, wanted: number): string {
   const places = Math.min(wanted, maxPlaces)
   const size = Math.abs(value)
   if (!Number.isFinite(size)) return numberText(value, true)
