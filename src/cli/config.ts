@@ -5,6 +5,7 @@ import { errnoOf, messageOf } from '../foundation/errors.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
 import { ConfigProblems, WrittenFile } from '../inference/config/config-tree.ts'
 import { parseYamlTree } from '../inference/config/yaml-tree.ts'
+import { descriptorOf } from '../inference/engines/engines.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
 import { isGguf } from '../inference/models/gguf-file.ts'
 import { exitCodes } from './exit.ts'
@@ -20,8 +21,7 @@ export async function checkConfig(file: string, output: Output): Promise<number>
     const problem = await modelProblem(modelPath)
     if (problem !== null) problems.push({ keys: ['required', 'model_name'], problem })
   }
-  const isLocal = engine.kind === 'llama' || engine.kind === 'openai'
-  if (isLocal && hardware.numNodes > 1) {
+  if (descriptorOf(engine).nodes === 'this' && hardware.numNodes > 1) {
     const problem = `expected 1: the ${engine.kind} engine runs workers on this node only`
     problems.push({ keys: ['hardware', 'num_nodes'], problem })
   }

@@ -17,21 +17,17 @@ export type {
 export { loadInferenceConfig } from './config/config.ts'
 export type {
   BatchingConfig,
-  ConfigSections,
   DynamicWorkersConfig,
-  EchoEngineConfig,
-  EngineConfig,
-  EngineOption,
   HardwareConfig,
+  LlmConfig,
+  ServerConfig,
+} from './config/config-sections.ts'
+export type {
+  ConfigSections,
   InferenceConfig,
   InferenceOverrides,
-  LlamaEngineConfig,
-  LlmConfig,
-  OpenAiEngineConfig,
-  ProcessEngineConfig,
-  ServerConfig,
 } from './config/inference-config.ts'
-export type { Secret } from './config/secret.ts'
+export type { Secret } from './schema/secret.ts'
 export type {
   GuardAction,
   GuardrailConfig,
@@ -44,12 +40,17 @@ export type {
 export type { ServerLimits } from './server/server-limits.ts'
 export type { Environment } from '../runtime/server/environment.ts'
 export type * from './generation/inference-engine.ts'
-export { createEchoEngine } from './engines/echo.ts'
-export type { EchoEngineOptions } from './engines/echo.ts'
-export { createLlamaEngine } from './engines/llama.ts'
-export type { LlamaEngineOptions } from './engines/llama.ts'
-export { createOpenAiEngine } from './engines/openai.ts'
-export type { AttachedEngine, OpenAiEngineOptions } from './engines/openai.ts'
-export { createProcessEngine } from './engines/process.ts'
-export type { ProcessEngineOptions } from './engines/process.ts'
+export { createEchoEngine } from './engines/echo/echo-engine.ts'
+export type { EngineConfig, EngineOption } from './engines/engines.ts'
+export type { EchoEngineConfig, EchoEngineOptions } from './engines/echo/echo-engine.ts'
+export { createLlamaEngine } from './engines/llama/llama-engine.ts'
+export type { LlamaEngineConfig, LlamaEngineOptions } from './engines/llama/llama-engine.ts'
+export { createOpenAiEngine } from './engines/openai/openai-engine.ts'
+export type {
+  AttachedEngine,
+  OpenAiEngineConfig,
+  OpenAiEngineOptions,
+} from './engines/openai/openai-engine.ts'
+export { createProcessEngine } from './engines/process/process-engine.ts'
+export type { ProcessEngineConfig, ProcessEngineOptions } from './engines/process/process-engine.ts'
 export type * from '../runtime/server/node-servers.ts'

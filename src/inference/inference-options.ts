@@ -19,11 +19,11 @@ import { loadInferenceConfig, readInferenceConfig } from './config/config.ts'
 import { expectEngineOption, resolveOverrides } from './config/overrides.ts'
 import type {
   ConfigSections,
-  EngineOption,
   InferenceConfig,
   InferenceOverrides,
 } from './config/inference-config.ts'
 import { expectReachable } from '../runtime/http/listening.ts'
+import type { EngineOption } from './engines/engines.ts'
 import type { NodeServers } from '../runtime/server/node-servers.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'

@@ -1,19 +1,12 @@
 /** The running parts of an initialized inference backend: creates, starts and stops them. */
 
-import { homedir } from 'node:os'
-import { join } from 'node:path'
 import { type Notice, toEventNotice } from '../backends/backend.ts'
 import { Batch, EngineLost } from '../events/library-events.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { newSpanId } from '../foundation/ids.ts'
-import { invalid } from '../foundation/options.ts'
 import type { ServerReservation } from '../runtime/server/node-servers.ts'
-import type { EngineConfig, InferenceConfig } from './config/inference-config.ts'
-import { createEchoEngine } from './engines/echo.ts'
-import { createLlamaEngine } from './engines/llama.ts'
-import { createOpenAiEngine } from './engines/openai.ts'
-import { createProcessEngine } from './engines/process.ts'
-import { toServerRequest } from './engines/process/worker-places.ts'
+import type { InferenceConfig } from './config/inference-config.ts'
+import { descriptorOf } from './engines/engines.ts'
 import { Autoscaler } from './generation/autoscaler.ts'
 import type { BatchReport } from './generation/batch-run.ts'
 import { Batcher } from './generation/batcher.ts'
@@ -68,9 +61,7 @@ export class InferenceService {
     })
     const batcher = this.#batcher
     this.pool = new EnginePool({
-      createEngine:
-        options.createEngine ??
-        ((worker) => createEngine(config, options, worker, this.#reservation)),
+      createEngine: options.createEngine ?? ((worker) => this.#createEngine(worker)),
       workers: firstWorkers(config),
       batcher,
       clock,
@@ -132,12 +123,20 @@ export class InferenceService {
     await this.#reservation?.close()
   }
 
+  #createEngine(worker: EngineWorker): InferenceEngine {
+    const { options, config } = this.#parts
+    const { clock, log, onProgress } = options
+    const servers = this.#reservation
+    const context = { config, worker, clock, log, onProgress, servers }
+    return descriptorOf(config.engine).create(config.engine, context)
+  }
+
   /** Called before anything starts, so that missing nodes or GPUs are reported at once. */
   #reserve(): void {
     const { options, config } = this.#parts
-    const { engine } = config
-    if (options.nodes === null || engine.kind !== 'process') return
-    const request = toServerRequest(options.name, config, engine.cores)
+    const descriptor = descriptorOf(config.engine)
+    const request = descriptor.reserve?.(config.engine, config, options.name)
+    if (options.nodes === null || request === undefined) return
     this.#reservation = options.nodes.reserveServers(request)
     void this.#reservation.over.then((reason) => this.#giveUp(reason))
   }
@@ -204,24 +203,25 @@ function expectNodes(
   { engine, hardware: { numNodes } }: InferenceConfig,
   { nodes, createEngine: own }: ResolvedInferenceOptions,
 ): void {
-  const isProcess = own === null && engine.kind === 'process'
-  if (nodes !== null && !isProcess && (own !== null || engine.kind !== 'echo')) {
+  const where = own === null ? descriptorOf(engine).nodes : 'own'
+  if (nodes !== null && (where === 'this' || where === 'own')) {
     const which = own === null ? `the ${engine.kind} engine` : 'an engine of your own'
     throw new ValueError(`nodes: ${which} starts no servers on nodes`, {
       field: 'nodes',
       hint: 'Use the process engine.',
     })
   }
-  if (numNodes === 1 || own !== null || engine.kind === 'echo' || nodes !== null) return
+  if (numNodes === 1 || where === 'own' || where === 'any' || nodes !== null) return
   throw new ValueError(
     `num_nodes is ${numNodes}, but the ${engine.kind} engine runs workers on this node only`,
     {
       field: 'numNodes',
       expected: '1',
       got: numNodes,
-      hint: isProcess
-        ? 'Give `nodes: hpc`, an HPC backend, or set it to 1 and start a backend on each node.'
-        : 'Set it to 1 and start a backend on each node.',
+      hint:
+        where === 'reserved'
+          ? 'Give `nodes: hpc`, an HPC backend, or set it to 1 and start a backend on each node.'
+          : 'Set it to 1 and start a backend on each node.',
     },
   )
 }
@@ -243,61 +243,3 @@ function defaultSampling({ llm }: InferenceConfig): Sampling {
     format: { kind: 'text' },
   }
 }
-
-type EngineEnvironment = Pick<ResolvedInferenceOptions, 'clock' | 'log' | 'onProgress'>
-
-function createEngine(
-  config: InferenceConfig,
-  { clock, log, onProgress }: EngineEnvironment,
-  worker: EngineWorker,
-  servers: ServerReservation | null,
-): InferenceEngine {
-  const { modelPath, engine, llm, tpSize, hardware, hubToken } = config
-  const common = { modelName: modelPath, contextLength: llm.maxModelLen, clock, log }
-  switch (engine.kind) {
-    case 'llama':
-      return createLlamaEngine({
-        ...common,
-        ...engine,
-        cacheDir: engine.cacheDir ?? defaultCache(),
-        hubToken: hubToken?.reveal() ?? null,
-        onProgress,
-      })
-    case 'openai':
-      return createOpenAiEngine({ ...common, ...engine, apiKey: engine.apiKey?.reveal() ?? null })
-    case 'process':
-      return createProcessEngine(
-        {
-          ...common,
-          ...engine,
-          tpSize,
-          dtype: llm.dtype,
-          gpuMemoryUtilization: llm.gpuMemoryUtilization,
-          numGpus: hardware.numGpus,
-          nodeOffset: hardware.nodeOffset,
-          host: '127.0.0.1',
-          hubToken: hubToken?.reveal() ?? null,
-          onProgress,
-          ...(servers === null ? {} : { servers }),
-        },
-        worker,
-      )
-    case 'echo':
-      return createEchoEngine({
-        modelName: modelPath,
-        contextLength: llm.maxModelLen,
-        clock,
-        ...engine,
-      })
-    default:
-      throw unknownKind(engine)
-  }
-}
-
-/** A configuration that was changed after it was loaded may have any kind. */
-const unknownKind = (engine: never): ValueError =>
-  invalid('engine.kind', 'one of llama, openai, process, echo', (engine as EngineConfig).kind)
-
-/** The folder of downloaded models, in the cache folder of the user. */
-const defaultCache = (): string =>
-  join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')

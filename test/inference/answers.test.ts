@@ -1,6 +1,6 @@
 import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
-import { createEchoEngine } from '../../src/inference/engines/echo.ts'
+import { createEchoEngine } from '../../src/inference/engines/echo/echo-engine.ts'
 import type { InferenceEngine } from '../../src/inference/generation/inference-engine.ts'
 import { inferenceCodeOf } from '../../src/inference/generation/inference-errors.ts'
 import { Session } from '../../src/session/session.ts'

@@ -10,8 +10,8 @@ import type {
   InferenceEngine,
 } from '../../src/inference/generation/inference-engine.ts'
 import { inferenceError } from '../../src/inference/generation/inference-errors.ts'
-import { createOpenAiEngine } from '../../src/inference/engines/openai.ts'
-import { createProcessEngine } from '../../src/inference/engines/process.ts'
+import { createOpenAiEngine } from '../../src/inference/engines/openai/openai-engine.ts'
+import { createProcessEngine } from '../../src/inference/engines/process/process-engine.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
 import { maskSecrets } from '../../src/foundation/secrets.ts'
 import { Session } from '../../src/session/session.ts'

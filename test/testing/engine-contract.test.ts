@@ -5,7 +5,7 @@ import type {
   InferenceEngine,
   Sampling,
 } from '../../src/inference/generation/inference-engine.ts'
-import { createEchoEngine } from '../../src/inference/engines/echo.ts'
+import { createEchoEngine } from '../../src/inference/engines/echo/echo-engine.ts'
 import { inferenceEngineContract } from '../../src/testing/engine-contract.ts'
 
 /** Changes to the requests, the calls or the methods of a correct engine. */

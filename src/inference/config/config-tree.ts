@@ -3,6 +3,7 @@
 import { ValueError } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import type { Problem } from '../schema/problems.ts'
+import { toCamelCase } from '../schema/config-fields.ts'
 import type { Path } from '../schema/schema.ts'
 
 /** A position in a text. Line and column count from 1. */
@@ -317,6 +318,3 @@ function kindOf(node: ConfigNode): string {
   if (node.kind === 'map') return 'keys and values'
   return node.value === null ? 'nothing' : `a ${typeof node.value}`
 }
-
-const toCamelCase = (text: string): string =>
-  text.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())

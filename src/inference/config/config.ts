@@ -4,7 +4,6 @@ import { basename, dirname } from 'node:path'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { expectObject } from '../../foundation/options.ts'
-import { maskSecrets } from '../../foundation/secrets.ts'
 import {
   builtInRules,
   type GuardrailConfig,
@@ -19,21 +18,15 @@ import {
   treeOf,
   WrittenFile,
 } from './config-tree.ts'
-import { engineOf, readEngineOption, resolveOverrides } from './overrides.ts'
+import { readEngineOption, resolveOverrides } from './overrides.ts'
+import { descriptorOf, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
 import { type ConfigFiles, filesBeside, readConfigFile, warnOfReaders } from './files.ts'
-import type {
-  ConfigSections,
-  DynamicWorkersConfig,
-  EngineConfig,
-  HardwareConfig,
-  InferenceConfig,
-  InferenceOverrides,
-  LlmConfig,
-} from './inference-config.ts'
+import type { DynamicWorkersConfig, HardwareConfig, LlmConfig } from './config-sections.ts'
+import type { ConfigSections, InferenceConfig, InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
-import { createConfigSchema, type FileConfig } from './schema/config-schema.ts'
-import type { Environment } from './schema/field-schemas.ts'
-import { Secret } from './secret.ts'
+import { createConfigSchema, type FileConfig } from './config-schema.ts'
+import type { Environment } from '../schema/config-fields.ts'
+import { Secret } from '../schema/secret.ts'
 import { parseYamlTree } from './yaml-tree.ts'
 
 /**
@@ -54,9 +47,9 @@ export async function loadInferenceConfig(
     overrides: checked,
     files,
   })
-  const { engine, hubToken } = config
-  const secrets = [hubToken, engine.kind === 'openai' ? engine.apiKey : null]
-  const holdsSecret = secrets.some((secret) => secret !== null && text.includes(secret.reveal()))
+  const holdsSecret = [config.hubToken, ...Object.values(config.engine)].some(
+    (value) => value instanceof Secret && text.includes(value.reveal()),
+  )
   if (holdsSecret) warnOfReaders(log, path, mode & 0o004)
   return config
 }
@@ -119,13 +112,13 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
     root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
   const file = readTree(createConfigSchema(env), tree, problems)
   const written = new WrittenFile(tree, problems)
-  const ownEngine = withPaths(engineOf(file.engine), context.files)
-  const engine = readEngineOption(overrides.engine, ownEngine, env)
+  const engine = readEngineOption(overrides.engine, fileEngine(file, context.files), env)
   const required = resolveRequired(file.required, written, engine, context)
-  refuseSecretsIn(engine, written)
+  const problem = descriptorOf(engine).findProblem?.(engine)
+  if (problem !== undefined) written.refuse(['engine', problem.key], problem.text, 'key')
   const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
   const batching = resolveBatching(file.input_batching, written, overrides)
-  const slots = slotsOf(engine, batching.maxBatchSize)
+  const slots = descriptorOf(engine).slots(engine, batching.maxBatchSize)
   const config: InferenceConfig = {
     ...required,
     hardware,
@@ -164,12 +157,12 @@ function resolveRequired(
   const isWritten = overrides.modelName === undefined
   const localPath = isWritten ? files.resolve(modelName) : modelName
   const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(localPath)
-  const isLoaded = engine.kind === 'llama' || engine.kind === 'process'
-  const modelPath = isLoaded && !isHub && !isRemote(modelName) ? localPath : modelName
+  const { model } = descriptorOf(engine)
+  const modelPath = model !== 'name' && !isHub && !isRemote(modelName) ? localPath : modelName
   // For a misspelt kind it is unknown whether the engine would download the model.
   const kind = overrides.engine === undefined ? written.valueAt('engine', 'kind') : undefined
   const isKindKnown = kind === undefined || kind === engine.kind
-  const isOurs = engine.kind === 'llama' && typeof overrides.engine !== 'function'
+  const isOurs = model === 'download' && typeof overrides.engine !== 'function'
   if (isOurs && isKindKnown && isHub && !hasToken && !hasFile) {
     const ways = 'set it, or token_file, or name a local file'
     written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
@@ -197,22 +190,11 @@ const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(n
 /** Whether the engine downloads the model, even if its name ends like that of a local file. */
 const isRemote = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
 
-/** Resolves the relative paths of an engine, which start from the folder of the file. */
-function withPaths(engine: EngineConfig, files: ConfigFiles): EngineConfig {
-  if (engine.kind === 'llama' && engine.cacheDir !== null) {
-    return { ...engine, cacheDir: files.resolve(engine.cacheDir) }
-  }
-  if (engine.kind !== 'process') return engine
-  const [program = '', ...rest] = engine.command
-  const isPath = /^(?:\.{1,2}|~)\//.test(program)
-  return isPath ? { ...engine, command: [files.resolve(program), ...rest] } : engine
-}
-
-/** Called once all secrets are known. Every user of a machine can read a process's arguments. */
-function refuseSecretsIn(engine: EngineConfig, written: WrittenFile): void {
-  if (engine.kind !== 'process') return
-  if (engine.command.every((word) => maskSecrets(word) === word)) return
-  written.refuse(['engine', 'command'], 'holds a secret; put it into env', 'key')
+/** The engine of the file. Its relative paths start from the folder of the file. */
+function fileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
+  const engine = toEngineConfig(file.engine)
+  const { resolvePaths } = descriptorOf(engine)
+  return (resolvePaths?.(engine, (path) => files.resolve(path)) ?? engine) as EngineConfig
 }
 
 function resolveHardware(
@@ -251,11 +233,11 @@ function resolveBatching(
 function resolveLlm(
   section: FileConfig['llm'],
   written: WrittenFile,
-  { kind }: EngineConfig,
+  engine: EngineConfig,
 ): LlmConfig {
   // Not every server knows these fields, so they are sent only if the file contains them.
-  const isUpstream = kind === 'openai' || kind === 'process'
-  const isLeftOut = (key: string): boolean => isUpstream && !written.has('llm', key)
+  const { hasServer } = descriptorOf(engine)
+  const isLeftOut = (key: string): boolean => hasServer && !written.has('llm', key)
   const maxModelLen = section.max_model_len
   const maxTokens = section.max_tokens ?? Math.min(100, maxModelLen)
   if (maxTokens > maxModelLen) {
@@ -299,11 +281,6 @@ function resolveDynamicWorkers(
     spinUpSeconds: section.spin_up_seconds,
     spinDownSeconds: section.spin_down_seconds,
   }
-}
-
-function slotsOf(engine: EngineConfig, maxBatchSize: number): number {
-  if (engine.kind === 'llama') return Math.min(engine.sequences, maxBatchSize)
-  return engine.kind === 'echo' ? maxBatchSize : Math.min(engine.maxConcurrency, maxBatchSize)
 }
 
 function freezeDeeply<T extends object>(value: T): T {

@@ -8,12 +8,16 @@ import {
   expectString,
 } from '../../foundation/options.ts'
 import { ConfigProblems, treeOf } from './config-tree.ts'
-import type { EngineConfig, EngineOption, InferenceOverrides } from './inference-config.ts'
+import {
+  type EngineConfig,
+  engineKinds,
+  type EngineOption,
+  engineSection,
+  toEngineConfig,
+} from '../engines/engines.ts'
+import type { InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
-import type { FileConfig } from './schema/config-schema.ts'
-import { defaultPaths, engineKinds, engineSection } from './schema/engine-schema.ts'
-import { type Environment, section, sharedRanges } from './schema/field-schemas.ts'
-import { withMaskedValues } from './secret.ts'
+import { type Environment, section, sharedRanges } from '../schema/config-fields.ts'
 
 type Counted = keyof typeof sharedRanges
 
@@ -56,62 +60,20 @@ export function readEngineOption(
  * keys.
  */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
-  if (typeof option === 'string') expectOneOf('engine', option, engineKinds)
+  if (typeof option === 'string') expectOneOf('engine', option, engineKinds())
   else readOption(option, env)
 }
 
 function readOption(option: EngineOption, env: Environment): EngineConfig {
   const given = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
-  expectOneOf('engine', given['kind'], engineKinds)
+  expectOneOf('engine', given['kind'], engineKinds())
   const problems = new ConfigProblems({ kind: 'option' })
   const keys = Object.entries(given).map(([name, value]) => [toSnakeCase(name), value])
   const tree = treeOf({ engine: Object.fromEntries(keys) })
   const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)
   problems.throwIfAny()
-  return engineOf(engine)
+  return toEngineConfig(engine)
 }
 
 const toSnakeCase = (name: string): string =>
   name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-
-/** The settings of the engine that a file describes. */
-export function engineOf(engine: FileConfig['engine']): EngineConfig {
-  switch (engine.kind) {
-    case 'llama':
-      return {
-        kind: 'llama',
-        threads: engine.threads ?? null,
-        gpu: engine.gpu,
-        flashAttention: engine.flash_attention,
-        sequences: engine.sequences,
-        batchSize: engine.batch_size,
-        hungSeconds: engine.hung_seconds,
-        cacheDir: engine.cache_dir ?? null,
-      }
-    case 'openai':
-      return {
-        kind: 'openai',
-        baseUrl: engine.base_url,
-        apiKey: engine.api_key ?? null,
-        maxConcurrency: engine.max_concurrency,
-        paths: engine.paths ?? defaultPaths,
-      }
-    case 'process':
-      return {
-        kind: 'process',
-        command: engine.command,
-        env: withMaskedValues(engine.env ?? {}),
-        startTimeoutSeconds: engine.start_timeout_seconds,
-        healthPath: engine.health_path,
-        maxConcurrency: engine.max_concurrency,
-        cores: engine.cores,
-        paths: engine.paths ?? defaultPaths,
-      }
-    default:
-      return {
-        kind: 'echo',
-        latencyMs: engine.latency_ms,
-        latencyPerPromptMs: engine.latency_per_prompt_ms,
-      }
-  }
-}

@@ -22,7 +22,7 @@ import {
   scalarsIn,
   valueOf,
 } from './config-tree.ts'
-import { engineKeys, engineKinds } from './schema/engine-schema.ts'
+import { engines } from '../engines/engines.ts'
 
 /**
  * The values of a tree with defaults. A key with an invalid value counts as left out, so that the
@@ -110,11 +110,10 @@ function withoutKey(value: unknown, path: Path): unknown {
 /** The text for a key that belongs to another engine; `undefined` for other keys. */
 function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefined {
   if (section !== 'engine') return undefined
-  const keys = engineKeys()
-  const owner = engineKinds.find((kind) => keys[kind].includes(String(key)))
+  const owner = engines.find((engine) => Object.hasOwn(engine.section({}).shape, String(key)))
   if (owner === undefined) return undefined
-  const kind = valueAt(value, ['engine', 'kind']) ?? 'llama'
-  return `belongs to the ${owner} engine, but the kind is ${String(kind)}`
+  const kind = valueAt(value, ['engine', 'kind']) ?? engines[0]?.kind
+  return `belongs to the ${owner.kind} engine, but the kind is ${String(kind)}`
 }
 
 /** The text for a top-level key that resembles a key of a section; `undefined` for other keys. */

@@ -1,7 +1,7 @@
 /** Adapts the number of workers to the load, once a second. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import type { DynamicWorkersConfig } from '../config/inference-config.ts'
+import type { DynamicWorkersConfig } from '../config/config-sections.ts'
 import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
 

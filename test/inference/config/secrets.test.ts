@@ -1,7 +1,7 @@
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { parseInferenceConfig } from '../../../src/inference/config/config.ts'
-import { Secret } from '../../../src/inference/config/secret.ts'
+import { Secret } from '../../../src/inference/schema/secret.ts'
 import { maskSecrets } from '../../../src/foundation/secrets.ts'
 
 const canary = 'canary-5f0c1e97'

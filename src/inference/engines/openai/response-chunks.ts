@@ -15,7 +15,7 @@ import type {
   WireFields,
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
-import { countOr, listOf, parseJson, pick, textOr } from './untrusted-json.ts'
+import { countOr, listOf, parseJson, pick, textOr } from './upstream-link.ts'
 import { refusalIn } from './upstream-refusal.ts'
 
 /** The standard finish reasons, and those that some servers report instead. */

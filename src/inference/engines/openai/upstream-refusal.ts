@@ -9,8 +9,7 @@ import type { InferenceError, RequestRefusal } from '../../../foundation/errors.
 import { boundedWait } from '../../../foundation/promises.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
-import { parseJson, pick, textOr } from './untrusted-json.ts'
-import type { UpstreamResponse } from './upstream-link.ts'
+import { parseJson, pick, textOr, type UpstreamResponse } from './upstream-link.ts'
 
 /** `waitMs` is the time after which a retry may succeed; `null` if no retry will. */
 export interface Refusal {

@@ -1,17 +1,141 @@
 /** How the server of one worker is started: its command line, environment and GPUs. */
 
 import { ValueError } from '../../../foundation/errors.ts'
-import { invalid } from '../../../foundation/options.ts'
+import { didYouMean, invalid } from '../../../foundation/options.ts'
+import { registerSecret } from '../../../foundation/secrets.ts'
 import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
+import type { ServerRequest } from '../../../runtime/server/node-servers.ts'
+import type { CommonConfig } from '../../config/config-sections.ts'
 import {
-  findUnknownPlaceholder,
-  isPlaceholderName,
-  placeholderForm,
-  type PlaceholderName,
-  placeholders,
-} from '../../config/command-placeholders.ts'
+  addFormatIssue,
+  addRule,
+  createTextSchema,
+  type Environment as Variables,
+  integer,
+  numberAbove,
+  section,
+} from '../../schema/config-fields.ts'
+import { annotate, z } from '../../schema/schema.ts'
+import { withMaskedValues } from '../../schema/secret.ts'
+import { concurrency, pathsSchema } from '../openai/server-fields.ts'
 
-export interface TemplateValues extends Readonly<Record<PlaceholderName, string | number>> {
+const names = [
+  'model',
+  'port',
+  'host',
+  'tp_size',
+  'worker',
+  'node',
+  'dtype',
+  'max_model_len',
+  'gpu_memory_utilization',
+] as const
+
+type PlaceholderName = (typeof names)[number]
+
+/** Finds placeholders in an argument; the first group is the name, known or not. */
+const placeholderForm = /\{([A-Za-z_]\w*)\}/g
+
+/** The placeholders as they are written in a command. */
+const placeholders: readonly string[] = names.map((one) => `{${one}}`)
+
+const isPlaceholderName = (name: string): name is PlaceholderName =>
+  (names as readonly string[]).includes(name)
+
+/** `undefined` if all placeholders of an argument are known. */
+function findUnknownPlaceholder(
+  argument: string,
+): { readonly message: string; readonly got: string } | undefined {
+  for (const [got, name = ''] of argument.matchAll(placeholderForm)) {
+    if (isPlaceholderName(name)) continue
+    const known = placeholders.join(', ')
+    const message = `unknown placeholder ${got}${didYouMean(name, names)} (known: ${known})`
+    return { message, got }
+  }
+  return undefined
+}
+
+/** The keys of the section `engine` for the kind `process`. */
+export function processSection(env: Variables) {
+  const text = createTextSchema(env)
+  const variableName = annotate(z.string().regex(/^(?!__proto__$)[A-Za-z_]\w*$/), {
+    expected: 'the name of a variable',
+  })
+  return section({
+    kind: z.literal('process').describe('Starts an OpenAI-compatible server for each worker.'),
+    command: commandSchema(env).describe(
+      `Program and arguments, without a shell: ${placeholders.join(' ')}.`,
+    ),
+    env: annotate(z.record(variableName, variableSchema(env)), {
+      expected: 'keys and values',
+      isPrivate: true,
+    })
+      .optional()
+      .transform((own) => withMaskedValues(own ?? {}))
+      .describe('Variables added to the server’s environment.'),
+    start_timeout_seconds: numberAbove(0, 86_400)
+      .default(600)
+      .describe('How long the server may take until it is healthy.'),
+    health_path: text({ pattern: /^\/\S*$/, expected: 'a path that begins with /' })
+      .default('/health')
+      .describe('Path that answers with status 200 when the server is ready.'),
+    max_concurrency: concurrency(),
+    cores: integer(1, 65_536)
+      .default(1)
+      .describe('Cores that each server has on a node of an allocation.'),
+    paths: pathsSchema(env),
+  }).describe('Servers that are started and supervised.')
+}
+
+/** A string is split at blanks before variables are expanded, so that a value stays one word. */
+function commandSchema(env: Variables) {
+  const argument = createTextSchema(env)({ isPrivate: true, expected: 'a program or argument' })
+  const list = z.array(argument).max(1000)
+  const line = z.string().transform((text) => text.split(/\s+/).filter((word) => word !== ''))
+  const words = z.union([line.pipe(list), list]).transform((all, context) => {
+    if (all.length === 0) addFormatIssue(context, '')
+    else if (context.issues.length === 0) checkPlaceholders(all, context)
+    return all
+  })
+  return annotate(words, {
+    expected: 'a program or argument',
+    format: 'a program and its arguments',
+    isPrivate: true,
+  })
+}
+
+/** Requires `{port}`, because the server must be told the port on which it is reached. */
+function checkPlaceholders(words: readonly string[], context: z.core.$RefinementCtx): void {
+  const unknown = words.map(findUnknownPlaceholder).find((problem) => problem !== undefined)
+  if (unknown !== undefined) addRule(context, unknown.message)
+  else if (!words.some((word) => word.includes('{port}'))) {
+    addRule(context, 'expected {port}, the port where the server must listen')
+  }
+}
+
+/** Variables that hold paths and names; masking their values would make messages unreadable. */
+const publicName =
+  /^(?:USER|LOGNAME|HOSTNAME|LANG|SHELL|PWD|HOME|TMPDIR|\w*(?:PATH|_DIR|_HOME|_ROOT))$/
+
+/**
+ * A variable of the server's environment. A value from this process's environment is probably a
+ * secret, and the server may print it; so it is masked, alone and as a part of the whole value.
+ */
+function variableSchema(env: Variables) {
+  const written = z.string().transform((text) => {
+    const names = [...text.matchAll(/\$\{env:(\w+)\}/g)].map(([, name = '']) => name)
+    const secrets = names.filter((name) => !publicName.test(name)).map((name) => env[name] ?? '')
+    const whole = text.replaceAll(/\$\{env:(\w+)\}/g, (_, name: string) => env[name] ?? '')
+    if (secrets.length > 0) {
+      for (const secret of [whole, ...secrets]) if (secret !== '') registerSecret(secret)
+    }
+    return text
+  })
+  const value = createTextSchema(env)({ isPrivate: true })
+  return annotate(written.pipe(value), { expected: 'a non-empty text', isPrivate: true })
+}
+
+interface TemplateValues extends Readonly<Record<PlaceholderName, string | number>> {
   readonly model: string
   readonly port: number
   readonly host: string
@@ -46,7 +170,7 @@ export function fillTemplate(command: readonly string[], values: TemplateValues)
   )
 }
 
-export interface ChildEnvironmentOptions {
+interface ChildEnvironmentOptions {
   /** Variables of the configuration, which override inherited ones. */
   readonly env: Environment
   readonly hubToken: string | null
@@ -102,7 +226,7 @@ export function remoteEnvironment(
   return { env: { ...keys, ...addedEnvironment({ ...options, env: configured }) }, apiKey }
 }
 
-export interface SliceOptions {
+interface SliceOptions {
   /** The index of the worker, from 0. */
   readonly index: number
   /** The number of GPUs of one worker. */
@@ -121,10 +245,7 @@ export interface WorkerSlice {
 }
 
 /** How many workers one node gets. */
-export function workersPerNode({
-  tpSize,
-  numGpus,
-}: Pick<SliceOptions, 'tpSize' | 'numGpus'>): number {
+function workersPerNode({ tpSize, numGpus }: Pick<SliceOptions, 'tpSize' | 'numGpus'>): number {
   if (numGpus > 0 && tpSize > numGpus) {
     throw new ValueError(`a worker of ${tpSize} GPUs does not fit into a node of ${numGpus}`, {
       field: 'tp_size',
@@ -161,4 +282,33 @@ function gpusOf({ visible, numGpus }: SliceOptions): readonly (string | number)[
 export function toOrigin(host: string, port: number): string {
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
   return `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${port}`
+}
+
+/** The request for all workers at once, including workers that start only under load. */
+export function toServerRequest(
+  service: string,
+  { tpSize, hardware, dynamicWorkers }: CommonConfig,
+  coresPerWorker: number,
+): ServerRequest {
+  const { numNodes, numGpus, nodeOffset, numInfWorkers } = hardware
+  const perNode = workersPerNode({ tpSize, numGpus })
+  const workers = dynamicWorkers.isOn ? dynamicWorkers.maxWorkers : numInfWorkers
+  if (workers > numNodes * perNode) {
+    const field = dynamicWorkers.isOn ? 'dynamic_workers.max_workers' : 'hardware.num_inf_workers'
+    const max = numNodes * perNode
+    throw new ValueError(
+      `${field}: there is room for ${max} of ${workers} workers: ${perNode} on each node`,
+      {
+        field,
+        expected: `at most ${max}`,
+        got: workers,
+        hint: 'Raise hardware.num_nodes or hardware.num_gpus.',
+      },
+    )
+  }
+  const nodes = Array.from({ length: numNodes }, (_, at) => {
+    const count = Math.max(0, Math.min(perNode, workers - at * perNode))
+    return { cores: count * coresPerWorker, gpus: numGpus === 0 ? 0 : count * tpSize }
+  })
+  return { service, nodeOffset, nodes }
 }

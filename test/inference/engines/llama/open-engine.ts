@@ -11,7 +11,7 @@ import type { InferenceEngine } from '../../../../src/inference/generation/infer
 import {
   createLlamaEngine,
   type LlamaEngineOptions,
-} from '../../../../src/inference/engines/llama.ts'
+} from '../../../../src/inference/engines/llama/llama-engine.ts'
 import { loadRuntime } from '../../../../src/inference/engines/llama/llama-cpp.ts'
 import type { LoadOrder } from '../../../../src/inference/engines/llama/protocol.ts'
 import type { LlamaRuntime, TokenChoice } from '../../../../src/inference/engines/llama/runtime.ts'

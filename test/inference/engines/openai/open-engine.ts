@@ -6,7 +6,7 @@ import {
   type AttachedEngine,
   createOpenAiEngine,
   type OpenAiEngineOptions,
-} from '../../../../src/inference/engines/openai.ts'
+} from '../../../../src/inference/engines/openai/openai-engine.ts'
 import { RecordingGeneration } from '../generation.ts'
 import { OpenAiServer, type OpenAiServerOptions } from './fixtures/openai-server.ts'
 

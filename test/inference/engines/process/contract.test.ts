@@ -1,5 +1,5 @@
 import { afterAll, describe, it, onTestFinished } from 'vitest'
-import { createProcessEngine } from '../../../../src/inference/engines/process.ts'
+import { createProcessEngine } from '../../../../src/inference/engines/process/process-engine.ts'
 import type { InferenceEngine } from '../../../../src/inference/generation/inference-engine.ts'
 import { inferenceEngineContract } from '../../../../src/testing/engine-contract.ts'
 import { engineOptions } from './engine-options.ts'

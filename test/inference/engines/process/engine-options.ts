@@ -2,7 +2,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../../../src/foundation/clock.ts'
-import type { ProcessEngineOptions } from '../../../../src/inference/engines/process.ts'
+import type { ProcessEngineOptions } from '../../../../src/inference/index.ts'
 
 const program = fileURLToPath(new URL('./fixtures/server-program.ts', import.meta.url))
 

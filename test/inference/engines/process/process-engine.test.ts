@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import {
   createProcessEngine,
   type ProcessEngineOptions,
-} from '../../../../src/inference/engines/process.ts'
+} from '../../../../src/inference/engines/process/process-engine.ts'
 import { RecordingGeneration, toRequest } from '../generation.ts'
 import { NoticedClock } from '../noticed-clock.ts'
 import { holdAll, page, portOf } from './connections.ts'

@@ -9,8 +9,6 @@ import { hello, post, serve } from '../served.ts'
 
 interface KnownField {
   readonly name: string
-  /** The server whose field it is. */
-  readonly of: string
   /** A value that changes an answer. */
   readonly changes: unknown
   /** Values that change none. */
@@ -80,8 +78,8 @@ describe('fields of other servers that no engine supports by itself', () => {
   it('the rows and the table have the same fields', () => {
     const ofEngines = Object.entries(requestFields)
       .filter(([name, { reader }]) => reader === 'engine' && !basicFields.has(name))
-      .map(([name, { of }]) => `${of} ${name}`)
-    const rows = knownFields.map(({ of, name }) => `${of} ${name}`)
+      .map(([name]) => name)
+    const rows = knownFields.map(({ name }) => name)
     expect(rows.toSorted()).toEqual(ofEngines.toSorted())
   })
 })

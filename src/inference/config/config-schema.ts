@@ -2,11 +2,11 @@
  * The configuration file as a schema: types, checks and `docs/config.schema.json` derive from it.
  */
 
-import { annotate, type JsonSchema, toJsonSchema, z } from '../../schema/schema.ts'
-import { findPatternProblem } from '../../guardrails/own-patterns.ts'
-import { builtInRules } from '../../guardrails/rules.ts'
-import { Secret } from '../secret.ts'
-import { engineSection } from './engine-schema.ts'
+import { annotate, type JsonSchema, toJsonSchema, z } from '../schema/schema.ts'
+import { findPatternProblem } from '../guardrails/own-patterns.ts'
+import { builtInRules } from '../guardrails/rules.ts'
+import { Secret } from '../schema/secret.ts'
+import { engineSection } from '../engines/engines.ts'
 import {
   addRule,
   createTextSchema,
@@ -19,7 +19,7 @@ import {
   section,
   sharedRanges,
   toggle,
-} from './field-schemas.ts'
+} from '../schema/config-fields.ts'
 
 /** The schema of a file; `env` has the variables for `${env:NAME}` in its texts. */
 export function createConfigSchema(env: Environment) {

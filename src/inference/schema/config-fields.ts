@@ -1,6 +1,6 @@
 /** Schemas for single values of a configuration, with the words of their messages. */
 
-import { annotate, z } from '../../schema/schema.ts'
+import { annotate, z } from './schema.ts'
 
 /** The variables for `${env:NAME}`. */
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -73,6 +73,10 @@ export const listOf = <S extends z.ZodType>(
     about,
   )
 
+/** An optional value; `null` if it is left out. */
+export const orNull = <S extends z.ZodType>(schema: S) =>
+  schema.optional().transform((value) => value ?? null)
+
 /** The context of a transformation in the schema library. */
 type Context = z.core.$RefinementCtx
 
@@ -99,3 +103,7 @@ function expandVariables(text: string, env: Environment, context: Context): stri
     return value ?? ''
   })
 }
+
+/** `max_tokens` as `maxTokens`. */
+export const toCamelCase = (text: string): string =>
+  text.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { Ajv } from 'ajv'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
-import { configJsonSchema } from '../../../../src/inference/config/schema/config-schema.ts'
+import { configJsonSchema } from '../../../src/inference/config/config-schema.ts'
 
 interface Described {
   readonly description?: string
@@ -13,7 +13,7 @@ interface Described {
 }
 
 const textOf = (path: string): string =>
-  readFileSync(fileURLToPath(new URL(`../../../../${path}`, import.meta.url)), 'utf8')
+  readFileSync(fileURLToPath(new URL(`../../../${path}`, import.meta.url)), 'utf8')
 const committed = JSON.parse(textOf('docs/config.schema.json')) as Described
 const validate = new Ajv({ strict: true, allowUnionTypes: true }).compile(committed)
 const local = 'required: { model_name: ./tiny.gguf }\n'

@@ -1,16 +1,16 @@
 /** Starts a server program for each worker, and uses it through the `openai` engine. */
 
 import { randomBytes } from 'node:crypto'
-import { type Clock, sleep } from '../../foundation/clock.ts'
-import type { Log } from '../../foundation/log.ts'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
+import type { Log } from '../../../foundation/log.ts'
 import {
   expectInteger,
   expectMethods,
   expectNumber,
   expectObject,
   expectString,
-} from '../../foundation/options.ts'
-import { registerSecret } from '../../foundation/secrets.ts'
+} from '../../../foundation/options.ts'
+import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
 import type {
   EngineCapacity,
   EngineWorker,
@@ -20,8 +20,8 @@ import type {
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../generation/inference-engine.ts'
-import { inferenceError, type InferenceErrorCode } from '../generation/inference-errors.ts'
+} from '../../generation/inference-engine.ts'
+import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
 import {
   sharedChecks,
   variables,
@@ -35,29 +35,32 @@ import {
   plainText,
   secondsAbove0,
   secretText,
-} from './engine-options.ts'
-import { type AttachedEngine, createOpenAiEngine } from './openai.ts'
-import { unlessAborted } from '../../foundation/promises.ts'
-import { once } from '../../foundation/service.ts'
-import { probeOnce, UpstreamLink } from './openai/upstream-link.ts'
-import { type Environment, inheritedEnvironment } from '../../runtime/server/environment.ts'
-import { LaunchError } from '../../runtime/server/guarded-server.ts'
+} from '../engine-options.ts'
+import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
+import { type AttachedEngine, createOpenAiEngine } from '../openai/openai-engine.ts'
+import { unlessAborted } from '../../../foundation/promises.ts'
+import { probeOnce, UpstreamLink } from '../openai/upstream-link.ts'
+import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
+import { LaunchError } from '../../../runtime/server/guarded-server.ts'
+import { once } from '../../../foundation/service.ts'
 import type {
   ServerAddress,
   ServerProcess,
   ServerReservation,
-} from '../../runtime/server/node-servers.ts'
-import { poll } from '../../runtime/retry.ts'
-import { LocalServer } from './process/local-server.ts'
+} from '../../../runtime/server/node-servers.ts'
+import { LocalServer } from './local-server.ts'
+import { poll } from '../../../runtime/retry.ts'
 import {
   checkTemplate,
   childEnvironment,
   fillTemplate,
+  processSection,
   remoteEnvironment,
   sliceOf,
   toOrigin,
+  toServerRequest,
   type WorkerSlice,
-} from './process/server-command.ts'
+} from './server-command.ts'
 
 /** How each worker's server is started and checked, and which GPUs it gets. */
 export interface ProcessEngineOptions {
@@ -137,6 +140,66 @@ const checks: OptionChecks<ProcessEngineOptions> = {
   clock: sharedChecks.clock,
   log: sharedChecks.log,
   onProgress: sharedChecks.onProgress,
+}
+
+/** The engine that starts servers. */
+export interface ProcessEngineConfig extends EngineSettings {
+  readonly kind: 'process'
+  /**
+   * The program and its arguments, run without a shell. Placeholders such as {model}, {port} and
+   * {worker} are replaced by the values of each worker.
+   */
+  readonly command: readonly string[]
+  /** Variables that are added to the server's environment. Printing the record masks the values. */
+  readonly env: Readonly<Record<string, string>>
+  readonly startTimeoutSeconds: number
+  readonly healthPath: string
+  /** The number of requests at a time. Default 64. */
+  readonly maxConcurrency: number
+  /** The number of cores of each server on a node of an allocation. Default 1. */
+  readonly cores: number
+  /** Paths that are passed on. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  readonly paths: readonly string[]
+}
+
+export const processEngine: EngineDescriptor<ProcessEngineConfig> = {
+  kind: 'process',
+  model: 'file',
+  nodes: 'reserved',
+  hasServer: true,
+  section: processSection,
+  slots: ({ maxConcurrency }, maxBatchSize) => Math.min(maxConcurrency, maxBatchSize),
+  resolvePaths(settings, resolve) {
+    const [program = '', ...rest] = settings.command
+    const isPath = /^(?:\.{1,2}|~)\//.test(program)
+    return isPath ? { ...settings, command: [resolve(program), ...rest] } : settings
+  },
+  /** Every user of a machine can read the arguments of a process. */
+  findProblem: ({ command }) =>
+    command.every((word) => maskSecrets(word) === word)
+      ? undefined
+      : { key: 'command', text: 'holds a secret; put it into env' },
+  reserve: ({ cores }, config, service) => toServerRequest(service, config, cores),
+  create: (settings, { config, worker, clock, log, onProgress, servers }) =>
+    createProcessEngine(
+      {
+        ...settings,
+        modelName: config.modelPath,
+        contextLength: config.llm.maxModelLen,
+        tpSize: config.tpSize,
+        dtype: config.llm.dtype,
+        gpuMemoryUtilization: config.llm.gpuMemoryUtilization,
+        numGpus: config.hardware.numGpus,
+        nodeOffset: config.hardware.nodeOffset,
+        host: '127.0.0.1',
+        hubToken: config.hubToken?.reveal() ?? null,
+        clock,
+        log,
+        onProgress,
+        ...(servers === null ? {} : { servers }),
+      },
+      worker,
+    ),
 }
 
 const pollMs = 250

@@ -1,28 +1,38 @@
 /** Runs GGUF models with llama.cpp in a child process, because llama.cpp may abort its process. */
 
-import { basename } from 'node:path'
-import type { Clock } from '../../foundation/clock.ts'
-import type { InferenceError } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
-import { expectBoolean, expectString } from '../../foundation/options.ts'
-import { maskSecrets, registerSecret } from '../../foundation/secrets.ts'
-import { once } from '../../foundation/service.ts'
+import { homedir } from 'node:os'
+import { basename, join } from 'node:path'
+import type { Clock } from '../../../foundation/clock.ts'
+import type { InferenceError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { expectBoolean, expectString } from '../../../foundation/options.ts'
+import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
+import { once } from '../../../foundation/service.ts'
 import type {
   EngineCapacity,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../generation/inference-engine.ts'
-import { inferenceError } from '../generation/inference-errors.ts'
-import type { ChildExit } from '../../runtime/supervised-child.ts'
+} from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
+import {
+  createTextSchema,
+  integer,
+  numberAbove,
+  orNull,
+  section,
+} from '../../schema/config-fields.ts'
+import { annotate, z } from '../../schema/schema.ts'
+import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
+import type { ChildExit } from '../../../runtime/supervised-child.ts'
 import {
   describeExit,
   hintForExit,
   type LlamaProcess,
   Recipient,
   startLlamaProcess,
-} from './llama/llama-process.ts'
+} from './llama-process.ts'
 import {
   sharedChecks,
   expectOptions,
@@ -33,9 +43,9 @@ import {
   type OptionChecks,
   secondsAbove0,
   secretText,
-} from './engine-options.ts'
-import { SilenceWatch } from './llama/silence-watch.ts'
-import type { FromLlama, LoadOrder, LoadProgress } from './llama/protocol.ts'
+} from '../engine-options.ts'
+import { SilenceWatch } from './silence-watch.ts'
+import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'
 
 /** Which model to load, and how much of the machine it may use. */
 export interface LlamaEngineOptions {
@@ -96,6 +106,71 @@ const checks: OptionChecks<LlamaEngineOptions> = {
   log: sharedChecks.log,
   onProgress: sharedChecks.onProgress,
 }
+
+/** The engine that runs llama.cpp. */
+export interface LlamaEngineConfig extends EngineSettings {
+  readonly kind: 'llama'
+  /** `null`: chosen by the engine. */
+  readonly threads: number | null
+  readonly gpu: 'auto' | false
+  /** `auto`: chosen by the engine. */
+  readonly flashAttention: 'auto' | boolean
+  /** The number of requests at a time. Default 16. */
+  readonly sequences: number
+  /** The number of prompt tokens that are evaluated in one step. Default 512. */
+  readonly batchSize: number
+  /** Seconds of silence from a working process after which it is replaced. Default 60. */
+  readonly hungSeconds: number
+  /** The folder of downloaded models; `null`: the user's cache folder. */
+  readonly cacheDir: string | null
+}
+
+export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
+  kind: 'llama',
+  model: 'download',
+  nodes: 'this',
+  hasServer: false,
+  section(env) {
+    return section({
+      kind: z.literal('llama').default('llama').describe('llama.cpp in a process of its own.'),
+      threads: orNull(integer(1, 1024)).describe('CPU threads. Default: the free cores.'),
+      gpu: annotate(z.literal(['auto', false]), { expected: 'one of auto, false' })
+        .default('auto')
+        .describe('Whether a GPU is used if there is one.'),
+      flash_attention: annotate(z.literal(['auto', true, false]), {
+        expected: 'one of auto, true, false',
+      })
+        .default('auto')
+        .describe('Faster with many clients, slower with long chats. Default on a CPU: false.'),
+      sequences: integer(1, 256).default(16).describe('Requests at a time.'),
+      batch_size: integer(1, 65_536)
+        .default(512)
+        .describe('Tokens of a prompt that one step reads.'),
+      hung_seconds: numberAbove(0, 86_400)
+        .default(60)
+        .describe('Silence after which the process is replaced.'),
+      cache_dir: orNull(createTextSchema(env)()).describe('Folder of downloaded models.'),
+    }).describe('The embedded engine; needs the package node-llama-cpp.')
+  },
+  slots: ({ sequences }, maxBatchSize) => Math.min(sequences, maxBatchSize),
+  resolvePaths: (settings, resolve) =>
+    settings.cacheDir === null ? settings : { ...settings, cacheDir: resolve(settings.cacheDir) },
+  create: (settings, { config, clock, log, onProgress }) =>
+    createLlamaEngine({
+      ...settings,
+      modelName: config.modelPath,
+      contextLength: config.llm.maxModelLen,
+      cacheDir: settings.cacheDir ?? defaultCacheDir(),
+      hubToken: config.hubToken?.reveal() ?? null,
+      clock,
+      log,
+      onProgress,
+    }),
+}
+
+/** The folder of downloaded models, in the cache folder of the user. */
+const defaultCacheDir = (): string =>
+  join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')
 
 /** The fields that the engine supports besides those of `Sampling` and `GenerationInput`. */
 const llamaFields: readonly string[] = [

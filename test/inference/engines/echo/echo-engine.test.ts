@@ -3,11 +3,11 @@ import type {
   GenerationInput,
   InferenceEngine,
   Sampling,
-} from '../../../src/inference/generation/inference-engine.ts'
-import { createEchoEngine } from '../../../src/inference/engines/echo.ts'
-import { inferenceEngineContract } from '../../../src/testing/engine-contract.ts'
-import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { RecordingGeneration, toRequest } from './generation.ts'
+} from '../../../../src/inference/generation/inference-engine.ts'
+import { createEchoEngine } from '../../../../src/inference/engines/echo/echo-engine.ts'
+import { inferenceEngineContract } from '../../../../src/testing/engine-contract.ts'
+import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { RecordingGeneration, toRequest } from '../generation.ts'
 
 describe('the echo engine', () => {
   inferenceEngineContract(it, () => createEchoEngine())

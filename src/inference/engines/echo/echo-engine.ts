@@ -1,6 +1,6 @@
 /** An engine that returns the prompt: for tests and benchmarks. */
 
-import { type Clock, systemClock } from '../../foundation/clock.ts'
+import { type Clock, systemClock } from '../../../foundation/clock.ts'
 import type {
   EngineCapacity,
   FinishReason,
@@ -15,17 +15,20 @@ import type {
   TokenLogprob,
   ToolDefinition,
   Usage,
-} from '../generation/inference-engine.ts'
-import { inferenceError } from '../generation/inference-errors.ts'
-import { expectNumber } from '../../foundation/options.ts'
-import { sampleJson } from './echo/sample-json.ts'
+} from '../../generation/inference-engine.ts'
+import { inferenceError } from '../../generation/inference-errors.ts'
+import { expectNumber } from '../../../foundation/options.ts'
+import { numberFrom, section } from '../../schema/config-fields.ts'
+import { z } from '../../schema/schema.ts'
+import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
+import { sampleJson } from './sample-json.ts'
 import {
   sharedChecks,
   expectOptions,
   integerFrom,
   optional,
   type OptionChecks,
-} from './engine-options.ts'
+} from '../engine-options.ts'
 
 /** The latency, name and context length of the simulated model. */
 export interface EchoEngineOptions {
@@ -58,6 +61,37 @@ const checks: OptionChecks<EchoEngineOptions> = {
   clock: optional(sharedChecks.clock),
   modelName: optional(sharedChecks.modelName),
   contextLength: optional(integerFrom(1)),
+}
+
+/** The engine for tests. */
+export interface EchoEngineConfig extends EngineSettings {
+  readonly kind: 'echo'
+  /** The simulated time of a batch. */
+  readonly latencyMs: number
+  readonly latencyPerPromptMs: number
+}
+
+export const echoEngine: EngineDescriptor<EchoEngineConfig> = {
+  kind: 'echo',
+  model: 'name',
+  nodes: 'any',
+  hasServer: false,
+  section() {
+    const latency = numberFrom(0, 3_600_000)
+    return section({
+      kind: z.literal('echo').describe('Repeats the prompt; for tests and benchmarks.'),
+      latency_ms: latency.default(0).describe('Simulated time of a batch.'),
+      latency_per_prompt_ms: latency.default(0).describe('Simulated time of each prompt in it.'),
+    }).describe('A deterministic engine without a model.')
+  },
+  slots: (_, maxBatchSize) => maxBatchSize,
+  create: (settings, { config, clock }) =>
+    createEchoEngine({
+      ...settings,
+      modelName: config.modelPath,
+      contextLength: config.llm.maxModelLen,
+      clock,
+    }),
 }
 
 class EchoEngine implements InferenceEngine {

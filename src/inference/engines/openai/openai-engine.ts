@@ -1,23 +1,30 @@
 /** The engine that attaches to a running OpenAI-compatible server; it starts no process itself. */
 
-import { type Clock, sleep } from '../../foundation/clock.ts'
-import type { InferenceError } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
-import { didYouMean, expectString, invalid } from '../../foundation/options.ts'
-import { boundedWait, unlessAborted } from '../../foundation/promises.ts'
-import { registerSecret } from '../../foundation/secrets.ts'
-import { once } from '../../foundation/service.ts'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
+import type { InferenceError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { didYouMean, expectString, invalid } from '../../../foundation/options.ts'
+import { boundedWait, unlessAborted } from '../../../foundation/promises.ts'
+import { registerSecret } from '../../../foundation/secrets.ts'
+import { once } from '../../../foundation/service.ts'
 import type {
   EngineCapacity,
   ForwardedAnswer,
   ForwardedCall,
   GenerationEnd,
+  GenerationInput,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
-} from '../generation/inference-engine.ts'
-import { inferenceCodeOf, inferenceError } from '../generation/inference-errors.ts'
+  Usage,
+} from '../../generation/inference-engine.ts'
+import { inferenceCodeOf, inferenceError } from '../../generation/inference-errors.ts'
+import { estimateTokens, promptText } from '../../generation/token-estimate.ts'
+import { createTextSchema, orNull, section } from '../../schema/config-fields.ts'
+import { z } from '../../schema/schema.ts'
+import { Secret } from '../../schema/secret.ts'
+import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
 import {
   sharedChecks,
   expectOptions,
@@ -25,19 +32,23 @@ import {
   nullable,
   type OptionChecks,
   secretText,
-} from './engine-options.ts'
-import { toCall } from './openai/request-body.ts'
-import { countOr, listOf, parseJson, pick, textOr } from './openai/untrusted-json.ts'
-import { callUpstream } from './openai/upstream-call.ts'
+} from '../engine-options.ts'
+import { toCall } from './request-body.ts'
+import { addressSchema, concurrency, pathsSchema } from './server-fields.ts'
+import { callUpstream } from './upstream-call.ts'
 import {
+  countOr,
   isResponding,
+  listOf,
+  parseJson,
+  pick,
   type ServerAddress,
+  textOr,
   toServerAddress,
   UpstreamLink,
   type UpstreamResponse,
-} from './openai/upstream-link.ts'
-import { readRefusal, toRefusal } from './openai/upstream-refusal.ts'
-import { UsageCounter } from './openai/usage-counter.ts'
+} from './upstream-link.ts'
+import { readRefusal, toRefusal } from './upstream-refusal.ts'
 
 /** The server to attach to, the key to use, and the number of concurrent requests. */
 export interface OpenAiEngineOptions {
@@ -89,6 +100,47 @@ const checks: OptionChecks<OpenAiEngineOptions> = {
   log: sharedChecks.log,
 }
 
+/** The engine for a server that is already running. */
+export interface OpenAiEngineConfig extends EngineSettings {
+  readonly kind: 'openai'
+  /** The address of the server, without a trailing `/`. */
+  readonly baseUrl: string
+  readonly apiKey: Secret | null
+  /** The number of requests at a time. Default 64. */
+  readonly maxConcurrency: number
+  /** Paths that are passed on. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  readonly paths: readonly string[]
+}
+
+export const openAiEngine: EngineDescriptor<OpenAiEngineConfig> = {
+  kind: 'openai',
+  model: 'name',
+  nodes: 'this',
+  hasServer: true,
+  section: (env) =>
+    section({
+      kind: z.literal('openai').describe('An OpenAI-compatible server that runs already.'),
+      base_url: addressSchema(env).describe(
+        'Address of the server, such as http://localhost:8000/v1.',
+      ),
+      api_key: orNull(
+        createTextSchema(env)({ isPrivate: true }).transform((key) => new Secret(key)),
+      ).describe('Key of the server. Prefer `${env:NAME}`.'),
+      max_concurrency: concurrency(),
+      paths: pathsSchema(env),
+    }).describe('A server that runs already.'),
+  slots: ({ maxConcurrency }, maxBatchSize) => Math.min(maxConcurrency, maxBatchSize),
+  create: (settings, { config, clock, log }) =>
+    createOpenAiEngine({
+      ...settings,
+      apiKey: settings.apiKey?.reveal() ?? null,
+      modelName: config.modelPath,
+      contextLength: config.llm.maxModelLen,
+      clock,
+      log,
+    }),
+}
+
 /** The time limit of requests that do not generate text. */
 const metadataMs = 30_000
 /** How often a request is retried if the server is too busy. */
@@ -103,7 +155,6 @@ class OpenAiEngine implements AttachedEngine {
   readonly #options: OpenAiEngineOptions
   readonly #address: ServerAddress
   readonly #link: UpstreamLink
-  readonly #usage: UsageCounter
   readonly #lost = Promise.withResolvers<string>()
   /** Aborted when the engine is lost or closed, with the error for all running requests. */
   readonly #gone = new AbortController()
@@ -111,6 +162,8 @@ class OpenAiEngine implements AttachedEngine {
   /** The number of forwarded requests in flight. */
   #forwarding = 0
   #probing: Promise<boolean> | undefined
+  #hasWarnedOfUsage = false
+  #canTokenize = true
 
   constructor(options: OpenAiEngineOptions, address: ServerAddress) {
     const { apiKey, maxConcurrency } = options
@@ -120,7 +173,6 @@ class OpenAiEngine implements AttachedEngine {
     const forwarded = (options.paths ?? []).length === 0 ? 0 : maxConcurrency
     const connections = maxConcurrency + forwarded + spareConnections
     this.#link = new UpstreamLink({ origin: address.origin, apiKey, connections })
-    this.#usage = new UsageCounter((text) => this.tokenize(text), options.log)
   }
 
   async start(): Promise<ModelFacts> {
@@ -282,7 +334,7 @@ class OpenAiEngine implements AttachedEngine {
         isLast: isLastAttempt,
       })
       if (outcome.kind === 'done') {
-        const usage = outcome.usage ?? (await this.#usage.count(request.input, outcome.text))
+        const usage = outcome.usage ?? (await this.#countUsage(request.input, outcome.text))
         const { finishReason, fields } = outcome
         return { kind: 'done', finishReason, usage, ...(fields === undefined ? {} : { fields }) }
       }
@@ -299,6 +351,27 @@ class OpenAiEngine implements AttachedEngine {
           return { kind: 'failed', error: broken(outcome.cause) }
       }
     }
+  }
+
+  /** For servers that report no usage. Tokens of the model's chat template are not counted. */
+  async #countUsage(input: GenerationInput, output: string): Promise<Usage> {
+    if (!this.#hasWarnedOfUsage) {
+      this.#hasWarnedOfUsage = true
+      const text = 'the server reports no usage; token counts are estimates'
+      this.#options.log.warn('UsageEstimated', text)
+    }
+    const promptTokens = await this.#countTokens(promptText(input))
+    return { promptTokens, completionTokens: await this.#countTokens(output) }
+  }
+
+  async #countTokens(text: string): Promise<number> {
+    if (text === '') return 0
+    try {
+      if (this.#canTokenize) return (await this.tokenize(text)).length
+    } catch {
+      this.#canTokenize = false
+    }
+    return estimateTokens(text)
   }
 
   /** Called after a broken connection; requests that broke at the same time share one probe. */
