@@ -16,7 +16,9 @@ import type { EngineWorker, InferenceEngine, Sampling } from './generation/infer
 import { inferenceError } from './generation/inference-errors.ts'
 import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
-import { createGuard } from './guardrails/guard.ts'
+import { PathProxy } from './generation/pass-through.ts'
+import { StepScheduler } from '../runtime/turn-budget.ts'
+import { createGuard, type Guard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
 import { InferenceServer } from './server/server.ts'
 
@@ -40,6 +42,8 @@ export class InferenceService {
   readonly #metrics: ServerMetrics
   readonly #batcher: Batcher
   readonly #scaler: Autoscaler
+  readonly #guard: Guard
+  readonly #checks: StepScheduler
   #server: InferenceServer | null = null
   /** What the servers of the engines hold on other nodes. */
   #reservation: ServerReservation | null = null
@@ -71,16 +75,18 @@ export class InferenceService {
     })
     const { pool } = this
     this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
+    this.#guard = createGuard(config.guardrails)
+    this.#checks = new StepScheduler(clock, checkMs)
     this.generator = new RequestHandler({
       batcher,
       pool,
-      guard: createGuard(config.guardrails),
+      guard: this.#guard,
+      checks: this.#checks,
       clock,
       model: config.modelName,
       sampling: defaultSampling(config),
       systemPrompt: config.llm.systemPrompt,
       isContentCaptured: options.isContentCaptured,
-      engineTimeoutMs: options.engineTimeoutMs,
       onArrived: () => this.#scaler.arrived(),
       onEnded: (taskId, report) => this.#onEnded(taskId, report),
     })
@@ -102,7 +108,7 @@ export class InferenceService {
       if (options.isService) this.#server = this.#createServer()
       await this.#server?.start()
       await this.pool.start()
-      this.#server?.modelLoaded(this.pool.model)
+      this.#server?.modelLoaded({ ...this.pool.model, proxy: this.#createProxy() })
     } catch (error) {
       await Promise.all([this.pool.stop(), this.#server?.stop()])
       await this.#reservation?.close()
@@ -176,6 +182,13 @@ export class InferenceService {
     for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })
   }
 
+  #createProxy(): PathProxy | null {
+    const { proxy } = this.pool
+    const { clock, engineTimeoutMs } = this.#parts.options
+    const parts = { guard: this.#guard, checks: this.#checks, clock, engineTimeoutMs }
+    return proxy && new PathProxy({ ...proxy, ...parts })
+  }
+
   #createServer(): InferenceServer {
     const { options, config } = this.#parts
     const { host, port, apiKey, limits, drainMs, clock, log } = options
@@ -225,6 +238,9 @@ function expectNodes(
     },
   )
 }
+
+/** Time per turn of the event loop for checks of new inputs, and as much again for checks begun. */
+const checkMs = 8
 
 const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
   dynamicWorkers.isOn ? dynamicWorkers.minWorkers : hardware.numInfWorkers

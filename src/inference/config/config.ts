@@ -193,8 +193,9 @@ const isRemote = (name: string): boolean => name === '' || /^(?:hf|https?):/.tes
 /** The engine of the file. Its relative paths start from the folder of the file. */
 function fileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
   const engine = toEngineConfig(file.engine)
-  const { resolvePaths } = descriptorOf(engine)
-  return (resolvePaths?.(engine, (path) => files.resolve(path)) ?? engine) as EngineConfig
+  const descriptor = descriptorOf(engine)
+  return (descriptor.resolvePaths?.(engine, (path) => files.resolve(path)) ??
+    engine) as EngineConfig
 }
 
 function resolveHardware(

@@ -94,9 +94,13 @@ export class BatchRun implements GenerationListener {
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
     const request = this.#open.get(id)
-    if (request !== undefined) return request.delta(delta, this.#clock)
-    this.#owner.breached()
-    return undefined
+    if (request === undefined) this.#owner.breached()
+    if (request === undefined || request.hasEnded) return undefined
+    request.hasDelta = true
+    request.activeMs = this.#clock.monotonicMs()
+    const accepted = request.options.listener.delta(delta)
+    if (accepted !== undefined) request.waitForReader(accepted, this.#clock)
+    return accepted
   }
 
   end(id: string, end: GenerationEnd): void {

@@ -5,14 +5,14 @@ import { messageOf, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { once, Service } from '../../foundation/service.ts'
 import type { Batcher } from './batcher.ts'
-import type {
-  CreateEngine,
-  ForwardedAnswer,
-  ForwardedCall,
-  InferenceEngine,
-  ModelFacts,
-} from './inference-engine.ts'
+import type { CreateEngine, InferenceEngine, ModelFacts } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
+import {
+  type EngineProxy,
+  type ForwardedAnswer,
+  type ForwardedCall,
+  proxyOf,
+} from './pass-through.ts'
 import { SupervisedWorker } from './supervised-worker.ts'
 
 export interface EnginePoolParts {
@@ -84,15 +84,19 @@ export class EnginePool extends Service {
     return engine.tokenize(text)
   }
 
-  /** Calls are distributed over the engines in turn. */
-  async forward(call: ForwardedCall): Promise<ForwardedAnswer> {
+  /** The proxy of the engines, which get calls in turn; `null` if they have none. */
+  get proxy(): EngineProxy | null {
+    const [first] = this.#engines()
+    const proxy = first === undefined ? null : proxyOf(first)
+    return proxy && { paths: proxy.paths, forward: (call) => this.#forward(call) }
+  }
+
+  async #forward(call: ForwardedCall): Promise<ForwardedAnswer> {
     const engines = this.#engines()
     const engine = engines[this.#forwarded++ % Math.max(1, engines.length)]
-    if (engine === undefined) throw inferenceError('not_ready', this.unready ?? 'not ready')
-    if (engine.forward === undefined) {
-      throw inferenceError('unsupported', 'the engine passes no requests on')
-    }
-    return engine.forward(call)
+    const proxy = engine === undefined ? null : proxyOf(engine)
+    if (proxy === null) throw inferenceError('not_ready', this.unready ?? 'not ready')
+    return proxy.forward(call)
   }
 
   /** Adds workers at once; removes them one by one, each after its requests have ended. */

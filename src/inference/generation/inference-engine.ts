@@ -2,9 +2,6 @@
 
 import type { FinishReason } from '../../tasks/spec.ts'
 
-/** Fields of the API as a client or a server wrote them, by their names in the API. */
-export type WireFields = Readonly<Record<string, unknown>>
-
 /** A message of a conversation. Text parts are joined into `content`. */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
@@ -16,12 +13,6 @@ export interface ChatMessage {
   readonly name?: string
   /** The reasoning of an assistant before its answer. */
   readonly reasoning?: string
-  /**
-   * The message as the client wrote it, including parts that are not text, for an engine that
-   * supports `all` fields. `content` and `toolCalls` take precedence, because guardrails may have
-   * changed them.
-   */
-  readonly wire?: WireFields
 }
 
 /** A function that the model may ask the client to call. */
@@ -30,8 +21,6 @@ export interface ToolDefinition {
   readonly description?: string
   /** The JSON schema of the arguments. */
   readonly parameters?: object
-  /** The tool as the client wrote it, for an engine that supports `all` fields. */
-  readonly wire?: WireFields
 }
 
 /** A request of the model to call a tool; the client sends the outcome as a `tool` message. */
@@ -40,8 +29,6 @@ export interface ToolCall {
   readonly name: string
   /** The arguments as JSON text. */
   readonly arguments: string
-  /** The call as the client or the server wrote it. */
-  readonly wire?: WireFields
 }
 
 /**
@@ -53,8 +40,6 @@ export interface ToolCallPiece {
   readonly id?: string
   readonly name?: string
   readonly arguments: string
-  /** The piece as the server wrote it. */
-  readonly wire?: WireFields
 }
 
 /**
@@ -62,37 +47,28 @@ export interface ToolCallPiece {
  */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
-/**
- * What to continue: a conversation, formatted by the model's chat template, or raw text. `fields`
- * has all other fields of the client's body, for an engine that supports `all` fields; their values
- * take precedence over `Sampling`.
- */
-export type GenerationInput =
-  | {
-      readonly kind: 'chat'
-      readonly messages: readonly ChatMessage[]
-      readonly tools?: readonly ToolDefinition[]
-      readonly toolChoice?: ToolChoice
-      /** `false` allows one call at most. Default `true`. */
-      readonly parallelToolCalls?: boolean
-      /** Variables of the model's chat template, such as `enable_thinking`. */
-      readonly templateArguments?: WireFields
-      /** How much the model reasons before it answers, for templates that read it. */
-      readonly reasoningEffort?: string
-      readonly fields?: WireFields
-    }
-  | {
-      readonly kind: 'text'
-      readonly text: string
-      /** The prompt as token ids, in place of the text. */
-      readonly tokens?: readonly number[]
-      /**
-       * A prompt that is neither, in place of the text: as the client wrote it, for an engine that
-       * supports `all` fields.
-       */
-      readonly wire?: unknown
-      readonly fields?: WireFields
-    }
+/** What to continue: a conversation, formatted by the model's chat template, or raw text. */
+export type GenerationInput = ChatInput | TextInput
+
+export interface ChatInput {
+  readonly kind: 'chat'
+  readonly messages: readonly ChatMessage[]
+  readonly tools?: readonly ToolDefinition[]
+  readonly toolChoice?: ToolChoice
+  /** `false` allows one call at most. Default `true`. */
+  readonly parallelToolCalls?: boolean
+  /** Variables of the model's chat template, such as `enable_thinking`. */
+  readonly templateArguments?: Readonly<Record<string, unknown>>
+  /** How much the model reasons before it answers, for templates that read it. */
+  readonly reasoningEffort?: string
+}
+
+export interface TextInput {
+  readonly kind: 'text'
+  readonly text: string
+  /** The prompt as token ids, in place of the text. */
+  readonly tokens?: readonly number[]
+}
 
 /**
  * The required format of the output: any text, a JSON object, JSON that matches a schema, or a text
@@ -187,29 +163,14 @@ export interface GenerationDelta {
   /** Complete calls. An engine reports calls either complete or in pieces. */
   readonly toolCalls?: readonly ToolCall[]
   readonly toolCallPieces?: readonly ToolCallPiece[]
-  readonly fields?: AnswerFields
-  /**
-   * With the first delta: fields of the request that the server behind an engine says it ignored.
-   */
-  readonly ignored?: readonly string[]
+  /** More of the reasoning before the answer. */
+  readonly reasoning?: string
   /** Only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
   /**
    * With the first delta, if known by then, so that a canceled or blocked request has a usage too.
    */
   readonly promptTokens?: number
-}
-
-/**
- * Additional fields of an answer, as a server sent them. Texts and lists of `message`, such as
- * `reasoning_content`, arrive in pieces.
- */
-export interface AnswerFields {
-  /** Fields of the message, or of its delta. */
-  readonly message?: WireFields
-  readonly choice?: WireFields
-  /** Fields of the whole response. */
-  readonly body?: WireFields
 }
 
 export type { FinishReason }
@@ -219,18 +180,12 @@ export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
   /** Additional fields of the usage, such as `prompt_tokens_details`. */
-  readonly details?: WireFields
+  readonly details?: Readonly<Record<string, unknown>>
 }
 
 /** How a request ended. Only with `done` are its deltas complete. */
 export type GenerationEnd =
-  | {
-      readonly kind: 'done'
-      readonly finishReason: FinishReason
-      readonly usage: Usage
-      /** Fields that arrived after the last delta. */
-      readonly fields?: AnswerFields
-    }
+  | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
   | { readonly kind: 'failed'; readonly error: unknown }
   | { readonly kind: 'canceled' }
 
@@ -251,21 +206,15 @@ export interface ModelFacts {
   /** The maximum number of tokens of prompt and output together. */
   readonly contextLength: number
   readonly hasChatTemplate: boolean
-  /** Supported fields besides those of `Sampling` and `GenerationInput`. Default: none. */
-  readonly fields?: SupportedFields
-  /** Paths that `forward` answers. Default none. */
-  readonly paths?: readonly string[]
+  /**
+   * The fields of a request's body that the engine supports besides those of `Sampling` and
+   * `GenerationInput`: their names, such as `grammar`; `messages.NAME` for fields of messages;
+   * `messages.name` for the names of participants other than tools; `prompt.tokens` for prompts of
+   * token ids; `echo.logprobs` for log probabilities of prompts. A request with another field that
+   * would change the answer does not reach the engine. Default: none.
+   */
+  readonly fields?: readonly string[]
 }
-
-/**
- * The fields of a request's body that an engine supports besides those of `Sampling` and
- * `GenerationInput`: their names, such as `grammar`, and `messages.NAME` for fields of messages,
- * also `messages.name` for the names of participants, unless they are of tools;
- * `prompt.tokens` for prompts of token ids, `echo.logprobs` for log probabilities of prompts. `all`
- * if the engine sends every field on to a server, which decides. A request with an unsupported
- * field that would change the answer does not reach the engine.
- */
-export type SupportedFields = 'all' | readonly string[]
 
 /**
  * How many requests an engine takes at a time. `batch`: one batch; the next one only after all of
@@ -293,8 +242,6 @@ export interface InferenceEngine {
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   /** The ids of the tokens of a text, as the model counts them. */
   tokenize(text: string): Promise<readonly number[]>
-  /** Passes a request for another path on. Only for engines whose `ModelFacts` name `paths`. */
-  forward?(call: ForwardedCall): Promise<ForwardedAnswer>
   /**
    * Resolves with the reason if the engine is lost without having been closed; otherwise never.
    * Called once, after `start`.
@@ -306,24 +253,6 @@ export interface InferenceEngine {
   problem?(): string | null
   /** Ends everything that the engine started. Idempotent, and complete when it resolves. */
   close(): Promise<void>
-}
-
-/** A request for a path that does not generate text the usual way, such as `/v1/embeddings`. */
-export interface ForwardedCall {
-  readonly path: string
-  /** The body as the client wrote it; the engine inserts the name of its model. */
-  readonly fields: WireFields
-  /** Aborts the call, also while its answer is being read. */
-  readonly signal: AbortSignal
-}
-
-/** A successful answer. Its bytes must be read to the end, or the call aborted. */
-export interface ForwardedAnswer {
-  readonly status: number
-  readonly contentType: string
-  readonly bytes: AsyncIterable<Uint8Array>
-  /** Fields of the request that the server says it ignored. */
-  readonly ignored?: readonly string[]
 }
 
 /** Creates the engine of one worker; nothing runs before its `start`. */

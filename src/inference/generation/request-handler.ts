@@ -8,26 +8,21 @@ import type { WorkSpan } from '../../events/sink.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import { runSteps, StepScheduler } from '../../runtime/turn-budget.ts'
+import { runSteps, type StepScheduler } from '../../runtime/turn-budget.ts'
 import type { Guard } from '../guardrails/guard.ts'
 import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
-import { Forwarder } from './forwarding.ts'
 import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
+import type { FinishReason, Sampling, Usage } from './inference-engine.ts'
+import { inferenceError } from './inference-errors.ts'
 import type {
   AnswerFields,
-  FinishReason,
-  ForwardedAnswer,
-  ForwardedCall,
-  GenerationDelta,
-  GenerationEnd,
-  GenerationInput,
-  GenerationRequest,
-  Sampling,
-  Usage,
-} from './inference-engine.ts'
-import { inferenceError } from './inference-errors.ts'
+  PassedDelta,
+  PassedEnd,
+  PassedInput,
+  PassedRequest,
+} from './pass-through.ts'
 import type { EnqueueOptions, QueuedRequest, QueueListener } from './request-queue.ts'
 import { ResultBuilder } from './result-builder.ts'
 import type {
@@ -49,8 +44,8 @@ export interface RequestHandlerParts {
   readonly sampling: Sampling
   readonly systemPrompt: readonly string[]
   readonly isContentCaptured: boolean
-  /** How long an engine may be silent about a forwarded request. */
-  readonly engineTimeoutMs: number
+  /** Runs checks of long inputs over several turns of the event loop. */
+  readonly checks: StepScheduler
   /** Called for every request, before anything else. */
   readonly onArrived: () => void
   /** Called once for every request, when it has ended. */
@@ -71,21 +66,10 @@ export class RequestHandler implements TextGenerator {
   readonly #meter: GenerationMeter
   /** The latest check: the choices of one HTTP request share an input and arrive in a row. */
   #check: SharedCheck | null = null
-  readonly #checks: StepScheduler
-  readonly #forwarder: Forwarder
 
   constructor(parts: RequestHandlerParts) {
     this.#parts = parts
-    this.#checks = new StepScheduler(parts.clock, checkMs)
     this.#meter = new GenerationMeter(parts.model)
-    const { pool, guard, clock, engineTimeoutMs } = parts
-    this.#forwarder = new Forwarder({
-      forward: (call) => pool.forward(call),
-      guard,
-      checks: this.#checks,
-      clock,
-      engineTimeoutMs,
-    })
   }
 
   generate(prompt: PromptRequest, listener: ProgressListener = {}): Promise<GenerationResult> {
@@ -102,17 +86,13 @@ export class RequestHandler implements TextGenerator {
 
   #checkOf({ input, sampling, signal }: PromptRequest): SharedCheck {
     if (this.#check?.isFor(input, signal) !== true) {
-      const { guard, systemPrompt } = this.#parts
+      const { guard, systemPrompt, checks } = this.#parts
       this.#check = new SharedCheck(input, signal, (check) => {
         const steps = guardInput(input, guard, systemPrompt, sampling.format)
-        return guard.judgesInput ? this.#checks.run(steps, check) : runSteps(steps)
+        return guard.judgesInput ? checks.run(steps, check) : runSteps(steps)
       })
     }
     return this.#check
-  }
-
-  forward(call: ForwardedCall): Promise<ForwardedAnswer> {
-    return this.#forwarder.forward(call)
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
@@ -126,12 +106,9 @@ export class RequestHandler implements TextGenerator {
   }
 }
 
-/** Time per turn of the event loop for checks of new inputs, and as much again for checks begun. */
-const checkMs = 8
-
 /** The guardrail check of one input; given up when all requests that wait for it have ended. */
 class SharedCheck {
-  readonly #input: GenerationInput
+  readonly #input: PassedInput
   readonly #signal: AbortSignal
   #waiting = 0
   #isGivenUp = false
@@ -139,7 +116,7 @@ class SharedCheck {
   readonly guarded: GuardedInput | Promise<GuardedInput>
 
   constructor(
-    input: GenerationInput,
+    input: PassedInput,
     signal: AbortSignal,
     run: (check: SharedCheck) => GuardedInput | Promise<GuardedInput>,
   ) {
@@ -153,7 +130,7 @@ class SharedCheck {
   /**
    * Requests share a check only if they have the same signal, because they are canceled together.
    */
-  isFor(input: GenerationInput, signal: AbortSignal): boolean {
+  isFor(input: PassedInput, signal: AbortSignal): boolean {
     return this.#input === input && this.#signal === signal && !this.#isGivenUp
   }
 
@@ -188,7 +165,7 @@ class RequestRun implements QueueListener {
   #builder: ResultBuilder
   /** Stops the engine when an output rule blocks; created only if there are such rules. */
   readonly #blocked: AbortController | null
-  #request: GenerationRequest
+  #request: PassedRequest
   /** Set while the input is checked over several turns of the event loop. */
   #check: SharedCheck | null = null
   #firstTokenAt: number | null = null
@@ -267,7 +244,7 @@ class RequestRun implements QueueListener {
     this.#listener.started?.(workerId, nodeId)
   }
 
-  delta(delta: GenerationDelta): Promise<void> | undefined {
+  delta(delta: PassedDelta): Promise<void> | undefined {
     this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
     const released = this.#builder.push(delta)
     if (this.#builder.isBlocked) this.#blocked?.abort()
@@ -286,7 +263,7 @@ class RequestRun implements QueueListener {
     return true
   }
 
-  end(end: GenerationEnd): void {
+  end(end: PassedEnd): void {
     if (!this.#builder.isBlocked) {
       if (end.kind === 'failed') return this.#settleWith({ error: end.error })
       if (end.kind === 'canceled') {

@@ -109,23 +109,17 @@ export class QueuedRequest implements HasDeadline {
     this.activeMs = nowMs
   }
 
-  /** Passes output on. Time in which the reader does not accept it is not engine silence. */
-  delta(delta: GenerationDelta, clock: Clock): Promise<void> | undefined {
-    if (this.hasEnded) return undefined
-    this.hasDelta = true
-    this.activeMs = clock.monotonicMs()
-    const accepted = this.options.listener.delta(delta)
-    if (accepted === undefined) return undefined
+  /** Time in which the reader does not accept output is not engine silence. */
+  waitForReader(accepted: Promise<void>, clock: Clock): void {
     this.heldBack++
     const resume = (): void => {
       this.heldBack--
       this.activeMs = clock.monotonicMs()
     }
     accepted.then(resume, resume)
-    return accepted
   }
 
-  /** Tells the listener of the end; only the first call has an effect. */
+  /** Reports the end to the listener; only the first call has an effect. */
   end(end: GenerationEnd): void {
     if (this.hasEnded) return
     this.hasEnded = true

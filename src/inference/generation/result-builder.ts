@@ -2,15 +2,8 @@
 
 import { AnswerFieldsBuilder, isFields, ToolCallAssembler } from './fields/answer-fields.ts'
 import type { GenerationResult } from './text-generator.ts'
-import type {
-  AnswerFields,
-  FinishReason,
-  GenerationDelta,
-  PromptReport,
-  TokenLogprob,
-  ToolCall,
-  Usage,
-} from './inference-engine.ts'
+import type { FinishReason, PromptReport, TokenLogprob, Usage } from './inference-engine.ts'
+import type { AnswerFields, PassedCall, PassedDelta } from './pass-through.ts'
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { Release } from '../guardrails/sliding-scan.ts'
 
@@ -26,7 +19,7 @@ export class ResultBuilder {
    * One guard for each additional text of the message, such as `reasoning_content`, by field name.
    */
   readonly #textGuards = new Map<string, OutputGuard>()
-  readonly #toolCalls: ToolCall[] = []
+  readonly #toolCalls: PassedCall[] = []
   readonly #logprobs: TokenLogprob[] = []
   readonly #rules = new Set<string>()
   #pieces: ToolCallAssembler | null = null
@@ -69,8 +62,9 @@ export class ResultBuilder {
   }
 
   /** The part of the delta that may be passed on now; `null` for none. */
-  push(delta: GenerationDelta): GenerationDelta | null {
+  push(given: PassedDelta): PassedDelta | null {
     if (this.#isBlocked) return null
+    const delta = given.reasoning === undefined ? given : withReasoning(given, given.reasoning)
     this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
     this.#ignored ??= delta.ignored ?? null
@@ -96,7 +90,7 @@ export class ResultBuilder {
   }
 
   /** The last delta: the text that was held back, or the refusal that replaces blocked text. */
-  flush(): GenerationDelta | null {
+  flush(): PassedDelta | null {
     if (this.#output === null) return null
     const text = this.#isBlocked ? '' : this.#release(this.#output.finish())
     const texts: Record<string, string> = {}
@@ -132,7 +126,7 @@ export class ResultBuilder {
   /**
    * The first released delta names the ignored fields. Needs no check: the client wrote the names.
    */
-  #tell(delta: GenerationDelta | null): GenerationDelta | null {
+  #tell(delta: PassedDelta | null): PassedDelta | null {
     if (delta === null || this.#ignored === null || this.#hasNamedIgnored) return delta
     this.#hasNamedIgnored = true
     return { ...delta, ignored: this.#ignored }
@@ -173,8 +167,8 @@ export class ResultBuilder {
   }
 
   /** Output rules judge the arguments of a tool call, which are never passed on in part. */
-  #checkCalls(calls: readonly ToolCall[]): readonly ToolCall[] {
-    const checked: ToolCall[] = []
+  #checkCalls(calls: readonly PassedCall[]): readonly PassedCall[] {
+    const checked: PassedCall[] = []
     for (const call of calls) {
       const output = this.#guard.openOutput()
       if (output === null || this.#isBlocked) break
@@ -203,11 +197,17 @@ export class ResultBuilder {
   }
 }
 
+/** Reasoning is sent in the field that most servers use for it. */
+const withReasoning = (delta: PassedDelta, reasoning: string): PassedDelta => ({
+  ...delta,
+  fields: { ...delta.fields, message: { ...delta.fields?.message, reasoning_content: reasoning } },
+})
+
 function toDelta(
   text: string,
   texts: Readonly<Record<string, string>>,
-  toolCalls: readonly ToolCall[],
-): GenerationDelta | null {
+  toolCalls: readonly PassedCall[],
+): PassedDelta | null {
   const hasTexts = Object.keys(texts).length > 0
   if (text === '' && !hasTexts && toolCalls.length === 0) return null
   return {

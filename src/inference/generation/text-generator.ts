@@ -1,22 +1,17 @@
 /** The port between the sources of requests (tasks, `generate`, HTTP) and text generation. */
 
 import type {
-  AnswerFields,
   FinishReason,
-  ForwardedAnswer,
-  ForwardedCall,
-  GenerationDelta,
-  GenerationInput,
   PromptReport,
   Sampling,
   TokenLogprob,
-  ToolCall,
   Usage,
 } from './inference-engine.ts'
+import type { AnswerFields, PassedCall, PassedDelta, PassedInput } from './pass-through.ts'
 
 /** A prompt to complete. Options that `sampling` leaves out come from the configuration. */
 export interface PromptRequest {
-  readonly input: GenerationInput
+  readonly input: PassedInput
   readonly sampling: Partial<Sampling>
   /** Higher is served earlier. */
   readonly priority: number
@@ -39,7 +34,7 @@ export interface GenerationResult {
   readonly text: string
   readonly finishReason: FinishReason
   readonly usage: Usage
-  readonly toolCalls: readonly ToolCall[]
+  readonly toolCalls: readonly PassedCall[]
   readonly logprobs: readonly TokenLogprob[]
   /** Only if `echo` was set and the engine reports the prompt. */
   readonly prompt?: PromptReport
@@ -56,7 +51,7 @@ export interface ProgressListener {
   /** An engine has begun with the request. Without `nodeId` it is on this machine. Called once. */
   started?(workerId: string, nodeId: string | undefined): void
   /** More text. The engine pauses this request until a returned promise settles. */
-  delta?(delta: GenerationDelta): Promise<void> | undefined
+  delta?(delta: PassedDelta): Promise<void> | undefined
 }
 
 /** The current load, for `/health` and `/metrics`. */
@@ -75,7 +70,5 @@ export interface GeneratorStatus {
 export interface TextGenerator {
   generate(prompt: PromptRequest, listener?: ProgressListener): Promise<GenerationResult>
   tokenize(text: string): Promise<readonly number[]>
-  /** Passes a request for another path on to an engine; guardrails apply to it. */
-  forward(call: ForwardedCall): Promise<ForwardedAnswer>
   status(): GeneratorStatus
 }

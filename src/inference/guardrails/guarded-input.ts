@@ -3,28 +3,27 @@
 import type { InferenceError } from '../../foundation/errors.ts'
 import { isJsonText } from '../../foundation/json-value.ts'
 import type { Steps } from '../../runtime/turn-budget.ts'
-import type {
-  ChatMessage,
-  GenerationInput,
-  OutputFormat,
-  ToolCall,
-  ToolDefinition,
-  WireFields,
-} from '../generation/inference-engine.ts'
+import type { OutputFormat } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
 import { isText, textsIn } from '../generation/fields/message-text.ts'
+import type {
+  PassedCall,
+  PassedChat,
+  PassedInput,
+  PassedMessage,
+  PassedTool,
+  WireFields,
+} from '../generation/pass-through.ts'
 import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
 
 /** The outcome, with each rule that hit once, including rules that only flag. */
 export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
-  | { readonly input: GenerationInput }
+  | { readonly input: PassedInput }
   | { readonly refusal: GenerationResult }
   | { readonly error: InferenceError }
 )
-
-type ChatInput = GenerationInput & { readonly kind: 'chat' }
 
 /**
  * Judges messages of every role, because a client also writes those of the assistant, and the
@@ -32,7 +31,7 @@ type ChatInput = GenerationInput & { readonly kind: 'chat' }
  * first, unless the request has its own.
  */
 export function* guardInput(
-  input: GenerationInput,
+  input: PassedInput,
   guard: Guard,
   systemPrompt: readonly string[],
   format: OutputFormat = { kind: 'text' },
@@ -47,9 +46,9 @@ export function* guardInput(
   return { input: withSystemPrompt(judged, systemPrompt), hits }
 }
 
-function withSystemPrompt(input: GenerationInput, prompt: readonly string[]): GenerationInput {
+function withSystemPrompt(input: PassedInput, prompt: readonly string[]): PassedInput {
   if (input.kind === 'text' || input.messages.some(({ role }) => role === 'system')) return input
-  const first = prompt.map((content): ChatMessage => ({ role: 'system', content }))
+  const first = prompt.map((content): PassedMessage => ({ role: 'system', content }))
   return { ...input, messages: [...first, ...input.messages] }
 }
 
@@ -68,7 +67,7 @@ class InputCheck {
     return [...this.#hits.values()]
   }
 
-  *run(input: GenerationInput, required: readonly string[]): Steps<GenerationInput> {
+  *run(input: PassedInput, required: readonly string[]): Steps<PassedInput> {
     if (input.kind === 'text') {
       const further = [...required, ...fieldTexts({ ...input.fields, prompt: input.wire })]
       this.#checkLength([input.text, ...further].reduce((sum, { length }) => sum + length, 0))
@@ -93,10 +92,10 @@ class InputCheck {
       const texts = [...free, ...calls.map((call) => call.arguments)]
       this.#suspects = yield* this.#guard.findSuspects(texts)
     }
-    const judgedMessages: ChatMessage[] = []
+    const judgedMessages: PassedMessage[] = []
     for (const message of messages) judgedMessages.push(yield* this.#checkMessage(message))
     if (tools === undefined) return { ...input, messages: judgedMessages }
-    const judgedTools: ToolDefinition[] = []
+    const judgedTools: PassedTool[] = []
     for (const tool of tools) judgedTools.push(yield* this.#checkTool(tool))
     return { ...input, messages: judgedMessages, tools: judgedTools }
   }
@@ -117,27 +116,27 @@ class InputCheck {
     return text
   }
 
-  *#checkMessage(message: ChatMessage): Steps<ChatMessage> {
+  *#checkMessage(message: PassedMessage): Steps<PassedMessage> {
     const { toolCalls, wire, reasoning } = message
-    let judged: ChatMessage = { ...message, content: yield* this.#check(message.content) }
+    let judged: PassedMessage = { ...message, content: yield* this.#check(message.content) }
     if (reasoning !== undefined) judged = { ...judged, reasoning: yield* this.#check(reasoning) }
     for (const [name, text] of freeEntries(wire)) {
       const passed = yield* this.#check(text)
       if (passed !== text) judged = { ...judged, wire: { ...judged.wire, [name]: passed } }
     }
     if (toolCalls === undefined) return judged
-    const judgedCalls: ToolCall[] = []
+    const judgedCalls: PassedCall[] = []
     for (const call of toolCalls) judgedCalls.push(yield* this.#checkCall(call))
     return { ...judged, toolCalls: judgedCalls }
   }
 
   /** Redacted arguments are used only if they are still JSON. */
-  *#checkCall(call: ToolCall): Steps<ToolCall> {
+  *#checkCall(call: PassedCall): Steps<PassedCall> {
     const passed = yield* this.#check(call.arguments)
     return passed === call.arguments || !isJsonText(passed) ? call : { ...call, arguments: passed }
   }
 
-  *#checkTool(tool: ToolDefinition): Steps<ToolDefinition> {
+  *#checkTool(tool: PassedTool): Steps<PassedTool> {
     const { description } = tool
     return description === undefined
       ? tool
@@ -152,14 +151,14 @@ class InputCheck {
 /** Longer than any gap between the words of a phrase. */
 const separator = '\n'.repeat(8)
 
-const descriptionOf = ({ description = '' }: ToolDefinition): string => description
+const descriptionOf = ({ description = '' }: PassedTool): string => description
 
 /**
  * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and a
  * redacted schema would be a different schema. Arguments are included because escapes may hide
  * words in them.
  */
-function fixedTexts(input: ChatInput): string[] {
+function fixedTexts(input: PassedChat): string[] {
   const { messages, tools = [], templateArguments = {}, reasoningEffort } = input
   const variables =
     Object.keys(templateArguments).length > 0 ? [JSON.stringify(templateArguments)] : []
@@ -195,7 +194,7 @@ function otherTexts(wire: WireFields): string[] {
   })
 }
 
-const freeTexts = ({ wire }: ChatMessage): string[] => freeEntries(wire).map(([, text]) => text)
+const freeTexts = ({ wire }: PassedMessage): string[] => freeEntries(wire).map(([, text]) => text)
 
 /** Additional texts of a message that may be redacted, such as `reasoning_content`. */
 function freeEntries(wire: WireFields = {}): (readonly [string, string])[] {
@@ -231,7 +230,7 @@ function formatTexts(format: OutputFormat): readonly string[] {
 }
 
 /** The name of a field that holds the prompt in a form that no rule can read. */
-function unreadableField(input: GenerationInput): string | undefined {
+function unreadableField(input: PassedInput): string | undefined {
   if (input.kind === 'text' && (input.tokens !== undefined || Array.isArray(input.wire))) {
     return 'prompt'
   }

@@ -7,18 +7,19 @@ import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import { machineName } from '../../runtime/http/listening.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
+import type { PathProxy } from '../generation/pass-through.ts'
 import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
 import { createOpenApiDocument, type DocumentedRoute } from './openapi.ts'
-import { ChatReply, CompletionReply } from './replies/completion-replies.ts'
+import type { ReplyFormat, ReplyHead } from './replies/choice-stream.ts'
+import { chatReply, completionReply } from './replies/completion-replies.ts'
 import {
   ignoredHeaders,
+  sendForwarded,
   sendStreamedReply,
   sendWholeReply,
   toPromptRequests,
 } from './replies/replies.ts'
-import { sendForwarded } from './replies/forwarded-reply.ts'
-import type { ReplyHead, ReplyShape } from './replies/reply-shape.ts'
 import { unknownModel } from './requests/invalid-request.ts'
 import type { RequestReader, TextRequest } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
@@ -46,19 +47,20 @@ export interface HealthContext extends ServerParts {
 export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader
-  /** Paths whose requests are passed on to the server behind the engine. */
-  readonly paths: readonly string[]
+  /** Passes requests for other paths on to the server behind the engine. */
+  readonly proxy: PathProxy | null
 }
 
 /** All routes. None of them creates tasks, runs programs or reads files. */
 export function createRoutes(context: RouteContext): readonly DocumentedRoute[] {
+  const paths = context.proxy?.paths ?? []
   const routes: DocumentedRoute[] = [
     ...createHealthRoutes(context),
     ...createGenerationRoutes(context),
     ...createModelRoutes(context),
     createTokenizeRoute(context),
     createMetricsRoute(context),
-  ].filter(({ path }) => !context.paths.includes(path))
+  ].filter(({ path }) => !paths.includes(path))
   routes.push(...createForwardingRoutes(context))
   routes.push(createOpenApiRoute(context, routes))
   return routes
@@ -187,15 +189,16 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Doc
 
 /** Only the model of a body is checked: the server behind the engine checks the rest. */
 function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute[] {
-  const { generator, limits, requests, paths } = context
-  return paths.map((path) => ({
+  const { proxy, limits, requests } = context
+  if (proxy === null) return []
+  return proxy.paths.map((path) => ({
     method: 'POST',
     path,
     document: { summary: 'Passed on to the server behind the engine.', isStream: true },
     bodyBytes: limits.chatBodyBytes,
     async answer(exchange, body) {
       const fields = requests.readForwarded(body)
-      const forwarded = await generator.forward({ path, fields, signal: exchange.signal })
+      const forwarded = await proxy.forward({ path, fields, signal: exchange.signal })
       await sendForwarded(exchange, forwarded)
     },
   }))
@@ -229,8 +232,8 @@ function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute
       answer(exchange, body) {
         const request = requests.readChat(body)
         const hasLogprobs = typeof request.sampling.logprobs === 'number'
-        const shape = new ChatReply(headOf('chatcmpl', request, context), hasLogprobs)
-        return answer(context, exchange, request, shape)
+        const format = chatReply(headOf('chatcmpl', request, context), hasLogprobs)
+        return answer(context, exchange, request, format)
       },
     },
     {
@@ -246,11 +249,11 @@ function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute
       answer(exchange, body) {
         const request = requests.readCompletion(body)
         const { prompts, isEcho, n } = request
-        const shape = new CompletionReply(headOf('cmpl', request, context), {
+        const format = completionReply(headOf('cmpl', request, context), {
           hasLogprobs: typeof request.sampling.logprobs === 'number',
           echoOf: (index) => (isEcho ? (prompts[Math.floor(index / n)] ?? '') : ''),
         })
-        return answer(context, exchange, request, shape)
+        return answer(context, exchange, request, format)
       },
     },
     {
@@ -272,11 +275,11 @@ function answer(
   { generator, clock, limits }: RouteContext,
   exchange: HttpExchange,
   request: TextRequest,
-  shape: ReplyShape,
+  format: ReplyFormat,
 ): Promise<void> {
-  if (!request.isStream) return sendWholeReply(generator, exchange, request, shape)
+  if (!request.isStream) return sendWholeReply(generator, exchange, request, format)
   const options = { clock, bufferBytes: limits.streamBufferBytes }
-  return sendStreamedReply(generator, exchange, request, shape, options)
+  return sendStreamedReply(generator, exchange, request, format, options)
 }
 
 function headOf(prefix: string, request: TextRequest, { clock }: RouteContext): ReplyHead {

@@ -3,7 +3,8 @@
 import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
 import { HttpServer, nothingHere } from '../../runtime/http/http-server.ts'
-import type { ModelFacts, SupportedFields } from '../generation/inference-engine.ts'
+import type { ModelFacts } from '../generation/inference-engine.ts'
+import type { PathProxy } from '../generation/pass-through.ts'
 import { createErrorReplies } from './error-replies.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
@@ -23,7 +24,7 @@ export interface InferenceServerOptions extends ServerParts {
   /** The maximum of prompt and answer tokens together; `null` until `modelLoaded` sets it. */
   readonly contextLength: number | null
   /** The fields that the engine supports besides the basic ones; `modelLoaded` replaces them. */
-  readonly fields?: SupportedFields
+  readonly fields?: readonly string[]
   /** `null`: loopback, and the loopback address that this machine's name resolves to. */
   readonly host: string | null
   /** 0 chooses a free port. */
@@ -37,7 +38,10 @@ export interface InferenceServerOptions extends ServerParts {
 }
 
 /** The facts of the served model. */
-type LoadedModel = Pick<ModelFacts, 'contextLength' | 'fields' | 'paths'>
+interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'> {
+  /** Passes requests on to the server behind the engine; absent if there is none. */
+  readonly proxy?: PathProxy | null
+}
 
 /** Serves a generator over HTTP. */
 export class InferenceServer extends HttpServer {
@@ -55,7 +59,7 @@ export class InferenceServer extends HttpServer {
    * Requests are served from now on. Before, `/health` is answered, and all other requests get 503.
    */
   modelLoaded(model: LoadedModel): void {
-    const passing = model.fields === 'all' ? addPath : passingEngines
+    const passing = model.proxy ? addPath : passingEngines
     const unknownPath = nothingHere(`${ownPaths} ${passing}`)
     this.setRoutes(createRoutes(this.#routeContext(model)), unknownPath)
   }
@@ -72,7 +76,7 @@ export class InferenceServer extends HttpServer {
     return { ...this.#options, endpoint: this.endpoint, unready }
   }
 
-  #routeContext({ contextLength, fields = [], paths = [] }: LoadedModel): RouteContext {
+  #routeContext({ contextLength, fields = [], proxy = null }: LoadedModel): RouteContext {
     const { models, hiddenModels = [], queueLimit = Infinity, defaults } = this.#options
     const { maxPrompts, isStrict } = this.#limits
     const requests = createRequestReader({
@@ -84,9 +88,10 @@ export class InferenceServer extends HttpServer {
       takesTokens: fields.includes('prompt.tokens'),
       defaultMaxTokens: defaults.maxTokens,
       fields,
+      isPassedOn: proxy !== null,
       isStrict,
     })
-    return { ...this.#healthContext(), limits: this.#limits, requests, paths }
+    return { ...this.#healthContext(), limits: this.#limits, requests, proxy }
   }
 }
 

@@ -12,6 +12,7 @@ import type {
 import { RequestHandler } from '../../../src/inference/generation/request-handler.ts'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 import type { GuardAction } from '../../../src/inference/guardrails/rules.ts'
+import { StepScheduler } from '../../../src/runtime/turn-budget.ts'
 import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { adaptive } from './open-batcher.ts'
@@ -82,7 +83,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
       sampling: greedySampling,
       systemPrompt: [],
       isContentCaptured: false,
-      engineTimeoutMs: 1000,
+      checks: new StepScheduler(clock, 8),
       onArrived: () => {},
       onEnded: (_, { code }) => ended.push(code),
     })

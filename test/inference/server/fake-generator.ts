@@ -37,10 +37,6 @@ export class FakeGenerator implements TextGenerator {
     return Array.from(text, (character) => character.codePointAt(0) ?? 0)
   }
 
-  async forward(): Promise<never> {
-    throw new Error('no path is passed on')
-  }
-
   status(): GeneratorStatus {
     return this.state
   }

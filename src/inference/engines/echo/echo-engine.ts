@@ -77,11 +77,13 @@ export const echoEngine: EngineDescriptor<EchoEngineConfig> = {
   nodes: 'any',
   hasServer: false,
   section() {
-    const latency = numberFrom(0, 3_600_000)
+    const milliseconds = numberFrom(0, 3_600_000)
     return section({
       kind: z.literal('echo').describe('Repeats the prompt; for tests and benchmarks.'),
-      latency_ms: latency.default(0).describe('Simulated time of a batch.'),
-      latency_per_prompt_ms: latency.default(0).describe('Simulated time of each prompt in it.'),
+      latency_ms: milliseconds.default(0).describe('Simulated time of a batch.'),
+      latency_per_prompt_ms: milliseconds
+        .default(0)
+        .describe('Simulated time of each prompt in it.'),
     }).describe('A deterministic engine without a model.')
   },
   slots: (_, maxBatchSize) => maxBatchSize,

@@ -9,9 +9,6 @@ import { registerSecret } from '../../../foundation/secrets.ts'
 import { once } from '../../../foundation/service.ts'
 import type {
   EngineCapacity,
-  ForwardedAnswer,
-  ForwardedCall,
-  GenerationEnd,
   GenerationInput,
   GenerationListener,
   GenerationRequest,
@@ -20,6 +17,12 @@ import type {
   Usage,
 } from '../../generation/inference-engine.ts'
 import { inferenceCodeOf, inferenceError } from '../../generation/inference-errors.ts'
+import type {
+  EngineProxy,
+  ForwardedAnswer,
+  ForwardedCall,
+  PassedEnd,
+} from '../../generation/pass-through.ts'
 import { estimateTokens, promptText } from '../../generation/token-estimate.ts'
 import { createTextSchema, orNull, section } from '../../schema/config-fields.ts'
 import { z } from '../../schema/schema.ts'
@@ -70,7 +73,6 @@ export interface OpenAiEngineOptions {
  * An engine whose owner watches the server, and may notice the server's end before the engine does.
  */
 export interface AttachedEngine extends InferenceEngine {
-  forward(call: ForwardedCall): Promise<ForwardedAnswer>
   /**
    * Tells the engine that the server is gone: running requests reject with `engine_lost`, and
    * `lost` resolves.
@@ -79,7 +81,9 @@ export interface AttachedEngine extends InferenceEngine {
 }
 
 /** Attaches to a server. The key is sent in the authorization header and appears nowhere else. */
-export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
+export function createOpenAiEngine(
+  options: OpenAiEngineOptions,
+): AttachedEngine & { readonly proxy: EngineProxy } {
   expectOptions('createOpenAiEngine', options, checks)
   const { apiKey } = options
   if (apiKey !== null) registerSecret(apiKey, 'apiKey')
@@ -152,6 +156,7 @@ const spareConnections = 4
 
 class OpenAiEngine implements AttachedEngine {
   readonly capacity: EngineCapacity
+  readonly proxy: EngineProxy
   readonly #options: OpenAiEngineOptions
   readonly #address: ServerAddress
   readonly #link: UpstreamLink
@@ -170,7 +175,9 @@ class OpenAiEngine implements AttachedEngine {
     this.#options = options
     this.#address = address
     this.capacity = { admits: 'step', slots: maxConcurrency }
-    const forwarded = (options.paths ?? []).length === 0 ? 0 : maxConcurrency
+    const { paths = [] } = options
+    this.proxy = { paths, forward: (call) => this.#forward(call) }
+    const forwarded = paths.length === 0 ? 0 : maxConcurrency
     const connections = maxConcurrency + forwarded + spareConnections
     this.#link = new UpstreamLink({ origin: address.origin, apiKey, connections })
   }
@@ -181,10 +188,7 @@ class OpenAiEngine implements AttachedEngine {
     const { status, body } = await this.#request((signal) => this.#link.get(path, signal))
     if (status !== 200) throw this.#refusal(status, body)
     const served = servedContextLength(parseJson(body), modelName)
-    const length = served ?? contextLength
-    const { paths = [] } = this.#options
-    const facts = { name: modelName, contextLength: length, hasChatTemplate: true }
-    return { ...facts, fields: 'all', ...(paths.length === 0 ? {} : { paths }) }
+    return { name: modelName, contextLength: served ?? contextLength, hasChatTemplate: true }
   }
 
   async generate(
@@ -218,7 +222,7 @@ class OpenAiEngine implements AttachedEngine {
     return tokens as readonly number[]
   }
 
-  async forward({ path, fields, signal }: ForwardedCall): Promise<ForwardedAnswer> {
+  async #forward({ path, fields, signal }: ForwardedCall): Promise<ForwardedAnswer> {
     const { modelName, maxConcurrency, clock } = this.#options
     if (this.#forwarding === maxConcurrency) {
       throw inferenceError('queue_full', 'too many requests for this path are under way')
@@ -304,7 +308,7 @@ class OpenAiEngine implements AttachedEngine {
 
   /** Rejects only if the engine is lost. */
   async #run(request: GenerationRequest, listener: GenerationListener): Promise<void> {
-    let end: GenerationEnd
+    let end: PassedEnd
     try {
       end = await this.#generate(request, listener)
     } catch (error) {
@@ -314,10 +318,7 @@ class OpenAiEngine implements AttachedEngine {
     listener.end(request.id, end)
   }
 
-  async #generate(
-    request: GenerationRequest,
-    listener: GenerationListener,
-  ): Promise<GenerationEnd> {
+  async #generate(request: GenerationRequest, listener: GenerationListener): Promise<PassedEnd> {
     const { modelName, clock } = this.#options
     const signal = AbortSignal.any([request.signal, this.#gone.signal])
     const { path, body } = toCall(modelName, request)

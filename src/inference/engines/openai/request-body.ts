@@ -1,15 +1,14 @@
 /** Encodes a request for the chat-completions and completions endpoints. */
 
+import type { OutputFormat, Sampling } from '../../generation/inference-engine.ts'
 import type {
-  ChatMessage,
-  GenerationInput,
-  GenerationRequest,
-  OutputFormat,
-  Sampling,
-  ToolCall,
-  ToolDefinition,
+  PassedCall,
+  PassedInput,
+  PassedMessage,
+  PassedRequest,
+  PassedTool,
   WireFields,
-} from '../../generation/inference-engine.ts'
+} from '../../generation/pass-through.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { withText } from '../../generation/fields/message-text.ts'
 
@@ -25,7 +24,7 @@ interface CallRequest {
  * fields are sent unchanged. Other fields that only some servers know (such as `top_k`) are omitted
  * if they would change nothing.
  */
-export function toCall(model: string, { input, sampling }: GenerationRequest): CallRequest {
+export function toCall(model: string, { input, sampling }: PassedRequest): CallRequest {
   const fields = {
     ...(input.fields === undefined
       ? ownFields(input, sampling)
@@ -48,7 +47,7 @@ const unstreamed = ['prompt_logprobs', 'use_beam_search', 'best_of', 'kv_transfe
 const isUnstreamed = (fields: WireFields = {}): boolean =>
   fields['stream'] !== true && unstreamed.some((name) => Object.hasOwn(fields, name))
 
-const ownFields = (input: GenerationInput, sampling: Sampling): WireFields => ({
+const ownFields = (input: PassedInput, sampling: Sampling): WireFields => ({
   ...samplingFields(sampling),
   ...formatFields(sampling.format),
   ...logprobFields(input, sampling),
@@ -86,7 +85,7 @@ function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): st
 }
 
 /** The long part of a body. Messages are cached one by one, because lists of them may be copies. */
-function inputFields(input: GenerationInput): string {
+function inputFields(input: PassedInput): string {
   if (input.kind === 'text') {
     return `"prompt":${encodeOnce(input, ({ text, tokens, wire }) => wire ?? tokens ?? text)}`
   }
@@ -125,13 +124,13 @@ function formatFields(format: OutputFormat): Record<string, unknown> {
   return { response_format: { type: 'json_schema', json_schema } }
 }
 
-function logprobFields(input: GenerationInput, { logprobs }: Sampling): Record<string, unknown> {
+function logprobFields(input: PassedInput, { logprobs }: Sampling): Record<string, unknown> {
   if (logprobs === null) return {}
   return input.kind === 'text' ? { logprobs } : { logprobs: true, top_logprobs: logprobs }
 }
 
 /** Omitted without tools, because servers reject it then. */
-function toolChoiceField(input: GenerationInput): Record<string, unknown> {
+function toolChoiceField(input: PassedInput): Record<string, unknown> {
   if (input.kind === 'text') return {}
   const { tools = [], toolChoice } = input
   if (tools.length === 0 || toolChoice === undefined) return {}
@@ -139,7 +138,7 @@ function toolChoiceField(input: GenerationInput): Record<string, unknown> {
   return { tool_choice: { type: 'function', function: { name: toolChoice.name } } }
 }
 
-const toTools = (tools: readonly ToolDefinition[]): readonly object[] =>
+const toTools = (tools: readonly PassedTool[]): readonly object[] =>
   tools.map(({ wire, ...tool }) => {
     if (wire === undefined) return { type: 'function', function: tool }
     const { function: described } = wire
@@ -148,7 +147,7 @@ const toTools = (tools: readonly ToolDefinition[]): readonly object[] =>
     return { ...wire, function: { ...described, description } }
   })
 
-function toMessage(message: ChatMessage): WireFields {
+function toMessage(message: PassedMessage): WireFields {
   const { role, content, toolCalls = [], toolCallId, name, wire } = message
   const calls = toolCalls.map(toCallFields)
   if (wire !== undefined) {
@@ -167,7 +166,7 @@ function toMessage(message: ChatMessage): WireFields {
   }
 }
 
-function toCallFields({ id, name, arguments: given, wire }: ToolCall): object {
+function toCallFields({ id, name, arguments: given, wire }: PassedCall): object {
   if (wire === undefined) return { id, type: 'function', function: { name, arguments: given } }
   const { function: called } = wire
   return isFields(called) ? { ...wire, function: { ...called, arguments: given } } : wire

@@ -5,15 +5,17 @@
 import { newUuid } from '../../../foundation/ids.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
-  AnswerFields,
   FinishReason,
-  GenerationDelta,
   TokenChance,
   TokenLogprob,
-  ToolCallPiece,
   Usage,
-  WireFields,
 } from '../../generation/inference-engine.ts'
+import type {
+  AnswerFields,
+  PassedCallPiece,
+  PassedDelta,
+  WireFields,
+} from '../../generation/pass-through.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './upstream-link.ts'
 import { refusalIn } from './upstream-refusal.ts'
@@ -73,7 +75,7 @@ export class ResponseChunks {
   }
 
   /** The delta of one event's data; `null` if it contains no output. */
-  take(data: string): GenerationDelta | null {
+  take(data: string): PassedDelta | null {
     const chunk = parseJson(data)
     if (!isFields(chunk)) {
       throw inferenceError('EngineContractError', 'the server sent a chunk that is not JSON')
@@ -104,7 +106,7 @@ export class ResponseChunks {
     return Object.keys(rest).length === 0 ? undefined : rest
   }
 
-  #toDelta(choice: WireFields, message: WireFields): GenerationDelta | null {
+  #toDelta(choice: WireFields, message: WireFields): PassedDelta | null {
     const hasMore = this.#keep('message', message)
     const toolCallPieces = listOf(message['tool_calls']).map((part) => this.#takeCall(part))
     const { content } = message
@@ -164,7 +166,7 @@ export class ResponseChunks {
   }
 
   /** A part names its call by an index, which servers that send complete calls may omit. */
-  #takeCall(part: unknown): ToolCallPiece {
+  #takeCall(part: unknown): PassedCallPiece {
     const index = countOr(pick(part, 'index'), this.#calls.size)
     const isFirst = !this.#calls.has(index)
     const ownId = textOr(pick(part, 'id'), '')

@@ -5,12 +5,8 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { InferenceError } from '../../../foundation/errors.ts'
 import { boundedWait, unlessAborted } from '../../../foundation/promises.ts'
 import { TurnBudget } from '../../../runtime/turn-budget.ts'
-import type {
-  AnswerFields,
-  FinishReason,
-  GenerationDelta,
-  Usage,
-} from '../../generation/inference-engine.ts'
+import type { FinishReason, Usage } from '../../generation/inference-engine.ts'
+import type { AnswerFields, PassedDelta } from '../../generation/pass-through.ts'
 import { inferenceCodeOf, inferenceError } from '../../generation/inference-errors.ts'
 import { ResponseChunks } from './response-chunks.ts'
 import type { UpstreamLink, UpstreamResponse } from './upstream-link.ts'
@@ -38,7 +34,7 @@ export interface UpstreamCallOptions {
   readonly body: () => string
   /** Ends the call at once, even while it waits for a slow reader. */
   readonly signal: AbortSignal
-  readonly deliver: (delta: GenerationDelta) => Promise<void> | undefined
+  readonly deliver: (delta: PassedDelta) => Promise<void> | undefined
   readonly clock: Clock
   /** Nobody asks again if the server is busy: its words are awaited. */
   readonly isLast: boolean
@@ -135,7 +131,7 @@ class ResponseReader {
     if (delta !== null) await this.#deliver(delta)
   }
 
-  async #deliver(delta: GenerationDelta): Promise<void> {
+  async #deliver(delta: PassedDelta): Promise<void> {
     this.hasDelta = true
     this.#text += delta.text
     const ignored = this.#ignored

@@ -14,14 +14,13 @@ import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
 import type {
   EngineCapacity,
   EngineWorker,
-  ForwardedAnswer,
-  ForwardedCall,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
 } from '../../generation/inference-engine.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
+import type { EngineProxy } from '../../generation/pass-through.ts'
 import {
   sharedChecks,
   variables,
@@ -209,7 +208,7 @@ const maxMisses = 3
 /** A running server and the engine that uses it. */
 interface Attached {
   readonly server: ServerProcess
-  readonly engine: AttachedEngine
+  readonly engine: ReturnType<typeof createOpenAiEngine>
   readonly link: UpstreamLink
 }
 
@@ -252,8 +251,8 @@ class ProcessEngine implements InferenceEngine {
     return this.#engine.tokenize(text)
   }
 
-  async forward(call: ForwardedCall): Promise<ForwardedAnswer> {
-    return this.#engine.forward(call)
+  get proxy(): EngineProxy | null {
+    return this.#attached?.engine.proxy ?? null
   }
 
   get nodeId(): string | undefined {

@@ -19,7 +19,7 @@ import { annotate, z } from '../../schema/schema.ts'
 import { withMaskedValues } from '../../schema/secret.ts'
 import { concurrency, pathsSchema } from '../openai/server-fields.ts'
 
-const names = [
+const placeholderNames = [
   'model',
   'port',
   'host',
@@ -31,16 +31,16 @@ const names = [
   'gpu_memory_utilization',
 ] as const
 
-type PlaceholderName = (typeof names)[number]
+type PlaceholderName = (typeof placeholderNames)[number]
 
 /** Finds placeholders in an argument; the first group is the name, known or not. */
 const placeholderForm = /\{([A-Za-z_]\w*)\}/g
 
 /** The placeholders as they are written in a command. */
-const placeholders: readonly string[] = names.map((one) => `{${one}}`)
+const placeholders: readonly string[] = placeholderNames.map((one) => `{${one}}`)
 
 const isPlaceholderName = (name: string): name is PlaceholderName =>
-  (names as readonly string[]).includes(name)
+  (placeholderNames as readonly string[]).includes(name)
 
 /** `undefined` if all placeholders of an argument are known. */
 function findUnknownPlaceholder(
@@ -49,7 +49,7 @@ function findUnknownPlaceholder(
   for (const [got, name = ''] of argument.matchAll(placeholderForm)) {
     if (isPlaceholderName(name)) continue
     const known = placeholders.join(', ')
-    const message = `unknown placeholder ${got}${didYouMean(name, names)} (known: ${known})`
+    const message = `unknown placeholder ${got}${didYouMean(name, placeholderNames)} (known: ${known})`
     return { message, got }
   }
   return undefined

@@ -2,7 +2,7 @@
  * Joins the additional fields of an answer that arrive in pieces, and the details of usages. Pure.
  */
 
-import type { AnswerFields, ToolCall, ToolCallPiece, WireFields } from '../inference-engine.ts'
+import type { AnswerFields, PassedCall, PassedCallPiece, WireFields } from '../pass-through.ts'
 
 /**
  * Collects the fields of a whole answer: texts and lists of the message are joined, fields of the
@@ -93,9 +93,9 @@ export function addDetails(known: WireFields, more: WireFields): WireFields {
 
 /** Assembles tool calls from their pieces, in the order in which they began. */
 export class ToolCallAssembler {
-  readonly #calls = new Map<number, ToolCall>()
+  readonly #calls = new Map<number, PassedCall>()
 
-  add({ index, id, name = '', arguments: text, wire }: ToolCallPiece): void {
+  add({ index, id, name = '', arguments: text, wire }: PassedCallPiece): void {
     const known = this.#calls.get(index)
     const whole = known?.wire === undefined ? wire : joinFields(known.wire, wire ?? {})
     this.#calls.set(index, {
@@ -107,7 +107,7 @@ export class ToolCallAssembler {
   }
 
   /** Returns the calls so far and removes them from the assembler. */
-  take(): readonly ToolCall[] {
+  take(): readonly PassedCall[] {
     const calls = [...this.#calls.values()]
     this.#calls.clear()
     return calls

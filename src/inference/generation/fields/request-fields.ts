@@ -24,9 +24,11 @@ export interface RequestField {
 
 type Fields = Readonly<Record<string, RequestField>>
 
+const wordsOf = (text: string): string[] => text.trim().split(/\s+/)
+
 /** The same entry for all names, which are divided by blanks. */
 const fieldsOf = (names: string, field: RequestField): Fields =>
-  Object.fromEntries(Array.from(names.matchAll(/\S+/g), ([name]) => [name, field]))
+  Object.fromEntries(wordsOf(names).map((name) => [name, field]))
 
 const server = (names: string): Fields => fieldsOf(names, { reader: 'server' })
 const nobody = (names: string): Fields => fieldsOf(names, { reader: 'nobody' })
@@ -187,12 +189,12 @@ export const structuredOutputFields: Fields = {
 }
 
 /** The fields that `Sampling` and `GenerationInput` hold; every engine reads them. */
-export const basicFields: ReadonlySet<string> = new Set([
-  ...['max_tokens', 'max_completion_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'seed'],
-  ...['repetition_penalty', 'repeat_penalty', 'presence_penalty', 'frequency_penalty', 'stop'],
-  ...['logit_bias', 'ignore_eos', 'logprobs', 'top_logprobs', 'response_format', 'tools'],
-  ...['tool_choice', 'echo'],
-])
+export const basicFields: ReadonlySet<string> = new Set(
+  wordsOf(`
+    max_tokens max_completion_tokens temperature top_p top_k min_p seed stop repetition_penalty
+    repeat_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs top_logprobs
+    response_format tools tool_choice echo`),
+)
 
 /** Whether a value of a field changes nothing. A field that is `null` counts as left out. */
 export function isNeutral(field: RequestField, value: unknown): boolean {

@@ -1,122 +1,97 @@
-/** Responses of `POST /v1/chat/completions` and `POST /v1/completions`. */
+/** The formats of `POST /v1/chat/completions` and `POST /v1/completions`. */
 
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
-  AnswerFields,
   FinishReason,
-  GenerationDelta,
   PromptLogprob,
   TokenChance,
   TokenLogprob,
-  ToolCall,
-  ToolCallPiece,
-  Usage,
 } from '../../generation/inference-engine.ts'
+import type {
+  AnswerFields,
+  PassedCall,
+  PassedCallPiece,
+  PassedDelta,
+} from '../../generation/pass-through.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
+import {
+  ChoiceStream,
+  type ReplyFormat,
+  type ReplyHead,
+  type SseWriter,
+  usageFields,
+} from './choice-stream.ts'
 import { countCharacters, offsetsIn } from './text-offsets.ts'
-import { ChunkWriter, type ReplyHead, type ReplyShape, usageFields } from './reply-shape.ts'
 
-/** The format of one chat response. Counts the tool calls of each choice to number them. */
-export class ChatReply implements ReplyShape {
-  readonly #head: ReplyHead
+/** The format of a chat response. */
+export const chatReply = (head: ReplyHead, hasLogprobs: boolean): ReplyFormat => ({
+  whole: (results, usage) => ({
+    id: head.id,
+    object: 'chat.completion',
+    created: head.created,
+    model: head.model,
+    choices: results.map((result, index) => ({
+      index,
+      message: messageOf(result),
+      logprobs: hasLogprobs ? logprobFields(result.logprobs) : null,
+      finish_reason: result.finishReason,
+      ...result.fields?.choice,
+    })),
+    usage: usageFields(usage),
+    system_fingerprint: null,
+    ...bodyFields(results),
+  }),
+  stream: (index, writer) => new ChatStream(index, writer, head, hasLogprobs),
+})
+
+class ChatStream extends ChoiceStream {
   readonly #hasLogprobs: boolean
-  #writer: ChunkWriter | undefined
-  readonly #toolCalls: number[] = []
 
-  constructor(head: ReplyHead, hasLogprobs: boolean) {
-    this.#head = head
+  constructor(index: number, writer: SseWriter, head: ReplyHead, hasLogprobs: boolean) {
+    super(index, writer, 'chat.completion.chunk', head)
     this.#hasLogprobs = hasLogprobs
   }
 
-  get #chunks(): ChunkWriter {
-    return (this.#writer ??= new ChunkWriter('chat.completion.chunk', this.#head))
+  protected opening(): object {
+    return this.#choice({ role: 'assistant', content: '', refusal: null })
   }
 
-  whole(results: readonly GenerationResult[], usage: Usage): object {
-    const { id, created, model } = this.#head
-    return {
-      id,
-      object: 'chat.completion',
-      created,
-      model,
-      choices: results.map((result, index) => ({
-        index,
-        message: messageOf(result),
-        logprobs: this.#hasLogprobs ? logprobFields(result.logprobs) : null,
-        finish_reason: result.finishReason,
-        ...result.fields?.choice,
-      })),
-      usage: usageFields(usage),
-      system_fingerprint: null,
-      ...bodyFields(results),
-    }
-  }
-
-  opening(index: number, first?: GenerationDelta): string {
-    this.#chunks.learn(first?.fields?.body)
-    return this.#chunk(index, { role: 'assistant', content: '', refusal: null })
-  }
-
-  delta(index: number, delta: GenerationDelta): string {
+  protected choiceOf(delta: PassedDelta): object {
     const { text, logprobs, fields } = delta
-    const calls = this.#callsOf(index, delta)
+    const calls = this.#callsOf(delta)
     // A fast path: most deltas are text alone, and there are very many.
-    if (calls === undefined && fields === undefined) {
-      return this.#chunk(index, { content: text }, logprobs)
-    }
+    if (calls === undefined && fields === undefined)
+      return this.#choice({ content: text }, logprobs)
     const isAlone = calls === undefined && fields?.message === undefined
-    return this.#chunk(
-      index,
-      {
-        ...(text === '' && !isAlone ? {} : { content: text }),
-        ...(calls === undefined ? {} : { tool_calls: calls }),
-        ...fields?.message,
-      },
-      logprobs,
-      fields,
-    )
+    const message = {
+      ...(text === '' && !isAlone ? {} : { content: text }),
+      ...(calls === undefined ? {} : { tool_calls: calls }),
+      ...fields?.message,
+    }
+    return { ...this.#choice(message, logprobs), ...fields?.choice }
   }
 
-  #callsOf(index: number, delta: GenerationDelta): readonly object[] | undefined {
-    const { toolCalls = [], toolCallPieces } = delta
-    if (toolCallPieces !== undefined) return toolCallPieces.map(pieceOf)
-    if (toolCalls.length === 0) return undefined
-    const first = this.#toolCalls[index] ?? 0
-    this.#toolCalls[index] = first + toolCalls.length
-    return toolCalls.map((call, at) => callOf(call, first + at))
+  protected closing(finishReason: FinishReason, fields?: AnswerFields): object {
+    const { index } = this
+    const message = { ...fields?.message }
+    const end = { index, delta: message, logprobs: null, finish_reason: finishReason }
+    return { ...end, ...fields?.choice }
   }
 
-  closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string {
-    return this.#chunks.choice(
-      {
-        index,
-        delta: { ...fields?.message },
-        logprobs: null,
-        finish_reason: finishReason,
-        ...fields?.choice,
-      },
-      fields?.body,
-    )
-  }
-
-  usage(usage: Usage): string {
-    return this.#chunks.usage(usage)
-  }
-
-  #chunk(
-    index: number,
-    delta: object,
-    logprobs?: readonly TokenLogprob[],
-    fields?: AnswerFields,
-  ): string {
-    const choice = {
-      index,
+  #choice(delta: object, logprobs?: readonly TokenLogprob[]): object {
+    return {
+      index: this.index,
       delta,
       logprobs: this.#hasLogprobs && logprobs !== undefined ? logprobFields(logprobs) : null,
       finish_reason: null,
     }
-    if (fields === undefined) return this.#chunks.choice(choice)
-    return this.#chunks.choice({ ...choice, ...fields.choice }, fields.body)
+  }
+
+  #callsOf({ toolCalls = [], toolCallPieces }: PassedDelta): readonly object[] | undefined {
+    if (toolCallPieces !== undefined) return toolCallPieces.map(pieceOf)
+    if (toolCalls.length === 0) return undefined
+    const first = this.sentCalls(toolCalls.length)
+    return toolCalls.map((call, at) => callOf(call, first + at))
   }
 }
 
@@ -141,7 +116,7 @@ function bodyFields(results: readonly GenerationResult[]): object {
 }
 
 /** A complete call; calls in a stream have an index. */
-function callOf({ id, name, arguments: given, wire = {} }: ToolCall, index?: number): object {
+function callOf({ id, name, arguments: given, wire = {} }: PassedCall, index?: number): object {
   const head = index === undefined ? { ...wire, id } : { index, ...wire, id }
   const custom = wire['custom']
   if (isFields(custom)) return { ...head, custom: { ...custom, input: given } }
@@ -150,7 +125,7 @@ function callOf({ id, name, arguments: given, wire = {} }: ToolCall, index?: num
 }
 
 /** Only the first piece of a call has an id and a name. */
-function pieceOf({ index, id, name, arguments: given, wire }: ToolCallPiece): object {
+function pieceOf({ index, id, name, arguments: given, wire }: PassedCallPiece): object {
   if (wire !== undefined) return { index, ...wire, ...(id === undefined ? {} : { id }) }
   const head = id === undefined ? { index } : { index, id, type: 'function' }
   return { ...head, function: { ...(name === undefined ? {} : { name }), arguments: given } }
@@ -195,92 +170,81 @@ function topFields(top: readonly TokenChance[]): Record<string, number> {
   return fields
 }
 
-export interface CompletionReplyOptions {
+interface CompletionReplyOptions {
   readonly hasLogprobs: boolean
   /** The prompt of a choice if the answer must begin with it; otherwise empty. */
   readonly echoOf: (index: number) => string
 }
 
-/** The format of one text completion. */
-export class CompletionReply implements ReplyShape {
-  readonly #head: ReplyHead
-  readonly #options: CompletionReplyOptions
-  #writer: ChunkWriter | undefined
-  /** The number of characters sent for each choice, for the text offsets of its logprobs. */
-  readonly #lengths: number[] = []
-
-  constructor(head: ReplyHead, options: CompletionReplyOptions) {
-    this.#head = head
-    this.#options = options
-  }
-
-  get #chunks(): ChunkWriter {
-    return (this.#writer ??= new ChunkWriter('text_completion', this.#head))
-  }
-
-  whole(results: readonly GenerationResult[], usage: Usage): object {
-    const { id, created, model } = this.#head
+/** The format of a text completion. */
+export const completionReply = (head: ReplyHead, options: CompletionReplyOptions): ReplyFormat => ({
+  whole(results, usage) {
+    const { id, created, model } = head
     const choices = results.map((result, index) => {
       const { prompt } = result
-      const echo = prompt?.text ?? this.#options.echoOf(index)
+      const echo = prompt?.text ?? options.echoOf(index)
       const text = `${echo}${result.text}`
+      const logprobs =
+        prompt === undefined
+          ? textLogprobs(result.logprobs, result.text, countCharacters(echo))
+          : textLogprobs([...prompt.logprobs, ...result.logprobs], text, 0)
       return {
         text,
         index,
-        logprobs:
-          prompt === undefined
-            ? this.#logprobs(result.logprobs, result.text, countCharacters(echo))
-            : this.#logprobs([...prompt.logprobs, ...result.logprobs], text, 0),
+        logprobs: options.hasLogprobs ? logprobs : null,
         finish_reason: result.finishReason,
         ...result.fields?.choice,
       }
     })
     const object = 'text_completion'
-    const head = { id, object, created, model, choices }
-    return { ...head, usage: usageFields(usage), ...bodyFields(results) }
+    const reply = { id, object, created, model, choices }
+    return { ...reply, usage: usageFields(usage), ...bodyFields(results) }
+  },
+  stream: (index, writer) => new CompletionStream(index, writer, head, options),
+})
+
+class CompletionStream extends ChoiceStream {
+  readonly #options: CompletionReplyOptions
+  /** The number of characters sent, for the text offsets of logprobs. */
+  #length = 0
+
+  constructor(index: number, writer: SseWriter, head: ReplyHead, options: CompletionReplyOptions) {
+    super(index, writer, 'text_completion', head)
+    this.#options = options
   }
 
-  opening(index: number, first?: GenerationDelta): string | undefined {
+  protected opening(first?: PassedDelta): object | undefined {
     // The first delta contains the prompt as the engine reports it.
     if (first?.prompt !== undefined) return undefined
-    const text = this.#options.echoOf(index)
-    return text === '' ? undefined : this.delta(index, { text })
+    const text = this.#options.echoOf(this.index)
+    return text === '' ? undefined : this.choiceOf({ text })
   }
 
-  delta(index: number, delta: GenerationDelta): string {
+  protected choiceOf(delta: PassedDelta): object {
     const { prompt, fields } = delta
     const text = `${prompt?.text ?? ''}${delta.text}`
-    const logprobs = [...(prompt?.logprobs ?? []), ...(delta.logprobs ?? [])]
-    const start = this.#lengths[index] ?? 0
-    if (this.#options.hasLogprobs) this.#lengths[index] = start + countCharacters(text)
-    return this.#chunks.choice(
-      {
-        text,
-        index,
-        logprobs: logprobs.length === 0 ? null : this.#logprobs(logprobs, text, start),
-        finish_reason: null,
-        ...fields?.choice,
-      },
-      fields?.body,
-    )
-  }
-
-  closing(index: number, finishReason: FinishReason, fields?: AnswerFields): string {
-    const choice = { text: '', index, logprobs: null, finish_reason: finishReason }
-    return this.#chunks.choice({ ...choice, ...fields?.choice }, fields?.body)
-  }
-
-  usage(usage: Usage): string {
-    return this.#chunks.usage(usage)
-  }
-
-  #logprobs(logprobs: readonly PromptLogprob[], text: string, start: number): object | null {
-    if (!this.#options.hasLogprobs) return null
+    const { hasLogprobs } = this.#options
+    const logprobs = hasLogprobs ? [...(prompt?.logprobs ?? []), ...(delta.logprobs ?? [])] : []
+    const start = this.#length
+    if (hasLogprobs) this.#length += countCharacters(text)
     return {
-      tokens: logprobs.map(nameOf),
-      token_logprobs: logprobs.map(({ logprob }) => logprob),
-      top_logprobs: logprobs.map(({ logprob, top }) => (logprob === null ? null : topFields(top))),
-      text_offset: offsetsIn(text, logprobs, start),
+      text,
+      index: this.index,
+      logprobs: logprobs.length === 0 ? null : textLogprobs(logprobs, text, start),
+      finish_reason: null,
+      ...fields?.choice,
     }
   }
+
+  protected closing(finishReason: FinishReason, fields?: AnswerFields): object {
+    const end = { text: '', index: this.index, logprobs: null, finish_reason: finishReason }
+    return { ...end, ...fields?.choice }
+  }
 }
+
+const textLogprobs = (logprobs: readonly PromptLogprob[], text: string, start: number): object => ({
+  tokens: logprobs.map(nameOf),
+  token_logprobs: logprobs.map(({ logprob }) => logprob),
+  top_logprobs: logprobs.map(({ logprob, top }) => (logprob === null ? null : topFields(top))),
+  text_offset: offsetsIn(text, logprobs, start),
+})

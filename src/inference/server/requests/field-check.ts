@@ -1,6 +1,5 @@
 /** Decides for each field of a body whether it is read, may be ignored, or must be refused. */
 
-import type { SupportedFields } from '../../generation/inference-engine.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import {
   basicFields,
@@ -23,7 +22,9 @@ export interface FieldCheckOptions {
   /** The known fields at the top level of the body. Default: those of requests for text. */
   readonly known?: Fields
   /** The fields that the engine supports besides the basic ones. */
-  readonly supported: SupportedFields
+  readonly supported: readonly string[]
+  /** Whether all fields are passed on. */
+  readonly isPassedOn: boolean
   /** Refuses unread fields instead of ignoring them. */
   readonly isStrict: boolean
   /** Advice for a field that is not supported. Default: names the engines that pass it on. */
@@ -49,12 +50,12 @@ export class FieldCheck {
   readonly #passesAll: boolean
 
   constructor(options: FieldCheckOptions) {
-    const { described, known, supported, isStrict, advice, pathsWith } = options
+    const { described, known, supported, isPassedOn, isStrict, advice, pathsWith } = options
     this.#known = known ?? requestFields
     this.#limit = { by: 'the engine of this model', advice: advice ?? otherEngines }
     this.#pathsWith = pathsWith ?? (() => [])
-    this.#passesAll = supported === 'all'
-    this.#supported = new Set(supported === 'all' ? [] : supported)
+    this.#passesAll = isPassedOn
+    this.#supported = new Set(supported)
     this.#isStrict = isStrict
     this.#read = new Set([...described].filter((name) => this.#isRead(name)))
   }

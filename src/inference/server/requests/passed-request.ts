@@ -5,14 +5,14 @@
 
 import { annotate, z } from '../../schema/schema.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
+import type { ChatMessage, Sampling } from '../../generation/inference-engine.ts'
 import type {
-  ChatMessage,
-  GenerationInput,
-  Sampling,
-  ToolCall,
-  ToolDefinition,
+  PassedCall,
+  PassedInput,
+  PassedMessage,
+  PassedTool,
   WireFields,
-} from '../../generation/inference-engine.ts'
+} from '../../generation/pass-through.ts'
 import { textOf } from '../../generation/fields/message-text.ts'
 import type { CompletionBody, RequestBounds } from './request-schema.ts'
 
@@ -66,7 +66,7 @@ const ownFields = {
 }
 
 /** The conversation, with every message, tool and field as the client wrote it. */
-export function toPassedChat({ messages, tools, ...body }: PassedChatBody): GenerationInput {
+export function toPassedChat({ messages, tools, ...body }: PassedChatBody): PassedInput {
   return {
     kind: 'chat',
     messages: messages.map(toPassedMessage),
@@ -76,9 +76,9 @@ export function toPassedChat({ messages, tools, ...body }: PassedChatBody): Gene
 }
 
 /** Converts each prompt to one input. */
-export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): GenerationInput[] {
+export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): PassedInput[] {
   const fields = passedFields(body)
-  return passedPromptsOf(prompt).map((one): GenerationInput => {
+  return passedPromptsOf(prompt).map((one): PassedInput => {
     if (typeof one === 'string') return { kind: 'text', text: one, fields }
     const isTokens = Array.isArray(one) && one.every((token) => typeof token === 'number')
     return { kind: 'text', text: '', ...(isTokens ? { tokens: one } : { wire: one }), fields }
@@ -92,9 +92,9 @@ function passedPromptsOf(prompt: PassedCompletionBody['prompt']): readonly unkno
 }
 
 /** Converts each prompt to a chat with one user message. */
-export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): GenerationInput[] {
+export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): PassedInput[] {
   const fields = passedFields(body)
-  const ask = (asked: string): GenerationInput => ({
+  const ask = (asked: string): PassedInput => ({
     kind: 'chat',
     messages: [{ role: 'user', content: asked }],
     fields,
@@ -119,7 +119,7 @@ function passedFields(body: WireFields): WireFields {
   return Object.fromEntries(given)
 }
 
-function toPassedMessage(wire: PassedChatBody['messages'][number]): ChatMessage {
+function toPassedMessage(wire: PassedChatBody['messages'][number]): PassedMessage {
   const { role, tool_calls: calls } = wire
   return {
     // A role that is unknown here matters only to the server behind the engine.
@@ -130,13 +130,13 @@ function toPassedMessage(wire: PassedChatBody['messages'][number]): ChatMessage 
   }
 }
 
-function toPassedCall(wire: WireFields): ToolCall {
+function toPassedCall(wire: WireFields): PassedCall {
   const { id, function: called } = wire
   const { name, arguments: given } = isFields(called) ? called : {}
   return { id: stringOr(id), name: stringOr(name), arguments: stringOr(given), wire }
 }
 
-function toPassedTool(wire: WireFields): ToolDefinition {
+function toPassedTool(wire: WireFields): PassedTool {
   const { function: described } = wire
   const { name, description } = isFields(described) ? described : wire
   const text = typeof description === 'string' ? { description } : {}
@@ -147,11 +147,11 @@ const stringOr = (value: unknown): string => (typeof value === 'string' ? value 
 
 /** The sampling that telemetry and the format of the answer need, read from the passed fields. */
 export function passedSampling(body: WireFields, isChat: boolean): Partial<Sampling> {
-  const longest = body['max_completion_tokens'] ?? body['max_tokens']
+  const maxTokens = body['max_completion_tokens'] ?? body['max_tokens']
   const { temperature, top_p: topP, top_k: topK, seed, logprobs, top_logprobs: top } = body
   const alternatives = isChat ? (logprobs === true ? (top ?? 0) : null) : logprobs
   return {
-    ...numberField('maxTokens', longest),
+    ...numberField('maxTokens', maxTokens),
     ...numberField('temperature', temperature),
     ...numberField('topP', topP),
     ...numberField('topK', topK),

@@ -2,12 +2,8 @@
 
 import { Checker } from '../../schema/problems.ts'
 import { z } from '../../schema/schema.ts'
-import type {
-  GenerationInput,
-  Sampling,
-  SupportedFields,
-  WireFields,
-} from '../../generation/inference-engine.ts'
+import type { Sampling } from '../../generation/inference-engine.ts'
+import type { PassedInput, WireFields } from '../../generation/pass-through.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
@@ -61,7 +57,7 @@ export interface RequestReader {
 /** Compiles the schemas once: a request only runs the checks. */
 export function createRequestReader(rules: RequestRules): RequestReader {
   const typed = createRequestSchemas(rules)
-  if (rules.fields === 'all') return createPassedReader(rules, typed.TokenizeRequest)
+  if (rules.isPassedOn) return createPassedReader(rules, typed.TokenizeRequest)
   const schemas = typed
   const paths = {
     '/v1/chat/completions': schemas.ChatCompletionRequest,
@@ -89,7 +85,7 @@ export function createRequestReader(rules: RequestRules): RequestReader {
 /** The schema without the fields that the engine or a strict server refuses. */
 function takenBy(schema: z.ZodObject, { fields: supported, isStrict }: RequestRules): z.ZodObject {
   const described = Object.keys(schema.shape)
-  const check = new FieldCheck({ described, supported, isStrict })
+  const check = new FieldCheck({ described, supported, isPassedOn: false, isStrict })
   const taken = Object.entries(schema.shape).filter(([name]) => check.takes(name))
   return z.object(Object.fromEntries(taken))
 }
@@ -136,7 +132,7 @@ function toForwardedFields(body: unknown, rules: RequestRules): WireFields {
 
 function toPassedRequest(
   body: PassedChatBody | PassedCompletionBody | PassedGenerateBody,
-  inputs: readonly GenerationInput[],
+  inputs: readonly PassedInput[],
   rules: RequestRules,
   ignored: readonly string[],
 ): TextRequest {
@@ -167,9 +163,9 @@ function readerOf<S extends z.ZodObject, Request>(
   check: Partial<FieldCheckOptions> = {},
 ): (body: unknown) => Request {
   const checker = new Checker(schema)
-  const { fields: supported, isStrict } = rules
+  const { fields: supported, isPassedOn, isStrict } = rules
   const described = Object.keys(schema.shape)
-  const fields = new FieldCheck({ described, supported, isStrict, ...check })
+  const fields = new FieldCheck({ described, supported, isPassedOn, isStrict, ...check })
   return (body) => {
     if (checker.isValid(body)) return convert(body, rules, fields.ignoredIn(body))
     fields.expectSupported(body)
@@ -186,11 +182,14 @@ function tokenizeReaderOf(
   schema: RequestSchemas['TokenizeRequest'],
   rules: RequestRules,
 ): (body: unknown) => TokenizeRequest {
-  const check =
-    rules.fields === 'all'
-      ? { known: withoutNeutral(tokenizeFields), advice: passedPath }
-      : { known: tokenizeFields }
-  return readerOf(schema, rules, toTokenizeRequest, { ...check, supported: [] })
+  const check = rules.isPassedOn
+    ? { known: withoutNeutral(tokenizeFields), advice: passedPath }
+    : { known: tokenizeFields }
+  return readerOf(schema, rules, toTokenizeRequest, {
+    ...check,
+    supported: [],
+    isPassedOn: false,
+  })
 }
 
 function toTokenizeRequest(
@@ -215,7 +214,7 @@ interface TokenizeRequest {
 export interface TextRequest {
   /** The served name that the client used. */
   readonly model: string
-  readonly inputs: readonly GenerationInput[]
+  readonly inputs: readonly PassedInput[]
   /** The number of answers for each input. */
   readonly n: number
   readonly sampling: Partial<Sampling>
@@ -235,7 +234,9 @@ interface RequestRules extends RequestBounds {
   readonly hiddenModels: readonly string[]
   readonly defaultMaxTokens: number
   /** The fields that the engine supports besides the basic ones. */
-  readonly fields: SupportedFields
+  readonly fields: readonly string[]
+  /** Whether a proxy passes all fields on to the server behind the engine. */
+  readonly isPassedOn: boolean
   /** Refuses unread fields instead of ignoring them. */
   readonly isStrict: boolean
 }

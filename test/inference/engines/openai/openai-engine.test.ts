@@ -10,7 +10,6 @@ describe('openai engine: attaching to a server', () => {
       name: 'tiny',
       contextLength: 2048,
       hasChatTemplate: true,
-      fields: 'all',
     })
     expect(plain.engine.capacity).toEqual({ admits: 'step', slots: 4 })
     const telling = await openEngine({

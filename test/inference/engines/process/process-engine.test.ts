@@ -47,7 +47,6 @@ describe('a server that the engine starts', () => {
       name: 'tiny',
       contextLength: 2048,
       hasChatTemplate: true,
-      fields: 'all',
     })
     await engine.generate([toRequest('hello there')], listener)
     expect(listener.textOf()).toBe('hello there')

@@ -128,6 +128,6 @@ function toDelta(
     text,
     ...(logprobs.length === 0 ? {} : { logprobs }),
     ...(calls.length === 0 ? {} : { toolCallPieces: calls }),
-    ...(reasoning === '' ? {} : { fields: { message: { reasoning_content: reasoning } } }),
+    ...(reasoning === '' ? {} : { reasoning }),
   }
 }

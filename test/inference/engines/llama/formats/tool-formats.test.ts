@@ -81,9 +81,9 @@ async function generated(source: string, output: string): Promise<Read> {
   loop.add([toRequest({ kind: 'chat', messages, tools }, { maxTokens: 10_000 })])
   expect(await ended.promise).toMatchObject({ kind: 'done', finishReason: 'tool_calls' })
   return collect(
-    deltas.map(({ text, toolCallPieces = [], fields }) => ({
+    deltas.map(({ text, toolCallPieces = [], reasoning = '' }) => ({
       text,
-      reasoning: (fields?.message?.['reasoning_content'] ?? '') as string,
+      reasoning,
       calls: toolCallPieces,
     })),
   )

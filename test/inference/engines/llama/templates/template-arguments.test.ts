@@ -20,7 +20,7 @@ async function ask(more: Partial<Extract<GenerationInput, { kind: 'chat' }>>, sa
   const input = { kind: 'chat', messages, ...more } as const
   const few = { maxTokens: 6, ignoreEos: true, seed: 1, ...sampling }
   await engine().generate([toRequest(input, few)], listener)
-  const thoughts = listener.deltas.map(({ fields }) => fields?.message?.['reasoning_content'] ?? '')
+  const thoughts = listener.deltas.map(({ reasoning = '' }) => reasoning)
   return { text: listener.textOf(), reasoning: thoughts.join(''), end: listener.ends[0] }
 }
 
