@@ -32,7 +32,7 @@ import type {
   PromptRequest,
   TextGenerator,
 } from './text-generator.ts'
-import { estimateTokens, promptText } from './token-estimate.ts'
+import { estimateTokens, promptText } from './fields/message-text.ts'
 
 export interface RequestHandlerParts {
   readonly batcher: Batcher

@@ -23,7 +23,7 @@ import type {
   ForwardedCall,
   PassedEnd,
 } from '../../generation/pass-through.ts'
-import { estimateTokens, promptText } from '../../generation/token-estimate.ts'
+import { estimateTokens, promptText } from '../../generation/fields/message-text.ts'
 import { createTextSchema, orNull, section } from '../../schema/config-fields.ts'
 import { z } from '../../schema/schema.ts'
 import { Secret } from '../../schema/secret.ts'

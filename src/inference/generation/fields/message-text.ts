@@ -1,5 +1,6 @@
-/** Reads and replaces the text of a message's content, which is a text or a list of parts. Pure. */
+/** Texts of messages and prompts: reading, replacing, and estimating their tokens. Pure. */
 
+import type { GenerationInput } from '../inference-engine.ts'
 import { isFields } from './answer-fields.ts'
 
 /** All text parts of a content, joined. */
@@ -55,4 +56,19 @@ export function textsIn(value: unknown, name = ''): string[] {
   if (Array.isArray(value)) return value.flatMap((item) => textsIn(item, name))
   if (!isFields(value)) return []
   return Object.entries(value).flatMap(([key, item]) => textsIn(item, key))
+}
+
+/** The approximate length of a token in ordinary text. */
+const charactersPerToken = 4
+
+/** The text of a prompt, without the model's chat template. */
+export function promptText(input: GenerationInput): string {
+  return input.kind === 'text'
+    ? input.text
+    : input.messages.map(({ content }) => content).join('\n')
+}
+
+/** Estimates the number of tokens from the length of the text. */
+export function estimateTokens(text: string): number {
+  return Math.ceil(text.length / charactersPerToken)
 }

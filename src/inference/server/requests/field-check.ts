@@ -13,8 +13,13 @@ import {
   structuredOutputFields,
 } from '../../generation/fields/request-fields.ts'
 import type { HttpError } from '../../../runtime/http/http-error.ts'
-import { wrongValue } from './invalid-request.ts'
-import { type Limit, unknownField, unreadField, unsupportedField } from './refused-field.ts'
+import {
+  type Limit,
+  unknownField,
+  unreadField,
+  unsupportedField,
+  wrongValue,
+} from './invalid-request.ts'
 
 export interface FieldCheckOptions {
   /** The fields that the schema of the body describes. */

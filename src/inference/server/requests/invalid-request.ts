@@ -1,5 +1,6 @@
-/** Words the errors for invalid bodies as the chat-completions API does. */
+/** The errors for invalid bodies and refused fields, worded as in the chat-completions API. */
 
+import { nearest } from '../../../foundation/options.ts'
 import type { Bound, Problem } from '../../schema/problems.ts'
 import { type Path, valueAt } from '../../schema/schema.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
@@ -119,4 +120,31 @@ function kindOf(value: unknown): string {
   if (Array.isArray(value)) return 'an array'
   if (typeof value === 'number') return Number.isInteger(value) ? 'an integer' : 'a decimal'
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
+}
+
+/** The part that does not support a field, and advice for the client. */
+export interface Limit {
+  readonly by: string
+  readonly advice: string
+}
+
+/** The error for a field that the engine of the model, or this path, does not support. */
+export function unsupportedField(path: string, { by, advice }: Limit): HttpError {
+  const name = shorten(path)
+  const message = `Unsupported parameter: '${name}' is not supported by ${by}. ${advice}`
+  return new HttpError(400, message, { code: 'unsupported_parameter', param: name })
+}
+
+/** The error of a strict server for an unread field; `read` has the fields that are read there. */
+export function unreadField(path: string, read: Iterable<string> = []): HttpError {
+  const reason = 'It has no effect, and the server refuses such fields (server.strict).'
+  return unknownField(path, read, reason)
+}
+
+/** The error for an unknown field that must not be ignored. */
+export function unknownField(path: string, read: Iterable<string>, reason: string): HttpError {
+  const near = nearest(path.slice(path.lastIndexOf('.') + 1), [...read])
+  const hint = near === undefined ? '' : ` Did you mean '${near}'?`
+  const message = `Unrecognized request argument supplied: '${shorten(path)}'.${hint} ${reason}`
+  return new HttpError(400, message, { code: 'unknown_parameter', param: shorten(path) })
 }

@@ -7,11 +7,16 @@ import type { PassedInput, WireFields } from '../../generation/pass-through.ts'
 import { isFields } from '../../generation/fields/answer-fields.ts'
 import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
-import { isForced, isOfResponse, toChatInput } from './chat-input.ts'
 import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
-import { outputFormatOf } from './output-format.ts'
-import { unreadField } from './refused-field.ts'
-import { isGiven, logprobsOf, samplingOf } from './sampling-of.ts'
+import {
+  isForced,
+  isGiven,
+  isOfResponse,
+  logprobsOf,
+  outputFormatOf,
+  samplingOf,
+  toChatInput,
+} from './typed-request.ts'
 import {
   createPassedSchemas,
   type PassedChatBody,
@@ -28,6 +33,7 @@ import {
   missingField,
   outOfRange,
   unknownModel,
+  unreadField,
   wrongLength,
   wrongType,
   wrongValue,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { HttpError } from '../../../../src/runtime/http/http-error.ts'
-import { outputFormatOf } from '../../../../src/inference/server/requests/output-format.ts'
+import { outputFormatOf } from '../../../../src/inference/server/requests/typed-request.ts'
 
 const formatOf = (fields: object) => outputFormatOf({ messages: [], ...fields })
 const schema = { type: 'object' }
