@@ -16,7 +16,7 @@ import type { EngineWorker, InferenceEngine, Sampling } from './generation/infer
 import { inferenceError } from './generation/inference-errors.ts'
 import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
-import { PathProxy } from './generation/pass-through.ts'
+import { PathProxy } from './generation/path-proxy.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
 import { createGuard, type Guard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'

@@ -83,6 +83,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     guardrails: [
       'generation/inference-engine.ts',
       'generation/inference-errors.ts',
+      'generation/pass-through.ts',
       'generation/fields/message-text.ts',
       'generation/text-generator.ts',
     ],

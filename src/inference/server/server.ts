@@ -4,7 +4,7 @@ import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
 import { HttpServer, nothingHere } from '../../runtime/http/http-server.ts'
 import type { ModelFacts } from '../generation/inference-engine.ts'
-import type { PathProxy } from '../generation/pass-through.ts'
+import type { PathProxy } from '../generation/path-proxy.ts'
 import { createErrorReplies } from './error-replies.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {

@@ -48,9 +48,8 @@ function findUnknownPlaceholder(
 ): { readonly message: string; readonly got: string } | undefined {
   for (const [got, name = ''] of argument.matchAll(placeholderForm)) {
     if (isPlaceholderName(name)) continue
-    const known = placeholders.join(', ')
-    const message = `unknown placeholder ${got}${didYouMean(name, placeholderNames)} (known: ${known})`
-    return { message, got }
+    const known = `${didYouMean(name, placeholderNames)} (known: ${placeholders.join(', ')})`
+    return { message: `unknown placeholder ${got}${known}`, got }
   }
   return undefined
 }

@@ -171,10 +171,10 @@ interface Guide {
 function guidesOf(body: ChatBody | CompletionBody): Guide[] {
   const structured = body.structured_outputs
   const flag = structured?.json_object === true ? true : undefined
-  const guide = (field: string, value: unknown, toFormat: Guide['toFormat']): Guide => ({
+  const guide = (field: string, value: unknown, convert: Guide['toFormat']): Guide => ({
     field,
     value,
-    toFormat,
+    toFormat: convert,
   })
   const guides = [
     guide('guided_json', body.guided_json, schemaFormat),
