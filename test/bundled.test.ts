@@ -49,7 +49,7 @@ const program = `
 `
 
 describe('a program that a bundler made', () => {
-  it('says at once that tutti must stay external, whatever would run', () => {
+  it('a bundled program reports that tutti must stay external, whatever would run', () => {
     const file = bundle(createFolder(), program, [])
     for (const isolation of ['thread', 'process']) {
       const output = execFileSync(process.execPath, [file, isolation], { encoding: 'utf8' })
@@ -62,7 +62,7 @@ describe('a program that a bundler made', () => {
     }
   })
 
-  it('names no optional package that a bundler would have to find', () => {
+  it('a bundled program names no optional package that a bundler would have to find', () => {
     const entries = ['', '/inference', '/cluster'].map((entry) => `export * from 'tutti${entry}'\n`)
     const { peerDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
       readonly peerDependencies: Readonly<Record<string, string>>
@@ -78,7 +78,7 @@ describe('a program that a bundler made', () => {
     expect(imported.filter((name) => peers.includes(name ?? ''))).toEqual([])
   })
 
-  it('says that modules of tasks stay external as well, where functions were renamed', () => {
+  it('a bundled program reports renamed functions: modules of tasks stay external too', () => {
     const folder = createFolder()
     const module = join(folder, 'bundled-tasks.mjs')
     const text = `import { defineTask } from 'tutti'
@@ -103,7 +103,7 @@ describe('a program that a bundler made', () => {
     expect(output).toContain('leave that module out of bundles')
   })
 
-  it('works with tutti left external', () => {
+  it('a bundled program works with tutti left external', () => {
     const file = bundle(createFolder(), program, ['--external', 'tutti'])
     expect(execFileSync(process.execPath, [file, 'thread'], { encoding: 'utf8' })).toBe('works\n')
   })
@@ -173,7 +173,7 @@ describe('the files of the package', () => {
     expect(loaded.filter((url) => url.includes('/node_modules/undici/'))).toEqual([])
   })
 
-  it('of OpenTelemetry its interface is loaded with telemetry, the rest with its use', () => {
+  it('the interface of OpenTelemetry is loaded with telemetry, the rest on use', () => {
     const loaded = loadedByScript(`
       const { ConcurrentBackend, Session } = await import('tutti')
       const session = new Session([await ConcurrentBackend.create()])

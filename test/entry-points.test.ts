@@ -41,7 +41,7 @@ describe('what a user can import', () => {
     'src/cluster/index.ts',
     'src/hpc/index.ts',
     'src/testing/index.ts',
-  ])('is explained where it is declared: %s', (entryPoint) => {
+  ])('an exported name is explained where it is declared: %s', (entryPoint) => {
     const names = passedOnBy(entryPoint)
     expect(names.length).toBeGreaterThan(5)
     const unexplained = names.filter(({ name, path }) => !isExplained(readSource(path), name))

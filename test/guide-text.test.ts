@@ -5,7 +5,7 @@ const block = (language: string, ...lines: readonly string[]): string =>
   ['```' + language, ...lines, '```', ''].join('\n')
 
 describe('the steps of a guide', () => {
-  it('are its files and commands, in their order', () => {
+  it('the steps of a guide are its files and commands, in their order', () => {
     const guide =
       block('ts', '// tasks/one.ts', 'run()') +
       block('json title="tsconfig.json"', '{}') +
@@ -29,7 +29,7 @@ describe('the steps of a guide', () => {
 })
 
 describe('the output that a guide shows', () => {
-  it('is that of the command, but for what it leaves open', () => {
+  it('the output of a guide is that of the command, except for what it leaves open', () => {
     expect(isShown('a (1)\nb', 'a (1)\nb\n')).toBe(true)
     expect(isShown('a (1)', 'a 1\n')).toBe(false)
     expect(isShown('a', 'a\nb\n')).toBe(false)
@@ -37,7 +37,7 @@ describe('the output that a guide shows', () => {
     expect(isShown('took … s', 'took 0.12 s\nmore\n')).toBe(false)
   })
 
-  it('may leave out lines', () => {
+  it('the output of a guide may leave out lines', () => {
     expect(isShown('…\nb\n…', 'a\na\nb\n')).toBe(true)
     expect(isShown('…\nb\n…', 'a\na\n')).toBe(false)
   })

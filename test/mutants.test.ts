@@ -9,7 +9,7 @@ const changesOf = (text: string): string[] =>
   mutantsOf({ path: 'src/a.ts', text }).map(({ before, after }) => `${before} → ${after}`)
 
 describe('mutants of a file', () => {
-  it('leave out each operand of a logical expression', () => {
+  it('mutants leave out each operand of a logical expression', () => {
     expect(changesOf('use(a && b ?? c)')).toEqual([
       'use(a && b ?? c) → ;',
       'a && b ?? c → a && b',
@@ -19,7 +19,7 @@ describe('mutants of a file', () => {
     ])
   })
 
-  it('move the boundary of a comparison and swap signs, but not those of a loop', () => {
+  it('mutants move the boundary of a comparison and swap signs, but not those of a loop', () => {
     expect(changesOf('for (let i = 0; i < n; i++) x = i - 1')).toEqual([
       'i < n → i <= n',
       'i - 1 → i + 1',
@@ -28,7 +28,7 @@ describe('mutants of a file', () => {
     expect(changesOf('count += 2')).toEqual(['count += 2 → count -= 2'])
   })
 
-  it('negate conditions once, and leave out guards', () => {
+  it('mutants negate conditions once, and leave out guards', () => {
     expect(changesOf('const f = () => { if (a) return 1\n if (!b) c = 1 }')).toEqual([
       'a → !(a)',
       'a → false',
@@ -37,7 +37,7 @@ describe('mutants of a file', () => {
     expect(changesOf('const x = a === 1 ? b : c')).toEqual(['a === 1 → a !== 1'])
   })
 
-  it('leave out calls whose result is not used, except that of the super class', () => {
+  it('mutants leave out calls whose result is not used, except that of the super class', () => {
     expect(changesOf('async () => { await close(); void run(); x = get() }')).toEqual([
       'await close(); → ;',
       'void run(); → ;',
@@ -45,7 +45,7 @@ describe('mutants of a file', () => {
     expect(changesOf('class A extends B { constructor() { super() } }')).toEqual([])
   })
 
-  it('return constants from functions that return a boolean', () => {
+  it('mutants return constants from functions that return a boolean', () => {
     const text = 'const isIt = (a: A): a is B => check(a)\nfunction has(): boolean { return a.b }'
     expect(changesOf(text)).toEqual([
       'check(a) → true',
@@ -55,7 +55,7 @@ describe('mutants of a file', () => {
     ])
   })
 
-  it('swap boolean constants, each with what is around it', () => {
+  it('mutants swap boolean constants, each with what is around it', () => {
     const text = 'const f = () => { g = { a: false, b: c ?? true }\n return true }'
     expect(changesOf(text)).toEqual([
       'a: false → a: true',
@@ -66,12 +66,12 @@ describe('mutants of a file', () => {
     ])
   })
 
-  it('do not touch types', () => {
+  it('mutants do not touch types', () => {
     expect(changesOf('type A = { a: true } | false\nlet b: A | false')).toEqual([])
     expect(changesOf('let b = true as const')).toEqual(['true as const → false as const'])
   })
 
-  it('have the line and the name of the method around the change', () => {
+  it('mutants have the line and the name of the method around the change', () => {
     const text = 'class A {\n  #run(): void {\n    if (a) {}\n  }\n}\n'
     const [mutant] = mutantsOf({ path: 'src/a.ts', text })
     expect(mutant).toEqual({
@@ -91,14 +91,14 @@ describe('mutants of the package', () => {
     .filter(({ path }) => mutatedFolders.some((folder) => path.startsWith(`${folder}/`)))
     .flatMap(mutantsOf)
 
-  it('can be parsed', () => {
+  it('mutants of the package can be parsed', () => {
     const sample = mutants.filter((_, at) => at % 40 === 0)
     expect(sample.length).toBeGreaterThan(100)
     const broken = sample.filter(({ path, text }) => parseSync(path, text).errors.length > 0)
     expect(broken.map(({ path, line, after }) => `${path}:${line} ${after}`)).toEqual([])
   })
 
-  it('that may survive exist once, are listed once, and have a reason', () => {
+  it('mutants that may survive exist once, are listed once, and have a reason', () => {
     const keys = Map.groupBy(mutants, keyOf)
     expect(survivors.filter((one) => keys.get(keyOf(one))?.length !== 1)).toEqual([])
     expect(new Set(survivors.map(keyOf)).size).toBe(survivors.length)

@@ -36,7 +36,7 @@ const program = fileURLToPath(new URL('../scripts/run-mutants.ts', import.meta.u
 const options = { within: ['src'], count: 9, seed: 1, minutes: 60 }
 
 describe('a mutation run', () => {
-  needs(requireCommand('unshare'))('finds the change that no test notices', async () => {
+  needs(requireCommand('unshare'))('a mutation run finds a change that no test sees', async () => {
     const root = projectOf({
       ...sources,
       'test/positive.test.ts': testOf(
@@ -55,7 +55,7 @@ describe('a mutation run', () => {
     expect(readdirSync(join(root, '.cache'))).toEqual([])
   })
 
-  needs(requireCommand('unshare'))('runs tests further away if the nearest pass', async () => {
+  needs(requireCommand('unshare'))('a mutation run ends with tests further away', async () => {
     const near = Array.from({ length: 7 }, (_, at) => [
       `test/near-${at}.test.ts`,
       testOf('expect(isPositive(1)).toBe(true)'),
@@ -75,7 +75,7 @@ describe('a mutation run', () => {
     expect(lines.filter((line) => line.includes('killed by test/far.test.ts'))).toHaveLength(2)
   })
 
-  needs(requireCommand('unshare'))('counts no test that fails only once', async () => {
+  needs(requireCommand('unshare'))('a mutation run counts no test failing only once', async () => {
     const fails = `if (!existsSync('seen')) { writeFileSync('seen', ''); throw new Error('once') }`
     const imports = `import { existsSync, writeFileSync } from 'node:fs'`
     const root = projectOf({
@@ -91,7 +91,7 @@ describe('a mutation run', () => {
     expect(found).toEqual([expect.stringContaining('test/positive.test.ts: knows positive')])
   })
 
-  needs(requireCommand('unshare'))('makes a copy that other users can read', async () => {
+  needs(requireCommand('unshare'))("a mutation run's copy is readable for others", async () => {
     const asserted = `expect([statSync('.').mode & 0o777, isPositive]).toContain(0o755)`
     const root = projectOf({
       ...sources,
@@ -103,7 +103,7 @@ describe('a mutation run', () => {
     expect(lines.filter((line) => line.startsWith('left out'))).toEqual([])
   })
 
-  needs(requireCommand('unshare'))('does not use a build that is removed meanwhile', async () => {
+  needs(requireCommand('unshare'))('a mutation run does not use a removed build', async () => {
     const asserted = `expect([existsSync('dist/index.js'), isPositive]).toContain(true)`
     const root = projectOf({
       ...sources,
@@ -121,7 +121,7 @@ describe('a mutation run', () => {
     )
   })
 
-  needs(requireCommand('unshare'))('ends its tests and removes its copy on SIGTERM', async () => {
+  needs(requireCommand('unshare'))('a mutation run ends and cleans up on SIGTERM', async () => {
     const root = projectOf({
       ...sources,
       'test/positive.test.ts': `
@@ -154,7 +154,7 @@ describe('a mutation run', () => {
     expect(readdirSync(join(root, '.cache'))).toEqual([])
   })
 
-  it('without a mutant fails', async () => {
+  it('a mutation run without a mutant fails', async () => {
     const root = projectOf({ 'src/empty.ts': 'export const none = 0\n' })
     const run = runMutants({ ...options, root, print: () => {} })
     await expect(run).rejects.toThrow('found none')
@@ -168,7 +168,7 @@ describe('the sample of a mutation run', () => {
   const draw = (seed: number, count: number, from = files): string[] =>
     sampleOf(from, count, seed).map(({ path, after }) => `${path} ${after}`)
 
-  it('follows from the seed, with three mutants of a file, or more of few files', () => {
+  it('the sample of a mutation run follows from the seed, with three mutants of a file', () => {
     expect(draw(1, 10)).toHaveLength(10)
     expect(draw(1, 10)).toEqual(draw(1, 10))
     expect(draw(1, 10)).not.toEqual(draw(2, 10))
@@ -177,7 +177,7 @@ describe('the sample of a mutation run', () => {
     expect(draw(1, 8, [...files.slice(0, 1), empty])).toHaveLength(8)
   })
 
-  it('of a file stays the same when another file changes', () => {
+  it('the sample of a file stays the same when another file changes', () => {
     const ofFirst = (from: typeof files) =>
       draw(1, 12, from).filter((one) => one.startsWith('src/a.ts'))
     const changed = files.with(1, { path: 'src/b.ts', text: `${text}export const g = h && i\n` })
@@ -186,7 +186,7 @@ describe('the sample of a mutation run', () => {
 })
 
 describe('the tests of a mutant', () => {
-  it('are those of the folders of its users before others', () => {
+  it('the tests of a mutant are those of the folders of its users before others', () => {
     const texts = {
       'src/a/one.ts': '',
       'src/b/c/user.ts': "import '../../a/one.ts'",
@@ -200,7 +200,7 @@ describe('the tests of a mutant', () => {
     ])
   })
 
-  it('are its own, then those of its folder, then others by the imports between', () => {
+  it("the tests of a mutant are its own, then its folder's, then others by imports", () => {
     const texts = {
       'src/a/one.ts': '',
       'src/a/program.ts': "import './one.ts'",

@@ -15,7 +15,7 @@ async function written(times: number, output: Omit<StepOutput, 'write'>): Promis
 }
 
 describe('a step of the setup', () => {
-  it('says how far it is and how long it has taken, in lines of a log', async () => {
+  it('a step of the setup logs how far it is and how long it has taken', async () => {
     const [first, ...further] = await written(3, {})
     expect(first).toBe('setup: installing\n')
     for (const [at, line] of further.entries()) {
@@ -24,14 +24,14 @@ describe('a step of the setup', () => {
     }
   })
 
-  it('replaces its line in a terminal, and never wraps it', async () => {
+  it('a step of the setup replaces its line in a terminal, and never wraps it', async () => {
     const [, line] = await written(2, { isTTY: true, columns: 25 })
     expect(line).toBe('\x1b[1A\x1b[2Ksetup: installing, 1 of \n')
     const [, unknown] = await written(2, { isTTY: true, columns: 0 })
     expect(unknown).toMatch(/1 of 9 packages, \d+ s\n$/)
   })
 
-  it('that fails says no more', async () => {
+  it('a step of the setup that fails says no more', async () => {
     const texts: string[] = []
     const output = { write: (text: string) => texts.push(text) }
     const failing = during(Promise.reject(new Error('no')), 'building', undefined, output)

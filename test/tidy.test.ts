@@ -28,11 +28,11 @@ const filesOf = (tree: Readonly<Record<string, string>>): SourceFile[] =>
   Object.entries(tree).map(([path, text]) => ({ path, text }))
 
 describe.each(Object.entries(rules))('%s', (_, { judge, bad, good = [] }) => {
-  it('holds here', () => {
+  it('the rule holds here', () => {
     expect(judge(files)).toEqual([])
   })
 
-  it('is seen when it is broken, and only then', () => {
+  it('the rule reports each bad example once, and no good one', () => {
     for (const tree of bad) expect(judge(filesOf(tree)), JSON.stringify(tree)).toHaveLength(1)
     for (const tree of good) expect(judge(filesOf(tree)), JSON.stringify(tree)).toEqual([])
   })
@@ -46,7 +46,7 @@ it('the repository holds files of known kinds', () => {
 })
 
 describe('the table of layers', () => {
-  it('lists every folder below the folders that may import it', () => {
+  it('the table of layers lists every folder below the folders that may import it', () => {
     const folders = Object.keys(layers)
     for (const [folder, allowed] of Object.entries(layers)) {
       if (folder === 'testing') continue
@@ -60,19 +60,22 @@ describe('the table of layers', () => {
     }
   })
 
-  it.each(Object.entries(subLayers))('lists the sub-folders of %s in their order', (_, table) => {
-    const subFolders = Object.keys(table)
-    for (const [subFolder, allowed] of Object.entries(table)) {
-      for (const target of allowed.filter((entry) => !entry.endsWith('.ts'))) {
-        expect(subFolders).toContain(target)
-        expect(subFolders.indexOf(target), `${subFolder} → ${target}`).toBeLessThan(
-          subFolders.indexOf(subFolder),
-        )
+  it.each(Object.entries(subLayers))(
+    'the table of layers lists the sub-folders of %s in their order',
+    (_, table) => {
+      const subFolders = Object.keys(table)
+      for (const [subFolder, allowed] of Object.entries(table)) {
+        for (const target of allowed.filter((entry) => !entry.endsWith('.ts'))) {
+          expect(subFolders).toContain(target)
+          expect(subFolders.indexOf(target), `${subFolder} → ${target}`).toBeLessThan(
+            subFolders.indexOf(subFolder),
+          )
+        }
       }
-    }
-  })
+    },
+  )
 
-  it('names only files that exist', () => {
+  it('the table of layers names only files that exist', () => {
     const paths = new Set(files.map(({ path }) => path))
     const ofLayers = Object.values(layers).flat()
     const ofSubLayers = Object.entries(subLayers).flatMap(([folder, table]) =>
@@ -92,7 +95,7 @@ describe('docs/ARCHITECTURE.md', () => {
   )
   const rows = table.map((row) => row.split(' | ').map((cell) => cell.trim()))
 
-  it('shows the table of layers', () => {
+  it('docs/ARCHITECTURE.md shows the table of layers', () => {
     const low = ['foundation', 'events', 'tasks', 'checkpoint', 'views', 'runtime']
     const shown = rows.map(([, folder = '', allowed = '']) => {
       const entries = allowed.replace('layers 0 to 2', low.join(', ')).split(', ')
@@ -103,7 +106,7 @@ describe('docs/ARCHITECTURE.md', () => {
     expect(shown).toHaveLength(inCode.length)
   })
 
-  it('numbers every layer above those that it may import', () => {
+  it('docs/ARCHITECTURE.md numbers every layer above those that it may import', () => {
     const numberOf = new Map(rows.map(([layer = '', folder = '']) => [folder, Number(layer)]))
     for (const [folder, allowed] of Object.entries(layers)) {
       if (folder === 'testing') continue
@@ -123,7 +126,7 @@ describe('docs/events.md', () => {
     ResourceUpdate,
   ]
 
-  it('lists the fields of every event in their order', () => {
+  it('docs/events.md lists the fields of every event in their order', () => {
     const event = makeEvent(vocabulary.TaskCreated, { session_id: 's', backend: '' })
     expect(documented(text, 'Fields of every event', ['field'])).toEqual([...baseFieldNames])
     expect(Object.keys(event).toSorted()).toEqual([...baseFieldNames].toSorted())
@@ -135,19 +138,19 @@ describe('docs/events.md', () => {
     return `${eventClass.eventType} | ${own}`
   }
 
-  it('lists every type with its fields', () => {
+  it('docs/events.md lists every type with its fields', () => {
     const inCode = eventClasses.map(rowOf)
     const inDocument = documented(text, 'Types', ['event_type', 'fields of its own'])
     const rows = inDocument.map((row) => row.replace(/see \[ResourceUpdate\].*$/, ''))
     expect(differences('docs/events.md', rows, inCode)).toEqual([])
   })
 
-  it('lists the fields of ResourceUpdate', () => {
+  it('docs/events.md lists the fields of ResourceUpdate', () => {
     const inCode = fieldsOf(ResourceUpdate).map(({ name, type }) => `${name} | ${type}`)
     expect(documented(text, 'ResourceUpdate', ['field', 'type'])).toEqual(inCode)
   })
 
-  it('lists the events of the library itself', () => {
+  it('docs/events.md lists the events of the library itself', () => {
     const columns = ['event_type', 'fields of its own']
     const inDocument = documented(text, 'Events of the library itself', columns)
     const rows = inDocument.map((row) => row.replaceAll(/ \([^)]*\)/g, ''))
@@ -157,7 +160,7 @@ describe('docs/events.md', () => {
     expect(differences('library-events.ts', names, namespacedEvents(files))).toEqual([])
   })
 
-  it('is about events that the entry point exports', () => {
+  it('docs/events.md is about events that the entry point exports', () => {
     const exported = new Set(textOf('src/index.ts').match(/\w+/g))
     expect(Object.keys(libraryEvents).filter((name) => !exported.has(name))).toEqual([])
   })
@@ -166,12 +169,12 @@ describe('docs/events.md', () => {
 describe('docs/states.md', () => {
   const text = textOf('docs/states.md')
 
-  it('lists the states', () => {
+  it('docs/states.md lists the states', () => {
     const inCode = taskStates.map((state) => `${state} | ${hasEnded(state) ? 'yes' : 'no'}`)
     expect(documented(text, 'States', ['state', 'has ended'])).toEqual(inCode)
   })
 
-  it('lists the transitions', () => {
+  it('docs/states.md lists the transitions', () => {
     const events = new Map(Object.entries(eventOf))
     const inCode = Object.entries(transitions).flatMap(([state, moves]) =>
       Object.entries(moves).map(([stimulus, next]) =>
@@ -193,27 +196,27 @@ describe('docs/errors.md', () => {
   const compare = (heading: string, columns: string[], inCode: string[]): string[] =>
     differences('docs/errors.md', documented(text, heading, columns), inCode)
 
-  it('lists every class', () => {
+  it('docs/errors.md lists every class', () => {
     expect(compare('Classes', ['class', 'extends'], errorClasses(files))).toEqual([])
   })
 
-  it('lists every code', () => {
+  it('docs/errors.md lists every code', () => {
     const thrown = errorCodes(files).filter((row) => !row.endsWith(' | HttpError'))
     expect(compare('Codes', ['code', 'class'], thrown)).toEqual([])
   })
 
-  it('lists every code that only clients of the server see', () => {
+  it('docs/errors.md lists every code that only clients of the server see', () => {
     const seen = errorCodes(files).filter((row) => row.endsWith(' | HttpError'))
     const codes = [...seen.map((row) => row.split(' ')[0] ?? ''), ...numberCodes]
     expect(compare('Codes over HTTP', ['code'], codes)).toEqual([])
   })
 
-  it('lists every code of inference with its HTTP status', () => {
+  it('docs/errors.md lists every code of inference with its HTTP status', () => {
     const codes = Object.entries(inferenceStatus).map(([code, status]) => `${code} | ${status}`)
     expect(compare('Codes of inference', ['code', 'status'], codes)).toEqual([])
   })
 
-  it('has an anchor for every code, and every link to one leads there', () => {
+  it('docs/errors.md has an anchor for every code, and every link to one leads there', () => {
     const anchors = new Set([...text.matchAll(/<a id="(\w+)">/g)].map(([, id]) => id))
     const codes = [...errorClasses(files), ...errorCodes(files), ...warningCodes(files)]
     const linked = files
@@ -227,7 +230,7 @@ describe('docs/errors.md', () => {
     expect(wanted.filter((code) => !anchors.has(code))).toEqual([])
   })
 
-  it('lists every warning', () => {
+  it('docs/errors.md lists every warning', () => {
     expect(compare('Warnings', ['code'], warningCodes(files))).toEqual([])
   })
 })
@@ -244,14 +247,14 @@ describe('a contract table', () => {
       defineEvent('tutti.Lost', { count: 'int', name: ['str', ''] })`,
   }
 
-  it('is read from the code', () => {
+  it('a contract table is read from the code', () => {
     expect(errorClasses([source])).toEqual(['LostError | TuttiError', 'GoneError | LostError'])
     expect(errorCodes([source])).toEqual(['GoneForGood | GoneError'])
     expect(warningCodes([source])).toEqual(['Late', 'Slow'])
     expect(namespacedEvents([source])).toEqual(['tutti.Lost'])
   })
 
-  it('differs when a row is stale, missing, or the table is not there', () => {
+  it('a contract table differs when a row is stale, missing, or the table is not there', () => {
     const markdown = '# A\n\n| code | when |\n|---|---|\n| `Slow` | x |\n| `Old` | y \\| z |\n'
     const rows = documented(markdown, 'A', ['code'])
     expect(differences('a.md', rows, ['Slow', 'New'])).toEqual([
@@ -265,7 +268,7 @@ describe('a contract table', () => {
 })
 
 describe('the version', () => {
-  it('is the same in the code and in package.json', () => {
+  it('the version is the same in the code and in package.json', () => {
     expect(JSON.parse(textOf('package.json'))).toMatchObject({ version })
   })
 })

@@ -23,7 +23,7 @@ describe('the contract of a backend, kept by NoopBackend', () => {
 })
 
 describe('NoopBackend', () => {
-  it('ends every task at once with an empty value, without RUNNING', async () => {
+  it('NoopBackend ends every task immediately with an empty value, without RUNNING', async () => {
     await using session = new Session([new NoopBackend({ name: 'dry' })])
     const telemetry = await session.startTelemetry()
     const heard: string[] = []
@@ -42,7 +42,7 @@ describe('NoopBackend', () => {
     expect(telemetry.readMetrics()).toMatchObject({ tasks_completed: 4, tasks_running: 0 })
   })
 
-  it('refuses tasks once it is closed, and wrong options', async () => {
+  it('NoopBackend refuses tasks after close(), and wrong options', async () => {
     const backend = new NoopBackend()
     expect(backend.refuse()).toBeNull()
     await backend.close()

@@ -57,7 +57,7 @@ const idOf = (text: string): string => (JSON.parse(text) as { event_id: string }
 const allIds = lines.map((_, at) => String(at))
 
 describe('a compressed record', () => {
-  it('has several frames, and all of them are read', async () => {
+  it('a compressed record has several frames, and all of them are read', async () => {
     const path = record(content)
     const made = await compressRecord(path, { frameBytes: Math.ceil(content.length / 3) })
     expect(made).toMatchObject({ path: `${path}.zst`, originalBytes: content.length })
@@ -69,7 +69,7 @@ describe('a compressed record', () => {
     expect(readFileSync(made.path)).toHaveLength(made.bytes)
   })
 
-  it('goes on where an earlier reading ended, in any of its frames', async () => {
+  it('a compressed record is read on from any earlier position, in any of its frames', async () => {
     const { path } = await compressRecord(record(content), { frameBytes: 2000 })
     let offset = 0
     for (const at of [0, 1, 20, 40, 59]) {
@@ -80,7 +80,7 @@ describe('a compressed record', () => {
     expect(offset).toBeGreaterThan(4000)
   })
 
-  it('is read up to its end when another program wrote its frames', async () => {
+  it('a compressed record is read completely when another program wrote its frames', async () => {
     const third = Math.ceil(content.length / 3)
     const parts = [0, 1, 2].map((at) => content.slice(at * third, (at + 1) * third))
     const path = `${record('')}.zst`
@@ -96,7 +96,7 @@ describe('a compressed record', () => {
     expect((await read(streamed)).ids).toEqual(allIds)
   })
 
-  it('row 55: loses a damaged frame and keeps the others', async () => {
+  it('row 55: a compressed record loses a damaged frame and keeps the others', async () => {
     const { path } = await compressRecord(record(content), { frameBytes: 3000 })
     const bytes = readFileSync(path)
     const { ids: before } = await read(path)
@@ -141,7 +141,7 @@ describe('a compressed record', () => {
     expect(repaired.problems).toEqual(bad)
   })
 
-  it('is torn when it was cut within a frame', async () => {
+  it('a compressed record is torn when it was cut within a frame', async () => {
     const { path } = await compressRecord(record(content), { frameBytes: 3000 })
     const bytes = readFileSync(path)
     const second = bytes.indexOf(Buffer.from([0x28, 0xb5, 0x2f, 0xfd]), 4)
@@ -153,7 +153,7 @@ describe('a compressed record', () => {
     expect(ids.length).toBeGreaterThan(0)
   })
 
-  it('counts as one bad line when it is no zstd at all', async () => {
+  it('a compressed record counts as one bad line when it is no zstd at all', async () => {
     const path = `${record('')}.zst`
     writeFileSync(path, 'something else altogether')
     const { ids, bad } = await read(path)
@@ -166,7 +166,7 @@ describe('a compressed record', () => {
     expect((await read(path)).ids).toEqual([])
   })
 
-  it('has the same views as the record, also from a snapshot', async () => {
+  it('a compressed record has the same views as the record, also from a snapshot', async () => {
     const path = record(content)
     const { path: packed } = await compressRecord(path, { frameBytes: 3000 })
     const plain = await readViews(path, { snapshot: 'ignore' })
@@ -179,7 +179,7 @@ describe('a compressed record', () => {
     }
   })
 
-  it('is found as the previous file of a resumed run', async () => {
+  it('a compressed record is found as the previous file of a resumed run', async () => {
     const path = record(content)
     const { path: packed } = await compressRecord(path)
     rmSync(path)
@@ -189,7 +189,7 @@ describe('a compressed record', () => {
     expect(await readViews(next)).toMatchObject({ missing: null, files: [packed, next] })
   })
 
-  it('yields its lines one by one, too', async () => {
+  it('a compressed record also yields its lines one by one', async () => {
     const { path } = await compressRecord(record(content), { frameBytes: 3000 })
     const seen: unknown[] = []
     for await (const one of readCheckpoint(path)) seen.push(one.section)

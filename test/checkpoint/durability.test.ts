@@ -6,7 +6,7 @@ import { openWriter } from './open-writer.ts'
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
 describe('row 54: power loss', () => {
-  it('row 54: with durability `os` nothing is synced', async () => {
+  it('row 54: durability `os` syncs nothing', async () => {
     const files = new FakeDisk()
     const { writer } = openWriter({ files })
     writer.append('a\n')

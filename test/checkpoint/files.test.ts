@@ -48,7 +48,7 @@ describe('makeFolders', () => {
     ['dangling', 'EEXIST'],
     ['dangling/a', 'EEXIST'],
     ['loop/a', 'ELOOP'],
-  ])('cannot make "%s": %s', (name, code) => {
+  ])('makeFolders cannot make "%s": %s', (name, code) => {
     const folder = tempFolder()
     writeFileSync(join(folder, 'file'), '')
     symlinkSync('nowhere', join(folder, 'dangling'))
@@ -71,12 +71,15 @@ describe('makeFolders', () => {
     expect(statSync(path).isDirectory()).toBe(true)
   })
 
-  it.runIf(existsSync('/proc/self'))('ends where a folder takes no other, as /proc', async () => {
-    for (const folder of ['/proc/tutti', '/proc/tutti/a/b', '/proc/self/tutti/a']) {
-      const reports: unknown = JSON.parse(await startChild('open-writer.ts', [folder]).nextLine())
-      expect(reports).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
-    }
-  })
+  it.runIf(existsSync('/proc/self'))(
+    'makeFolders stops where a folder takes no other, as /proc',
+    async () => {
+      for (const folder of ['/proc/tutti', '/proc/tutti/a/b', '/proc/self/tutti/a']) {
+        const reports: unknown = JSON.parse(await startChild('open-writer.ts', [folder]).nextLine())
+        expect(reports).toEqual({ path: folder, errno: 'ENOENT', hint: expect.any(String) })
+      }
+    },
+  )
 })
 
 it.each([0, 'EINTR', 'EAGAIN'])('writeSome: gives up after 100 writes that give %j', (answer) => {
@@ -94,7 +97,7 @@ it.each([0, 'EINTR', 'EAGAIN'])('writeSome: gives up after 100 writes that give 
 describe('createCheckpointFile', () => {
   const codeError = (code: string): Error => Object.assign(new Error(code), { code })
 
-  it('numbers the files of one second, and opens none that exists', () => {
+  it('createCheckpointFile numbers the files of one second, and opens none that exists', () => {
     const folder = tempFolder()
     const paths = [1, 2, 3].map(() => createCheckpointFile(nodeFiles, folder, 'a', 7.9).path)
     expect(paths.map((path) => basename(path))).toEqual([
@@ -104,7 +107,7 @@ describe('createCheckpointFile', () => {
     ])
   })
 
-  it('gives up after 1000 names', () => {
+  it('createCheckpointFile gives up after 1000 names', () => {
     const tried: string[] = []
     const open = (path: string): never => {
       tried.push(basename(path))
@@ -116,7 +119,7 @@ describe('createCheckpointFile', () => {
     expect(tried.at(-1)).toBe('a.7-1000.telemetry.jsonl')
   })
 
-  it('tries no further name after another error', () => {
+  it('createCheckpointFile tries no further name after another error', () => {
     let opened = 0
     const open = (): never => {
       opened++

@@ -136,7 +136,7 @@ describe('row 51: one process per session', () => {
     expect(isHeld(held)).toBe(false)
   })
 
-  it('row 51: to ask for the holder leaves no open descriptor', () => {
+  it('row 51: a question for the holder leaves no open descriptor', () => {
     const path = lockPath()
     writeFileSync(path, 'garbage')
     const open = (): string[] => readdirSync('/proc/self/fd').filter((fd) => isOpenAt(fd, path))
@@ -153,7 +153,7 @@ describe('row 51: one process per session', () => {
     expect(error).toHaveProperty('hint', expect.stringContaining('remove the lock file'))
   })
 
-  it('row 51: who loses a race for a dead lock is told of that lock, not of its claim', () => {
+  it('row 51: the loser of a race for a dead lock is shown that lock, not its claim', () => {
     const path = lockPath()
     const token = '0123456789ab'
     const holder = { pid: process.pid, start_time: '1', host: hostname(), token }
@@ -202,7 +202,7 @@ describe('row 51: one process per session', () => {
     expect(readFileSync(path, 'utf8')).toBe(other)
   })
 
-  it('row 51: of several processes that lock at once exactly one succeeds', async () => {
+  it('row 51: exactly one of several processes that lock at the same time succeeds', async () => {
     const dead = await deadLock()
     const children = [1, 2, 3].map(() => startChild('take-locks.ts', []))
     for (const child of children) expect(await child.nextLine()).toBe('ready')

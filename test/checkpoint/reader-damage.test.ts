@@ -26,7 +26,7 @@ describe('row 55: large and damaged files', () => {
     expect(summary.peakBytes).toBeLessThan(150e6)
   })
 
-  it('row 55: of a file cut at any byte all lines but the torn last one are read', async () => {
+  it('row 55: a file cut at any byte loses only its torn last line', async () => {
     const path = join(tempFolder(), 'cut.telemetry.jsonl')
     const lines = [taskCreated('ä€😀\u2028'), metric(1), span, taskCreated('\n')]
     const whole = Buffer.from(lines.join(''))

@@ -16,7 +16,7 @@ const namesOf = (records: readonly RecordFile[]): string[] =>
   records.map(({ path }) => basename(path))
 
 describe('the name of a record', () => {
-  it('gives its session, its second, its number and whether it is a copy', () => {
+  it('the name of a record gives its session, second, number and whether it is a copy', () => {
     const names = [
       'a.7.telemetry.jsonl',
       'a.b.7-3.telemetry.jsonl',
@@ -47,7 +47,7 @@ describe('the name of a record', () => {
 })
 
 describe('the records of a folder', () => {
-  it('are its regular files with the name of a record, and links to such', () => {
+  it('the records of a folder are its regular files of that name, and links to such', () => {
     const folder = tempFolder()
     const at = (name: string): string => join(folder, `${name}.7.telemetry.jsonl`)
     writeFileSync(at('file'), '')
@@ -62,7 +62,7 @@ describe('the records of a folder', () => {
     expect(recordsIn(join(folder, 'missing'))).toEqual([])
   })
 
-  it('are sorted by their second, then their number, the copy to resume first', () => {
+  it('the records of a folder are sorted by second, then number, the copy to resume first', () => {
     const folder = tempFolder()
     const sorted = [
       'b.9.telemetry.jsonl',
@@ -78,7 +78,7 @@ describe('the records of a folder', () => {
     expect(namesOf(sortNewestFirst(records.toReversed()))).toEqual(sorted)
   })
 
-  it('of other sessions in the same second are sorted by their last change, then by name', () => {
+  it('records of other sessions in the same second are sorted by last change, then name', () => {
     const folder = tempFolder()
     const names = ['c', 'a', 'b', 'd'].map((session) => `${session}.7.telemetry.jsonl`)
     for (const [at, name] of names.entries()) {
@@ -96,7 +96,7 @@ describe('the records of a folder', () => {
 })
 
 describe('removing a record', () => {
-  it('removes its companion files too, and nothing that has another name', () => {
+  it('removal of a record removes its companion files too, and no other file', () => {
     const folder = tempFolder()
     const stem = join(folder, 'a.7')
     const endings = ['.telemetry.jsonl', '.results', '.run', '.txt']

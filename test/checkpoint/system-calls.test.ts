@@ -23,7 +23,7 @@ async function countSyncs(durability: 'os' | 'fsync'): Promise<number> {
 
 describe('system calls of a writer', () => {
   needs(requireCommand('strace'))(
-    'row 54: with fsync every flush is synced, and its lines share one sync',
+    'row 54: durability `fsync` syncs every flush, and its lines share one sync',
     async () => {
       const syncs = await countSyncs('fsync')
       expect(syncs).toBeGreaterThanOrEqual(flushes)
@@ -31,7 +31,10 @@ describe('system calls of a writer', () => {
     },
   )
 
-  needs(requireCommand('strace'))('row 54: without it nothing is synced', async () => {
-    expect(await countSyncs('os')).toBe(0)
-  })
+  needs(requireCommand('strace'))(
+    'row 54: a writer without durability `fsync` syncs nothing',
+    async () => {
+      expect(await countSyncs('os')).toBe(0)
+    },
+  )
 })

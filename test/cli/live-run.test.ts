@@ -38,7 +38,7 @@ describe('a live run', () => {
     expect(await eventsIn(place)).toContain('TaskCanceled')
   })
 
-  it('row 26: goes on to say how it ended after the session is closed', async () => {
+  it('row 26: a live run reports how it ended after the session is closed', async () => {
     const run = startProgram(program, ['linger', join(folder, 'linger')])
     await run.seen('running')
     run.child.kill('SIGINT')

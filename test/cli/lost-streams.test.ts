@@ -23,7 +23,7 @@ async function verdictOn(place: string): Promise<unknown> {
 }
 
 describe('a command whose reader is gone', () => {
-  it('row 96: runs to its end and tells the result without stderr', async () => {
+  it('row 96: a command without stderr runs to its end and prints the result', async () => {
     const place = join(folder, 'no-stderr')
     const command = startCommand(['demo', '--simulations', '20', '--folder', place])
     command.child.stderr?.destroy()
@@ -33,7 +33,7 @@ describe('a command whose reader is gone', () => {
     expect(await verdictOn(place)).toMatchObject({ sound: true, has_ended: true, tasks: 22 })
   })
 
-  it('row 96: closes the session quietly without stdout', async () => {
+  it('row 96: a command without stdout closes the session quietly', async () => {
     const place = join(folder, 'no-stdout')
     const run = startProgram(program, ['talk', place])
     await run.seen('running')
@@ -44,14 +44,14 @@ describe('a command whose reader is gone', () => {
     expect(await verdictOn(place)).toMatchObject({ sound: true, has_ended: true, tasks: 1 })
   })
 
-  it('row 96: is quiet about a result that nobody reads', async () => {
+  it('row 96: a command is quiet about a result that nobody reads', async () => {
     const command = startCommand(['--help'])
     command.child.stdout?.destroy()
     const end = await command.ended
     expect([end.code, end.stderr]).toEqual([0, ''])
   })
 
-  it('ends a server whose words nobody reads', async () => {
+  it('a server whose output nobody reads ends', async () => {
     const config = join(folder, 'echo.yaml')
     await writeFile(config, 'required:\n  model_name: tiny\nengine:\n  kind: echo\n')
     const command = startCommand(['serve', '--config', config, '--port', '0'])
@@ -63,27 +63,36 @@ describe('a command whose reader is gone', () => {
 
 describe('a command on a full disk', () => {
   const told = 'OutputFileError  stdout cannot be written: ENOSPC: no space left on device, write\n'
-  needs(fullDevice)('tells in one line that its result is lost, and exits with 1', async () => {
-    const record = join(folder, 'empty.1.telemetry.jsonl')
-    await writeFile(record, '')
-    for (const args of [['--help'], ['journal', 'verify', record]]) {
-      const end = await runRedirected('> /dev/full', ...args)
-      expect([end.code, end.stderr]).toEqual([1, told])
-    }
-  })
+  needs(fullDevice)(
+    'a command on a full disk reports its lost result in one line, and exits with 1',
+    async () => {
+      const record = join(folder, 'empty.1.telemetry.jsonl')
+      await writeFile(record, '')
+      for (const args of [['--help'], ['journal', 'verify', record]]) {
+        const end = await runRedirected('> /dev/full', ...args)
+        expect([end.code, end.stderr]).toEqual([1, told])
+      }
+    },
+  )
 
-  needs(fullDevice)('row 95: tells so as JSON under --json', async () => {
-    const end = await runRedirected('> /dev/full', '--json', 'doctor')
-    const message = told.slice('OutputFileError  '.length).trim()
-    const error = { code: 'OutputFileError', message }
-    expect([end.code, JSON.parse(end.stderr)]).toEqual([1, { error }])
-  })
+  needs(fullDevice)(
+    'row 95: a command on a full disk reports the loss as JSON under --json',
+    async () => {
+      const end = await runRedirected('> /dev/full', '--json', 'doctor')
+      const message = told.slice('OutputFileError  '.length).trim()
+      const error = { code: 'OutputFileError', message }
+      expect([end.code, JSON.parse(end.stderr)]).toEqual([1, { error }])
+    },
+  )
 
-  needs(fullDevice)('finishes the run and exits with 1 when its progress is lost', async () => {
-    const place = join(folder, 'full')
-    const args = ['demo', '--simulations', '20', '--folder', place]
-    const end = await runRedirected('2> /dev/full', ...args)
-    expect(end.code).toBe(1)
-    expect(end.stdout).toContain('pi is about ')
-  })
+  needs(fullDevice)(
+    'a command that loses its progress finishes the run and exits with 1',
+    async () => {
+      const place = join(folder, 'full')
+      const args = ['demo', '--simulations', '20', '--folder', place]
+      const end = await runRedirected('2> /dev/full', ...args)
+      expect(end.code).toBe(1)
+      expect(end.stdout).toContain('pi is about ')
+    },
+  )
 })

@@ -27,7 +27,7 @@ async function journalIn(place: string): Promise<string> {
 }
 
 describe('tutti demo', () => {
-  it('runs a mixed workload with failures on purpose and leaves a sound record', async () => {
+  it('tutti demo runs a mixed workload with failures, and its record is sound', async () => {
     const place = join(folder, 'demo')
     const end = await runCommand('--json', 'demo', '--simulations', '60', '--folder', place)
     expect(end.code).toBe(0)
@@ -44,7 +44,7 @@ describe('tutti demo', () => {
     expect(verdict.code).toBe(0)
   })
 
-  it('says how to look at the run, and shows no frames of tutti itself', async () => {
+  it('tutti demo prints how to look at the run, and shows no frames of tutti itself', async () => {
     const { stdout, journal } = small
     for (const what of ['journal verify', 'failures', 'report']) {
       expect(stdout).toContain(`npx tutti ${what} ${journal}`)
@@ -60,7 +60,7 @@ describe('tutti demo', () => {
     expect(report.stdout.split('<script')[0]).not.toContain('job-runner')
   })
 
-  it('row 96: stops cleanly on SIGTERM, also when nobody reads what it says of it', async () => {
+  it('row 96: tutti demo stops cleanly on SIGTERM, also when nobody reads its output', async () => {
     const place = join(folder, 'unheard')
     const command = startCommand(['demo', '--simulations', '4000', '--folder', place])
     command.child.stderr?.destroy()
@@ -93,7 +93,7 @@ async function journalWith(place: string, text: string): Promise<void> {
 }
 
 describe('tutti journal verify', () => {
-  it('says what is wrong, where, and exits with 1', async () => {
+  it('tutti journal verify reports each problem and its place, and exits with 1', async () => {
     const journal = join(folder, 'broken.1.telemetry.jsonl')
     await copyFile(small.journal, journal)
     await appendFile(journal, 'not json\n')
@@ -102,7 +102,7 @@ describe('tutti journal verify', () => {
     expect(end.stdout).toMatch(/line \d+, byte \d+: /)
   })
 
-  it('accepts a torn tail and mentions it', async () => {
+  it('tutti journal verify accepts a torn tail and mentions it', async () => {
     const journal = join(folder, 'torn.1.telemetry.jsonl')
     await copyFile(small.journal, journal)
     await appendFile(journal, '{"section":"ev')

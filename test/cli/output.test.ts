@@ -24,7 +24,7 @@ class FakeTerminal implements Terminal {
 const cleared = '\u001B[K\u001B[B\u001B[J\u001B[A'
 
 describe('output', () => {
-  it('redraws progress in place on a terminal and never wraps a line', () => {
+  it('output redraws progress in place on a terminal and never wraps a line', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('text', stdout, stderr)
     output.progress(['one', 'a line that is longer than the terminal'])
@@ -33,13 +33,13 @@ describe('output', () => {
     expect(stdout.text).toBe('')
   })
 
-  it('takes 80 columns where a terminal does not know its width', () => {
+  it('output takes 80 columns where a terminal does not know its width', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true, 0)]
     createOutput('text', stdout, stderr).progress(['a line that is longer than twenty columns'])
     expect(stderr.text).toBe('a line that is longer than twenty columns\n')
   })
 
-  it('clears a block on a terminal by one without lines', () => {
+  it('output clears a block on a terminal by one without lines', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('text', stdout, stderr)
     output.progress(['one'])
@@ -47,7 +47,7 @@ describe('output', () => {
     expect(stderr.text).toBe(`one\n\r\u001B[1A${cleared}`)
   })
 
-  it('tells how far a long record is read, and clears that', async () => {
+  it('output shows how far a long record is read, and clears that', async () => {
     const [stdout, stderr] = [new FakeTerminal(true, 80), new FakeTerminal(true, 80)]
     const output = createOutput('text', stdout, stderr)
     const file = import.meta.filename
@@ -74,7 +74,7 @@ describe('output', () => {
     )
   })
 
-  it('tells nothing of it where there is no terminal', async () => {
+  it('output shows no reading progress without a terminal', async () => {
     const [stdout, stderr] = [new FakeTerminal(false), new FakeTerminal(false)]
     const clock = new ManualClock()
     const read = async ({ onRead }: Followed): Promise<void> => {
@@ -85,7 +85,7 @@ describe('output', () => {
     expect(stderr.text).toBe('')
   })
 
-  it('writes each block as one plain line elsewhere', () => {
+  it('output has one plain line for each block where there is no terminal', () => {
     const [stdout, stderr] = [new FakeTerminal(false, 0), new FakeTerminal(false, 0)]
     createOutput('text', stdout, stderr).progress(['one', 'two'])
     expect(stderr.text).toBe('one | two\n')
@@ -100,7 +100,7 @@ describe('output', () => {
     expect(createOutput('json', stdout, stderr).terminal).toBeNull()
   })
 
-  it('row 91: lets no control character of foreign text reach the terminal', () => {
+  it('row 91: output lets no control character of foreign text reach the terminal', () => {
     const [stdout, stderr] = [new FakeTerminal(true, 80), new FakeTerminal(true, 80)]
     const output = createOutput('text', stdout, stderr)
     output.result({}, ['\u001B]0;title\u0007 a\nb \u009B31m \u202E\u200B', 'plain ä 語 🎻'])
@@ -115,7 +115,7 @@ describe('output', () => {
     expect(stderr.text).toBe(`${String.raw`\u001b[2J`}\n    at here\n${failure}\n${progress}\n`)
   })
 
-  it('speaks JSON alone on stdout when asked to', () => {
+  it('output is JSON alone on stdout under --json', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('json', stdout, stderr)
     output.progress(['hidden'])
@@ -124,7 +124,7 @@ describe('output', () => {
     expect(stderr.text).toBe('')
   })
 
-  it('is silent when asked to, but not about problems', () => {
+  it('output is silent under --quiet, but not about problems', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('quiet', stdout, stderr)
     output.progress(['hidden'])

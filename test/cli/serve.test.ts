@@ -47,7 +47,7 @@ function chat(endpoint: string, headers: Record<string, string> = {}): Promise<R
 }
 
 describe('tutti serve', () => {
-  it('says where, what and how, answers, and ends with 0 on SIGTERM', async () => {
+  it('tutti serve prints address, model and usage, and ends with 0 on SIGTERM', async () => {
     const { command, endpoint, key } = await serve(write('plain.yaml', echo()))
     expect(command.stdout()).toContain('serving   tiny with 1 worker')
     expect(command.stdout()).toContain(`curl ${endpoint}/v1/chat/completions`)
@@ -61,7 +61,7 @@ describe('tutti serve', () => {
     ])
   })
 
-  it('shows a command that fits into 80 columns and that a shell takes', async () => {
+  it('tutti serve prints a shell command that fits into 80 columns', async () => {
     const config = write('shown.yaml', echo())
     const { command, endpoint, key } = await serve(config, '--host', '0.0.0.0')
     const [, shown = ''] = /^try +([^]+)^stop /m.exec(command.stdout()) ?? []
@@ -78,7 +78,7 @@ describe('tutti serve', () => {
     ])
   })
 
-  it('shows warnings as its other notices, without those words of Node', async () => {
+  it("tutti serve shows warnings like its other notices, without Node's prefix", async () => {
     const config = write('readable.yaml', echo().replace('\n', '\n  hf_token: abc\n'))
     chmodSync(config, 0o644)
     const problem = `Others can read the token in ${config}; run: chmod 600 ${config}`
@@ -91,7 +91,7 @@ describe('tutti serve', () => {
     expect([hidden.code, hidden.stderr]).toEqual([0, ''])
   })
 
-  it('under --json writes its result and its notices as JSON', async () => {
+  it('tutti serve --json writes its result and its notices as JSON', async () => {
     const config = write('json.yaml', echo())
     const command = startProgram(builtMain, ['--json', 'serve', '--config', config, '--port', '0'])
     onTestFinished(() => void command.child.kill('SIGKILL'))
@@ -132,7 +132,7 @@ describe('tutti serve', () => {
     expect((await command.ended).code).toBe(130)
   })
 
-  it('wants the key of its file, and shows it nowhere', async () => {
+  it('tutti serve requires the key of its file, and shows it nowhere', async () => {
     const keyFile = write('key', 'a-very-secret-key\n')
     const config = write('keyed.yaml', echo())
     const { command, endpoint } = await serve(config, '--api-key-file', keyFile)
@@ -144,7 +144,7 @@ describe('tutti serve', () => {
     expect(end.stdout + end.stderr).not.toContain('a-very-secret-key')
   })
 
-  it('wants the key of TUTTI_API_KEY where it has no file', async () => {
+  it('tutti serve requires the key of TUTTI_API_KEY where it has no file', async () => {
     const words = ['serve', '--config', write('own.yaml', echo()), '--host', '0.0.0.0']
     const own = { TUTTI_API_KEY: 'a-key-of-the-environment' }
     const command = startProgram(builtMain, [...words, '--port', '0'], own)
@@ -158,14 +158,14 @@ describe('tutti serve', () => {
     expect(command.stdout()).not.toContain(own.TUTTI_API_KEY)
   })
 
-  it('makes a key for a host that others can reach', async () => {
+  it('tutti serve makes a key for a host that others can reach', async () => {
     const { endpoint, key } = await serve(write('open.yaml', echo()), '--host', '0.0.0.0')
     const local = endpoint.replace('0.0.0.0', '127.0.0.1')
     expect((await chat(local)).status).toBe(401)
     expect((await chat(local, { authorization: `Bearer ${key}` })).status).toBe(200)
   })
 
-  it('answers to the names it is given, and to no others', async () => {
+  it('tutti serve answers to the names it is given, and to no others', async () => {
     const names = ['--allow-host', 'ai.example', '--allow-host', '[2001:db8::1]']
     const { endpoint } = await serve(write('named.yaml', echo()), ...names)
     expect(await statusFor(endpoint, 'ai.example')).toBe(200)
@@ -174,7 +174,7 @@ describe('tutti serve', () => {
   })
 
   it.each(['', '*', 'http://ai.example', 'ai.example/v1', 'a b', '2001:db8::1'])(
-    'refuses to allow "%s", which no Host header ever is',
+    'tutti serve refuses to allow "%s", which no Host header ever is',
     async (name) => {
       const end = await runHere(folder, ['serve', '--config', 'x.yaml', '--allow-host', name])
       expect([end.code, end.stderr.includes('ai.example.org')]).toEqual([2, true])
@@ -202,7 +202,7 @@ describe('tutti serve', () => {
     expect([end.code, end.stderr.includes('https://app.example')]).toEqual([2, true])
   })
 
-  it('reads its configuration once: what changes later counts for the next start', async () => {
+  it('tutti serve reads its configuration once: changes count for the next start', async () => {
     const config = join(folder, 'changing.yaml')
     // The server of the engine changes the file before it listens.
     const change = 'echo "no: configuration" > "$0" && exec "$@"'
@@ -244,7 +244,7 @@ describe('tutti serve', () => {
     expect(end.stderr).toContain('--port 0')
   })
 
-  it('row 95: needs a configuration, and a port that is one', async () => {
+  it('row 95: tutti serve requires a configuration and a valid port', async () => {
     expect((await runHere(folder, ['serve'])).code).toBe(2)
     const end = await runHere(folder, ['serve', '--config', 'x.yaml', '--port', '70000'])
     expect([end.code, end.stderr.includes('0 to 65535')]).toEqual([2, true])

@@ -45,7 +45,7 @@ describe('the standard streams', () => {
     expect([output.closed.aborted, failures]).toEqual([true, []])
   })
 
-  it('tells once of any other error of stdout, and asks for the end', () => {
+  it('standard streams: any other error of stdout is reported once, and ends the command', () => {
     const { stdout, stderr, output, failures } = setUp()
     stdout.fail('ENOSPC')
     stdout.fail('ENOSPC')
@@ -53,7 +53,7 @@ describe('the standard streams', () => {
     expect([stderr.text, output.closed.aborted]).toEqual(['', true])
   })
 
-  it('counts an error of stderr as a failure that nobody can be told of', () => {
+  it('standard streams: an error of stderr is a failure that cannot be reported', () => {
     const { stderr, output, failures } = setUp()
     stderr.fail('ENOSPC')
     output.problem('lost')
@@ -72,7 +72,7 @@ describe('the standard streams', () => {
     expect(Math.max(...lines.map(({ length }) => length))).toBeLessThan(40)
   })
 
-  it('follows a terminal that changes its width', () => {
+  it('standard streams: a terminal that changes its width is followed', () => {
     const { stderr, output } = setUp()
     stderr.columns = 100
     expect(output.terminal?.columns).toBe(100)

@@ -91,36 +91,39 @@ class LeftTasks {
 }
 
 describe('a task that runs on when its driver is killed, and that is submitted again', () => {
-  it.each([10, 500_000])('gets its end, which came before: values of %i bytes', async (length) => {
-    const uids = ['task-0', 'task-1']
-    const left = await LeftTasks.start({ count: 2, valueLength: length }, uids, 3)
-    const session = await left.session()
-    const telemetry = await session.startTelemetry()
-    const stale: unknown[] = []
-    telemetry.subscribe(({ event_type: type, task_id }) => {
-      if (type === 'tutti.StaleResult') stale.push(task_id)
-    })
-    // By its end the agent has told what it holds.
-    const first = left.other('first')
-    await session.submitTasks([first])
-    await first
-    left.letEnd()
-    await eventually(() => expect(left.lines('returned')).toEqual(uids))
-    // It is told after the ends of what has returned.
-    const second = left.other('second')
-    await session.submitTasks([second])
-    await second
-    const tasks = uids.map((uid) => left.held(uid, length))
-    await session.submitTasks(tasks)
-    const values = await Promise.all(tasks)
-    expect(values.map((value) => value.length)).toEqual([length, length])
-    expect(left.lines('begun')).toEqual(uids)
-    await telemetry.flush()
-    expect(stale).toEqual([])
-  })
+  it.each([10, 500_000])(
+    'an adopted task gets the result that came before: values of %i bytes',
+    async (length) => {
+      const uids = ['task-0', 'task-1']
+      const left = await LeftTasks.start({ count: 2, valueLength: length }, uids, 3)
+      const session = await left.session()
+      const telemetry = await session.startTelemetry()
+      const stale: unknown[] = []
+      telemetry.subscribe(({ event_type: type, task_id }) => {
+        if (type === 'tutti.StaleResult') stale.push(task_id)
+      })
+      // By its end the agent has told what it holds.
+      const first = left.other('first')
+      await session.submitTasks([first])
+      await first
+      left.letEnd()
+      await eventually(() => expect(left.lines('returned')).toEqual(uids))
+      // It is told after the ends of what has returned.
+      const second = left.other('second')
+      await session.submitTasks([second])
+      await second
+      const tasks = uids.map((uid) => left.held(uid, length))
+      await session.submitTasks(tasks)
+      const values = await Promise.all(tasks)
+      expect(values.map((value) => value.length)).toEqual([length, length])
+      expect(left.lines('begun')).toEqual(uids)
+      await telemetry.flush()
+      expect(stale).toEqual([])
+    },
+  )
 
   it.each(['runs on', 'has ended', 'has ended with its agent'])(
-    'keeps what its code told while the driver was away, where the task %s',
+    'an adopted task keeps the reports sent while the driver was away, where it %s',
     async (how) => {
       const left = await LeftTasks.start({ count: 1, valueLength: 10 }, ['task-0'], 1)
       left.letTell()
@@ -149,7 +152,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     },
   )
 
-  it('ends at its node when it is canceled before its agent has answered', async () => {
+  it('an adopted task ends at its node if it is canceled before its agent answers', async () => {
     const settings = { count: 1, hasPrograms: true, taskMs: 3_600_000 }
     const left = await LeftTasks.start(settings, ['task-0'], 1)
     const session = await left.session()
@@ -162,7 +165,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     expect(await other).toBe('other')
     expect(again.state).toBe('CANCELED')
   })
-  it('ends at its node when the session is closed before its agent has answered', async () => {
+  it('an adopted task ends at its node if the session closes before the answer', async () => {
     const settings = { count: 1, hasPrograms: true, taskMs: 3_600_000 }
     const left = await LeftTasks.start(settings, ['task-0'], 1)
     const session = await left.session()
@@ -175,7 +178,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
-  it('does not begin if it had not, unless it is submitted again', async () => {
+  it('a task that had not begun is not adopted unless it is submitted again', async () => {
     const left = await LeftTasks.start({ count: 2, valueLength: 10 }, ['task-0'], 1)
     await startAgentHere(left.cluster, { name: 'second', labels: { at: 'second' } })
     const session = await left.session()

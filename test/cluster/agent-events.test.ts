@@ -59,7 +59,7 @@ describe('what agents tell besides the ends of tasks', () => {
   })
 
   it.each(['ends', 'ends, and its agent leaves'])(
-    'what a task told while the driver was not connected comes before its end: the task %s',
+    'reports of a task without a connected driver come before its end: the task %s',
     async (how) => {
       const cluster = await sharedServer()
       const agent = await startAgentHere(cluster, { name: 'first' })

@@ -49,7 +49,7 @@ const refused = (text: string): object => ({
 })
 
 describe('tutti agent --only', () => {
-  it('runs one kind of task, and names the agent and the task of the other', async () => {
+  it('tutti agent --only runs one kind of task, and the refusal names agent and task', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'narrow', only: 'programs' })
     const session = await openSession(cluster)
@@ -62,7 +62,7 @@ describe('tutti agent --only', () => {
 })
 
 describe('tutti agent --allow', () => {
-  it('runs what matches after links are followed, and names agent and path', async () => {
+  it('tutti agent --allow matches real paths, and a refusal names agent and path', async () => {
     const cluster = await sharedServer()
     const allowed = join(cluster.folder, 'allowed')
     mkdirSync(allowed)
@@ -90,7 +90,7 @@ describe('tutti agent --allow', () => {
     )
   })
 
-  it('keeps a task from leading an allowed program to other code', async () => {
+  it('tutti agent --allow keeps a task from leading an allowed program to other code', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'narrow', allow: ['/**'] })
     const session = await openSession(cluster)
@@ -105,7 +105,7 @@ describe('tutti agent --allow', () => {
     expect(JSON.stringify(await withVariable('OMP_PLACES', 'cores'))).toContain('OMP_PLACES=cores')
   })
 
-  it("writes output below the agent's folder only", async () => {
+  it("tutti agent --allow writes output only below the agent's folder", async () => {
     const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     const outside = join(cluster.folder, 'outside')
@@ -130,7 +130,7 @@ describe('tutti agent --allow', () => {
     expect(existsSync(outside)).toBe(false)
   })
 
-  it('lets a program fail for want of it that would be allowed if it were there', async () => {
+  it('tutti agent --allow lets a missing program fail that would be allowed', async () => {
     const cluster = await sharedServer()
     const allowed = join(cluster.folder, 'allowed')
     mkdirSync(allowed)
@@ -149,14 +149,14 @@ describe('tutti agent --allow', () => {
     expect(await run(session, { executable: 'missing-in-path' })).toEqual(refused('does not allow'))
   })
 
-  it('has the variables that it refuses in the documents', () => {
+  it('tutti agent --allow has its refused variables in the documents', () => {
     const file = new URL('../../docs/cluster.md', import.meta.url)
     const documents = readFileSync(file, 'utf8')
     const missing = leadingVariables.filter((one) => !documents.includes(`\`${one}\``))
     expect(missing).toEqual([])
   })
 
-  it('takes modules of bundles by their path in their project', async () => {
+  it('tutti agent --allow matches modules of bundles by their path in their project', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'narrow', allow: ['test/cluster/fixtures/value-*.ts'] })
     const session = await openSession(cluster, { modules: 'bundle' })
@@ -169,7 +169,7 @@ describe('tutti agent --allow', () => {
 })
 
 describe('tasks on an agent', () => {
-  it('see its environment without its credentials', async () => {
+  it('tasks on an agent see its environment without its credentials', async () => {
     const cluster = await sharedServer()
     const { server, tokenFile } = cluster
     const connection = ['--connect', server.url, '--token-file', tokenFile, '--name', 'first']
@@ -185,7 +185,7 @@ describe('tasks on an agent', () => {
     expect(shown).not.toContain('CLUSTER_SECRET')
   })
 
-  it("run programs in the session's folder, or in one that is removed with it", async () => {
+  it("tasks on an agent run in the session's folder, or in a temporary one", async () => {
     const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     await startAgentHere(cluster, { name: 'first', workDir })
@@ -213,7 +213,7 @@ describe('tasks on an agent', () => {
     expect(readdirSync(join(workDir, ofAgent))).toEqual([])
   })
 
-  it('fail with the node and the module when the node does not have it', async () => {
+  it('tasks on an agent fail with node and module where the module is missing', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const session = await openSession(cluster)
@@ -259,29 +259,35 @@ describe('tutti agent with bad input', () => {
     ['an empty glob', ['--allow', ''], '--allow.*not empty'],
     ['an empty glob among others', ['--allow', '/bin/*', '--allow', ''], '--allow.*not empty'],
   ]
-  it.each(faults)('ends with exit code 2 and names it: %s', async (_, args, text) => {
-    const file = join(createFolder(), 'token')
-    writeFileSync(file, token, { mode: 0o600 })
-    // Told before the server is asked.
-    const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
-    const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection, ...args])
-    expect(stderr).toMatch(new RegExp(text))
-    expect(code).toBe(2)
-  })
+  it.each(faults)(
+    'bad input of tutti agent is named, with exit code 2: %s',
+    async (_, args, text) => {
+      const file = join(createFolder(), 'token')
+      writeFileSync(file, token, { mode: 0o600 })
+      // Told before the server is asked.
+      const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
+      const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection, ...args])
+      expect(stderr).toMatch(new RegExp(text))
+      expect(code).toBe(2)
+    },
+  )
 
   it.each([
     ['an empty one', '', 0o600, 'is empty'],
     ['one that others can read', token, 0o644, 'others can read'],
-  ])('ends with exit code 2 and names the token file: %s', async (_, content, mode, text) => {
-    const file = join(createFolder(), 'token')
-    writeFileSync(file, content, { mode })
-    const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
-    const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection])
-    expect(stderr).toMatch(new RegExp(`--token-file: .*${text}`))
-    expect(code).toBe(2)
-  })
+  ])(
+    'a bad token file of tutti agent is named, with exit code 2: %s',
+    async (_, content, mode, text) => {
+      const file = join(createFolder(), 'token')
+      writeFileSync(file, content, { mode })
+      const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
+      const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection])
+      expect(stderr).toMatch(new RegExp(`--token-file: .*${text}`))
+      expect(code).toBe(2)
+    },
+  )
 
-  it('takes a name whose last agent is leaving', async () => {
+  it('tutti agent takes a name whose last agent is leaving', async () => {
     const cluster = await sharedServer()
     const connection = await connect({ servers: cluster.server.url, token })
     onTestFinished(() => connection.close())
@@ -294,7 +300,7 @@ describe('tutti agent with bad input', () => {
   it.each([
     ['a wrong token', [], 'a wrong token', 'Authorization.*\n.*compare the file of the token'],
     ['a name that is taken', ['--name', 'first'], token, 'is already connected'],
-  ])('ends with exit code 3 and says why: %s', async (_, args, content, text) => {
+  ])('tutti agent ends with exit code 3 and a reason: %s', async (_, args, content, text) => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const file = join(cluster.folder, 'given')
@@ -305,7 +311,7 @@ describe('tutti agent with bad input', () => {
     expect(end.code).toBe(3)
   })
 
-  it('ends with exit code 3 without a server, and says how to start one', async () => {
+  it('tutti agent without a server ends with exit code 3 and says how to start one', async () => {
     const file = join(createFolder(), 'token')
     writeFileSync(file, token, { mode: 0o600 })
     const connection = ['--connect', `nats://127.0.0.1:${await freePort()}`, '--token-file', file]
@@ -314,7 +320,7 @@ describe('tutti agent with bad input', () => {
     expect(code).toBe(3)
   })
 
-  it('has a default work folder that nobody can occupy, and removes dead ones', async () => {
+  it('tutti agent has a safe default work folder, and removes dead ones', async () => {
     const cluster = await sharedServer()
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const start = async (name: string): Promise<RunningCommand> => {
@@ -349,7 +355,7 @@ describe('tutti agent with bad input', () => {
     expect(folders()).toEqual([])
   })
 
-  it('names the owner of a work folder that it cannot use', async () => {
+  it('tutti agent names the owner of a work folder that it cannot use', async () => {
     const cluster = await sharedServer()
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const words = ['agent', ...connection, '--work-dir', '/proc/none']
@@ -360,7 +366,7 @@ describe('tutti agent with bad input', () => {
     expect(code).toBe(2)
   })
 
-  it('takes more than there is, with a warning and times; a table has it all', async () => {
+  it('tutti agent accepts more than the machine has, with a warning', async () => {
     const cluster = await sharedServer()
     const more = ['--label', 'disk=ssd', '--only', 'functions', '--memory-mb', String(8 * 2 ** 20)]
     const agent = await cluster.agent('first', '--cores', '4000', ...more)

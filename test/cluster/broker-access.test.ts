@@ -89,7 +89,7 @@ async function startSlowServer(port: number): Promise<string> {
 const pairOf = (file: string): BrokerOptions['tls'] => ({ cert: file, key: file })
 
 describe('the broker is reached', () => {
-  it('with TLS and an authority of our own; without the authority it is refused', async () => {
+  it('a broker with TLS and a private authority is refused without the authority', async () => {
     const { ca, cert, key } = createCertificates()
     const settings = `tls { cert_file: "${cert}", key_file: "${key}" }`
     const server = await startServer({ settings })
@@ -106,7 +106,7 @@ describe('the broker is reached', () => {
     }
   })
 
-  it('with a certificate of the client, where the server asks for one', async () => {
+  it('a broker that asks for a client certificate gets it', async () => {
     const { ca, cert, key } = createCertificates()
     const server = await startServer({
       settings: `tls { cert_file: "${cert}", key_file: "${key}", ca_file: "${ca}", verify: true }`,
@@ -127,7 +127,7 @@ describe('the broker is reached', () => {
     ).rejects.toMatchObject({ hint: expect.stringContaining('a name that') as string })
   })
 
-  it('with TLS or not at all by a tls:// URL', async () => {
+  it('a tls:// URL uses TLS or fails', async () => {
     const server = await startServer({})
     const servers = server.url.replace('nats:', 'tls:')
     await expect(ClusterBackend.create({ servers, token })).rejects.toMatchObject({
@@ -136,7 +136,7 @@ describe('the broker is reached', () => {
     })
   })
 
-  it('with a user and a password; such a server refuses the token', async () => {
+  it('a broker with a user and a password refuses the token', async () => {
     const server = await startServer({
       authorization: 'authorization { users: [{ user: "ann", password: "a long password" }] }',
     })
@@ -150,7 +150,7 @@ describe('the broker is reached', () => {
     })
   })
 
-  it('with permissions that lack a subject: agents and drivers name it', async () => {
+  it('missing permissions for a subject: agents and drivers name it', async () => {
     const permissions = '{ publish: ["$JS.>", "_INBOX.>"], subscribe: ["$JS.>", "_INBOX.>"] }'
     const ann = `{ user: "ann", password: "a long password", permissions: ${permissions} }`
     const server = await startServer({ authorization: `authorization { users: [${ann}] }` })
@@ -164,7 +164,7 @@ describe('the broker is reached', () => {
     expect(stderr).toMatch(/does not allow this user to publish to tutti\.\S+; docs\/cluster\.md/)
   })
 
-  it('with a user, but not with another token than the agents that are there', async () => {
+  it('a user name does not replace the token of the agents that are there', async () => {
     const server = await startServer({
       authorization: 'authorization { users: [{ user: "ann", password: "a long password" }] }',
     })
@@ -204,7 +204,7 @@ describe('the broker is reached', () => {
     await runWork(server, { user: 'ann', passwordFile })
   })
 
-  it('with the seed of an NKey in a file', async () => {
+  it('the seed of an NKey in a file opens the broker', async () => {
     const pair = nkeys.createUser()
     const server = await startServer({
       authorization: `authorization { users: [{ nkey: "${pair.getPublicKey()}" }] }`,
@@ -214,7 +214,7 @@ describe('the broker is reached', () => {
     await expectWork(server, ['--credentials', credentials], { credentials })
   })
 
-  it('with a .creds file of a server that has operators and accounts', async () => {
+  it('a .creds file opens a server with operators and accounts', async () => {
     const { authorization, credentials: content, strangers } = createJwtAccess()
     const server = await startServer({ authorization })
     const credentials = join(server.folder, 'user.creds')
@@ -241,7 +241,7 @@ describe('the broker is reached', () => {
     ['a certificate that is none', { tls: pairOf('text') }, 'tls.cert', 'text has no certificate'],
     ['a certificate as its key', { tls: pairOf('right') }, 'tls.key', 'right has no private key'],
     ['a certificate without its key', { tls: { cert: 'text' } }, 'tls.key', '`tls.cert`'],
-  ])('never with %s', async (_, given, field, text) => {
+  ])('the broker is never reached with %s', async (_, given, field, text) => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-access-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     writeFileSync(join(folder, 'open'), nkeys.createUser().getSeed(), { mode: 0o644 })
@@ -261,7 +261,7 @@ describe('the broker is reached', () => {
     })
   })
 
-  it('never by a command with an authority that is none, which names the option', async () => {
+  it('an invalid authority of a command is refused by the name of the option', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-access-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     const [text, tokenFile] = [join(folder, 'text'), join(folder, 'token')]
@@ -279,7 +279,7 @@ describe('the broker is reached', () => {
     }
   })
 
-  it('also when it is too slow for the first attempt', async () => {
+  it('a broker that is too slow for the first attempt is reached', async () => {
     const server = await startServer({})
     const servers = await startSlowServer(server.port)
     const backend = await ClusterBackend.create({ servers, token })
@@ -287,7 +287,7 @@ describe('the broker is reached', () => {
     expect(backend.nodes).toEqual([])
   })
 
-  it('also when it has ended the first attempt, which was too slow for its TLS', async () => {
+  it('a broker that ended the first attempt, too slow for its TLS, is reached', async () => {
     const { ca, cert, key } = createCertificates()
     const settings = `tls { cert_file: "${cert}", key_file: "${key}", timeout: 0.5 }`
     const server = await startServer({ settings })
@@ -297,7 +297,7 @@ describe('the broker is reached', () => {
     expect(backend.nodes).toEqual([])
   })
 
-  it('or given up when none of several servers answers', async () => {
+  it('a connection is given up when none of several servers answers', async () => {
     const silent = await Promise.all([1, 2, 3].map(() => startGreetingServer(() => {})))
     await expect(ClusterBackend.create({ servers: silent, token })).rejects.toMatchObject({
       code: 'BrokerUnavailableError',
@@ -308,7 +308,7 @@ describe('the broker is reached', () => {
   it.each([
     ['no server of NATS', (client: Socket) => client.write('220 mail'), 'is not a NATS server'],
     ['ended by the server', (client: Socket) => client.end(greeting), 'ends the connection'],
-  ])('or given up at once when it is %s', async (_, greet, why) => {
+  ])('a connection is given up immediately when the broker is %s', async (_, greet, why) => {
     const servers = await startGreetingServer(greet)
     await expect(ClusterBackend.create({ servers, token })).rejects.toMatchObject({
       code: 'BrokerUnavailableError',
@@ -316,7 +316,7 @@ describe('the broker is reached', () => {
     })
   })
 
-  it('or given up at once when it takes no more connections', async () => {
+  it('a connection is given up immediately when the broker takes no more', async () => {
     const { url: servers } = await startServer({ settings: 'max_connections: 1' })
     const backend = await ClusterBackend.create({ servers, token })
     onTestFinished(() => backend.close())
@@ -326,7 +326,7 @@ describe('the broker is reached', () => {
     })
   })
 
-  it('on another host only with TLS or plaintext, which warns', async () => {
+  it('a broker on another host needs TLS or plaintext, which warns', async () => {
     const servers = 'nats://192.0.2.1:4222'
     await expect(ClusterBackend.create({ servers, token })).rejects.toMatchObject({
       field: 'servers',
@@ -345,7 +345,7 @@ describe('the broker is reached', () => {
     expect(warnings.filter((code) => code === 'PlaintextBroker')).toHaveLength(1)
   })
 
-  it('and refused within seconds when it has no JetStream', async () => {
+  it('a broker without JetStream is refused within seconds', async () => {
     const server = await startServer({ jetstream: '\n' })
     await expect(ClusterBackend.create({ servers: server.url, token })).rejects.toMatchObject({
       code: 'BrokerUnavailableError',

@@ -26,7 +26,7 @@ const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().spli
 
 describe('a broker that is killed and started again', () => {
   it.each(['with its store', 'with an empty store'])(
-    'loses no task and begins none twice: %s',
+    'a broker that is killed and restarted loses no task and begins none twice: %s',
     async (how) => {
       const server = new RestartableServer(await freePort())
       await server.start()
@@ -144,7 +144,7 @@ it('cancels of many tasks stay below the limit of the broker', async () => {
   expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'CANCELED'))
 })
 
-it('what an agent holds is told in messages below the limit of the broker', async () => {
+it('an agent reports its held attempts in messages below the limit of the broker', async () => {
   const server = new RestartableServer(await freePort(), { settings: 'max_payload: 4096' })
   await server.start()
   const { folder, url } = server
@@ -211,7 +211,7 @@ it('a session that finds the store of the broker full waits for room, and is tol
 })
 
 describe('a broker that cannot be used', () => {
-  it('is named with the cause when there is no server', async () => {
+  it('a missing server is named with the cause', async () => {
     const port = await freePort()
     await expect(
       ClusterBackend.create({ servers: `nats://127.0.0.1:${port}`, token }),
@@ -221,7 +221,7 @@ describe('a broker that cannot be used', () => {
     })
   })
 
-  it('that does not answer is given up, and no socket keeps the process alive', async () => {
+  it('a broker that does not answer is given up, and keeps no process alive', async () => {
     // Connections to a process that does not accept them stay half open once its queue is full.
     const listen = `require('net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 },
       function () { console.log(this.address().port) })`
@@ -245,7 +245,7 @@ describe('a broker that cannot be used', () => {
     await eventually(() => expect(open()).toEqual(before))
   })
 
-  it('is named when its token is another one', async () => {
+  it('a broker with another token is named', async () => {
     const server = new RestartableServer(await freePort())
     await server.start()
     await expect(

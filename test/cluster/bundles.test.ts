@@ -71,7 +71,7 @@ const task = (name: string, body: string): string =>
   `defineTask(import.meta.url, function ${name}${body})`
 
 describe("modules: 'bundle'", () => {
-  it('runs a module with its imports, packages and files on a node without them', async () => {
+  it('a bundle runs a module with its imports, packages and files on a bare node', async () => {
     const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     await startAgentHere(cluster, { name: 'first', workDir })
@@ -157,7 +157,7 @@ ends.push(canceled.state, left.state)`,
     expect(ends).toEqual(['other', 'CANCELED', 'QUEUED'])
   })
 
-  it("shows the user's own files and lines in stacks", async () => {
+  it("a bundle shows the user's own files and lines in stacks", async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const project = createProject({
@@ -177,7 +177,7 @@ export const fail = defineTask(import.meta.url, function fail(): never {
     ])
   })
 
-  it('refuses a native add-on, and names node and module', async () => {
+  it('a bundle refuses a native add-on, and names node and module', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const addOn = join(packageFolder, 'node_modules/koffi')
@@ -204,7 +204,7 @@ export const native = defineTask(import.meta.url, function native() { return kof
     ])
   })
 
-  it('fails with the size when the files are larger than a bundle may be', async () => {
+  it('a bundle over the size limit fails with its size', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const project = createProject({

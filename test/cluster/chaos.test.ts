@@ -153,7 +153,7 @@ const countsOf = (list: readonly string[]): Map<string, number> => {
 
 describe('a cluster whose parts fail at seeded moments', () => {
   needs(...networkNeeds)(
-    'ends every task once, and leaves nothing',
+    'a cluster whose parts fail at seeded moments ends every task once, without leftovers',
     async () => {
       const random = createRandom(chooseSeed())
       const cluster = await ChaosCluster.start(byRun(3, 4))

@@ -55,7 +55,7 @@ describe('a session that was closed while an agent was away leaves nothing to th
     ['runs on there', 'after the next run has begun'],
     ['has ended there', 'before the next run'],
     ['has ended there', 'after the next run has begun'],
-  ])('its task %s, and the agent is back %s', async (how, when) => {
+  ])('a closed run: its task %s, and the agent is back %s', async (how, when) => {
     const cluster = await sharedServer()
     const { server, folder } = cluster
     const link = await LinkProxy.start(server.url)

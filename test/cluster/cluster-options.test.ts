@@ -21,7 +21,7 @@ describe('the options of a cluster', () => {
     ['a server without a host', { servers: 'nats://' }, 'servers', 'nats://host:4222'],
     ['no TLS in place of its files', { tls: null }, 'tls', 'an object'],
     ['a list with a bad server', { servers: [servers, 'tls://'] }, 'servers[1]', 'nats://host'],
-  ])('are refused by name: %s', async (_, options, field, text) => {
+  ])('wrong options of a cluster are refused by name: %s', async (_, options, field, text) => {
     await expect(
       ClusterBackend.create({ servers, token, ...(options as object) }),
     ).rejects.toMatchObject({ name: 'ValueError', field, message: expect.stringContaining(text) })
@@ -33,14 +33,14 @@ describe('the options of a cluster', () => {
     ['a work folder that is no text', { workDir: 7 }, 'workDir'],
     ['a rule that is no list', { allow: null }, 'allow'],
     ['a rule that is a number', { allow: 5 }, 'allow'],
-  ])('are refused by name at an agent: %s', async (_, options, field) => {
+  ])('wrong options of an agent are refused by name: %s', async (_, options, field) => {
     await expect(startAgent({ servers, token, ...(options as object) })).rejects.toMatchObject({
       name: 'ValueError',
       field,
     })
   })
 
-  it('warn once of messages that are not encrypted, however many backends there are', async () => {
+  it('unencrypted messages cause one warning, however many backends there are', async () => {
     const warnings: string[] = []
     const log = { warn: (code: string): void => void warnings.push(code) }
     for (const port of [1, 2]) {
@@ -52,16 +52,19 @@ describe('the options of a cluster', () => {
     expect(warnings).toEqual(['PlaintextBroker'])
   })
 
-  it.each([null, 5, 'text', [], true])('are a ValueError if they are %j', async (options) => {
-    for (const at of ['local', 'create', 'agent'] as const) {
-      const error = { name: 'ValueError', field: 'options' }
-      const given = options as never
-      const started = at === 'agent' ? startAgent(given) : ClusterBackend[at](given)
-      await expect(started).rejects.toMatchObject(error)
-    }
-  })
+  it.each([null, 5, 'text', [], true])(
+    'wrong options of a cluster are a ValueError: %j',
+    async (options) => {
+      for (const at of ['local', 'create', 'agent'] as const) {
+        const error = { name: 'ValueError', field: 'options' }
+        const given = options as never
+        const started = at === 'agent' ? startAgent(given) : ClusterBackend[at](given)
+        await expect(started).rejects.toMatchObject(error)
+      }
+    },
+  )
 
-  it('need no TLS for a server at an address of this machine', async () => {
+  it('a server at an address of this machine needs no TLS', async () => {
     const codes = new Map<string, unknown>()
     for (const address of ownAddresses()) {
       const host = address.includes(':') ? `[${address}]` : address
@@ -80,7 +83,7 @@ describe('the options of a cluster', () => {
     )
   })
 
-  it('are refused by name at a local cluster', async () => {
+  it('wrong options of a local cluster are refused by name', async () => {
     await expect(ClusterBackend.local({ clock: 5 as never })).rejects.toMatchObject({
       name: 'ValueError',
       field: 'clock',
@@ -95,7 +98,7 @@ describe('the options of a cluster', () => {
 })
 
 describe('ClusterBackend.local', () => {
-  it('without the client of NATS says how to get it, and nothing else', async () => {
+  it('ClusterBackend.local without the NATS client only says how to install it', async () => {
     const preload = new URL('fixtures/no-peers.ts', import.meta.url).href
     const program = fileURLToPath(new URL('fixtures/local-start.ts', import.meta.url))
     const started = startProgram(program, [], { NODE_OPTIONS: `--import ${preload}` })
@@ -108,7 +111,7 @@ describe('ClusterBackend.local', () => {
     })
   })
 
-  it('divides the memory of the machine by its agents', async () => {
+  it('ClusterBackend.local divides the memory of the machine by its agents', async () => {
     const backend = await ClusterBackend.local({ agents: 2, cores: 1 })
     onTestFinished(() => backend.close())
     const memoryMb = Math.floor(usableMemoryMb() / 2)
@@ -120,7 +123,7 @@ describe('ClusterBackend.local', () => {
     })
   })
 
-  it('has all of its agents when it resolves', async () => {
+  it('ClusterBackend.local has all of its agents when it resolves', async () => {
     const backend = await ClusterBackend.local({ agents: 4, cores: 1 })
     onTestFinished(() => backend.close())
     const names = backend.nodes.map(({ nodeId }) => nodeId).toSorted()

@@ -45,7 +45,7 @@ async function expectParsed(line: string): Promise<void> {
 }
 
 describe('docs/cluster.md', () => {
-  it('has an example that runs as it is written', async () => {
+  it('docs/cluster.md has an example that runs as it is written', async () => {
     const cluster = await startTestCluster()
     await cluster.agent('only', '--cores', '1', '--label', 'disk=ssd')
     const folder = mkdtempSync(join(tmpdir(), 'tutti-document-'))
@@ -63,7 +63,7 @@ describe('docs/cluster.md', () => {
     expect(stdout).toBe(`${state}\n`)
   })
 
-  it('has permissions with which a session runs, and nobody else does anything', async () => {
+  it('docs/cluster.md has permissions that suffice for a session, and for no more', async () => {
     const { ca, cert, key } = createCertificates()
     const server = new RestartableServer(await freePort())
     const passwords = { DRIVER_PASSWORD: 'of the driver', AGENT_PASSWORD: 'of the agent' }
@@ -103,12 +103,12 @@ describe('docs/cluster.md', () => {
     await expect(listen()).rejects.toThrow(/permissions/i)
   })
 
-  it('has a systemd unit whose command line is understood', async () => {
+  it('docs/cluster.md has a systemd unit whose command line is understood', async () => {
     const unit = blockOf('# /etc/systemd/system/tutti-agent.service')
     await expectParsed(/^ExecStart=(.+)$/m.exec(unit)?.[1] ?? '')
   })
 
-  it('has a Kubernetes Deployment whose command line is understood', async () => {
+  it('docs/cluster.md has a Kubernetes Deployment whose command line is understood', async () => {
     const { spec } = parse(blockOf('apiVersion: apps/v1')) as Deployment
     const { containers, volumes } = spec.template.spec
     const [{ command, args, volumeMounts }] = containers

@@ -94,7 +94,7 @@ class LeftValues {
 }
 
 describe('ends that agents have for a driver that was killed', () => {
-  it('are waited for when the broker has lost them, and they come slowly', async () => {
+  it('results for a killed driver are awaited if the broker lost them', async () => {
     const left = await LeftValues.start(500_000)
     const { server } = left
     const link = await LinkProxy.start(server.url)
@@ -120,7 +120,7 @@ describe('ends that agents have for a driver that was killed', () => {
     expect(left.warnings).not.toContain('MessageRefused')
   })
 
-  it('are waited for while the broker has no room for their values', async () => {
+  it('results for a killed driver are awaited while the broker has no room', async () => {
     const left = await LeftValues.start(1_200_000, { storeLimit: '2MB' })
     await fillStore(left.server.url, 1_400_000)
     const warnings: string[] = []
@@ -142,7 +142,7 @@ describe('ends that agents have for a driver that was killed', () => {
     expect(left.lines('begun')).toEqual(['other', ...uids])
   })
 
-  it('are kept until the driver has their values, although it has returned', async () => {
+  it('results for a killed driver are kept until it has their values', async () => {
     const left = await LeftValues.start(500_000)
     const { server } = left
     await startAgentHere(server, { name: 'only', cores: 2 })

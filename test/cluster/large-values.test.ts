@@ -49,7 +49,7 @@ async function expectValues(tasks: readonly ComputeTask<Uint8Array>[]): Promise<
 }
 
 describe('values that are larger than a message', () => {
-  it('arrive when the broker is killed while they are on their way', async () => {
+  it('large values arrive when the broker is killed during their transfer', async () => {
     const server = new RestartableServer(await freePort())
     await server.start()
     await startAgentHere(server, { name: 'only', cores: 2 })
@@ -69,7 +69,7 @@ describe('values that are larger than a message', () => {
     expect(await storedNames(server.url)).toEqual([])
   })
 
-  it('arrive when they are sent and returned while the broker is down', async () => {
+  it('large values arrive when they are sent and returned while the broker is down', async () => {
     const server = new RestartableServer(await freePort())
     await server.start()
     await startAgentHere(server, { name: 'only' })
@@ -92,7 +92,7 @@ describe('values that are larger than a message', () => {
 
 describe('a broker that does not take what has to be stored', () => {
   it.each(['modules', 'arguments'])(
-    'is waited for, unless the task is canceled: %s',
+    'a broker that refuses to store a value is awaited, unless the task is canceled: %s',
     async (what) => {
       const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
       await server.start()
@@ -129,7 +129,7 @@ describe('a broker that does not take what has to be stored', () => {
     },
   )
 
-  it('gets nothing of a task that is canceled, and has its room again', async () => {
+  it('a broker gets nothing of a canceled task, and has its room again', async () => {
     const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
     await startAgentHere(server, { name: 'only' })
@@ -178,7 +178,7 @@ it('a task whose value waits for room in the broker ends at once when it is canc
 })
 
 describe('a store that is smaller than a value', () => {
-  it('by the limit of an account refuses it', async () => {
+  it('a value over the limit of an account is refused', async () => {
     const users = 'users: [{ user: "ann", password: "a long password" }]'
     const authorization = `accounts { one { jetstream { max_file: 2MB }, ${users} } }`
     const server = new RestartableServer(await freePort(), { authorization })
@@ -225,35 +225,38 @@ describe('a store that is smaller than a value', () => {
   it.each([
     ['much', 2_000_000],
     ['a little', 1_061_000],
-  ])('by %s fails the task, and names what and how much', async (_, length) => {
-    const server = new RestartableServer(await freePort(), { storeLimit: '1MB' })
-    await server.start()
-    await startAgentHere(server, { name: 'only' })
-    const session = await connect(server, { agentTimeoutSeconds: 2 })
-    const text = 'x'.repeat(length)
-    const sent = new ComputeTask({ uid: 'sent', function: echo, args: [text], retries: 3 })
-    const args = [server.folder, 'returned', length] as const
-    const returned = new ComputeTask({ uid: 'returned', function: heldWork, args: [...args] })
-    writeFileSync(join(server.folder, 'go'), '')
-    await session.submitTasks([sent, returned])
-    await session.waitTasks([sent, returned])
-    const causes = [sent, returned].map(({ error }) => error?.cause as BackendError)
-    expect(causes.map(({ code }) => code)).toEqual(['StoreTooSmallError', 'StoreTooSmallError'])
-    const room = 'has had room for at most [0-9]+ bytes for the last [0-9]+ s'
-    const store = `the store of the broker at ${server.url} ${room}`
-    const sizes = '\\([0-9]{7} bytes\\)'
-    expect(causes[0]?.message).toMatch(
-      new RegExp(`^backend "cluster" cannot store the input of task sent ${sizes}: ${store}$`),
-    )
-    expect(causes[1]?.message).toMatch(
-      new RegExp(`^agent "only" cannot store the value of task returned ${sizes}: ${store}$`),
-    )
-    // What fits is stored as before.
-    const fits = new ComputeTask({ function: echo, args: ['x'.repeat(largeBytes)] })
-    await session.submitTasks([fits])
-    expect(await fits).toHaveLength(largeBytes)
-    await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
-  })
+  ])(
+    'a store limited by %s fails the task, and names the limit and the size',
+    async (_, length) => {
+      const server = new RestartableServer(await freePort(), { storeLimit: '1MB' })
+      await server.start()
+      await startAgentHere(server, { name: 'only' })
+      const session = await connect(server, { agentTimeoutSeconds: 2 })
+      const text = 'x'.repeat(length)
+      const sent = new ComputeTask({ uid: 'sent', function: echo, args: [text], retries: 3 })
+      const args = [server.folder, 'returned', length] as const
+      const returned = new ComputeTask({ uid: 'returned', function: heldWork, args: [...args] })
+      writeFileSync(join(server.folder, 'go'), '')
+      await session.submitTasks([sent, returned])
+      await session.waitTasks([sent, returned])
+      const causes = [sent, returned].map(({ error }) => error?.cause as BackendError)
+      expect(causes.map(({ code }) => code)).toEqual(['StoreTooSmallError', 'StoreTooSmallError'])
+      const room = 'has had room for at most [0-9]+ bytes for the last [0-9]+ s'
+      const store = `the store of the broker at ${server.url} ${room}`
+      const sizes = '\\([0-9]{7} bytes\\)'
+      expect(causes[0]?.message).toMatch(
+        new RegExp(`^backend "cluster" cannot store the input of task sent ${sizes}: ${store}$`),
+      )
+      expect(causes[1]?.message).toMatch(
+        new RegExp(`^agent "only" cannot store the value of task returned ${sizes}: ${store}$`),
+      )
+      // What fits is stored as before.
+      const fits = new ComputeTask({ function: echo, args: ['x'.repeat(largeBytes)] })
+      await session.submitTasks([fits])
+      expect(await fits).toHaveLength(largeBytes)
+      await eventually(async () => expect(await storedObjects(server.url)).toEqual([]))
+    },
+  )
 })
 
 it('values wait while another account of the server holds the room for them', async () => {

@@ -24,7 +24,7 @@ const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.met
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 
 describe('what a session leaves in the broker', () => {
-  it('is nothing after close, also of large values and of an agent that was stopped', async () => {
+  it('a closed session leaves nothing in the broker', async () => {
     const cluster = await sharedServer()
     const stopped = await cluster.agent('stopped', '--cores', '1')
     await startAgentHere(cluster, { name: 'other' })
@@ -49,7 +49,7 @@ describe('what a session leaves in the broker', () => {
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
-  it('is removed by the next driver once its own has died and its results expired', async () => {
+  it('leftovers of a dead session are removed by the next driver after they expire', async () => {
     const cluster = await sharedServer()
     const agent = await startAgentHere(cluster, { name: 'only' })
     const backend = { ownerTtlSeconds: 1, resultTtlSeconds: 1 }
@@ -74,7 +74,7 @@ describe('what a session leaves in the broker', () => {
 })
 
 describe('what an agent that was killed leaves in its work folder', () => {
-  it('is removed by the next one, unless its process lives', async () => {
+  it('the work folder of a dead agent is removed by the next one', async () => {
     const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     const options = ['--cores', '1', '--work-dir', workDir]
@@ -108,7 +108,7 @@ describe('what an agent that was killed leaves in its work folder', () => {
 })
 
 describe('an agent that is ended by a second signal', () => {
-  it('leaves no folder, bundle or process, and its tasks are lost with it', async () => {
+  it('an agent that a second signal ends leaves no folder, bundle or process', async () => {
     const cluster = await sharedServer()
     const { folder, server, tokenFile } = cluster
     const [workDir, mark] = [join(folder, 'work'), `TUTTI_TEST_MARK=${folder}`]
@@ -150,7 +150,7 @@ describe('an agent that is ended by a second signal', () => {
     expect(left).toEqual([['agent closed', ['function', 'program']]])
   })
 
-  it('leaves no folder if it had not connected yet', async () => {
+  it('an agent that a second signal ends before it connected leaves no folder', async () => {
     const cluster = await sharedServer()
     const workDir = join(cluster.folder, 'work')
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
@@ -182,7 +182,7 @@ it('nothing is left of a local cluster whose driver was killed, with a running t
 })
 
 describe('a broker whose disk is full', () => {
-  it('throttles the session and loses nothing', async () => {
+  it('a broker whose disk is full throttles the session and loses nothing', async () => {
     const server = new RestartableServer(await freePort())
     const store = `store_dir: "${server.folder}/store"`
     server.configure({ jetstream: `jetstream { ${store}, max_file_store: 2MB }\n` })
@@ -212,7 +212,7 @@ describe('a broker whose disk is full', () => {
     expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
   })
 
-  it('goes on with a session that has more ends than the store takes', async () => {
+  it('a broker with a full disk continues a session with results beyond its room', async () => {
     const server = new RestartableServer(await freePort(), { storeLimit: '2MB' })
     await server.start()
     const names = ['one', 'two']

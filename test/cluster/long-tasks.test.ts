@@ -51,7 +51,7 @@ class Feeder {
 }
 
 describe('an agent with long tasks after many short ones', () => {
-  it('keeps none that it has not begun from an agent that comes later', async () => {
+  it('an agent with long tasks keeps no unstarted one from an agent that comes later', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const session = new Session([await cluster.connect()])
@@ -74,7 +74,7 @@ describe('an agent with long tasks after many short ones', () => {
 })
 
 describe('an agent with urgent tasks that turn out to be long', () => {
-  it('hands them back although the driver has others for all agents', async () => {
+  it('an agent hands back urgent tasks that turn out to be long', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const session = new Session([await cluster.connect()])
@@ -103,7 +103,7 @@ describe('an agent with urgent tasks that turn out to be long', () => {
 })
 
 describe('urgent tasks that do not wait at agents', () => {
-  it('begin on all agents although the driver has others for all of them', async () => {
+  it('urgent tasks begin on all agents although the driver has others for them', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     await startAgentHere(cluster, { name: 'second' })

@@ -106,7 +106,7 @@ async function isWatched(cluster: TestCluster, name: string): Promise<boolean> {
 
 describe('an agent whose process is killed', () => {
   it.each(['', 'while somebody listens to everything'])(
-    'is lost at once, not after its silence, and its name is free %s',
+    'a killed agent is lost immediately, not after its silence, and its name is free %s',
     async (how) => {
       const cluster = await sharedServer()
       if (how !== '') await listenToAll(cluster)
@@ -128,7 +128,7 @@ describe('an agent whose process is killed', () => {
     },
   )
 
-  it('with its watcher is lost by its silence', async () => {
+  it('an agent that is killed with its watcher is lost by its silence', async () => {
     const cluster = await sharedServer()
     const agent = await cluster.agent('only', '--cores', '1')
     const { session, nodes } = await openSession(cluster, { lossSeconds: 2 })
@@ -146,7 +146,7 @@ describe('an agent whose process is killed', () => {
     expect(nodes.at(-1)?.reason).toBe('it was silent for 2 s')
   })
 
-  it('as often as it begins a task has that task fail, as its retries allow', async () => {
+  it('an agent killed at each start of a task fails it once its retries are used', async () => {
     const cluster = await sharedServer()
     const running = new Map<string, RunningCommand>()
     const over = new AbortController()
@@ -185,7 +185,7 @@ describe('an agent whose process is killed', () => {
 })
 
 describe('the link of an agent', () => {
-  it('row 100: that is reset and down for seconds loses nobody', async () => {
+  it('row 100: a link that is reset and down for seconds loses no agent', async () => {
     const cluster = await sharedServer()
     const link = await LinkProxy.start(cluster.server.url)
     await startAgentHere({ url: link.url, folder: cluster.folder }, { name: 'only' })
@@ -206,7 +206,7 @@ describe('the link of an agent', () => {
 })
 
 describe('an agent that is stopped', () => {
-  it('is listed as silent at once, keeps its name, and its watcher is started again', async () => {
+  it('a stopped agent is listed as silent, and its watcher is restarted', async () => {
     const cluster = await sharedServer()
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const agent = await cluster.agent('only', '--cores', '1', '--only', 'programs')
@@ -242,7 +242,7 @@ describe('an agent that is stopped', () => {
 })
 
 describe('somebody who listens to everything', () => {
-  it('and answers without the token is not taken for an agent', async () => {
+  it('a listener that answers without the token is not taken for an agent', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'answered' })
     const client = await connect({ servers: cluster.server.url, token })

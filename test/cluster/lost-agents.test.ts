@@ -13,7 +13,7 @@ const sharedServer = sharedTestCluster()
 const lines = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 
 describe('an agent that is lost', () => {
-  it('by SIGKILL: its running task is retried on the other node, the rest moves', async () => {
+  it('an agent lost by SIGKILL: its running task is retried, the rest moves', async () => {
     const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
     await startAgentHere(cluster, { name: 'second' })
@@ -41,7 +41,7 @@ describe('an agent that is lost', () => {
     expect([countOf('tutti.NodeLost'), countOf('TaskCompleted')]).toEqual([1, 12])
   })
 
-  it('row 99: by SIGSTOP: its tasks run elsewhere, and its late results are dropped', async () => {
+  it('row 99: an agent lost by SIGSTOP: its tasks move, its late results are dropped', async () => {
     const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')
     await startAgentHere(cluster, { name: 'second' })
@@ -75,7 +75,7 @@ describe('an agent that is lost', () => {
     expect(ends.map(({ node_id }) => node_id)).toEqual(['second', 'second'])
   })
 
-  it('and returns: it runs the next attempt of what it still ran, on all its cores', async () => {
+  it('a lost agent that returns runs the next attempts of its tasks on all its cores', async () => {
     const cluster = await sharedServer()
     const only = await cluster.agent('only', '--cores', '1')
     const session = new Session([await cluster.connect({ lossSeconds: 1 })])
@@ -111,7 +111,7 @@ describe('an agent that is lost', () => {
     expect(await Promise.all(next)).toEqual(['next', 'next', 'next'])
   })
 
-  it('is told by tutti.NodeLost alone: its sampler does not warn', async () => {
+  it('a lost agent is reported by tutti.NodeLost alone: its sampler does not warn', async () => {
     const cluster = await sharedServer()
     const [killed, stopped] = [await cluster.agent('killed'), await cluster.agent('stopped')]
     const warnings: string[] = []

@@ -72,7 +72,7 @@ async function killBoth(...all: readonly RunningCommand[]): Promise<void> {
 }
 
 describe('an agent that a killed driver has used', () => {
-  it('is told to be lost, and what may have begun there to have moved', async () => {
+  it('an agent of a killed driver is reported as lost, and its tasks as moved', async () => {
     const tasks = new HeldTasks(await sharedServer(), 2)
     await startAgentHere(tasks.cluster, { name: 'kept' })
     const lost = await tasks.cluster.agent('lost', '--cores', '1')
@@ -91,7 +91,7 @@ describe('an agent that a killed driver has used', () => {
     expect(tasks.lines('begun')).toHaveLength(3)
   })
 
-  it('is told to be lost if it was started again', async () => {
+  it('an agent of a killed driver is reported as lost if it was started again', async () => {
     const tasks = new HeldTasks(await sharedServer(), 1)
     const first = await tasks.cluster.agent('only', '--cores', '1')
     const driver = tasks.start()
@@ -106,7 +106,7 @@ describe('an agent that a killed driver has used', () => {
     expect(await returned).toEqual(['DONE'])
   })
 
-  it('is asked for what it runs, although it drains', async () => {
+  it('an agent of a killed driver is asked for its running tasks, although it drains', async () => {
     const tasks = new HeldTasks(await sharedServer(), 1)
     const { cluster } = tasks
     const draining = await startAgentHere(cluster, { name: 'draining' })
@@ -129,7 +129,7 @@ describe('an agent that a killed driver has used', () => {
     expect(tasks.lines('moved')).toEqual([])
   })
 
-  it('is not missed if it has left with all ends in the stream', async () => {
+  it('an agent of a killed driver is not missing if all its results are stored', async () => {
     const tasks = new HeldTasks(await sharedServer(), 2)
     const { cluster } = tasks
     const leaving = await startAgentHere(cluster, { name: 'leaving' })

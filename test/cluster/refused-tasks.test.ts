@@ -63,7 +63,7 @@ async function startAndKill(cluster: TestCluster): Promise<() => Promise<unknown
 }
 
 describe('a task that some agents do not allow', () => {
-  it('runs on one that does: kinds of tasks and paths', async () => {
+  it('a task that some agents refuse runs on one that allows its kind and path', async () => {
     const cluster = await sharedServer()
     const own = join(cluster.folder, 'own.sh')
     writeFileSync(own, '#!/bin/sh\n', { mode: 0o755 })
@@ -86,7 +86,7 @@ describe('a task that some agents do not allow', () => {
     expect(await nodesOf(owns)).toEqual(owns.map(() => 'own'))
   })
 
-  it('fails when none does, at once and whatever its retries, and names all of them', async () => {
+  it('a task that all agents refuse fails despite retries, and names them all', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first', only: 'functions' })
     await startAgentHere(cluster, { name: 'second', allow: ['/nowhere/*'] })
@@ -102,7 +102,7 @@ describe('a task that some agents do not allow', () => {
     expect(await nodesOf([task])).toEqual([null])
   })
 
-  it('waits for the resources of one that does, and not for others', async () => {
+  it('a task that some agents refuse waits for the resources of one that allows it', async () => {
     const cluster = await sharedServer()
     const folder = join(cluster.folder, 'programs')
     mkdirSync(folder)
@@ -128,7 +128,7 @@ describe('a task that some agents do not allow', () => {
     expect(await nodesOf([running, waiting])).toEqual(['wide', 'wide'])
   })
 
-  it('runs on an agent that was started again with other rules', async () => {
+  it('a refused task runs on an agent that was started again with other rules', async () => {
     const cluster = await sharedServer()
     const narrow = await startAgentHere(cluster, { name: 'first', allow: ['/nowhere/*'] })
     const { backend, session } = await openSession(cluster, 1)
@@ -147,7 +147,7 @@ describe('a task that some agents do not allow', () => {
   })
 
   it.each(['has left', 'was killed'])(
-    'waits while the only agent that allows it %s, and is started again',
+    'a refused task waits while the only agent that allows it %s, and is started again',
     async (how) => {
       const cluster = await sharedServer()
       await startAgentHere(cluster, { name: 'functions', only: 'functions' })
@@ -172,7 +172,7 @@ describe('a task that some agents do not allow', () => {
     },
   )
 
-  it('names those that do not when the one that did does not come back in time', async () => {
+  it('a refused task names the agents if the allowing one does not return in time', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'functions', only: 'functions' })
     const gone = await startAgentHere(cluster, { name: 'programs', only: 'programs' })

@@ -60,7 +60,7 @@ it('a driver that is killed and resumes its record begins nothing twice', async 
   expect(lines(begun)).toHaveLength(defaultCount)
 })
 
-it('counts attempts of an earlier start, and begins nothing beside a retried task', async () => {
+it('a returning driver counts earlier attempts, and repeats no running task', async () => {
   const cluster = await livingCluster()
   const settings = { hasFailing: true }
   const [begun, ended, failed] = ['begun', 'ended', 'failed'].map((name) => {
@@ -79,7 +79,7 @@ it('counts attempts of an earlier start, and begins nothing beside a retried tas
   expect(lines(begun).toSorted()).toEqual(['task-0', ...uids].toSorted())
 })
 
-it('does not wait for agents that an earlier start has lost', async () => {
+it('a returning driver does not wait for agents that an earlier start has lost', async () => {
   const cluster = await livingCluster()
   const lost = await cluster.agent('lost', '--cores', '1')
   // Whoever waits for its silence waits for longer than the test.
@@ -105,48 +105,51 @@ it('does not wait for agents that an earlier start has lost', async () => {
   expect(await endReturning(cluster, settings)).toEqual(done)
 })
 
-it.each([0, 1])('counts attempts that were lost with their node: %i retries', async (retries) => {
-  const cluster = await startTestCluster()
-  await startAgentHere(cluster, { name: 'kept' })
-  const lost = await cluster.agent('lost', '--cores', '1')
-  const settings = { count: 2, taskMs: 3_600_000, retries, tellsEvents: true }
-  const [begun, failed, events] = ['begun', 'failed', 'events'].map((name) => {
-    return join(cluster.folder, name)
-  }) as [string, string, string]
-  const startedOn = async (node: string): Promise<string> => {
-    const isStart = (line: string): boolean =>
-      /Started/.test(line) && line.endsWith(` ${node}`) && line.includes(' task-')
-    return eventually(() => {
-      const [, uid = ''] = lines(events).find(isStart)?.split(' ') ?? []
-      expect(uid).not.toBe('')
-      return uid
-    })
-  }
-  const killed = startDriver(cluster, settings)
-  await startedOn('kept')
-  const uid = await startedOn('lost')
-  lost.child.kill('SIGKILL')
-  const counted = `${retries === 0 ? 'TaskFailed' : 'tutti.TaskAttempt'} ${uid} `
-  const isCounted = (line: string): boolean => line.startsWith(counted)
-  await eventually(() => expect(lines(events).filter(isCounted)).toHaveLength(1))
-  killed.child.kill('SIGKILL')
-  await killed.ended
-  rmSync(failed, { force: true })
-  startDriver(cluster, settings)
-  if (retries > 0) {
-    const third = await cluster.agent('third', '--cores', '1')
-    expect(await startedOn('third')).toBe(uid)
-    third.child.kill('SIGKILL')
-  }
-  await eventually(() => expect(lines(failed)).toEqual([uid]))
-  expect(lines(begun).filter((one) => one === uid)).toHaveLength(1 + retries)
-})
+it.each([0, 1])(
+  'a returning driver counts attempts that were lost with their node: %i retries',
+  async (retries) => {
+    const cluster = await startTestCluster()
+    await startAgentHere(cluster, { name: 'kept' })
+    const lost = await cluster.agent('lost', '--cores', '1')
+    const settings = { count: 2, taskMs: 3_600_000, retries, tellsEvents: true }
+    const [begun, failed, events] = ['begun', 'failed', 'events'].map((name) => {
+      return join(cluster.folder, name)
+    }) as [string, string, string]
+    const startedOn = async (node: string): Promise<string> => {
+      const isStart = (line: string): boolean =>
+        /Started/.test(line) && line.endsWith(` ${node}`) && line.includes(' task-')
+      return eventually(() => {
+        const [, uid = ''] = lines(events).find(isStart)?.split(' ') ?? []
+        expect(uid).not.toBe('')
+        return uid
+      })
+    }
+    const killed = startDriver(cluster, settings)
+    await startedOn('kept')
+    const uid = await startedOn('lost')
+    lost.child.kill('SIGKILL')
+    const counted = `${retries === 0 ? 'TaskFailed' : 'tutti.TaskAttempt'} ${uid} `
+    const isCounted = (line: string): boolean => line.startsWith(counted)
+    await eventually(() => expect(lines(events).filter(isCounted)).toHaveLength(1))
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    rmSync(failed, { force: true })
+    startDriver(cluster, settings)
+    if (retries > 0) {
+      const third = await cluster.agent('third', '--cores', '1')
+      expect(await startedOn('third')).toBe(uid)
+      third.child.kill('SIGKILL')
+    }
+    await eventually(() => expect(lines(failed)).toEqual([uid]))
+    expect(lines(begun).filter((one) => one === uid)).toHaveLength(1 + retries)
+  },
+)
 
 describe('a driver that is killed at seeded moments and started again each time', () => {
   const seed = chooseSeed()
   const rounds = Array.from({ length: byRun(1, 5) }, (_, at) => seed + at)
   it.each(rounds)(
-    'runs everything once, and leaves nothing in the broker: seed %i',
+    'a driver killed at seeded moments runs everything once, without leftovers: seed %i',
     async (own) => {
       const random = createRandom(own)
       const cluster = await livingCluster()
@@ -176,7 +179,7 @@ describe('a driver that is killed at seeded moments and started again each time'
   )
 })
 
-it('reads each end that an earlier start has left once', async () => {
+it('a returning driver reads each earlier result once', async () => {
   const cluster = await livingCluster()
   const settings = { count: 80, taskMs: 50 }
   const killed = startDriver(cluster, settings)
@@ -190,7 +193,7 @@ it('reads each end that an earlier start has left once', async () => {
   expect([...reads.values()].filter((count) => count > 1)).toEqual([])
 })
 
-it('runs a task again whose large value an earlier start of the driver has taken', async () => {
+it('a returning driver reruns a task whose large value an earlier start has taken', async () => {
   const cluster = await startTestCluster()
   const program = fileURLToPath(new URL('fixtures/large-driver.ts', import.meta.url))
   const values = join(cluster.folder, 'values')

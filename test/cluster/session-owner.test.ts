@@ -39,7 +39,7 @@ const statesOf = async ({ ended }: RunningCommand): Promise<string[]> =>
 const since = 'while this one was suspended or disconnected'
 
 describe('one session id', () => {
-  it('has one living driver: a second one is told, and leaves the first alone', async () => {
+  it('a session has one living driver: a second one is refused', async () => {
     const cluster = await oneAgent()
     const [first, second] = await Promise.all([cluster.connect(), cluster.connect()])
     const session = new Session([first], { id: 'same' })
@@ -63,7 +63,7 @@ describe('one session id', () => {
     expect(await namesOfSession(cluster.server.url, 'same')).toEqual([])
   })
 
-  it('is not begun again by a driver that was stopped while a later one ended it', async () => {
+  it('a session is not begun again by a stopped driver once a later one ended it', async () => {
     const cluster = await oneAgent()
     const given = { count: 12, taskMs: 100, backend: { lossSeconds } }
     const first = startDriver(cluster, given)
@@ -79,7 +79,7 @@ describe('one session id', () => {
     expect(lines(begun)).toHaveLength(given.count)
   })
 
-  it('has one process: another one is told, also with a backend of another name', async () => {
+  it('a session has one process: another one is refused, also with another backend', async () => {
     const cluster = await startTestCluster()
     await startAgentHere(cluster, { name: 'only' })
     const first = startDriver(cluster, { count: 1, taskMs: 3_600_000 })
@@ -98,7 +98,7 @@ describe('one session id', () => {
     expect(first.child.exitCode).toBe(null)
   })
 
-  it('may have several backends on one server, each with a stream of its own', async () => {
+  it('a session may have several backends on one server, each with its own stream', async () => {
     const cluster = await oneAgent()
     const connect = (name: string): Promise<ClusterBackend> => cluster.connect({ name })
     const session = new Session([await connect('one'), await connect('two')], { id: 'same' })
@@ -116,7 +116,7 @@ describe('one session id', () => {
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
-  it('is superseded while its driver is stopped, which is told when it goes on', async () => {
+  it('a session is superseded while its driver is stopped, which then reports it', async () => {
     const cluster = await twoAgents()
     const given = { count: 24, taskMs: 300, backend: { lossSeconds } }
     const begun = join(cluster.folder, 'begun')
@@ -210,7 +210,7 @@ describe('one session id', () => {
     expect(warnings).not.toContain('MessageRefused')
   })
 
-  it('loses no node because its own driver was stopped', async () => {
+  it('a session loses no node because its own driver was stopped', async () => {
     const cluster = await twoAgents()
     const given = { count: 16, taskMs: 300, backend: { lossSeconds } }
     const begun = join(cluster.folder, 'begun')
@@ -223,7 +223,7 @@ describe('one session id', () => {
     expect(lines(begun)).toHaveLength(16)
   })
 
-  it('is used again after its agents gave it up: what they had ended runs again', async () => {
+  it('a session is used again after its agents gave it up: ended tasks run again', async () => {
     const cluster = await oneAgent()
     const backend = { lossSeconds: 2, ownerTtlSeconds: 1 }
     // On a busy machine agents give it up more than once.

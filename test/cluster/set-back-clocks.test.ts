@@ -39,7 +39,7 @@ function lines(file: string): string[] {
 
 describe('a process that is started again after its clock was set back by an hour', () => {
   it.each(['SIGTERM', 'SIGKILL'] as const)(
-    'is used by running sessions: an agent that ended by %s',
+    'an agent restarted after a clock set-back is used by running sessions: ended by %s',
     async (signal) => {
       const cluster = await sharedServer()
       const first = await startAgentAhead(cluster)
@@ -70,7 +70,7 @@ describe('a process that is started again after its clock was set back by an hou
     },
   )
 
-  it('goes on with its session: a driver', async () => {
+  it('a driver restarted after a clock set-back continues its session', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'only' })
     const start = (env: Readonly<Record<string, string>>): RunningCommand => {
@@ -91,7 +91,7 @@ describe('a process that is started again after its clock was set back by an hou
     expect(lines(begun).toSorted()).toEqual(uids.toSorted())
   })
 
-  it('goes on with its session although the broker has lost its notes: a driver', async () => {
+  it('a driver with a set-back clock continues without its notes in the broker', async () => {
     const server = new RestartableServer(await freePort())
     const { folder, url } = server
     await server.start()

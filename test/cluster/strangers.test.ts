@@ -95,7 +95,7 @@ async function startWarningAgent(cluster: TestCluster): Promise<{ readonly warni
 const noHeader = { epoch: 0, number: 0, acknowledged: 0 }
 
 describe('a stranger at the broker', () => {
-  it('row 97: with another token runs nothing and completes nothing', async () => {
+  it('row 97: a stranger with another token runs nothing and completes nothing', async () => {
     const cluster = await sharedServer()
     const { warnings } = await startWarningAgent(cluster)
     const { client } = await startStranger(cluster)
@@ -152,7 +152,7 @@ describe('a stranger at the broker', () => {
     expect(warnings).toHaveLength(1)
   })
 
-  it('row 97: that sends messages again, altered or elsewhere begins nothing twice', async () => {
+  it('row 97: a stranger begins nothing twice by replayed or altered messages', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const { client, seen } = await startStranger(cluster)
@@ -192,7 +192,7 @@ describe('a stranger at the broker', () => {
     expect(lines(begun)).toEqual(['first', 'second'])
   })
 
-  it('row 97: cannot pretend that a session is in use, or that it is not', async () => {
+  it('row 97: a stranger cannot pretend that a session is in use, or that it is not', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
@@ -227,7 +227,7 @@ describe('a stranger at the broker', () => {
     expect(second.task.error?.cause).toMatchObject({ code: 'SessionInUseError' })
   })
 
-  it('row 97: is not taken for the driver by an agent, which stores nothing for it', async () => {
+  it('row 97: a stranger is not taken for the driver, and gets no stored results', async () => {
     const cluster = await startTestCluster()
     const agent = await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
@@ -252,7 +252,7 @@ describe('a stranger at the broker', () => {
     expect(await storedNames(cluster.server.url)).toEqual([])
   })
 
-  it('row 97: that sends announcements of an ended agent again makes no node join', async () => {
+  it('row 97: a stranger that replays announcements of an ended agent adds no node', async () => {
     const cluster = await sharedServer()
     const { client } = await startStranger(cluster)
     const recorded: Uint8Array[] = []
@@ -285,7 +285,7 @@ describe('a stranger at the broker', () => {
     expect(nodes).toEqual([['tutti.NodeJoined', 'living']])
   })
 
-  it('row 98: is refused when messages are malformed, unknown or of another version', async () => {
+  it('row 98: a stranger is refused for malformed, unknown or foreign messages', async () => {
     const cluster = await sharedServer()
     const { warnings } = await startWarningAgent(cluster)
     const { client } = await startStranger(cluster)

@@ -55,7 +55,7 @@ describe('what a function throws', () => {
     for (const session of (await sessions) ?? []) await session.close()
   })
 
-  it.each(thrownNames)('is on a cluster what it is locally: %s', async (name) => {
+  it.each(thrownNames)('a thrown value is the same on a cluster as locally: %s', async (name) => {
     sessions ??= open()
     const [local, cluster] = await Promise.all(
       (await sessions).map(async (session) => {

@@ -38,36 +38,41 @@ function createShiftedClock(seconds: number): Clock & { step(by: number): void }
 }
 
 describe('times of an agent', () => {
-  it.each([90, -90])('whose clock is %i s off are true, also after a step', async (seconds) => {
-    const cluster = await sharedServer()
-    const clock = createShiftedClock(seconds)
-    await startAgentHere(cluster, { name: 'shifted', clock })
-    const session = new Session([await cluster.connect()])
-    onTestFinished(() => session.close())
-    const telemetry = await session.startTelemetry()
-    const times = new Map<string, number>()
-    telemetry.subscribe(({ event_type: type, event_time: at, task_id: uid }) => {
-      if (uid !== null) times.set(`${uid} ${type}`, at)
-    })
-    const begun = join(cluster.folder, 'begun')
-    for (const uid of ['before', 'after']) {
-      const from = systemClock.now()
-      const task = new ComputeTask({ uid, function: work, args: [begun, uid, 400] })
-      await session.submitTasks([task])
-      if (uid === 'after') clock.step(3600)
-      await task
-      const until = systemClock.now()
-      await telemetry.flush()
-      const [submitted = 0, started = 0, completed = 0] = ['Submitted', 'Started', 'Completed'].map(
-        (name) => times.get(`${uid} Task${name}`),
-      )
-      expect(from).toBeLessThanOrEqual(submitted)
-      expect(submitted).toBeLessThanOrEqual(started)
-      // A timer may fire up to a millisecond early.
-      expect(completed - started).toBeGreaterThanOrEqual(0.398)
-      expect(completed).toBeLessThanOrEqual(until)
-    }
-  })
+  it.each([90, -90])(
+    'times of an agent whose clock is %i s off are true, also after a step',
+    async (seconds) => {
+      const cluster = await sharedServer()
+      const clock = createShiftedClock(seconds)
+      await startAgentHere(cluster, { name: 'shifted', clock })
+      const session = new Session([await cluster.connect()])
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry()
+      const times = new Map<string, number>()
+      telemetry.subscribe(({ event_type: type, event_time: at, task_id: uid }) => {
+        if (uid !== null) times.set(`${uid} ${type}`, at)
+      })
+      const begun = join(cluster.folder, 'begun')
+      for (const uid of ['before', 'after']) {
+        const from = systemClock.now()
+        const task = new ComputeTask({ uid, function: work, args: [begun, uid, 400] })
+        await session.submitTasks([task])
+        if (uid === 'after') clock.step(3600)
+        await task
+        const until = systemClock.now()
+        await telemetry.flush()
+        const [submitted = 0, started = 0, completed = 0] = [
+          'Submitted',
+          'Started',
+          'Completed',
+        ].map((name) => times.get(`${uid} Task${name}`))
+        expect(from).toBeLessThanOrEqual(submitted)
+        expect(submitted).toBeLessThanOrEqual(started)
+        // A timer may fire up to a millisecond early.
+        expect(completed - started).toBeGreaterThanOrEqual(0.398)
+        expect(completed).toBeLessThanOrEqual(until)
+      }
+    },
+  )
 })
 
 /** A clock that shows full tenths of a second alone: every estimate of its offset is another. */
@@ -106,7 +111,7 @@ async function followDurations(session: Session): Promise<ReadonlyMap<string, nu
 }
 
 describe('the duration of an attempt', () => {
-  it('is what the clock of its agent has measured, however its offset is estimated', async () => {
+  it('the duration of an attempt is measured by the clock of its agent alone', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'coarse', clock: coarseClock })
     const session = new Session([await cluster.connect()])
@@ -131,7 +136,7 @@ describe('the duration of an attempt', () => {
     }
   })
 
-  it('is the same for a later start of the driver, which takes it over', async () => {
+  it('the duration of an attempt is the same for a later start of the driver', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'only' })
     const driver = startProgram(program, [
@@ -159,7 +164,7 @@ describe('the duration of an attempt', () => {
 })
 
 describe('agents that are shared', () => {
-  it('leave all that is idle to one session while another wants nothing more', async () => {
+  it('agents that are shared leave all idle room to the only busy session', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'n1', cores: 4 })
     const sessions = [
@@ -181,7 +186,7 @@ describe('agents that are shared', () => {
     await start(sessions[1], 3)
   })
 
-  it('give two sessions equal parts', async () => {
+  it('agents that are shared give two sessions equal parts', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'one' })
     await startAgentHere(cluster, { name: 'two' })
@@ -207,7 +212,7 @@ describe('agents that are shared', () => {
 })
 
 describe('a task that no agent can run', () => {
-  it('is refused at submission in words, with the way to announce a larger node', async () => {
+  it('a task that no agent can run is refused with the way to announce a larger node', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'small', memoryMb: 500 })
     await startAgentHere(cluster, { name: 'larger', cores: 2, memoryMb: 700 })
@@ -227,7 +232,7 @@ describe('a task that no agent can run', () => {
     })
   })
 
-  it('fails once, whatever its retries, and says why no agent that is there runs it', async () => {
+  it('a task that no agent can run fails once, with the reason of each agent', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'plain' })
     await startAgentHere(cluster, { name: 'slow', labels: { disk: 'slow' } })
@@ -269,7 +274,7 @@ describe('a task that no agent can run', () => {
     expect(messageOf(large.error?.cause)).toMatch(/agent "plain" has 1 core\b/)
   })
 
-  it('waits for one with its labels, then fails and says what was looked for', async () => {
+  it('a task waits for an agent with its labels, then fails and names them', async () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'plain' })
     const largestNode = { cores: 2, labels: { disk: 'fast' } }

@@ -121,15 +121,18 @@ describe('values that go to a function and come back', () => {
     for (const session of (await sessions) ?? []) await session.close()
   })
 
-  it.each(Object.keys(values))('are those of the local backend: %s', async (name) => {
-    const [local, cluster] = await both(
-      () => new ComputeTask({ function: echo, args: [values[name]] }),
-    )
-    expect(cluster).toEqual(local)
-    expect(cluster).toHaveProperty('value')
-  })
+  it.each(Object.keys(values))(
+    'values on a cluster are those of the local backend: %s',
+    async (name) => {
+      const [local, cluster] = await both(
+        () => new ComputeTask({ function: echo, args: [values[name]] }),
+      )
+      expect(cluster).toEqual(local)
+      expect(cluster).toHaveProperty('value')
+    },
+  )
 
-  it('are those of the local backend when a function has made them: DOMException', async () => {
+  it('values that a function has made are those of the local backend: DOMException', async () => {
     const [local, cluster] = await both(
       () => new ComputeTask({ function: make, args: ['exception'] }),
     )
@@ -137,7 +140,7 @@ describe('values that go to a function and come back', () => {
     expect(cluster.value).toContain('DOMException [AbortError]: stopped')
   })
 
-  it.each(Object.keys(uncloneable))('are refused as locally, by path: %s', async (name) => {
+  it.each(Object.keys(uncloneable))('values are refused as locally, by path: %s', async (name) => {
     const [local, cluster] = await both(
       () => new ComputeTask({ function: echo, args: [0, uncloneable[name]] as never }),
     )
@@ -145,7 +148,7 @@ describe('values that go to a function and come back', () => {
     expect(cluster.type).toBe('ArgumentNotSerializableError')
   })
 
-  it.each(['function', 'socket', 'symbol'])('are refused as results: %s', async (name) => {
+  it.each(['function', 'socket', 'symbol'])('values are refused as results: %s', async (name) => {
     const [local, cluster] = await both(() => new ComputeTask({ function: make, args: [name] }))
     expect(cluster).toEqual(local)
     expect(cluster.type).toBe('ResultNotSerializableError')
@@ -154,7 +157,7 @@ describe('values that go to a function and come back', () => {
   it.each([
     ['blob', 'return_value.list[0]'],
     ['shared memory', 'return_value.get("memory")'],
-  ])('that exist in one process alone are refused: %s', async (name, field) => {
+  ])('values that cannot be cloned are refused: %s', async (name, field) => {
     const [, cluster] = await both(() => new ComputeTask({ function: make, args: [name] }))
     expect(cluster).toEqual({ type: 'ResultNotSerializableError', field })
   })
@@ -162,12 +165,12 @@ describe('values that go to a function and come back', () => {
   it.each([
     ['a Blob', { list: [new Blob(['text'])] }, 'args[0].list[0]'],
     ['shared memory', [new Uint8Array(new SharedArrayBuffer(8))], 'args[0][0]'],
-  ])('that exist in one process alone are not sent: %s', async (_, value, field) => {
+  ])('values that cannot be cloned are not sent: %s', async (_, value, field) => {
     const [, cluster] = await both(() => new ComputeTask({ function: echo, args: [value] }))
     expect(cluster).toEqual({ type: 'ArgumentNotSerializableError', field })
   })
 
-  it('have memory of their own', async () => {
+  it('values have memory of their own', async () => {
     sessions ??= open()
     const [, cluster] = await sessions
     const task = new ComputeTask({ function: echo, args: [Buffer.from('hello')] })
@@ -179,7 +182,7 @@ describe('values that go to a function and come back', () => {
 })
 
 describe('values that are larger than a message', () => {
-  it('go through the object store and are deleted when they are taken', async () => {
+  it('large values go through the object store and are deleted after receipt', async () => {
     const cluster = await startTestCluster()
     await startAgentHere(cluster, { name: 'first' })
     const session = new Session([await cluster.connect()])

@@ -8,7 +8,7 @@ const causesOf = (error: unknown): readonly object[] | undefined =>
 const outer = { isError: true, type: 'Error', name: 'Error', message: 'outer', fields: {} } as const
 
 describe('the causes of an error', () => {
-  it('are listed with their paths, outer ones first', () => {
+  it('the causes of an error are listed with their paths, outer ones first', () => {
     const inner = new RangeError('inner', { cause: 'text' })
     const error = new AggregateError([new TypeError('first', { cause: inner }), 2], 'all', {
       cause: new Error('why'),
@@ -22,13 +22,13 @@ describe('the causes of an error', () => {
     ])
   })
 
-  it('are at most ten', () => {
+  it('the causes of an error are at most ten', () => {
     const errors = Array.from({ length: 11 }, (_, at) => new Error(`${at}`))
     expect(causesOf(new AggregateError(errors.slice(1)))).toHaveLength(10)
     expect(causesOf(new AggregateError(errors))).toHaveLength(10)
   })
 
-  it('are none for a value that is no error, an error without any, and errors of tutti', () => {
+  it('the causes of an error are none for other values and for errors of tutti', () => {
     const broken = new Proxy(new Error('no'), {
       has() {
         throw new Error('do not look')
@@ -41,7 +41,7 @@ describe('the causes of an error', () => {
     }
   })
 
-  it('have a stack only where there is one, of at most 2048 characters', () => {
+  it('the causes of an error have a stack if there is one, of at most 2048 characters', () => {
     const [without, long] = [new Error('a'), new Error('b')]
     without.stack = ''
     long.stack = 'x'.repeat(5000)
@@ -50,7 +50,7 @@ describe('the causes of an error', () => {
     expect(second).toHaveProperty('error_stack', 'x'.repeat(2048))
   })
 
-  it('are the same after they were written and read', () => {
+  it('the causes of an error are the same after they were written and read', () => {
     const inner = new RangeError('inner', { cause: 'text' })
     const errors = [new TypeError('first', { cause: inner }), 'second']
     const error = new AggregateError(errors, 'outer', { cause: new Error('why') })
@@ -69,7 +69,7 @@ describe('the causes of an error', () => {
     })
   })
 
-  it('of a damaged record are left out', () => {
+  it('the causes of an error in a damaged record are left out', () => {
     const record = { ...outer, stack: '' }
     for (const causes of [undefined, null, 'cause', [null, 'cause', 7, {}, { path: 'other' }]]) {
       expect(withCauses(record, causes)).toEqual(record)

@@ -40,11 +40,11 @@ function fakeReadings() {
 }
 
 describe('the system clock', () => {
-  it('gives seconds that agree with the system', () => {
+  it('the system clock gives seconds that agree with the system', () => {
     expect(Math.abs(systemClock.now() - Date.now() / 1000)).toBeLessThan(1)
   })
 
-  it('row 28: follows steps of the wall clock, and runs backwards only with them', () => {
+  it('row 28: the system clock follows steps of the wall clock, backwards only with them', () => {
     const time = fakeReadings()
     for (const stepMs of [0, -3_600_000, 0, 5000, -5000, 7_200_000, -7_200_000, -1.5, 1.5]) {
       const before = systemClock.now()
@@ -123,13 +123,13 @@ describe('the system clock', () => {
     expect(behind).toBeLessThan(2)
   })
 
-  it('measures with a clock that does not step', () => {
+  it('the system clock measures durations with a clock that does not step', () => {
     vi.spyOn(Date, 'now').mockReturnValue(0)
     const before = systemClock.monotonicMs()
     expect(systemClock.monotonicMs()).toBeGreaterThanOrEqual(before)
   })
 
-  it('does not fire a timer of more than 2^31 ms at once, but in its time', () => {
+  it('the system clock fires a timer of more than 2^31 ms in its time, not immediately', () => {
     vi.useFakeTimers()
     const month = 31 * 86_400_000
     let fired = 0
@@ -143,7 +143,7 @@ describe('the system clock', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  it('cancels a long timer in any of its parts', () => {
+  it('the system clock cancels a long timer in any of its parts', () => {
     vi.useFakeTimers()
     let fired = 0
     const cancel = systemClock.after(2 ** 33, () => fired++)
@@ -153,7 +153,7 @@ describe('the system clock', () => {
     expect([fired, vi.getTimerCount()]).toEqual([0, 0])
   })
 
-  it('keeps the process alive unless the timer is for housekeeping', () => {
+  it('the system clock keeps the process alive unless the timer is for housekeeping', () => {
     const made: NodeJS.Timeout[] = []
     const real = globalThis.setTimeout
     vi.spyOn(globalThis, 'setTimeout').mockImplementation(((callback: () => void, ms: number) => {
@@ -169,7 +169,7 @@ describe('the system clock', () => {
     for (const cancel of cancels) cancel()
   })
 
-  it('calls back in the next turn, not in this one', async () => {
+  it('the system clock calls back in the next turn, not in this one', async () => {
     const order: string[] = []
     const called = new Promise<void>((resolve) =>
       systemClock.nextTurn(() => {
@@ -185,7 +185,7 @@ describe('the system clock', () => {
 })
 
 describe('sleep', () => {
-  it('resolves in its time and leaves no listener', async () => {
+  it('sleep resolves in its time and leaves no listener', async () => {
     const clock = new ManualClock()
     const { signal } = new AbortController()
     const removed = vi.spyOn(signal, 'removeEventListener')
@@ -198,7 +198,7 @@ describe('sleep', () => {
     expect(removed).toHaveBeenCalledOnce()
   })
 
-  it('rejects with the reason when it is or was aborted, and leaves no timer', async () => {
+  it('sleep rejects with the reason when it is or was aborted, and leaves no timer', async () => {
     const clock = new ManualClock()
     const controller = new AbortController()
     const reason = new Error('enough')
@@ -211,7 +211,7 @@ describe('sleep', () => {
 })
 
 describe('the manual clock', () => {
-  it('fires timers in order of their time, those of timers included', async () => {
+  it('the manual clock fires timers in order of their time, those of timers included', async () => {
     const clock = new ManualClock(0)
     const order: string[] = []
     clock.after(20, () => order.push(`b ${clock.monotonicMs()}`))

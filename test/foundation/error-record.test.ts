@@ -73,7 +73,7 @@ describe.each(carriers)('an error that is sent as %s', (_, send) => {
     expect(back.cause).toEqual(error.cause)
   })
 
-  it('keeps the classes of causes, and of errors in fields', () => {
+  it('an error that is sent keeps the classes of causes, and of errors in fields', () => {
     const back = roundTrip(new entryPoint.BackendError('outer', details))
     expect(back.cause).toBeInstanceOf(WorkerLostError)
     expect((back.cause as Error).cause).toBeInstanceOf(TypeError)
@@ -161,7 +161,7 @@ describe('an error that throws when it is looked at', () => {
   const keys = fc.constantFrom('errors', 'cause', 'name', 'message', 'stack', 'code', 'constructor')
   const lineage = Symbol.for('tutti.error.lineage')
 
-  it('becomes a record that can be sent, with all that could be read', () => {
+  it('an error that throws when it is read becomes a record with all readable parts', () => {
     const parts = fc.array(fc.tuple(keys, hostile, fc.boolean()), { maxLength: 4 })
     assertProperty(
       fc.property(parts, fc.boolean(), (changes, isOwn) => {
@@ -179,7 +179,7 @@ describe('an error that throws when it is looked at', () => {
     )
   })
 
-  it('its list of errors and its classes may be proxies that refuse', () => {
+  it("an error's list of errors and its classes may be proxies that refuse", () => {
     const errors = new Proxy([], { get: refuse })
     const aggregate = Object.assign(new AggregateError([], 'several'), { errors })
     expect(fromErrorRecord(toErrorRecord(aggregate))).toMatchObject({ message: 'several' })

@@ -29,7 +29,7 @@ const classes = [
 const copyUrl = new URL('../../src/foundation/errors.ts?copy', import.meta.url).href
 
 describe('errors', () => {
-  it('have a name, a code that defaults to it, a cause and a hint', () => {
+  it('errors have a name, a code that defaults to it, a cause and a hint', () => {
     for (const errorClass of classes) {
       const plain = new errorClass('text')
       expect(plain).toBeInstanceOf(TuttiError)
@@ -48,7 +48,7 @@ describe('errors', () => {
     expect('cause' in new TuttiError('x', { cause: undefined })).toBe(true)
   })
 
-  it('carry the fields of their class', () => {
+  it('errors carry the fields of their class', () => {
     const value = new ValueError('x', { field: 'tasks[1]', expected: 'a', got: undefined })
     expect(value).toMatchObject({ field: 'tasks[1]', expected: 'a' })
     expect('got' in value).toBe(true)
@@ -82,7 +82,7 @@ describe('errors', () => {
 })
 
 describe('withoutStack', () => {
-  it('makes an error whose stack is its message, and leaves other errors theirs', () => {
+  it('withoutStack makes an error whose stack is its message, and changes no other', () => {
     const error = withoutStack(() => new StateError('over'))
     expect(error.stack).toBe('StateError: over')
     expect(() =>
@@ -95,7 +95,7 @@ describe('withoutStack', () => {
 })
 
 describe('messageOf', () => {
-  it('gives a string for whatever was thrown', () => {
+  it('messageOf gives a string for whatever was thrown', () => {
     const throwing = {
       get message(): never {
         throw new Error('no')
@@ -121,7 +121,7 @@ describe('messageOf', () => {
 })
 
 describe('errnoOf', () => {
-  it('gives the code of a system error, else unknown', () => {
+  it('errnoOf gives the code of a system error, else unknown', () => {
     expect(errnoOf(Object.assign(new Error('x'), { code: 'ENOSPC' }))).toBe('ENOSPC')
     for (const other of [null, undefined, 'ENOSPC', {}, { code: 5 }, new Error('x')]) {
       expect(errnoOf(other)).toBe('unknown')

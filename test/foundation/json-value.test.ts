@@ -69,7 +69,7 @@ function fail(): never {
 }
 
 describe('toJsonValue', () => {
-  it('row 38: never throws; gives frozen JSON that says the same when read back', () => {
+  it('row 38: toJsonValue never throws, and gives frozen JSON that survives a round trip', () => {
     assertProperty(
       fc.property(trapped.tree, (value) => {
         const copy = toJsonValue(value)
@@ -84,7 +84,7 @@ describe('toJsonValue', () => {
     )
   })
 
-  it('row 38: shows what JSON shows, where JSON shows something', () => {
+  it('row 38: toJsonValue shows what JSON shows, where JSON shows something', () => {
     const anything = fc.anything({ withBoxedValues: true, withDate: true, withMap: true })
     assertProperty(
       fc.property(anything, (value) => {
@@ -96,7 +96,7 @@ describe('toJsonValue', () => {
     )
   })
 
-  it('row 38: does not touch the original', () => {
+  it('row 38: toJsonValue does not touch the original', () => {
     assertProperty(
       fc.property(fc.jsonValue(), (value) => {
         const before = structuredClone(value)
@@ -110,7 +110,7 @@ describe('toJsonValue', () => {
     )
   })
 
-  it('row 38: names each thing that JSON cannot show', () => {
+  it('row 38: toJsonValue names each thing that JSON cannot show', () => {
     const cases: [unknown, unknown][] = [
       [1n, marker('BigInt')],
       [Object(1n), marker('BigInt')],
@@ -151,7 +151,7 @@ describe('toJsonValue', () => {
     expect(toJsonValue([shared, { shared }])).toEqual([shared, { shared }])
   })
 
-  it('row 38: bounds depth, length and number, and stays quick on a billion holes', () => {
+  it('row 38: toJsonValue bounds depth, length and number, and is quick on a billion holes', () => {
     let deep: unknown = 'bottom'
     for (let level = 0; level < 100_000; level++) deep = [deep]
     expect(JSON.stringify(toJsonValue(deep))).toContain('nested too deeply')
@@ -182,7 +182,7 @@ describe('toJsonValue', () => {
 })
 
 describe('toJsonObject', () => {
-  it('wraps what JSON does not show as an object', () => {
+  it('toJsonObject wraps values that JSON does not show as an object', () => {
     expect(toJsonObject(new Date(0))).toEqual({ value: '1970-01-01T00:00:00.000Z' })
     expect(toJsonObject([1])).toEqual({ value: [1] })
     expect(toJsonObject({ a: 1 })).toEqual({ a: 1 })

@@ -62,7 +62,7 @@ describe('validators', () => {
     ],
   ]
 
-  it('say the field, what was expected and what came', () => {
+  it('validators name the field, the expected and the given value', () => {
     for (const [call, message] of cases) {
       expect(call).toThrow(ValueError)
       expect(call).toThrow(expect.objectContaining({ message }))
@@ -72,7 +72,7 @@ describe('validators', () => {
     )
   })
 
-  it('give a right value back', () => {
+  it('validators return a correct value', () => {
     const object = {}
     expect(expectObject('o', object)).toBe(object)
     expect(expectString('s', 'x')).toBe('x')
@@ -83,7 +83,7 @@ describe('validators', () => {
     expect(expectFunction('f', () => {})).toBeUndefined()
   })
 
-  it('refuse unknown keys, with the nearest known one', () => {
+  it('validators refuse unknown keys, with the nearest known one', () => {
     const known = ['maxBatchSize', 'port']
     expect(() => expectKnownKeys('Backend', { maxBatchSise: 1 }, known)).toThrow(
       'Backend has no `maxBatchSise`; did you mean "maxBatchSize"?',
@@ -105,7 +105,7 @@ describe('validators', () => {
 })
 
 describe('what is shown of a value', () => {
-  it('is short, has its type or class, and never throws', () => {
+  it('a shown value is short, has its type or class, and never throws', () => {
     class Lookalike {
       a = 1
     }
@@ -121,7 +121,7 @@ describe('what is shown of a value', () => {
     expect(show(Symbol('s'))).toBe('`Symbol(s)` (symbol)')
   })
 
-  it('is a string for any value', () => {
+  it('a shown value is a string for any value', () => {
     assertProperty(
       fc.property(fc.anything({ withBigInt: true, withNullPrototype: true }), (value) => {
         expect(typeof show(value)).toBe('string')
@@ -131,7 +131,7 @@ describe('what is shown of a value', () => {
 })
 
 describe('did you mean', () => {
-  it('finds the nearest name, in either case, or none', () => {
+  it('a suggestion is the nearest name, in either case, or none', () => {
     const known = ['local', 'cluster', 'hpc']
     expect(nearest('locl', known)).toBe('local')
     expect(nearest('CLUSTRE', known)).toBe('cluster')

@@ -21,17 +21,17 @@ describe('maskSecrets', () => {
     'SSH_PRIVATE_KEY',
     'AWS_SECRET_ACCESS_KEY',
     'GOOGLE_CREDENTIALS',
-  ])('masks the value of %s wherever it stands', async (name) => {
+  ])('maskSecrets masks the value of %s wherever it stands', async (name) => {
     const { maskSecrets } = await freshSecrets({ [name]: 'hunter2hunter2' })
     expect(maskSecrets('a hunter2hunter2b, hunter2hunter2')).toBe('a [masked]b, [masked]')
   })
 
-  it('leaves other variables, short values and other text alone', async () => {
+  it('maskSecrets leaves other variables, short values and other text alone', async () => {
     const { maskSecrets } = await freshSecrets({ CITY_OF_TASKS: 'longenough', A_TOKEN: 'short' })
     expect(maskSecrets('longenough short text')).toBe('longenough short text')
   })
 
-  it('masks what has the form of a well-known credential, and nothing around it', async () => {
+  it('maskSecrets masks well-known forms of credentials, and nothing around them', async () => {
     const { maskSecrets, maskSecretsIn } = await freshSecrets({})
     const jwt = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl'
     expect(maskSecrets(`at https://me:pw@host/a with ${jwt}, AKIAIOSFODNN7EXAMPLE.`)).toBe(
@@ -50,12 +50,12 @@ describe('maskSecrets', () => {
     ['export DB_PASSWORD="a b"; run --key 5', 'export DB_PASSWORD=[masked]; run --key 5'],
     ["sh -c 'SECRET=abc x'", "sh -c 'SECRET=[masked] x'"],
     ['ask --max-tokens 100 --token-file f', 'ask --max-tokens 100 --token-file f'],
-  ])('masks in the command %j what its options pass on', async (command, masked) => {
+  ])('maskSecrets masks in the command %j the values of its options', async (command, masked) => {
     const { maskCommand } = await freshSecrets({})
     expect(maskCommand(command)).toBe(masked)
   })
 
-  it('takes secrets literally, the longest first', async () => {
+  it('maskSecrets takes secrets literally, the longest first', async () => {
     const { maskSecrets, registerSecret } = await freshSecrets({ A_TOKEN: 'abcd.efgh' })
     registerSecret('abcd.efgh+(ij)$')
     registerSecret('tiny')
@@ -64,14 +64,14 @@ describe('maskSecrets', () => {
     )
   })
 
-  it('knows a secret from the moment it is registered', async () => {
+  it('maskSecrets masks a secret from the moment it is registered', async () => {
     const { maskSecrets, registerSecret } = await freshSecrets({})
     expect(maskSecrets('configured-token')).toBe('configured-token')
     registerSecret('configured-token')
     expect(maskSecrets('configured-token')).toBe('[masked]')
   })
 
-  it('knows a secret that comes into the environment later, or changes there', async () => {
+  it('maskSecrets masks a secret that enters the environment later, or changes there', async () => {
     const { maskSecrets, maskSecretsIn } = await freshSecrets({})
     expect(maskSecrets('came-later-on')).toBe('came-later-on')
     await Promise.resolve()

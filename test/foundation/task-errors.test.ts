@@ -40,13 +40,13 @@ const cases: readonly [string, unknown, string][] = [
 ]
 
 describe('error types', () => {
-  it.each(cases)('row 14: of %s', (_, thrown, expected) => {
+  it.each(cases)('row 14: the error type of %s', (_, thrown, expected) => {
     expect(errorTypeOf(thrown)).toBe(expected)
   })
 })
 
 describe('errors of tasks', () => {
-  it('tell the task, and what it ended with', () => {
+  it('errors of tasks name the task, and its result', () => {
     const details = { uid: 'a', exitCode: 2, signal: null, stderr: 'no', cause: 'why' }
     const failed = new ExecutableFailedError('exit code 2', details)
     expect(failed).toBeInstanceOf(TaskFailedError)

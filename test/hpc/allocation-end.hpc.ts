@@ -22,26 +22,29 @@ describe('the time limit of a job', () => {
     },
   )
 
-  needs(...slurmNeeds)('is told, then tasks are canceled and none begins', async () => {
-    const session = new Session([await create({ graceSeconds: 55 })])
-    const telemetry = await session.startTelemetry({ resourcePollSeconds: 3600 })
-    const told: number[] = []
-    telemetry.subscribe((event) => {
-      if (event.event_type === 'tutti.AllocationEnding') told.push(event.seconds_left)
-    })
-    const tasks = Array.from({ length: 6 }, endless)
-    await session.submitTasks(tasks)
-    await session.waitTasks(tasks)
-    const reason = 'AllocationEnding: the time limit of Slurm job'
-    for (const task of tasks) {
-      expect(task.state).toBe('CANCELED')
-      expect(task.error).toMatchObject({ reason: expect.stringContaining(reason) as unknown })
-    }
-    await expect(session.submitTasks([endless()])).rejects.toThrow(reason)
-    await session.close()
-    // An earlier one may have come before the session was there.
-    expect(told.at(-1)).toBeLessThanOrEqual(55)
-  })
+  needs(...slurmNeeds)(
+    'the time limit of a job is announced, then tasks are canceled and none begins',
+    async () => {
+      const session = new Session([await create({ graceSeconds: 55 })])
+      const telemetry = await session.startTelemetry({ resourcePollSeconds: 3600 })
+      const told: number[] = []
+      telemetry.subscribe((event) => {
+        if (event.event_type === 'tutti.AllocationEnding') told.push(event.seconds_left)
+      })
+      const tasks = Array.from({ length: 6 }, endless)
+      await session.submitTasks(tasks)
+      await session.waitTasks(tasks)
+      const reason = 'AllocationEnding: the time limit of Slurm job'
+      for (const task of tasks) {
+        expect(task.state).toBe('CANCELED')
+        expect(task.error).toMatchObject({ reason: expect.stringContaining(reason) as unknown })
+      }
+      await expect(session.submitTasks([endless()])).rejects.toThrow(reason)
+      await session.close()
+      // An earlier one may have come before the session was there.
+      expect(told.at(-1)).toBeLessThanOrEqual(55)
+    },
+  )
 })
 
 describe('a job that is canceled while tasks run', () => {

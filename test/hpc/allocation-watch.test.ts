@@ -45,7 +45,7 @@ function watched(limitSeconds: number | null, graceSeconds: number) {
 }
 
 describe('the end of an allocation', () => {
-  it('is told at a tenth of a long limit and at the grace, then everything ends', async () => {
+  it('the end of an allocation is reported at a tenth of the limit and at the grace', async () => {
     const { told, advance } = watched(10_000, 60)
     await advance(8_999)
     expect(told).toEqual([])
@@ -59,13 +59,13 @@ describe('the end of an allocation', () => {
     expect(told).toHaveLength(3)
   })
 
-  it('is told at twice the grace of a short limit', async () => {
+  it('the end of an allocation is reported at twice the grace of a short limit', async () => {
     const { told, advance } = watched(130, 60)
     await advance(10)
     expect(told).toEqual(['120 s left'])
   })
 
-  it('moves when the limit is changed', async () => {
+  it('the end of an allocation moves when the limit is changed', async () => {
     const { state, told, advance } = watched(1000, 60)
     state.endsAt = (state.endsAt ?? 0) + 500
     await advance(1379)
@@ -103,7 +103,7 @@ describe('the end of an allocation', () => {
     expect(told).toEqual(['SchedulerSilent', 'AllocationLostError: CANCELLED'])
   })
 
-  it('tells nothing once it is closed', async () => {
+  it('a closed allocation watch reports nothing', async () => {
     const { state, told, watch, advance } = watched(1000, 60)
     watch.close()
     state.lost = 'CANCELLED'

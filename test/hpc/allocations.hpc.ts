@@ -23,24 +23,27 @@ describe('allocations that the backend asks for', () => {
   const lastLine = (stdout: string): Record<string, unknown> =>
     JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
 
-  needs(...slurmNeeds)('come with the work, of two kinds, and go when they are idle', async () => {
-    const { start } = createLauncher(await slurm())
-    const end = await start(...elastic, 'kinds').ended
-    expect(end.code).toBe(0)
-    expect(end.stderr).toMatch(/^(?:record {2}\S+\n)?$/)
-    const told = JSON.parse(end.stdout) as Record<string, unknown>
-    expect(told).toMatchObject({ before: 0, joined: 3, max: 3, after: 0, ends: ['DONE'] })
-    // They were idle, and given back: nothing was lost.
-    expect(told['left']).toEqual(Array(3).fill('tutti.NodeDrained'))
-    expect(told['facts']).toEqual([
-      expect.objectContaining({ backlog: 2, idle_seconds: 1, time_seconds: 600, max: 2 }),
-      expect.objectContaining({ gpus_per_node: 2, labels: { kind: 'gpu' }, sbatch: ['-wn4'] }),
-    ])
-    expect(told['refusal']).toMatch(
-      /no agent has 5 cores; an allocation .* has a node with 4 cores/,
-    )
-    expect(await queue()).toBe('')
-  })
+  needs(...slurmNeeds)(
+    'allocations come with the work, of two kinds, and end when they are idle',
+    async () => {
+      const { start } = createLauncher(await slurm())
+      const end = await start(...elastic, 'kinds').ended
+      expect(end.code).toBe(0)
+      expect(end.stderr).toMatch(/^(?:record {2}\S+\n)?$/)
+      const told = JSON.parse(end.stdout) as Record<string, unknown>
+      expect(told).toMatchObject({ before: 0, joined: 3, max: 3, after: 0, ends: ['DONE'] })
+      // They were idle, and given back: nothing was lost.
+      expect(told['left']).toEqual(Array(3).fill('tutti.NodeDrained'))
+      expect(told['facts']).toEqual([
+        expect.objectContaining({ backlog: 2, idle_seconds: 1, time_seconds: 600, max: 2 }),
+        expect.objectContaining({ gpus_per_node: 2, labels: { kind: 'gpu' }, sbatch: ['-wn4'] }),
+      ])
+      expect(told['refusal']).toMatch(
+        /no agent has 5 cores; an allocation .* has a node with 4 cores/,
+      )
+      expect(await queue()).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)('one that is lost is replaced, and its task is tried again', async () => {
     const { run } = await slurm()
@@ -83,28 +86,31 @@ describe('allocations that the backend asks for', () => {
     expect(JSON.parse(end.stdout.split('\n')[1] ?? '')).toMatchObject({ ends: ['DONE'] })
   })
 
-  needs(...slurmNeeds)('work goes on in the next one when the time of one is over', async () => {
-    const { folder, start } = createLauncher(await slurm())
-    const goFile = join(folder, 'go')
-    const launch = start(...elastic, 'short', goFile)
-    await launch.seen('runs')
-    const job = await runningJob()
-    // More and less than twice its grace, and than its grace of 120 s.
-    await endAfter(job, 200)
-    await launch.seen('ending 1')
-    await endAfter(job, 100)
-    await launch.seen('ending 2')
-    writeFileSync(goFile, '')
-    const end = await launch.ended
-    expect(end.code).toBe(0)
-    expect(end.stderr).toMatch(/^(?:record {2}\S+\n)?$/)
-    const told = lastLine(end.stdout)
-    expect(told).toMatchObject({ joined: 2, max: 1, ends: ['DONE'], retried: 0 })
-    // The second one is given back before its time.
-    expect(told['endings']).toEqual([job, job])
-    expect(told['left']).toEqual(Array(2).fill('tutti.NodeDrained'))
-    expect(await queue()).toBe('')
-  })
+  needs(...slurmNeeds)(
+    'work continues in the next allocation when the time of one is over',
+    async () => {
+      const { folder, start } = createLauncher(await slurm())
+      const goFile = join(folder, 'go')
+      const launch = start(...elastic, 'short', goFile)
+      await launch.seen('runs')
+      const job = await runningJob()
+      // More and less than twice its grace, and than its grace of 120 s.
+      await endAfter(job, 200)
+      await launch.seen('ending 1')
+      await endAfter(job, 100)
+      await launch.seen('ending 2')
+      writeFileSync(goFile, '')
+      const end = await launch.ended
+      expect(end.code).toBe(0)
+      expect(end.stderr).toMatch(/^(?:record {2}\S+\n)?$/)
+      const told = lastLine(end.stdout)
+      expect(told).toMatchObject({ joined: 2, max: 1, ends: ['DONE'], retried: 0 })
+      // The second one is given back before its time.
+      expect(told['endings']).toEqual([job, job])
+      expect(told['left']).toEqual(Array(2).fill('tutti.NodeDrained'))
+      expect(await queue()).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)(
     'a node whose time ends before its task is lost with that task',

@@ -85,30 +85,33 @@ describe('slurmd of a node that is killed while tasks run', () => {
 describe('a node whose link is cut', () => {
   const { slurm, folder, create } = launchedOnSlurm()
 
-  needs(...allNeeds)('is lost in seconds; its task runs again on another', async () => {
-    const { cutLink } = await slurm()
-    const backend = await create({ log: quiet })
-    const session = new Session([backend], { log: quiet })
-    const nodes = await started(session)
-    const file = join(folder, 'link')
-    const tasks = [1, 2, 3, 4].map(() => waiting(file, 1))
-    await session.submitTasks(tasks)
-    await expect.poll(() => nodes.size).toBe(4)
-    const lost = tasks.find(({ uid }) => nodes.get(uid) === 'n2')
-    await cutLink('n2')
-    // The others keep their nodes until the file is there, so that it waits for one of these.
-    await expect.poll(() => lost?.retryAt ?? null).not.toBe(null)
-    expect(tasks.filter((task) => task !== lost).map(({ state }) => state)).toEqual([
-      'RUNNING',
-      'RUNNING',
-      'RUNNING',
-    ])
-    writeFileSync(file, '')
-    await session.waitTasks(tasks)
-    expect(tasks.map(({ state }) => state)).toEqual(Array(4).fill('DONE'))
-    expect(lost?.stdout).not.toBe('n2\n')
-    await session.close()
-    // It waits longer than a session for an agent that does not answer.
-    await backend.close()
-  })
+  needs(...allNeeds)(
+    'a node whose link is cut is lost in seconds; its task runs again on another',
+    async () => {
+      const { cutLink } = await slurm()
+      const backend = await create({ log: quiet })
+      const session = new Session([backend], { log: quiet })
+      const nodes = await started(session)
+      const file = join(folder, 'link')
+      const tasks = [1, 2, 3, 4].map(() => waiting(file, 1))
+      await session.submitTasks(tasks)
+      await expect.poll(() => nodes.size).toBe(4)
+      const lost = tasks.find(({ uid }) => nodes.get(uid) === 'n2')
+      await cutLink('n2')
+      // The others keep their nodes until the file is there, so that it waits for one of these.
+      await expect.poll(() => lost?.retryAt ?? null).not.toBe(null)
+      expect(tasks.filter((task) => task !== lost).map(({ state }) => state)).toEqual([
+        'RUNNING',
+        'RUNNING',
+        'RUNNING',
+      ])
+      writeFileSync(file, '')
+      await session.waitTasks(tasks)
+      expect(tasks.map(({ state }) => state)).toEqual(Array(4).fill('DONE'))
+      expect(lost?.stdout).not.toBe('n2\n')
+      await session.close()
+      // It waits longer than a session for an agent that does not answer.
+      await backend.close()
+    },
+  )
 })

@@ -54,19 +54,22 @@ describe('tutti launch --check', () => {
     await expect.poll(queue).toBe('')
   })
 
-  needs(...allNeeds)('what is missing here or is refused is told, exit 3', async () => {
-    const { env } = await slurm()
-    const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER: '/missing/nats-server' } })
-    const end = await without.start(...options, '--partition', 'nope').ended
-    expect(end.code).toBe(3)
-    expect(end.stdout).toMatch(/^problem {2}nats-server .*\/missing\/nats-server/m)
-    expect(end.stdout).toMatch(/^problem {2}request .*Invalid partition name specified/m)
-    expect(end.stdout).not.toContain('u000a')
-    expect(end.stdout.endsWith('a launch would fail: 2 checks above failed\n')).toBe(true)
-    await expect.poll(queue).toBe('')
-  })
+  needs(...allNeeds)(
+    'tutti launch --check reports missing or refused parts here, exit 3',
+    async () => {
+      const { env } = await slurm()
+      const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER: '/missing/nats-server' } })
+      const end = await without.start(...options, '--partition', 'nope').ended
+      expect(end.code).toBe(3)
+      expect(end.stdout).toMatch(/^problem {2}nats-server .*\/missing\/nats-server/m)
+      expect(end.stdout).toMatch(/^problem {2}request .*Invalid partition name specified/m)
+      expect(end.stdout).not.toContain('u000a')
+      expect(end.stdout.endsWith('a launch would fail: 2 checks above failed\n')).toBe(true)
+      await expect.poll(queue).toBe('')
+    },
+  )
 
-  needs(...allNeeds)('what is missing on the node is told, exit 3', async () => {
+  needs(...allNeeds)('tutti launch --check reports missing parts on the node, exit 3', async () => {
     const { runAt } = await slurm()
     const { startJson } = createLauncher(await slurm())
     const check = async () => tellsOf(await startJson(...options).ended)

@@ -57,31 +57,34 @@ describe('the jobs of a launch', () => {
     [' DUE TO JOB REQUEUE', 'REQUEUED (forgotten by Slurm)'],
     [' DUE TO SOMETHING NEW', 'CANCELLED DUE TO SOMETHING NEW'],
     [null, ''],
-  ])('have ended as they did when Slurm has forgotten them (%s)', async (reason, state) => {
-    const parent = temporaryFolder()
-    const forgotten = 'slurm_load_jobs error: Invalid job id specified'
-    const squeue = `#!/bin/sh\necho '${forgotten}' >&2; exit 1\n`
-    writeFileSync(join(parent, 'squeue'), squeue, { mode: 0o755 })
-    const folder = LaunchFolder.of(parent, 's')
-    folder.write('started', 'run\n')
-    folder.write('exit', '143\n')
-    const when = '2026-01-01T00:00:00'
-    const said = `slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ${when}${reason} ***\n`
-    const earlier = said.replace(String(reason), ' DUE TO NODE FAILURE')
-    const begin = 'tutti launch: the script begins\n'
-    folder.write('log', `${begin}${earlier}${begin}${reason === null ? '' : said}`)
-    const following = followChain([{ folder, jobId: '7' }], {
-      commands: new SlurmCommands({ env: { PATH: `${parent}:/bin:/usr/bin` } }),
-      clock: systemClock,
-      view: { stdout() {}, stderr() {}, status() {}, notice() {} },
-      signal: new AbortController().signal,
-      onLink() {},
-    })
-    if (reason === null) return expect(await following).toBe(143)
-    await expect(following).rejects.toMatchObject({ message: `job 7 is ${state}` })
-  })
+  ])(
+    'jobs of a launch keep their result when Slurm has forgotten them (%s)',
+    async (reason, state) => {
+      const parent = temporaryFolder()
+      const forgotten = 'slurm_load_jobs error: Invalid job id specified'
+      const squeue = `#!/bin/sh\necho '${forgotten}' >&2; exit 1\n`
+      writeFileSync(join(parent, 'squeue'), squeue, { mode: 0o755 })
+      const folder = LaunchFolder.of(parent, 's')
+      folder.write('started', 'run\n')
+      folder.write('exit', '143\n')
+      const when = '2026-01-01T00:00:00'
+      const said = `slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ${when}${reason} ***\n`
+      const earlier = said.replace(String(reason), ' DUE TO NODE FAILURE')
+      const begin = 'tutti launch: the script begins\n'
+      folder.write('log', `${begin}${earlier}${begin}${reason === null ? '' : said}`)
+      const following = followChain([{ folder, jobId: '7' }], {
+        commands: new SlurmCommands({ env: { PATH: `${parent}:/bin:/usr/bin` } }),
+        clock: systemClock,
+        view: { stdout() {}, stderr() {}, status() {}, notice() {} },
+        signal: new AbortController().signal,
+        onLink() {},
+      })
+      if (reason === null) return expect(await following).toBe(143)
+      await expect(following).rejects.toMatchObject({ message: `job 7 is ${state}` })
+    },
+  )
 
-  it('of which Slurm does not tell: it is asked until it does, and the job goes on', async () => {
+  it('jobs of a launch are polled while Slurm gives no answer, and continue', async () => {
     const parent = temporaryFolder()
     const answers = join(parent, 'answers')
     const lines = [
@@ -124,7 +127,7 @@ describe('the jobs of a launch', () => {
     expect([code, told]).toEqual([0, ['silent', putBack]])
   })
 
-  it('are found by the path of their batch script', () => {
+  it('the jobs of a launch are found by the path of their batch script', () => {
     const lines = [
       "7 /work a/b/telemetry/s'1.launch/batch.sh",
       "8 /work a/b/telemetry/s'1.launch/allocation-2/batch.sh",
@@ -136,7 +139,7 @@ describe('the jobs of a launch', () => {
     expect(parseJobsOf("/work a/b/telemetry/s'1.launch", lines.join('\n'))).toEqual(['7', '8'])
   })
 
-  it('may be there after sbatch has failed without an answer', () => {
+  it('jobs of a launch may exist after sbatch has failed without an answer', () => {
     const failure = (stderr: string, code?: string): SchedulerError =>
       new SchedulerError('', { command: '', stderr, ...(code === undefined ? {} : { code }) })
     expect(

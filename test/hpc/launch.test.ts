@@ -67,44 +67,50 @@ describe('tutti launch', () => {
     },
   )
 
-  needs(...slurmNeeds)('row 101: what Slurm refuses ends with its own words, exit 3', async () => {
-    const { folder, start } = createLauncher(await slurm())
-    const refused = {
-      'Invalid partition name specified': ['--partition', 'nope'],
-      'Requested node configuration is not available': ['--gpus-per-node', '9'],
-      'would never start in partition main: Partition': ['--nodes', '9', '--cores-per-node', '1'],
-      'would never start in partition small: Partition': ['--partition', 'small', '--time', '60'],
-    }
-    for (const [words, args] of Object.entries(refused)) {
-      const end = await start(...args, script).ended
-      expect([end.code, end.stdout], words).toEqual([3, ''])
-      expect(end.stderr).toContain(words)
-      const isForNodes = /nodes|gpus/.test(args[0] ?? '')
-      if (isForNodes) expect(end.stderr).toMatch(/hint: .*has \d+ nodes?\. Ask for less/)
-    }
-    // None of them has begun: nothing is left of them.
-    expect(readdirSync(join(folder, 'telemetry'))).toEqual([])
-    await expect.poll(queue).toBe('')
-  })
-
-  needs(...slurmNeeds)('what is missing here is told before nodes are asked for', async () => {
-    const { env } = await slurm()
-    // A folder and a file that may not be executed are no programs.
-    for (const TUTTI_NATS_SERVER of ['/missing/nats-server', tmpdir(), script]) {
-      const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER } })
-      const end = await without.start('--nodes', '1', script).ended
-      expect([end.code, end.stdout]).toEqual([3, ''])
-      for (const place of ['PATH', 'TUTTI_NATS_SERVER', 'node_modules/.tutti/nats-server']) {
-        expect(end.stderr).toContain(place)
+  needs(...slurmNeeds)(
+    "row 101: a job that Slurm refuses ends with Slurm's own message, exit 3",
+    async () => {
+      const { folder, start } = createLauncher(await slurm())
+      const refused = {
+        'Invalid partition name specified': ['--partition', 'nope'],
+        'Requested node configuration is not available': ['--gpus-per-node', '9'],
+        'would never start in partition main: Partition': ['--nodes', '9', '--cores-per-node', '1'],
+        'would never start in partition small: Partition': ['--partition', 'small', '--time', '60'],
       }
-    }
-    const { folder, start } = createLauncher({ env })
-    writeFileSync(join(folder, 'telemetry'), '')
-    const unwritable = await start('--nodes', '1', script).ended
-    expect([unwritable.code, unwritable.stdout]).toEqual([2, ''])
-    expect(unwritable.stderr).toContain('cannot be written')
-    expect(await queue()).toBe('')
-  })
+      for (const [words, args] of Object.entries(refused)) {
+        const end = await start(...args, script).ended
+        expect([end.code, end.stdout], words).toEqual([3, ''])
+        expect(end.stderr).toContain(words)
+        const isForNodes = /nodes|gpus/.test(args[0] ?? '')
+        if (isForNodes) expect(end.stderr).toMatch(/hint: .*has \d+ nodes?\. Ask for less/)
+      }
+      // None of them has begun: nothing is left of them.
+      expect(readdirSync(join(folder, 'telemetry'))).toEqual([])
+      await expect.poll(queue).toBe('')
+    },
+  )
+
+  needs(...slurmNeeds)(
+    'tutti launch reports missing parts here before it requests nodes',
+    async () => {
+      const { env } = await slurm()
+      // A folder and a file that may not be executed are no programs.
+      for (const TUTTI_NATS_SERVER of ['/missing/nats-server', tmpdir(), script]) {
+        const without = createLauncher({ env: { ...env, TUTTI_NATS_SERVER } })
+        const end = await without.start('--nodes', '1', script).ended
+        expect([end.code, end.stdout]).toEqual([3, ''])
+        for (const place of ['PATH', 'TUTTI_NATS_SERVER', 'node_modules/.tutti/nats-server']) {
+          expect(end.stderr).toContain(place)
+        }
+      }
+      const { folder, start } = createLauncher({ env })
+      writeFileSync(join(folder, 'telemetry'), '')
+      const unwritable = await start('--nodes', '1', script).ended
+      expect([unwritable.code, unwritable.stdout]).toEqual([2, ''])
+      expect(unwritable.stderr).toContain('cannot be written')
+      expect(await queue()).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)(
     'a record folder on a full or read-only disk: no job is asked for',

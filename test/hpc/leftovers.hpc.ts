@@ -21,33 +21,39 @@ describe('temporary files of a launched script and of its agents', () => {
     return { ...createLauncher({ env: { ...env, TMPDIR: files } }), files, left }
   }
 
-  needs(...slurmNeeds)('are removed when the job is canceled', async () => {
-    const { start, folder, left } = await launcher()
-    const launch = start(...options, join(folder, 'never'))
-    await launch.seen('waits')
-    expect(left().filter((name) => name.endsWith('key.pem'))).toHaveLength(1)
-    await (await slurm()).run('scancel', '--user=root')
-    await launch.ended
-    await expect.poll(queue).toBe('')
-    await expect.poll(left).toEqual([])
-  })
-
-  needs(...slurmNeeds)('are removed when the script is killed', async () => {
-    const { start, folder, left } = await launcher()
-    const launch = start(...options, join(folder, 'never'))
-    await launch.seen('waits')
-    const { run } = await slurm()
-    const job = (await run('squeue', '-h', '-o', '%i')).trim()
-    // The job may end before the step that does it has told its end.
-    const kill = ['pkill', '-KILL', '-f', 'interrupted-script.ts /']
-    await run('srun', '--overlap', '--jobid', job, '-N1', '-n1', ...kill).catch(() => {})
-    await launch.ended
-    await expect.poll(queue).toBe('')
-    await expect.poll(left).toEqual([])
-  })
+  needs(...slurmNeeds)(
+    'temporary files of a script and its agents are removed when the job is canceled',
+    async () => {
+      const { start, folder, left } = await launcher()
+      const launch = start(...options, join(folder, 'never'))
+      await launch.seen('waits')
+      expect(left().filter((name) => name.endsWith('key.pem'))).toHaveLength(1)
+      await (await slurm()).run('scancel', '--user=root')
+      await launch.ended
+      await expect.poll(queue).toBe('')
+      await expect.poll(left).toEqual([])
+    },
+  )
 
   needs(...slurmNeeds)(
-    'of a run that was killed are removed by the next, others stay',
+    'temporary files of a script and its agents are removed when the script is killed',
+    async () => {
+      const { start, folder, left } = await launcher()
+      const launch = start(...options, join(folder, 'never'))
+      await launch.seen('waits')
+      const { run } = await slurm()
+      const job = (await run('squeue', '-h', '-o', '%i')).trim()
+      // The job may end before the step that does it has told its end.
+      const kill = ['pkill', '-KILL', '-f', 'interrupted-script.ts /']
+      await run('srun', '--overlap', '--jobid', job, '-N1', '-n1', ...kill).catch(() => {})
+      await launch.ended
+      await expect.poll(queue).toBe('')
+      await expect.poll(left).toEqual([])
+    },
+  )
+
+  needs(...slurmNeeds)(
+    'temporary files of a killed run are removed by the next, others stay',
     async () => {
       const { start, folder, files, left } = await launcher()
       const first = start(...options, join(folder, 'never'))

@@ -72,7 +72,7 @@ describe('a task that fails while the job ends', () => {
     expect(told).toEqual([{ kind: 'cancel', reason: 'AllocationLostError: CANCELLED' }])
   })
 
-  it('is told at once where the task failed by itself', () => {
+  it('a task that fails by itself while the job ends is reported immediately', () => {
     const { asked, told, fail } = reported()
     const report = fail(ended(1, null))
     expect(told).toEqual([report])
@@ -81,7 +81,7 @@ describe('a task that fails while the job ends', () => {
 })
 
 describe('a task that is killed while the job runs', () => {
-  it('fails as it failed, and one question does for many', async () => {
+  it('a task killed while the job runs fails normally, and one query serves many', async () => {
     const { clock, asked, told, fail } = reported()
     const reports = Array.from({ length: 100 }, () => fail(ended(null, 'SIGKILL')))
     await clock.advance(500)

@@ -50,34 +50,37 @@ describe('the nats-server of an HPC backend that is killed', () => {
   const { folder, create } = launchedOnSlurm()
 
   for (const store of ['with its store', 'with an empty store']) {
-    needs(...slurmNeeds)(`is started again ${store}, and no task is lost`, async () => {
-      const { codes, log } = collectWarnings()
-      await using session = new Session([await create({ log })], { log })
-      const [begun, go] = [join(folder, `begun ${store}`), join(folder, `go ${store}`)]
-      const tasks = [1, 2, 3, 4, 5, 6].map(() => waiting(begun, go))
-      await session.submitTasks(tasks)
-      await expect.poll(() => linesOf(begun)).toHaveLength(4)
-      const { pid, own } = serverBelow(folder)
-      process.kill(pid, 'SIGKILL')
-      if (store !== 'with its store') rmSync(own, { recursive: true })
-      writeFileSync(go, '')
-      await session.waitTasks(tasks)
-      expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
-      expect(linesOf(begun)).toHaveLength(tasks.length)
-      expect(serverBelow(folder).own).toBe(own)
-      // The loss may be told after the last end, which comes as soon as there is a stream again.
-      await eventually(() => {
-        expect(codes.filter((code) => /^(?:NatsServer|Store)/.test(code))).toEqual([
-          'NatsServerRestarted',
-          ...(store === 'with its store' ? [] : ['StoreLost']),
-        ])
-      })
-      await session.close()
-      expect(existsSync(own)).toBe(false)
-    })
+    needs(...slurmNeeds)(
+      `a killed nats-server is started again ${store}, and no task is lost`,
+      async () => {
+        const { codes, log } = collectWarnings()
+        await using session = new Session([await create({ log })], { log })
+        const [begun, go] = [join(folder, `begun ${store}`), join(folder, `go ${store}`)]
+        const tasks = [1, 2, 3, 4, 5, 6].map(() => waiting(begun, go))
+        await session.submitTasks(tasks)
+        await expect.poll(() => linesOf(begun)).toHaveLength(4)
+        const { pid, own } = serverBelow(folder)
+        process.kill(pid, 'SIGKILL')
+        if (store !== 'with its store') rmSync(own, { recursive: true })
+        writeFileSync(go, '')
+        await session.waitTasks(tasks)
+        expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
+        expect(linesOf(begun)).toHaveLength(tasks.length)
+        expect(serverBelow(folder).own).toBe(own)
+        // The loss may be told after the last end, which comes as soon as there is a stream again.
+        await eventually(() => {
+          expect(codes.filter((code) => /^(?:NatsServer|Store)/.test(code))).toEqual([
+            'NatsServerRestarted',
+            ...(store === 'with its store' ? [] : ['StoreLost']),
+          ])
+        })
+        await session.close()
+        expect(existsSync(own)).toBe(false)
+      },
+    )
   }
 
-  needs(...slurmNeeds)('and cannot be started any more ends the tasks', async () => {
+  needs(...slurmNeeds)('a killed nats-server that cannot be restarted ends the tasks', async () => {
     const program = join(folder, 'nats-server')
     writeFileSync(program, `#!/bin/sh\nexec '${findNatsServer()}' "$@"\n`)
     chmodSync(program, 0o755)

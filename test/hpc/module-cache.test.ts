@@ -57,7 +57,7 @@ describe('on another node', () => {
 })
 
 describe('the modules of an agent', () => {
-  it('are kept in the same cache, where its node sees that folder', () => {
+  it('the modules of an agent are kept in the same cache, where its node sees that folder', () => {
     const program = ['sh', '-c', 'echo "$0: $NODE_COMPILE_CACHE"']
     const tell = (cache: string): string => {
       const [command = '', ...args] = toAgentCommand(program, cache)

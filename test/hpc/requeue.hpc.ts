@@ -25,28 +25,32 @@ describe('a launched job that Slurm puts back into the queue', () => {
     await run('scontrol', 'update', `JobId=${job}`, 'StartTime=now', ...changes)
   }
 
-  needs(...slurmNeeds)('goes on with its record, and is followed to its end', async () => {
-    const { run } = await slurm()
-    const { folder, start, startOther } = createLauncher(await slurm())
-    const launch = start('--time', '10', script, folder)
-    await launch.seen('waits')
-    const job = await jobId()
-    await run('scontrol', 'requeue', job)
-    await launch.seen(`job ${job} was put back into the queue, and will go on there`)
-    writeFileSync(join(folder, 'go'), '')
-    await beginNow(job)
-    const end = await launch.ended
-    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
-    const [, record = ''] = /was put back into the queue, and continues (.*)/.exec(end.stderr) ?? []
-    expect(readFileSync(record, 'utf8')).toContain('"SessionEnded"')
-    expect(end.stderr).not.toContain('npx tutti resume')
-    expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
-    const status = await startOther('--json', 'status').ended
-    const found = JSON.parse(status.stdout) as { readonly files: readonly string[] }
-    expect(found).toMatchObject({ state: 'ended', tasks: { completed: 2, canceled: 0 } })
-    expect(found.files).toHaveLength(2)
-    await expect.poll(queue).toBe('')
-  })
+  needs(...slurmNeeds)(
+    'a requeued job continues with its record, and is followed to its end',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start, startOther } = createLauncher(await slurm())
+      const launch = start('--time', '10', script, folder)
+      await launch.seen('waits')
+      const job = await jobId()
+      await run('scontrol', 'requeue', job)
+      await launch.seen(`job ${job} was put back into the queue, and will go on there`)
+      writeFileSync(join(folder, 'go'), '')
+      await beginNow(job)
+      const end = await launch.ended
+      expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
+      const [, record = ''] =
+        /was put back into the queue, and continues (.*)/.exec(end.stderr) ?? []
+      expect(readFileSync(record, 'utf8')).toContain('"SessionEnded"')
+      expect(end.stderr).not.toContain('npx tutti resume')
+      expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
+      const status = await startOther('--json', 'status').ended
+      const found = JSON.parse(status.stdout) as { readonly files: readonly string[] }
+      expect(found).toMatchObject({ state: 'ended', tasks: { completed: 2, canceled: 0 } })
+      expect(found.files).toHaveLength(2)
+      await expect.poll(queue).toBe('')
+    },
+  )
 
   needs(...slurmNeeds)('while Slurm is silent: that is no end of it or of its chain', async () => {
     const { env, run } = await slurm()
@@ -76,54 +80,66 @@ describe('a launched job that Slurm puts back into the queue', () => {
     await expect.poll(queue).toBe('')
   })
 
-  needs(...slurmNeeds)('goes on elsewhere with the record of a run that was killed', async () => {
-    const { run } = await slurm()
-    const { folder, start } = createLauncher(await slurm())
-    const { stdout } = await start('--detach', '--time', '10', script, folder).ended
-    const job = stdout.trim()
-    await start('--attach', job).seen('waits')
-    // The lock of the record is that of a process on another node, of the very same job.
-    await run('scancel', '--signal=KILL', '--full', job)
-    await expect.poll(queue).toBe('')
-    await run('scontrol', 'requeue', job)
-    writeFileSync(join(folder, 'go'), '')
-    await beginNow(job, 'ExcNodeList=n1')
-    const end = await start('--attach', job).ended
-    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
-    expect(end.stderr).toContain('and continues ')
-    expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
-    await expect.poll(queue).toBe('')
-  })
+  needs(...slurmNeeds)(
+    'a requeued job continues elsewhere with the record of a killed run',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const { stdout } = await start('--detach', '--time', '10', script, folder).ended
+      const job = stdout.trim()
+      await start('--attach', job).seen('waits')
+      // The lock of the record is that of a process on another node, of the very same job.
+      await run('scancel', '--signal=KILL', '--full', job)
+      await expect.poll(queue).toBe('')
+      await run('scontrol', 'requeue', job)
+      writeFileSync(join(folder, 'go'), '')
+      await beginNow(job, 'ExcNodeList=n1')
+      const end = await start('--attach', job).ended
+      expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
+      expect(end.stderr).toContain('and continues ')
+      expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('first\nsecond\n')
+      await expect.poll(queue).toBe('')
+    },
+  )
 
-  needs(...slurmNeeds)('and is canceled there: the launcher says how to go on', async () => {
-    const { run } = await slurm()
-    const { folder, start } = createLauncher(await slurm())
-    const launch = start('--time', '10', script, folder)
-    await launch.seen('waits')
-    const job = await jobId()
-    await run('scontrol', 'requeue', job)
-    await launch.seen('was put back into the queue, and will go on there')
-    await run('scancel', job)
-    const end = await launch.ended
-    expect([end.code, end.stderr]).toEqual([3, expect.stringMatching(/AllocationLost.*CANCELLED/)])
-    expect(toldRecord(end.stderr)).toMatch(/\.jsonl$/)
-    expect(end.stderr.match(/^resume {2}/gm)).toHaveLength(1)
-    await expect.poll(queue).toBe('')
-  })
+  needs(...slurmNeeds)(
+    'a requeued job that is canceled: the launcher says how to resume',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const launch = start('--time', '10', script, folder)
+      await launch.seen('waits')
+      const job = await jobId()
+      await run('scontrol', 'requeue', job)
+      await launch.seen('was put back into the queue, and will go on there')
+      await run('scancel', job)
+      const end = await launch.ended
+      expect([end.code, end.stderr]).toEqual([
+        3,
+        expect.stringMatching(/AllocationLost.*CANCELLED/),
+      ])
+      expect(toldRecord(end.stderr)).toMatch(/\.jsonl$/)
+      expect(end.stderr.match(/^resume {2}/gm)).toHaveLength(1)
+      await expect.poll(queue).toBe('')
+    },
+  )
 
-  needs(...slurmNeeds)('begins anew where nothing was recorded, and keeps its output', async () => {
-    const { run } = await slurm()
-    const { folder, start } = createLauncher(await slurm())
-    const launch = start('--time', '10', scriptFile('waiting-script'), 'go')
-    await launch.seen('waits')
-    const job = await jobId()
-    await run('scontrol', 'requeue', job)
-    await launch.seen('was put back into the queue')
-    writeFileSync(join(folder, 'go'), '')
-    await beginNow(job)
-    const end = await launch.ended
-    expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\ndone\n' })
-    expect(end.stderr).toContain('starts from the beginning: nothing was recorded')
-    await expect.poll(queue).toBe('')
-  })
+  needs(...slurmNeeds)(
+    'a requeued job begins anew where nothing was recorded, and keeps its output',
+    async () => {
+      const { run } = await slurm()
+      const { folder, start } = createLauncher(await slurm())
+      const launch = start('--time', '10', scriptFile('waiting-script'), 'go')
+      await launch.seen('waits')
+      const job = await jobId()
+      await run('scontrol', 'requeue', job)
+      await launch.seen('was put back into the queue')
+      writeFileSync(join(folder, 'go'), '')
+      await beginNow(job)
+      const end = await launch.ended
+      expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\ndone\n' })
+      expect(end.stderr).toContain('starts from the beginning: nothing was recorded')
+      await expect.poll(queue).toBe('')
+    },
+  )
 })

@@ -24,7 +24,7 @@ function launchedWith(facts: object): void {
 describe('the start method of HPC backends', () => {
   beforeEach(() => vi.stubEnv('TUTTI_LAUNCH', ''))
 
-  it('without one, a backend is refused with the call to type', async () => {
+  it('a backend without a start method is refused with the call to type', async () => {
     const { HpcBackend, setStartMethod } = await freshModule()
     await expect(HpcBackend.create()).rejects.toMatchObject({
       name: 'StateError',
@@ -44,7 +44,7 @@ describe('the start method of HPC backends', () => {
     })
   })
 
-  it('is set once: the same again is fine, another or an unknown one is refused', async () => {
+  it('the start method is set once: another or an unknown one is refused', async () => {
     const { setStartMethod } = await freshModule()
     expect(() => setStartMethod('pbs' as never)).toThrow(/Expected `method`/)
     setStartMethod('hosts')
@@ -70,7 +70,7 @@ describe('the start method of HPC backends', () => {
     }
   })
 
-  it('must be the one of the launcher', async () => {
+  it('the start method must be the one of the launcher', async () => {
     launchedWith({ method: 'hosts', hosts: ['a'] })
     const { HpcBackend, setStartMethod } = await freshModule()
     setStartMethod('slurm')

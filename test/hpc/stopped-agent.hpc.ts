@@ -9,7 +9,7 @@ describe('a node whose agent is stopped', () => {
   const { slurm, create } = launchedOnSlurm()
 
   needs(...slurmNeeds, requireCommand('nsenter'))(
-    'is used again when the agent goes on, and gets another one when it is killed',
+    'a node whose agent is stopped is used again when it resumes, or gets another agent',
     async () => {
       const warnings: string[] = []
       const log = { warn: (code: string, text: string) => warnings.push(`${code}: ${text}`) }
@@ -49,7 +49,7 @@ describe('a node whose agent is stopped', () => {
   )
 
   needs(...slurmNeeds, requireCommand('nsenter'))(
-    'after three further starts that ended is given up, with the reason',
+    'a node is given up after three further starts that ended, with the reason',
     async () => {
       const warnings: string[] = []
       const log = { warn: (code: string, text: string) => warnings.push(`${code}: ${text}`) }

@@ -11,7 +11,7 @@ const ask = (prompt: string, options: object = {}) =>
   new AITask({ prompt, backend: 'llm', ...options })
 
 describe('AI tasks', () => {
-  it('tell why their answers ended', async () => {
+  it('AI tasks report why their answers ended', async () => {
     const warnings: string[] = []
     const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
     await using session = new Session([await openBackend({ log })])
@@ -40,7 +40,7 @@ describe('AI tasks', () => {
     expect(warnings).toEqual([expect.stringMatching(/^AnswerCut: the answer of task cut was cut/)])
   })
 
-  it('that a guardrail refuses, or that do not fit, are not retried', async () => {
+  it('AI tasks that a guardrail refuses, or that do not fit, are not retried', async () => {
     const rules = 'guardrails:\n  toggle_on: true\n  rules: [{ id: animals, keywords: [zebra] }]\n'
     await using session = new Session([await openBackend({ configFile: configWith(rules) })])
     const telemetry = await session.startTelemetry()
@@ -56,7 +56,7 @@ describe('AI tasks', () => {
     expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toEqual([])
   })
 
-  it('have the node of their model as node_id, and this machine without one', async () => {
+  it('AI tasks have the node of their model as node_id, and this machine without one', async () => {
     const createEngine = (node?: string) => (): InferenceEngine =>
       Object.assign(createEchoEngine(), { nodeId: node })
     const there = await openBackend({ name: 'there', engine: createEngine('n7') })
@@ -77,7 +77,7 @@ describe('AI tasks', () => {
     expect(nodes).toEqual([['there', 'n7'], ['there', 'n7'], own, own])
   })
 
-  it('have their responseFormat named as they named it in messages of the engine', async () => {
+  it('AI tasks: messages of the engine name the responseFormat as the task named it', async () => {
     const formats: unknown[] = []
     const createEngine = (): InferenceEngine => {
       const echo = createEchoEngine()

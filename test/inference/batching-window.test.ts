@@ -30,14 +30,17 @@ describe('the batching window', () => {
     ['as an option', '', { maxBatchWaitMs: 300 }, [2]],
     ['by nobody', '', {}, [1, 1]],
     ['beside `type: adaptive`', `${window}  type: adaptive\n`, {}, [1, 1]],
-  ])('of 300 ms, asked for %s: 2 requests 100 ms apart', async (_, sections, options, sizes) => {
-    expect(await batchesOf(sections, options)).toEqual(sizes)
-  })
+  ])(
+    'a batching window of 300 ms, asked for %s: 2 requests 100 ms apart',
+    async (_, sections, options, sizes) => {
+      expect(await batchesOf(sections, options)).toEqual(sizes)
+    },
+  )
 
   it.each([
     [{}, { type: 'adaptive', max_batch_wait_ms: 500 }],
     [{ maxBatchWaitMs: 300 }, { type: 'fixed', max_batch_wait_ms: 300 }],
-  ])('with the options %j is told by /health', async (options, told) => {
+  ])('the batching window with the options %j is reported by /health', async (options, told) => {
     const { endpoint } = await openBackend({ port: 0, ...options })
     const health = await (await fetch(`${endpoint}/health`)).json()
     expect(health).toMatchObject({ batch_config: told })

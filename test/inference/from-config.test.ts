@@ -30,18 +30,21 @@ describe('InferenceBackend.fromConfig', () => {
     ['a file', () => configWith(window)],
     ['an object with the sections of a file', () => sections],
     ['a configuration that was loaded', () => loadInferenceConfig(configWith(window))],
-  ])('takes everything from %s, the name of the model too', async (_, source) => {
-    const backend = await open(await source(), { useService: true, port: 0 })
-    expect([backend.name, backend.model]).toEqual(['inference', 'tiny'])
-    const health = await (await fetch(`${backend.endpoint}/health`)).json()
-    expect(health).toMatchObject({ batch_config: { type: 'fixed', max_batch_wait_ms: 3 } })
-    await using session = new Session([backend])
-    const task = new AITask({ prompt: 'hello', backend: 'inference' })
-    await session.submitTasks([task])
-    expect(await task).toContain('hello')
-  })
+  ])(
+    'InferenceBackend.fromConfig takes everything from %s, the name of the model too',
+    async (_, source) => {
+      const backend = await open(await source(), { useService: true, port: 0 })
+      expect([backend.name, backend.model]).toEqual(['inference', 'tiny'])
+      const health = await (await fetch(`${backend.endpoint}/health`)).json()
+      expect(health).toMatchObject({ batch_config: { type: 'fixed', max_batch_wait_ms: 3 } })
+      await using session = new Session([backend])
+      const task = new AITask({ prompt: 'hello', backend: 'inference' })
+      await session.submitTasks([task])
+      expect(await task).toContain('hello')
+    },
+  )
 
-  it('refuses an object that contains itself, or that is nested without end', async () => {
+  it('InferenceBackend.fromConfig refuses a circular object, and endless nesting', async () => {
     const cyclic: Record<string, unknown> = { kind: 'process' }
     cyclic['env'] = { A: [cyclic] }
     let deep: unknown = 1
@@ -65,7 +68,7 @@ describe('InferenceBackend.fromConfig', () => {
     await expect(open(twice as unknown as Source)).rejects.toThrow('hf_token: expected a token')
   })
 
-  it('answers a task that names neither backend nor model', async () => {
+  it('InferenceBackend.fromConfig serves a task that names neither backend nor model', async () => {
     await using session = new Session([await open(sections)])
     const task = new AITask({ prompt: 'anyone?' })
     await session.submitTasks([task])
@@ -99,12 +102,12 @@ describe('InferenceBackend.fromConfig', () => {
     }
   })
 
-  it('asks for no token where an own engine downloads nothing', async () => {
+  it('InferenceBackend.fromConfig needs no token if the engine downloads nothing', async () => {
     const own = await open({ required: { model_name: 'own' } }, { engine: createObedientEngine })
     expect(await own.generate(['a'], 5)).toMatchObject([{ text: 're: a' }])
   })
 
-  it('refuses options that come too late for a configuration that was loaded', async () => {
+  it('InferenceBackend.fromConfig refuses late options for a loaded configuration', async () => {
     const config = await loadInferenceConfig(configWith())
     await expect(open(config, { maxBatchSize: 5 })).rejects.toMatchObject({
       field: 'maxBatchSize',
@@ -126,17 +129,20 @@ describe('InferenceBackend.fromConfig', () => {
     [{ ...sections, llmm: {} }, /^llmm: unknown key, did you mean llm/],
     [{ ...sections, llm: { top_p: 5 } }, /llm\.top_p: expected a number.*got 5/],
     [{ engine: { kind: 'echo' } }, /required\.model_name: missing/],
-  ])('names what is wrong in the object %j', async (source, message) => {
+  ])('InferenceBackend.fromConfig names the problem of the object %j', async (source, message) => {
     const attempt = open(source)
     await expect(attempt).rejects.toThrow(ValueError)
     await expect(attempt).rejects.toThrow(message)
   })
 
-  it.each([5, null, undefined, [], ''])('refuses %j as a configuration', async (source) => {
-    await expect(open(source as never)).rejects.toMatchObject({ field: 'config' })
-  })
+  it.each([5, null, undefined, [], ''])(
+    'InferenceBackend.fromConfig refuses %j as a configuration',
+    async (source) => {
+      await expect(open(source as never)).rejects.toMatchObject({ field: 'config' })
+    },
+  )
 
-  it('ends the start when its signal is aborted', async () => {
+  it('InferenceBackend.fromConfig ends the start when its signal is aborted', async () => {
     const abort = new AbortController()
     const attempt = open(sections, {
       signal: abort.signal,
@@ -153,7 +159,7 @@ describe('InferenceBackend.fromConfig', () => {
 })
 
 describe('relative paths in a configuration file', () => {
-  it('are relative to that file', async () => {
+  it('relative paths in a configuration file are relative to that file', async () => {
     const folder = tempFolder()
     mkdirSync(join(folder, 'models'))
     writeTinyModel(join(folder, 'models'))
@@ -171,7 +177,7 @@ describe('relative paths in a configuration file', () => {
     expect(await backend.generate(['a'], 60)).toMatchObject([{ usage: { completion_tokens: 2 } }])
   })
 
-  it('are those of a model, a cache and a program, not names of models or programs', async () => {
+  it('relative paths are those of models, caches and programs, not names of such', async () => {
     const folder = tempFolder()
     const pathOf = async (model: string, engine: string): Promise<unknown> => {
       const file = join(folder, 'model.yaml')
@@ -196,7 +202,7 @@ describe('relative paths in a configuration file', () => {
 })
 
 describe('nodes that cannot be had', () => {
-  it.each(['llama', 'openai', 'process'])('are refused by the %s engine', async (kind) => {
+  it.each(['llama', 'openai', 'process'])('nodes are refused by the %s engine', async (kind) => {
     const keys = {
       llama: {},
       openai: { base_url: 'http://localhost:1/v1' },
@@ -216,7 +222,7 @@ describe('nodes that cannot be had', () => {
     })
   })
 
-  it('are simulated by the echo engine, and left to an engine of your own', async () => {
+  it('nodes are simulated by the echo engine, and left to an engine of your own', async () => {
     const source = { required: { model_name: 'tiny' }, engine: { kind: 'echo' } }
     expect((await open(source, { numNodes: 3 })).workers).toBe(3)
     const own = await open(source, { numNodes: 2, engine: createObedientEngine })

@@ -38,7 +38,7 @@ const open = (respond: (item: string) => Promise<string> = async (item) => `re: 
 }
 
 describe('generateEach', () => {
-  it('starts 250 prompts per turn, the first at once, and keeps their order', async () => {
+  it('generateEach starts 250 prompts per turn, the first immediately, in order', async () => {
     const { clock, started, items, outcome } = open()
     const counts = [started.length]
     items.length = 0
@@ -53,7 +53,7 @@ describe('generateEach', () => {
     )
   })
 
-  it('goes on after a failure, which is the outcome of its prompt alone', async () => {
+  it('generateEach continues after a failure, the outcome of its prompt alone', async () => {
     const { clock, started, outcome } = open((item) =>
       item === 'p3' ? Promise.reject(new Error('no')) : Promise.resolve('yes'),
     )
@@ -64,7 +64,7 @@ describe('generateEach', () => {
     expect(failed).toEqual([3])
   })
 
-  it('starts no more prompts when it is aborted; those count as canceled', async () => {
+  it('generateEach starts no more prompts after an abort; those count as canceled', async () => {
     const { clock, abort, started, outcome } = open()
     await new Promise((resolve) => setImmediate(resolve))
     abort.abort()
@@ -77,7 +77,7 @@ describe('generateEach', () => {
 })
 
 describe('generate with many prompts', () => {
-  it('ends at its time-out, whenever the prompts were started', async () => {
+  it('generate with many prompts ends at its time-out, whenever they were started', async () => {
     const [clock, generator] = [new TurnClock(), new FakeGenerator(silent)]
     const outcome = generateTexts(generator, many, 5, clock)
     await clock.advance(4999)
@@ -91,7 +91,7 @@ describe('generate with many prompts', () => {
     expect(generator.requests.every(({ signal }) => signal.aborted)).toBe(true)
   })
 
-  it('gives what it has when the backend closes between two turns', async () => {
+  it('generate with many prompts returns its results when the backend closes', async () => {
     const [clock, generator] = [new TurnClock(), new FakeGenerator()]
     const outcome = generateTexts(generator, many, 5, clock)
     generator.script = () => Promise.reject(inferenceError('closing', 'the backend is closing'))
@@ -115,7 +115,7 @@ describe('an AI task with many prompts', () => {
     return { clock, listener, jobs, job }
   }
 
-  it('starts 250 prompts per turn', async () => {
+  it('an AI task with many prompts starts 250 prompts per turn', async () => {
     const generator = new FakeGenerator()
     const { clock, listener, job } = begin(generator)
     for (const count of [250, 500, 600]) {
@@ -128,14 +128,17 @@ describe('an AI task with many prompts', () => {
   it.each([
     ['are running', new FakeGenerator(silent)],
     ['are done', new FakeGenerator()],
-  ])('starts no more prompts when it is canceled while the first ones %s', async (_, generator) => {
-    const { clock, listener, jobs, job } = begin(generator)
-    await new Promise((resolve) => setImmediate(resolve))
-    jobs.cancel(job, 'enough')
-    await clock.turn()
-    await clock.turn()
-    expect(generator.requests).toHaveLength(250)
-    expect(listener.of(job)).toEqual([{ kind: 'cancel', reason: 'enough' }])
-    expect(jobs.has(job.uid)).toBe(false)
-  })
+  ])(
+    'an AI task starts no more prompts when it is canceled while the first ones %s',
+    async (_, generator) => {
+      const { clock, listener, jobs, job } = begin(generator)
+      await new Promise((resolve) => setImmediate(resolve))
+      jobs.cancel(job, 'enough')
+      await clock.turn()
+      await clock.turn()
+      expect(generator.requests).toHaveLength(250)
+      expect(listener.of(job)).toEqual([{ kind: 'cancel', reason: 'enough' }])
+      expect(jobs.has(job.uid)).toBe(false)
+    },
+  )
 })

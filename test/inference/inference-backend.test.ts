@@ -43,7 +43,7 @@ describe('the inference backend under the backend contract', () => {
 })
 
 describe('AI tasks', () => {
-  it('return a string for a string and an array for an array, in prompt order', async () => {
+  it('AI tasks return a string for a string, an array in prompt order for an array', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const one = ask('why?')
     const many = new AITask({ prompt: ['a', 'b', 'c'], backend: 'llm' })
@@ -55,7 +55,7 @@ describe('AI tasks', () => {
     expect(many.response).toEqual(['re: a', 're: b', 're: c'])
   })
 
-  it('are routed by their model to the backend that serves it', async () => {
+  it('AI tasks are routed by their model to the backend that serves it', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const task = new AITask({ prompt: 'x', model: 'tiny' })
     await session.submitTasks([task])
@@ -69,7 +69,7 @@ describe('AI tasks', () => {
     )
   })
 
-  it('reject with the original error', async () => {
+  it('AI tasks reject with the original error', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const task = ask('fail here')
     await session.submitTasks([task])
@@ -81,7 +81,7 @@ describe('AI tasks', () => {
     })
   })
 
-  it('with a list fail if one prompt fails or is blocked, with all results', async () => {
+  it('AI tasks with a list fail if one prompt fails or is blocked, with all results', async () => {
     const rules = 'guardrails:\n  toggle_on: true\n  rules: [{ id: animals, keywords: [zebra] }]\n'
     const configFile = configWith(rules)
     const backend = await openBackend({ engine: createObedientEngine, configFile })
@@ -107,7 +107,7 @@ describe('AI tasks', () => {
     ])
   })
 
-  it('are retried as often as `retries` allows', async () => {
+  it('AI tasks are retried as often as `retries` allows', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     const telemetry = await session.startTelemetry()
     const attempts: string[] = []
@@ -118,14 +118,14 @@ describe('AI tasks', () => {
     expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toHaveLength(2)
   })
 
-  it('with an invalid responseFormat are rejected before any task is submitted', async () => {
+  it('AI tasks with an invalid responseFormat are rejected before any submission', async () => {
     await using session = new Session([await openBackend({ engine: createObedientEngine })])
     await expect(
       session.submitTasks([ask('x', { responseFormat: { type: 'xml' } })]),
     ).rejects.toThrow(/tasks\[0\]\.responseFormat\.type: expected "text", "json_object"/)
   })
 
-  it('run on a backend that also serves HTTP', async () => {
+  it('AI tasks run on a backend that also serves HTTP', async () => {
     const backend = await openBackend({ port: 0 })
     await using session = new Session([backend])
     const task = ask('both ways')
@@ -137,7 +137,7 @@ describe('AI tasks', () => {
 })
 
 describe('generate', () => {
-  it('returns a result for each prompt, in order', async () => {
+  it('generate returns a result for each prompt, in order', async () => {
     const backend = await openBackend({ engine: createObedientEngine })
     expect(await backend.generate(['a', 'b'], 10)).toEqual(
       ['re: a', 're: b'].map((text) => ({
@@ -157,7 +157,7 @@ describe('generate', () => {
     ['5', '"5"'],
     [[5], '`[5]` (array)'],
     [undefined, '`undefined`; call generate(prompts, timeout)'],
-  ])('row 81: rejects a time-out of %j seconds', async (seconds, text) => {
+  ])('row 81: generate rejects a time-out of %j seconds', async (seconds, text) => {
     const backend = await openBackend({ engine: createObedientEngine })
     const attempt = backend.generate(['a'], seconds as number)
     await expect(attempt).rejects.toThrow(ValueError)
@@ -168,13 +168,13 @@ describe('generate', () => {
     })
   })
 
-  it('row 81: returns [] for [], and rejects a prompt that is not a string', async () => {
+  it('row 81: generate returns [] for [], and rejects a prompt that is not a string', async () => {
     const backend = await openBackend({ engine: createObedientEngine })
     expect(await backend.generate([], 1)).toEqual([])
     await expect(backend.generate(['a', 5 as unknown as string], 1)).rejects.toThrow('prompts[1]')
   })
 
-  it('gives the other results when a prompt fails, is blocked or takes too long', async () => {
+  it('generate gives the other results if a prompt fails, is blocked or is too slow', async () => {
     const rules = 'guardrails:\n  toggle_on: true\n  rules: [{ id: animals, keywords: [zebra] }]\n'
     const clock = new ManualClock()
     const configFile = configWith(rules)
@@ -208,7 +208,7 @@ describe('generate', () => {
     })
   })
 
-  it('ends at its time-out, and aborts the request in the engine', async () => {
+  it('generate ends at its time-out, and aborts the request in the engine', async () => {
     const backend = await openBackend({ engine: createObedientEngine })
     expect(await backend.generate(['endless'], 0.05)).toEqual([
       { error: { code: 'request_timeout', message: 'no answer within 0.05 s' } },
@@ -216,7 +216,7 @@ describe('generate', () => {
     expect(await backend.generate(['next'], 5)).toHaveLength(1)
   })
 
-  it('rejects with the endpoint when the backend serves HTTP', async () => {
+  it('generate rejects with the endpoint when the backend serves HTTP', async () => {
     const backend = await openBackend({ port: 0 })
     const attempt = backend.generate(['a'], 1)
     await expect(attempt).rejects.toThrow(StateError)
@@ -239,7 +239,7 @@ describe('row 79: a backend whose engine is lost', () => {
     expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
   })
 
-  it('row 79: emits an event, is unhealthy, and restarts the engine', async () => {
+  it('row 79: a backend that loses its engine emits an event and restarts it', async () => {
     const clock = new ManualClock()
     const losses: (() => void)[] = []
     const backend = await openBackend({
@@ -269,7 +269,7 @@ describe('row 79: a backend whose engine is lost', () => {
 })
 
 describe('the lifecycle of an inference backend', () => {
-  it('rejects work before initialize() and after close()', async () => {
+  it('an inference backend rejects work before initialize() and after close()', async () => {
     const options = { configFile: configWith(), modelName: 'tiny', name: 'llm', useService: false }
     const backend = new InferenceBackend(options)
     await using session = new Session([backend])
@@ -282,7 +282,7 @@ describe('the lifecycle of an inference backend', () => {
     await expect(backend.initialize()).rejects.toThrow('is closed')
   })
 
-  it('can be initialized again after a failure', async () => {
+  it('an inference backend can be initialized again after a failure', async () => {
     let tries = 0
     const warnings: string[] = []
     const flaky = new InferenceBackend({
@@ -377,7 +377,7 @@ describe('the lifecycle of an inference backend', () => {
     [{ engine: { kind: 'llama', sequences: 0 } }, 'engine'],
     [{ engine: { kind: 'echo', latencyMs: '5' } }, 'engine'],
     [{ engine: { kind: 'openai', baseUrl: 'http://x', maxConcurrency: 1.5 } }, 'engine'],
-  ])('refuses %j by the name of the field', (wrong, field) => {
+  ])('an inference backend refuses %j by the name of the field', (wrong, field) => {
     const options = { configFile: configWith(), modelName: 'tiny', ...wrong }
     const attempt = () => new InferenceBackend(options as never)
     expect(attempt).toThrow(ValueError)

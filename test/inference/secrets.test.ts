@@ -46,7 +46,7 @@ const createTalkativeEngine: CreateEngine = (worker) => {
 }
 
 describe('secrets of inference', () => {
-  it('row 88: are in no event, span, metric, export, response, error or warning', async () => {
+  it('row 88: secrets are in no event, span, metric, export, response or error', async () => {
     const heard: unknown[] = []
     const log = { warn: (code: string, message: string) => heard.push([code, message]) }
     const backend = await openBackend({
@@ -95,7 +95,7 @@ describe('secrets of inference', () => {
     )
   })
 
-  it('row 88: that a model server gets are masked in its reported output', async () => {
+  it('row 88: secrets that a model server gets are masked in its reported output', async () => {
     const own = 'canary-of-an-upstream-0003'
     process.env['TUTTI_UPSTREAM'] = own
     const heard: unknown[] = []
@@ -116,13 +116,13 @@ describe('secrets of inference', () => {
     expect(everything).not.toContain(own)
   })
 
-  it('row 88: are masked in a printed configuration', async () => {
+  it('row 88: secrets of inference are masked in a printed configuration', async () => {
     const config = await loadInferenceConfig(configWith(withToken))
     expect(config.hubToken?.reveal()).toBe(token)
     expect(inspect(config, { depth: null }) + JSON.stringify(config)).not.toContain(token)
   })
 
-  it("row 88: are not in the engine process's environment or arguments", async () => {
+  it("row 88: secrets are not in the engine process's environment or arguments", async () => {
     const models = fileURLToPath(new URL('../../.models/', import.meta.url))
     process.env['TUTTI_CANARY_TOKEN'] = token
     const backend = await openBackend({

@@ -9,7 +9,7 @@ import { post } from './server/served.ts'
 import { configWith, createObedientEngine, openBackend } from './open-backend.ts'
 
 describe('the server of an inference backend', () => {
-  it('has the base address http://<hostname>:<port> where that name leads to it', async () => {
+  it('the server of a backend has the address http://<hostname>:<port> if possible', async () => {
     const { endpoint } = await openBackend({ port: 0 })
     const found = await lookup(hostname(), { all: true }).catch(() => [])
     const isHere = found.length > 0 && found.every(({ address }) => isLoopbackHost(address))
@@ -18,7 +18,7 @@ describe('the server of an inference backend', () => {
     expect(health).toMatchObject({ status: 'healthy', endpoint, hostname: hostname() })
   })
 
-  it('row 82: finds a busy port before an engine is started', async () => {
+  it('row 82: a busy port is found before an engine is started', async () => {
     const first = await openBackend({ port: 0 })
     let engines = 0
     const attempt = openBackend({
@@ -52,7 +52,7 @@ describe('the server of an inference backend', () => {
     expect((await post(`${endpoint}/v1/completions`, { prompt: 'a', n: 2 })).status).toBe(200)
   })
 
-  it('tells that the model is loading, and frees its port if that fails', async () => {
+  it('the server of a backend reports a loading model, and frees its port on failure', async () => {
     const port = await freePort()
     const [starting, loaded] = [Promise.withResolvers<void>(), Promise.withResolvers<never>()]
     const backend = new InferenceBackend({

@@ -104,7 +104,7 @@ describe('DeadlineTimer', () => {
     timer.set(Infinity)
     expect(clock.pendingTimers).toBe(0)
   })
-  it('waits for the rest when the timer of the system fires early', async () => {
+  it('DeadlineTimer waits for the rest when the timer of the system fires early', async () => {
     const clock = new ManualClock()
     const after = clock.after.bind(clock)
     const calls: number[] = []

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { Fifo, Semaphore } from '../../src/runtime/fifo.ts'
 import { assertProperty } from '../property.ts'
 
-it('gives what was pushed, in that order, however much comes and goes', () => {
+it('a Fifo gives its items in the order of their arrival, however many come and go', () => {
   const step = fc.oneof(
     fc.record({ push: fc.nat(3000) }),
     fc.record({ shift: fc.nat(3000) }),

@@ -8,7 +8,7 @@ class Item implements Indexed {
 }
 
 describe('an indexed set', () => {
-  it('holds what a Set would, in the same order, whatever comes and goes', () => {
+  it('an indexed set holds the items of a Set, in the same order, after any calls', () => {
     const step = fc.record({ item: fc.nat(150), isComing: fc.boolean() })
     assertProperty(
       fc.property(fc.array(step, { maxLength: 600, size: 'max' }), (steps) => {
@@ -32,7 +32,7 @@ describe('an indexed set', () => {
     )
   })
 
-  it('holds what a Set would where most leave in the order in which they came', () => {
+  it('an indexed set holds the items of a Set where most leave in arrival order', () => {
     const [indexed, plain] = [new IndexedSet<Item>(), new Set<Item>()]
     const remove = (item: Item | undefined): void => {
       if (item === undefined) return
@@ -53,7 +53,7 @@ describe('an indexed set', () => {
     expect([indexed.size, indexed.toArray()]).toEqual([0, []])
   })
 
-  it("does not take another set's items for its own", () => {
+  it("an indexed set does not take another set's items for its own", () => {
     const [mine, other] = [new IndexedSet<Item>(), new IndexedSet<Item>()]
     const [item, stranger] = [new Item(), new Item()]
     mine.add(item)
@@ -65,7 +65,7 @@ describe('an indexed set', () => {
     ])
   })
 
-  it('lets the caller delete while going through it', () => {
+  it('an indexed set lets the caller delete while going through it', () => {
     const indexed = new IndexedSet<Item>()
     for (let count = 0; count < 1000; count++) indexed.add(new Item())
     for (const item of indexed.toArray()) indexed.delete(item)

@@ -94,7 +94,7 @@ describe('BudgetedQueue', () => {
     expect(calls).toEqual([[1, 2], [3]])
   })
 
-  it('what the work itself adds is processed in the same turn while the budget lasts', async () => {
+  it('BudgetedQueue processes added work in the same turn while the budget lasts', async () => {
     const clock = new TurnClock()
     const calls: number[] = []
     const queue = new BudgetedQueue<number>(new TurnBudget(clock, 3), ([item = 0]) => {

@@ -38,7 +38,7 @@ describe('a large submission', () => {
     expect(await turnsDuring(submitAll())).toBeGreaterThanOrEqual(5)
   })
 
-  it('row 25: waits at 100,000 open tasks and continues as they end', async () => {
+  it('row 25: a large submission waits at 100,000 open tasks, then continues', async () => {
     const backend = new FakeBackend()
     const session = new Session([backend])
     const tasks = many(102_000)

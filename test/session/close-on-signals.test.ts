@@ -63,7 +63,7 @@ describe('closeOnSignals', () => {
     expect(records[0]).not.toContain('SessionEnded')
   })
 
-  it('row 26: what the command and the group of a script both send counts once', async () => {
+  it("row 26: a signal that the command and the script's group both send counts once", async () => {
     const folder = tempFolder()
     const run = startProgram(program, ['passed-on', folder], { TUTTI_RUN: join(folder, 'none') })
     await run.seen('running')
@@ -97,7 +97,7 @@ describe('closeOnSignals', () => {
     expect(stderr).toContain('RangeError: a mistake of the application')
   })
 
-  it('leaves no handler behind, and names wrong options', () => {
+  it('closeOnSignals leaves no handler behind, and names wrong options', () => {
     const session = { close: async () => {} }
     const before = process.listenerCount('SIGTERM')
     const remove = closeOnSignals(session, { signals: ['SIGTERM'] })

@@ -56,7 +56,7 @@ it('nodes that a backend has when telemetry starts are polled', async () => {
   expect(told(all)).toEqual(['1005 local n0'])
 })
 
-it('who subscribes after startTelemetry gets all events, however long priming takes', async () => {
+it('a subscriber after startTelemetry gets all events, however long priming takes', async () => {
   const sampler = new FakeSampler()
   sampler.primes = () => turns(10)
   const nodes = ['n0', 'n1'].map((nodeId) => ({ nodeId, createSampler: () => sampler }))
@@ -70,7 +70,7 @@ it('who subscribes after startTelemetry gets all events, however long priming ta
 })
 
 it.each(['session', 'workflow engine'])(
-  'row 123: who subscribes after startTelemetry of a %s gets all events, also on a busy machine',
+  'row 123: a subscriber after startTelemetry of a %s gets all events, on a busy machine too',
   async (kind) => {
     const clock = new ManualClock(1000)
     // Each node takes longer than events may wait for their turn.

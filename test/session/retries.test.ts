@@ -10,7 +10,7 @@ const tillQueued = ['TaskCreated', 'TaskSubmitted', 'TaskQueued']
 const lost = (text: string) => new WorkerLostError(text)
 
 describe('retries', () => {
-  it('go on from attempts that the backend knows of an earlier start of the session', async () => {
+  it('a task continues from attempts that the backend knows of an earlier session', async () => {
     const { session, backend, eventsOf } = await openSession()
     const task = quick({ retries: 2 })
     await session.submitTasks([task])
@@ -330,7 +330,7 @@ describe('row 21: a task that kills its workers', () => {
     expect(attribute(events.at(-1), 'attempt')).toBe(3)
   })
 
-  it('row 21: only lost workers count as poison, not other failures', async () => {
+  it('row 21: lost workers count as poison, other failures do not', async () => {
     const { session, backend } = await openSession()
     const task = quick({ retries: 4 })
     await session.submitTasks([task])

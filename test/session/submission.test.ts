@@ -73,7 +73,7 @@ describe('row 1: submission is all or nothing', () => {
     expect(lines[20]).toBe('and 21 more: tasks[20..39], tasks[50]')
   })
 
-  it('row 1: after a backend whose refuse() throws, its tasks can be submitted again', async () => {
+  it('row 1: tasks of a backend whose refuse() throws can be submitted again', async () => {
     let isBroken = true
     const refuse = () => {
       if (isBroken) throw new RangeError('judge is ill')

@@ -7,7 +7,7 @@ import { FakeBackend } from '../../src/testing/fake-backend.ts'
 const ask = (options: object = {}) => new AITask({ prompt: 'Why?', backend: 'llm', ...options })
 
 describe('an AI task', () => {
-  it('keeps its prompt, its model and how to sample', () => {
+  it('an AI task keeps its prompt, its model and its sampling options', () => {
     const responseFormat = { type: 'json_object' } as const
     const prompts = ['a', 'b']
     const task = new AITask({
@@ -69,7 +69,7 @@ describe('an AI task', () => {
     [{ max_tokens: 7 }, 'max_tokens'],
     [{ executable: 'x' }, 'executable'],
   ]
-  it('keeps the response format as it was given', () => {
+  it('an AI task keeps the response format as it was given', () => {
     const schema = { type: 'object', required: ['age'] }
     const json_schema = { name: 'person', schema }
     const task = new AITask({ prompt: 'x', responseFormat: { type: 'json_schema', json_schema } })
@@ -81,16 +81,16 @@ describe('an AI task', () => {
     expect(() => new AITask({ prompt: 'x', responseFormat: large })).toThrow(/responseFormat/)
   })
 
-  it('needs neither a backend nor a model: routing decides', () => {
+  it('an AI task needs neither a backend nor a model: routing decides', () => {
     const task = new AITask({ prompt: 'Why?' })
     expect([task.backend, task.model]).toEqual([null, null])
   })
 
-  it.each(invalid)('refuses %j and names the field', (options, field) => {
+  it.each(invalid)('an AI task refuses %j and names the field', (options, field) => {
     expect(() => ask(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
   })
 
-  it('gives a string for a string, an array in prompt order for an array', async () => {
+  it('an AI task gives a string for a string, an array in prompt order for an array', async () => {
     const backend = new FakeBackend({ name: 'llm' })
     await using session = new Session([backend])
     const one = ask()
@@ -105,7 +105,7 @@ describe('an AI task', () => {
     ])
   })
 
-  it('infers what awaiting gives', () => {
+  it('an AI task infers what awaiting gives', () => {
     const one = new AITask({ prompt: 'a', model: 'm' })
     expectTypeOf<Awaited<typeof one>>().toEqualTypeOf<string>()
     expectTypeOf(one.response).toEqualTypeOf<string | undefined>()

@@ -8,7 +8,7 @@ const program = (options: object = {}) => new ComputeTask({ executable: 'simulat
 const work = (options: object = {}) => new ComputeTask({ function: Math.hypot, ...options })
 
 describe('a program', () => {
-  it('keeps what it was given, frozen, with defaults for the rest', () => {
+  it('a program keeps what it was given, frozen, with defaults for the rest', () => {
     const env = { A: '1', B: undefined }
     const given = ['--n', '10']
     const task = program({
@@ -97,11 +97,11 @@ describe('a program', () => {
     [{ resources: { labels: { zone: 7 } } }, 'resources.labels.zone'],
     [{ resources: { seconds: 0 } }, 'resources.seconds'],
   ]
-  it.each(invalid)('row 6: refuses %.60j and names the field', (options, field) => {
+  it.each(invalid)('row 6: a program refuses %.60j and names the field', (options, field) => {
     expect(() => program(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
   })
 
-  it('row 6: says what is wrong with an argument before anything is spawned', () => {
+  it('row 6: a program reports a wrong argument before anything is spawned', () => {
     expect(() => program({ arguments: ['a', 'b', 'c\u0000'] })).toThrow(
       'arguments[2]: contains NUL',
     )
@@ -114,7 +114,7 @@ describe('a program', () => {
 })
 
 describe('a function', () => {
-  it('keeps its name, its arguments and where it is defined', () => {
+  it('a function keeps its name, its arguments and where it is defined', () => {
     const given = [3, 4]
     const task = work({ args: given })
     given.push(5)
@@ -142,11 +142,11 @@ describe('a function', () => {
     [{ shell: true }, 'shell'],
     [{ captureStdio: {} }, 'captureStdio'],
   ]
-  it.each(invalid)('refuses %j and names the field', (options, field) => {
+  it.each(invalid)('a function refuses %j and names the field', (options, field) => {
     expect(() => work(options)).toThrow(expect.objectContaining({ name: 'ValueError', field }))
   })
 
-  it('and a program exclude each other, and one is needed', () => {
+  it('a function and a program exclude each other, and one is needed', () => {
     const cases: [object, string][] = [
       [{}, 'neither'],
       [{ executable: 'a', function: work }, 'both'],
@@ -159,7 +159,7 @@ describe('a function', () => {
     }
   })
 
-  it('and a program name their arguments differently, which an error says', () => {
+  it('a function and a program name their arguments differently, which an error says', () => {
     expect(() => program({ args: ['x'] })).toThrow(
       '`args` belongs to a function, which this task does not run; did you mean "arguments"?',
     )
@@ -171,7 +171,7 @@ describe('a function', () => {
 })
 
 describe('types', () => {
-  it('follow from the function or the program', async () => {
+  it('types follow from the function or the program', async () => {
     const hypot = new ComputeTask({ function: (a: number, b: number) => a * b, args: [1, 2] })
     expectTypeOf(hypot.returnValue).toEqualTypeOf<number | undefined>()
     expectTypeOf<Awaited<typeof hypot>>().toEqualTypeOf<number>()
@@ -228,7 +228,7 @@ describe('an option that does not exist', () => {
     expect(() => program(options)).toThrow(message)
   })
 
-  it('is named before what is missing', () => {
+  it('an option that does not exist is named before what is missing', () => {
     const options = { timeout: 3 } as never
     expect(() => new ComputeTask(options)).toThrow('did you mean "timeoutSeconds"?')
   })

@@ -13,7 +13,7 @@ import {
 const here = import.meta.url
 
 describe('defineTask', () => {
-  it('gives the function back and names it by module and name', () => {
+  it('defineTask gives the function back and names it by module and name', () => {
     const square = function square(x: number): number {
       return x * x
     }
@@ -24,7 +24,7 @@ describe('defineTask', () => {
     expect(findDefined({ module: here, name: 'circle' })).toBeUndefined()
   })
 
-  it('takes the same function again, as when a module is imported twice, but no other', () => {
+  it('defineTask takes the same function again, as after a second import, but no other', () => {
     const load = (): (() => number) =>
       function twice() {
         return 2
@@ -43,7 +43,7 @@ describe('defineTask', () => {
     expect(definitionOf(elsewhere)?.module).toBe('file:///elsewhere.ts')
   })
 
-  it('refuses what has no name and what is no function', () => {
+  it('defineTask refuses values without a name and values that are no functions', () => {
     expect(() =>
       defineTask(
         here,
@@ -58,7 +58,7 @@ describe('defineTask', () => {
   })
 
   const relative = ['./x.ts', '../x.ts', 'x.ts', 'src/x.ts', 'some-package']
-  it.each(relative)('refuses the module %s, which no worker would find', (module) => {
+  it.each(relative)('defineTask refuses the module %s, which no worker would find', (module) => {
     expect(() => defineTask(module, function lost() {})).toThrow(
       expect.objectContaining({
         name: 'ValueError',
@@ -69,7 +69,7 @@ describe('defineTask', () => {
     expect(findDefined({ module, name: 'lost' })).toBeUndefined()
   })
 
-  it('takes every URL, and a whole path as the URL that it means', () => {
+  it('defineTask takes every URL, and a whole path as the URL that it means', () => {
     const moduleOf = (module: string, found = function found() {}): string | undefined =>
       definitionOf(defineTask(module, found))?.module
     for (const url of ['data:text/javascript,1', 'custom:x']) expect(moduleOf(url)).toBe(url)
@@ -77,7 +77,7 @@ describe('defineTask', () => {
     expect(moduleOf(resolve('/a b/50%#.ts'))).toBe(pathToFileURL('/a b/50%#.ts').href)
   })
 
-  it("knows the program's entry module, also when it was named by a link", () => {
+  it("defineTask knows the program's entry module, also when it was named by a link", () => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-define-'))
     const program = process.argv[1]
     onTestFinished(() => {

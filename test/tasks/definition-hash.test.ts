@@ -30,7 +30,7 @@ const changes = async (one: AnyTask, other: AnyTask): Promise<readonly string[]>
 }
 
 describe('definition_hash', () => {
-  it('is equal for equal functions and arguments, whatever the uid and the limits', async () => {
+  it('definition_hash is equal for equal functions and arguments', async () => {
     const limits = { timeoutSeconds: 9, retries: 2, priority: 3, resources: { cores: 2 } }
     const one = new ComputeTask({ function: echo, args: [{ b: 1, a: new Map([[1, 2]]) }] })
     const other = new ComputeTask({
@@ -48,7 +48,7 @@ describe('definition_hash', () => {
     expect(ab && ba && (await changes(ab, ba))).toEqual(['input'])
   })
 
-  it('says whether the code or the input differs', async () => {
+  it('definition_hash says whether the code or the input differs', async () => {
     const first = new ComputeTask({ function: echo, args: [1] })
     expect(await changes(first, new ComputeTask({ function: echo, args: [2] }))).toEqual(['input'])
     expect(
@@ -59,7 +59,7 @@ describe('definition_hash', () => {
     ).toEqual(['code'])
   })
 
-  it('differs for texts and lists that only look alike', async () => {
+  it('definition_hash differs for texts and lists that only look alike', async () => {
     const withHole = (...items: unknown[]): unknown[] => {
       Reflect.deleteProperty(items, 1)
       return items
@@ -76,14 +76,14 @@ describe('definition_hash', () => {
     }
   })
 
-  it('of a program is equal without an environment and with an empty one', async () => {
+  it('definition_hash of a program is equal without and with an empty environment', async () => {
     const program = { executable: '/bin/true' }
     expect(
       await changes(new ComputeTask(program), new ComputeTask({ ...program, env: {} })),
     ).toEqual([])
   })
 
-  it('of a program counts its arguments, folder, environment, input and output files', async () => {
+  it('definition_hash of a program covers arguments, folder, environment and files', async () => {
     const program = { executable: '/bin/true', arguments: ['a'] }
     const same = new ComputeTask({ ...program, killBackground: true })
     expect(await changes(new ComputeTask(program), same)).toEqual([])
@@ -99,12 +99,12 @@ describe('definition_hash', () => {
     }
   })
 
-  it('is absent when an argument has no comparable content', async () => {
+  it('definition_hash is absent when an argument has no comparable content', async () => {
     const task = new ComputeTask({ function: (body: () => number) => body(), args: [() => 1] })
     expect(await hashesOf(task)).toEqual([undefined])
   })
 
-  it('of a call in a workflow is known before any value: by what its handles are', async () => {
+  it('definition_hash of a workflow call follows from its handles, before any value', async () => {
     const run = async (start: number): Promise<readonly string[]> => {
       const flow = await WorkflowEngine.create({ backend: await ConcurrentBackend.create() })
       onTestFinished(() => flow.shutdown())

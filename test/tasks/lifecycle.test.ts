@@ -103,7 +103,7 @@ describe('advance', () => {
     )
   })
 
-  it('leaves the life alone, and changes nothing after the end', () => {
+  it('advance leaves the life alone, and changes nothing after the end', () => {
     const at = (seconds: number) => ({ wallSeconds: seconds, monotonicMs: seconds * 1000 })
     const created = Object.freeze(newLife(at(1)))
     const submitted = advance(created, 'submit', at(2))
@@ -120,7 +120,7 @@ describe('advance', () => {
     }
   })
 
-  it('tells the start once, measures each attempt, and from the first start to the end', () => {
+  it('advance reports the start once, and measures each attempt and the whole', () => {
     const at = (seconds: number) => ({ wallSeconds: seconds, monotonicMs: seconds * 1000 })
     const script: [Stimulus, string | undefined, number][] = [
       ['submit', 'TaskSubmitted', 0],

@@ -4,7 +4,7 @@ import { expectNoBatchFile } from '../../src/tasks/program-options.ts'
 
 describe('batch files on Windows', () => {
   it.each(['run.bat', 'RUN.CMD', 'a.bat.', 'b.cmd  ', String.raw`C:\tools\go.Bat`])(
-    'row 9: refuses %j with a hint, and takes it when a shell was asked for',
+    'row 9: batch files: %j is refused with a hint, and accepted with a shell',
     (executable) => {
       expect(() => expectNoBatchFile(executable, false, 'win32')).toThrow(ValueError)
       expect(() => expectNoBatchFile(executable, false, 'win32')).toThrow(/batch file/)
@@ -13,7 +13,7 @@ describe('batch files on Windows', () => {
     },
   )
 
-  it('row 9: leaves programs alone', () => {
+  it('row 9: batch files: other programs are accepted', () => {
     for (const executable of ['python.exe', 'bat', 'my.batch', 'cmd.exe']) {
       expect(() => expectNoBatchFile(executable, false, 'win32')).not.toThrow()
     }

@@ -35,21 +35,21 @@ describe('the default name of a task', () => {
     ['mpirun python3 mesh.py', 'mpirun', ['-n', '4', 'python3', 'mesh.py']],
     ['srun', 'srun', ['-n', '4', './solver']],
     ['python3 me sh.py', 'python3', ['me\nsh.py']],
-  ])('is %j for %s %j', (name, executable, args) => {
+  ])('the default name of a task is %j for %s %j', (name, executable, args) => {
     expect(nameOf(executable, ...args)).toBe(name)
   })
 
-  it('of a shell command is its first words', () => {
+  it('the default name of a shell command is its first words', () => {
     const task = new ComputeTask({ executable: 'make all | tee log', shell: true })
     expect(task.name).toBe('make all')
   })
 
-  it('of a prompt is its model', () => {
+  it('the default name of a prompt is its model', () => {
     expect(new AITask({ prompt: 'x', model: 'tiny' }).name).toBe('tiny')
     expect(new AITask({ prompt: 'x' }).name).toBe('')
   })
 
-  it('is replaced by the option `name`', () => {
+  it('the default name of a task is replaced by the option `name`', () => {
     expect(new ComputeTask({ executable: 'python3', name: 'mesh' }).name).toBe('mesh')
     expect(new ComputeTask({ function: () => 1, name: 'mesh' }).name).toBe('mesh')
     expect(new AITask({ prompt: 'x', name: 'ask' }).name).toBe('ask')

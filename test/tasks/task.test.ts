@@ -54,14 +54,19 @@ describe('options of every task', () => {
     [{ attributes: [] }, 'attributes'],
     [{ timeout: 5 }, 'timeout'],
   ]
-  it.each(invalid)('refuse %j and name the field', (options, field) => {
-    const error = problemOf(() => make(options))
-    expect(error.field).toBe(field)
-    expect(error.message).toContain(`\`${field}\``)
-    expect(problemOf(() => new AITask({ prompt: 'a', backend: 'b', ...options })).field).toBe(field)
-  })
+  it.each(invalid)(
+    'wrong options of a task: %j is refused by the name of the field',
+    (options, field) => {
+      const error = problemOf(() => make(options))
+      expect(error.field).toBe(field)
+      expect(error.message).toContain(`\`${field}\``)
+      expect(problemOf(() => new AITask({ prompt: 'a', backend: 'b', ...options })).field).toBe(
+        field,
+      )
+    },
+  )
 
-  it('that throw when they are looked at are refused by name', () => {
+  it('options of every task that throw when they are read are refused by name', () => {
     const { proxy: revoked, revoke } = Proxy.revocable({}, {})
     revoke()
     const throwing = {
@@ -76,7 +81,7 @@ describe('options of every task', () => {
     expect(error.message).toContain('do not look')
   })
 
-  it('name the nearest known option', () => {
+  it('wrong options of a task: the nearest known option is named', () => {
     expect(problemOf(() => make({ timeOutSeconds: 5 })).message).toBe(
       'ComputeTask has no `timeOutSeconds`; did you mean "timeoutSeconds"?',
     )
@@ -87,7 +92,7 @@ describe('options of every task', () => {
     expect(() => new AITask([] as never)).toThrow(ValueError)
   })
 
-  it('are kept, with defaults for the rest', () => {
+  it('options of every task are kept, with defaults for the rest', () => {
     expect(make({})).toMatchObject({
       timeoutSeconds: null,
       signal: null,
@@ -130,11 +135,11 @@ describe('options of every task', () => {
     'tutti.name',
     'tutti.anything',
   ]
-  it.each(reserved)('refuse the attribute %s, which events have themselves', (name) => {
+  it.each(reserved)('the attribute %s, which events have themselves, is refused', (name) => {
     expect(problemOf(() => make({ attributes: { [name]: 1 } })).field).toBe(`attributes.${name}`)
   })
 
-  it('copy attributes as JSON shows them', () => {
+  it('attributes of a task are copied as JSON shows them', () => {
     const given = { list: [1, { deep: true }], when: new Date(0), gone: undefined }
     const task = make({ attributes: given })
     given.list.push(2)
@@ -142,7 +147,7 @@ describe('options of every task', () => {
     expect(Object.isFrozen(task.attributes?.['list'])).toBe(true)
   })
 
-  it('give every task a uid of its own', () => {
+  it('every task has a uid of its own', () => {
     const uids = Array.from({ length: 1000 }, () => make({}).uid)
     expect(new Set(uids).size).toBe(1000)
     expect(uids.every((uid) => /^task-\d{6,}$/.test(uid))).toBe(true)
@@ -159,7 +164,7 @@ function claim(task: Task): TaskRecord {
 }
 
 describe('awaiting a task', () => {
-  it('before submission rejects with a hint', async () => {
+  it('an await before submission rejects with a hint', async () => {
     const task = make({ uid: 'early' })
     await expect(task).rejects.toBeInstanceOf(StateError)
     await expect(task).rejects.toMatchObject({
@@ -168,7 +173,7 @@ describe('awaiting a task', () => {
     })
   })
 
-  it('gives the value to everybody, before and after the end', async () => {
+  it('an await gives the value to everybody, before and after the end', async () => {
     const task = make({})
     const record = claim(task)
     expect(task[claimFor](owner)).toBe(null)
@@ -180,7 +185,7 @@ describe('awaiting a task', () => {
     expect([task[recordFor](owner.ledger), task[claimFor](owner)]).toEqual([null, null])
   })
 
-  it('rejects for everybody, before and after the end', async () => {
+  it('an await rejects for everybody, before and after the end', async () => {
     const task = make({})
     const record = claim(task)
     const early = [task.then(null, (error: unknown) => error), task.then(null, () => 'again')]
@@ -191,7 +196,7 @@ describe('awaiting a task', () => {
     expect([task.error, task.returnValue]).toEqual([error, undefined])
   })
 
-  it('ends with an error when the submission fails, and may begin again', async () => {
+  it('an await ends with an error when the submission fails, and may begin again', async () => {
     const task = make({})
     const record = claim(task)
     const waiting = task.then(null, (error: unknown) => error)
@@ -203,7 +208,7 @@ describe('awaiting a task', () => {
     expect(claim(task)).not.toBe(record)
   })
 
-  it('in the code of another task tells the backend that this one waits', () => {
+  it("an await in another task's code reports to the backend that the task waits", () => {
     const [other, ended] = [make({}), make({})]
     claim(other)
     claim(ended).settle({ state: 'DONE', value: 1 })

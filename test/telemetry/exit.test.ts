@@ -45,7 +45,7 @@ describe('the record at the end of the process', () => {
   )
 
   it.each(['older listener throws', 'first listener throws'])(
-    'row 111: what was emitted before the exit is in the file: %s',
+    'row 111: events emitted before the exit are in the file: %s',
     async (how) => {
       const folder = tempFolder()
       expect(await exitCodeOf(how, folder)).not.toBe(0)

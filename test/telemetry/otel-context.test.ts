@@ -128,7 +128,7 @@ describe.each([
     expect(sdkIds).toEqual(hasProcessor ? [app.trace_id, app.span_id] : [undefined, undefined])
   })
 
-  it('without an active span the session has neither parent nor link', async () => {
+  it('a session without an active span has neither parent nor link', async () => {
     const { telemetry, spanNamed } = openManager({ continueTrace: true })
     await telemetry.start()
     await telemetry.stop()
@@ -198,7 +198,7 @@ describe.each([
     expect(sdkTask?.attributes['found']).toBe(hasProcessor ? 7 : undefined)
   })
 
-  it('what is set on the active span of a scope is in its span', async () => {
+  it('attributes set on the active span of a scope are in its span', async () => {
     const { telemetry, spanNamed, sdkSpan } = openManager()
     await telemetry.start()
     telemetry.spanScope('scope', { given: 1 }, () => {
@@ -256,7 +256,7 @@ describe('an application without a context', () => {
       Boolean(trace.getActiveSpan()),
     )
 
-  it('has active spans while telemetry runs, and nothing registered after it', async () => {
+  it('an application without a context has active spans only while telemetry runs', async () => {
     expect(isRegistered()).toBe(false)
     const [one, other] = [openTelemetry(), await openSession()]
     await one.telemetry.start()
@@ -275,7 +275,7 @@ describe('an application without a context', () => {
     expect(inTask).toEqual(idsIn(other.spanNamed('task')))
   })
 
-  it('keeps a context that it registers while telemetry runs', async () => {
+  it('an application keeps a context that it registers while telemetry runs', async () => {
     const { telemetry } = openTelemetry()
     await telemetry.start()
     context.disable()
@@ -286,7 +286,7 @@ describe('an application without a context', () => {
     expect(isRegistered()).toBe(true)
   })
 
-  it('keeps nothing registered when telemetry cannot start', async () => {
+  it('an application has nothing registered when telemetry cannot start', async () => {
     const { telemetry } = openTelemetry({ checkpointPath: '/dev/null/impossible' })
     await expect(telemetry.start()).rejects.toThrow()
     expect(isRegistered()).toBe(false)
@@ -320,29 +320,32 @@ describe('a context manager of the application that is wrong', () => {
     },
   }
 
-  it.each(Object.keys(wrong))('costs neither telemetry nor tasks: %s', async (name) => {
-    const manager = new ApplicationContext()
-    context.disable()
-    onTestFinished(() => context.disable())
-    const defaults = { active: () => ROOT_CONTEXT, with: call }
-    context.setGlobalContextManager(Object.assign(manager, defaults, wrong[name]))
-    const warnings: string[] = []
-    const log = { warn: (code: string) => void warnings.push(code) }
-    const session = new Session([await ConcurrentBackend.create({ workers: 1 })], { log })
-    onTestFinished(() => session.close())
-    const telemetry = await session.startTelemetry({ continueTrace: true })
-    let calls = 0
-    const good = new ComputeTask({ function: () => ++calls })
-    const bad = new ComputeTask({ function: () => failing('closure') })
-    await session.submitTasks([good, bad])
-    expect(await good).toBe(1)
-    await expect(bad).rejects.toThrow('broken closure')
-    expect(await telemetry.spanScope('scope', async () => ++calls)).toBe(2)
-    expect(() => telemetry.spanScope('scope', () => failing('scope'))).toThrow('broken scope')
-    await session.close()
-    expect(calls).toBe(2)
-    expect(telemetry.summary().tasks).toMatchObject({ completed: 1, failed: 1 })
-    const isSilent = name === 'with runs nothing' || name === 'with runs twice'
-    expect(warnings).toEqual(isSilent ? [] : ['OtelContextFailed'])
-  })
+  it.each(Object.keys(wrong))(
+    'a wrong context manager breaks neither telemetry nor tasks: %s',
+    async (name) => {
+      const manager = new ApplicationContext()
+      context.disable()
+      onTestFinished(() => context.disable())
+      const defaults = { active: () => ROOT_CONTEXT, with: call }
+      context.setGlobalContextManager(Object.assign(manager, defaults, wrong[name]))
+      const warnings: string[] = []
+      const log = { warn: (code: string) => void warnings.push(code) }
+      const session = new Session([await ConcurrentBackend.create({ workers: 1 })], { log })
+      onTestFinished(() => session.close())
+      const telemetry = await session.startTelemetry({ continueTrace: true })
+      let calls = 0
+      const good = new ComputeTask({ function: () => ++calls })
+      const bad = new ComputeTask({ function: () => failing('closure') })
+      await session.submitTasks([good, bad])
+      expect(await good).toBe(1)
+      await expect(bad).rejects.toThrow('broken closure')
+      expect(await telemetry.spanScope('scope', async () => ++calls)).toBe(2)
+      expect(() => telemetry.spanScope('scope', () => failing('scope'))).toThrow('broken scope')
+      await session.close()
+      expect(calls).toBe(2)
+      expect(telemetry.summary().tasks).toMatchObject({ completed: 1, failed: 1 })
+      const isSilent = name === 'with runs nothing' || name === 'with runs twice'
+      expect(warnings).toEqual(isSilent ? [] : ['OtelContextFailed'])
+    },
+  )
 })

@@ -17,7 +17,7 @@ describe('row 123: subscribers of the turn in which start resolves', () => {
     shutdown: async () => {},
   })
 
-  it('row 123: they get SessionStarted and all later events, however slow a span is', async () => {
+  it('row 123: subscribers get SessionStarted and later events despite slow spans', async () => {
     const clock = new ManualClock()
     const options = { clock, spanProcessors: [slowProcessor(clock)] }
     const { telemetry, folder } = openTelemetry(options)
@@ -45,7 +45,7 @@ describe('row 123: subscribers of the turn in which start resolves', () => {
     expect(inFirstTurn).toBeGreaterThan(4000)
   })
 
-  it('row 123: they get SessionStarted if telemetry is stopped in that turn', async () => {
+  it('row 123: subscribers get SessionStarted if telemetry is stopped in that turn', async () => {
     const { telemetry } = openTelemetry(withoutFile)
     const received: string[] = []
     await telemetry.start()

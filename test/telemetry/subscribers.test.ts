@@ -317,7 +317,7 @@ describe('row 35: subscribers that emit', () => {
   })
 
   it.each(['synchronous', 'asynchronous'])(
-    'row 35: what a subscriber emits for each event counts, also while stop drains: %s',
+    'row 35: events that a subscriber emits count, also while stop drains: %s',
     async (kind) => {
       const { telemetry, folder } = openTelemetry()
       let emitted = 0

@@ -253,16 +253,19 @@ const flaws: Readonly<Record<string, [new () => Backend, string[]]>> = {
 }
 
 describe('the contract suite', () => {
-  it('passes a sound backend', async () => {
+  it('the contract suite passes a sound backend', async () => {
     expect(await brokenCases(() => new SmallBackend())).toEqual([])
   })
 
-  it.each(Object.entries(flaws))('fails a backend that %s', async (_, [Flawed, expected]) => {
-    const broken = await brokenCases(() => new Flawed())
-    expect(broken).toEqual(expect.arrayContaining(expected))
-  })
+  it.each(Object.entries(flaws))(
+    'the contract suite fails a backend that %s',
+    async (_, [Flawed, expected]) => {
+      const broken = await brokenCases(() => new Flawed())
+      expect(broken).toEqual(expect.arrayContaining(expected))
+    },
+  )
 
-  it('leaves out what is skipped, and refuses to skip what it does not know', () => {
+  it('the contract suite leaves out skipped cases, and rejects unknown names', () => {
     const names: string[] = []
     const collect = (name: string): number => names.push(name)
     backendContract(collect, () => new SmallBackend())

@@ -274,20 +274,23 @@ async function brokenCases(create: () => InferenceEngine): Promise<string[]> {
 }
 
 describe('the contract suite of inference engines', () => {
-  it('passes a correct engine, also one with a single slot', async () => {
+  it('the engine contract suite passes a correct engine, also one with a single slot', async () => {
     expect(await brokenCases(() => createEchoEngine())).toEqual([])
     const narrow = (): InferenceEngine =>
       flawed({ engine: { capacity: { admits: 'step', slots: 1 } } })
     expect(await brokenCases(narrow)).toEqual([])
   })
 
-  it.each(Object.entries(flaws))('fails an engine that %s', async (_, [create, expected]) => {
-    const broken = await brokenCases(create)
-    expect(broken).toEqual(expect.arrayContaining(expected))
-    expect(broken.length).toBeLessThan(16)
-  })
+  it.each(Object.entries(flaws))(
+    'the engine contract suite fails an engine that %s',
+    async (_, [create, expected]) => {
+      const broken = await brokenCases(create)
+      expect(broken).toEqual(expect.arrayContaining(expected))
+      expect(broken.length).toBeLessThan(16)
+    },
+  )
 
-  it('leaves out skipped cases, and rejects unknown names', () => {
+  it('the engine contract suite leaves out skipped cases, and rejects unknown names', () => {
     const names: string[] = []
     const collect = (name: string): number => names.push(name)
     inferenceEngineContract(collect, createEchoEngine, { skip: { [many]: 'for a reason' } })

@@ -11,7 +11,7 @@ import { RecordingSink } from '../../src/testing/recording-sink.ts'
 const jobOf = () => new FakeSession().createJob(new ComputeTask({ function: () => 1 }))
 
 describe('FakeBackend', () => {
-  it('keeps jobs and cancels until a test reports', () => {
+  it('FakeBackend keeps jobs and cancels until a test reports', () => {
     const [backend, listener] = [
       new FakeBackend({ name: 'f', model: 'm' }),
       new RecordingListener(),
@@ -38,7 +38,7 @@ describe('FakeBackend', () => {
     expect(() => backend.jobOf(jobOf())).toThrow(/was not submitted to f/)
   })
 
-  it('cancels the open jobs of a released session, and all jobs on close', async () => {
+  it('FakeBackend cancels the open jobs of a released session, and all jobs on close', async () => {
     const backend = new FakeBackend()
     const [one, two] = [new RecordingListener(), new RecordingListener()]
     const [mine, theirs, late] = [jobOf(), jobOf(), jobOf()]
@@ -59,7 +59,7 @@ describe('FakeBackend', () => {
     }
   })
 
-  it('reports no second end of a job on release or close', async () => {
+  it('FakeBackend reports no second end of a job on release or close', async () => {
     const [backend, listener] = [new FakeBackend(), new RecordingListener()]
     const connection = backend.connect(listener)
     const [completed, failed] = [jobOf(), jobOf()]
@@ -72,7 +72,7 @@ describe('FakeBackend', () => {
     expect(listener.of(failed)).toEqual([{ kind: 'fail', error: 'broken' }])
   })
 
-  it('takes more jobs at once than a call has arguments', () => {
+  it('FakeBackend takes more jobs at once than a call has arguments', () => {
     const backend = new FakeBackend()
     const job = jobOf()
     backend.connect(new RecordingListener()).submit(Array.from({ length: 300_000 }, () => job))
@@ -81,7 +81,7 @@ describe('FakeBackend', () => {
 })
 
 describe('RecordingListener', () => {
-  it('wakes whoever waits, once the condition holds', async () => {
+  it('RecordingListener wakes whoever waits, once the condition holds', async () => {
     const listener = new RecordingListener()
     const [one, two] = [jobOf(), jobOf()]
     const heard: string[] = []
@@ -102,7 +102,7 @@ describe('RecordingListener', () => {
 describe('RecordingSink', () => {
   const base = { session_id: 's', backend: 'b' }
 
-  it('gives events in order, and says when there are too few or too many', async () => {
+  it('RecordingSink gives events in order, and reports too few and too many', async () => {
     const sink = new RecordingSink()
     const waiting = sink.waitFor(({ event_type }) => event_type === 'TaskStarted')
     const [created, started] = [makeEvent(TaskCreated, base), makeEvent(TaskStarted, base)]
@@ -122,7 +122,7 @@ describe('RecordingSink', () => {
 })
 
 describe('ManualClock', () => {
-  it('stands still, fires timers in order, and forgets canceled ones', async () => {
+  it('ManualClock stands still, fires timers in order, and forgets canceled ones', async () => {
     const clock = new ManualClock(100)
     const fired: string[] = []
     const note = (name: string) => () => void fired.push(`${name} ${clock.monotonicMs()}`)

@@ -1,6 +1,7 @@
-/** Documents name files and scripts that exist, and the repository holds files of known kinds. */
+/** Documents name files, scripts and dependencies that exist; files are of known kinds. */
 
 import { posix } from 'node:path'
+import { differences, documented } from './contract-tables.ts'
 import { lineAt, type SourceFile } from './source-file.ts'
 
 /** Endings that belong here. A new kind of file is a decision: add it with the file. */
@@ -96,4 +97,47 @@ export function hiddenFailures(files: readonly SourceFile[]): string[] {
   return programs
     .filter(({ text }) => text.includes('.waitTasks(') && !/\bexitCode\b|\.error\b/.test(text))
     .map(({ file, index }) => `${file.path}:${lineAt(file, index)}: it does not tell failed tasks`)
+}
+
+type Versions = Readonly<Record<string, string>>
+
+const dependencyRecord = 'docs/decisions/0006-dependencies.md'
+
+/** The headings of the record on dependencies, each with the field of `package.json` it lists. */
+const dependencyTables = {
+  Dependencies: 'dependencies',
+  'Optional peers': 'peerDependencies',
+  'Development only': 'devDependencies',
+} as const
+
+/** Packages that only the record or only `package.json` lists, and versions that differ. */
+export function wrongDependencies(files: readonly SourceFile[]): string[] {
+  const manifest = files.find(({ path }) => path === 'package.json')?.text ?? '{}'
+  const fields = JSON.parse(manifest) as Readonly<Record<string, Versions | undefined>>
+  const peers = fields['peerDependencies'] ?? {}
+  const record = files.find(({ path }) => path === dependencyRecord)?.text ?? ''
+  const wrong = Object.entries(dependencyTables).flatMap(([heading, field]) => {
+    const listed = documented(record, heading, ['package']).flatMap((cell) => cell.split(', '))
+    const names = Object.keys(fields[field] ?? {})
+    const isPeer = (name: string): boolean => field === 'devDependencies' && name in peers
+    return differences(
+      dependencyRecord,
+      listed,
+      names.filter((name) => !isPeer(name)),
+    )
+  })
+  return [
+    ...wrong,
+    ...staleVersions(files, { ...fields['devDependencies'], ...fields['dependencies'] }),
+  ]
+}
+
+/** Names with a version behind them in decision records, where another version is installed. */
+function staleVersions(files: readonly SourceFile[], installed: Versions): string[] {
+  const records = files.filter(({ path }) => path.startsWith('docs/decisions/'))
+  return records.flatMap((file) =>
+    Array.from(file.text.matchAll(/`([@\w./-]+)` \(?(\d+\.\d+\.\d+)/g))
+      .filter(([, name = '', version]) => (installed[name] ?? version) !== version)
+      .map(({ 0: text, index }) => `${file.path}:${lineAt(file, index)}: ${text} is not installed`),
+  )
 }

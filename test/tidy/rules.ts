@@ -1,6 +1,6 @@
 /** The rules of the tidy test, each with examples that break it and examples that do not. */
 
-import { hiddenFailures, missingFiles, missingScripts } from './documents.ts'
+import { hiddenFailures, missingFiles, missingScripts, wrongDependencies } from './documents.ts'
 import { bannedGlobals, directReads, foreignModules } from './foreign.ts'
 import {
   examplesOfPrivateFiles,
@@ -24,12 +24,29 @@ import {
 } from './shape.ts'
 import { rejectedNames } from './naming.ts'
 import type { SourceFile } from './source-file.ts'
-import { bareRowTitles, earlyReturns, ownChoices, testsPutAside, untestedFaults } from './tests.ts'
+import {
+  bareRowTitles,
+  earlyReturns,
+  ownChoices,
+  testsPutAside,
+  titlesWithoutSubject,
+  untestedFaults,
+} from './tests.ts'
 import { machineTraces } from './traces.ts'
 
 /** A vocabulary that rejects one word. */
 const rejecting = (reach: string): string =>
   `## Rejected words\n\n| Frobnik | Adapter | ${reach} |\n`
+/** The record on dependencies with one package in each of its tables. */
+const dependencyRecord = (...packages: string[]): string =>
+  ['Dependencies', 'Optional peers', 'Development only']
+    .map((heading, at) => `## ${heading}\n\n| package |\n|---|\n| \`${packages[at]}\` |\n`)
+    .join('\n')
+const manifest = JSON.stringify({
+  dependencies: { a: '1.0.0' },
+  peerDependencies: { b: '^1.0.0' },
+  devDependencies: { b: '1.0.0', c: '1.0.0' },
+})
 const lines = (count: number): string => 'x()\n'.repeat(count)
 
 /** A rule, with small trees (path to text) that break it and some that only look so. */
@@ -284,6 +301,21 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'test/a.test.ts': 'it(`rows 7 and 8: ${count} kills lose nothing`, () => {})' },
     ],
   },
+  'the title of a test has a subject': {
+    judge: titlesWithoutSubject,
+    bad: [
+      { 'test/a.test.ts': `it('is refused', () => {})` },
+      { 'test/a.test.ts': `describe('a queue', () => { it('gives back jobs', () => {}) })` },
+      { 'test/a.test.ts': `it.each([1])('row 7: samples every node of %i', () => {})` },
+      { 'test/a.test.ts': `needs(strace)('what is left is removed', () => {})` },
+      { 'test/a.test.ts': 'it(`of ${count} tasks one fails`, () => {})' },
+    ],
+    good: [
+      { 'test/a.test.ts': `it('a queue gives back jobs', () => {})` },
+      { 'test/a.test.ts': `describe('is refused', () => { it('starts that fail are few') })` },
+      { 'test/a.test.ts': `it('retries: a task that failed runs again', () => {})` },
+    ],
+  },
   'every row of docs/faults.md has a test or a reason': {
     judge: untestedFaults,
     bad: [
@@ -328,6 +360,31 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'package.json': '{}', 'README.md': '`npm test`' },
     ],
     good: [{ 'package.json': '{"scripts":{"test:long":"a"}}', 'docs/a.md': '`npm run test:long`' }],
+  },
+  'decision records name the dependencies of package.json': {
+    judge: wrongDependencies,
+    bad: [
+      {
+        'package.json': manifest,
+        'docs/decisions/0006-dependencies.md': dependencyRecord('a', 'b', 'c`, `d'),
+      },
+      {
+        'package.json': manifest.replace('"c"', '"d":"1.0.0","c"'),
+        'docs/decisions/0006-dependencies.md': dependencyRecord('a', 'b', 'c'),
+      },
+      {
+        'package.json': manifest,
+        'docs/decisions/0006-dependencies.md': dependencyRecord('a', 'b', 'c'),
+        'docs/decisions/0007-other.md': 'It is `c` 1.0.1 that decides.',
+      },
+    ],
+    good: [
+      {
+        'package.json': manifest,
+        'docs/decisions/0006-dependencies.md': dependencyRecord('a', 'b', 'c'),
+        'docs/decisions/0007-other.md': 'It is `c` 1.0.0 that decides, not `e` 2.0.0.',
+      },
+    ],
   },
   'names and texts keep to docs/naming.md': {
     judge: rejectedNames,

@@ -142,3 +142,45 @@ export function untestedFaults(files: readonly SourceFile[]): string[] {
   })
   return [...unknown, ...wrong]
 }
+
+/** Words that begin a title only where its subject is missing. */
+const finiteVerbs = new Set(
+  `is are was were has have had does do did can cannot may must will never also again accepts adds
+  allows asks avoids becomes begins behaves cancels chooses clears closes collects completes
+  contains delivers describes differs discards distributes emits encodes ends enforces
+  evaluates exits fails finds finishes follows forgets gets gives goes grows ignores infers inherits
+  joins keeps knows leaves lets loses makes measures names needs omits parses passes puts reads
+  receives redacts reduces refills refuses rejects removes renders repeats replaces resolves
+  restarts restores retries returns runs says sends separates serves sets shortens shows splits
+  spreads stands starts stays stops suggests takes tells throws translates tries uses waits wakes
+  wants warns works wraps writes yields`.split(/\s+/),
+)
+/** A word in -s is a verb before one of these, and may be a plural before any other word. */
+const objects =
+  /^[a-z]+s (?:an?|the|no|its?|each|every|all|any|what|nothing|one|both|only|them|up|out)\b/
+/** Words that put an object, or a clause, in the place of the subject. */
+const openings = /^(?:of|what|who|whose|that|which|and|or|its?|they|their|them) /
+/** Plurals that begin a sentence, such as `starts that fail …`, although verbs look like them. */
+const plurals =
+  /^[a-z]+s (?:that|of|which|whose|with|without|in|and|are|is|were|while|written|within)\b/
+
+/** Titles of tests without a subject. The `describe` around a test does not count. */
+export function titlesWithoutSubject(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'test').flatMap((file) => {
+    const found: string[] = []
+    walk(file, (node) => {
+      if (node.type !== 'CallExpression' || !/^(?:it|test|needs)\b/.test(calleeName(node))) return
+      const [title] = node['arguments'] as unknown[]
+      const text = isNode(title) ? textOf(title)?.replace(/^rows? \d[\d, and]*: /, '') : undefined
+      if (text === undefined || !lacksSubject(text)) return
+      found.push(violation(file, node.start, `"${text}" does not say who or what does it`))
+    })
+    return found
+  })
+}
+
+function lacksSubject(title: string): boolean {
+  if (openings.test(title) || objects.test(title)) return true
+  const [word = ''] = title.split(/[ ,:]/, 1)
+  return finiteVerbs.has(word) && !plurals.test(title) && !title.startsWith(`${word}:`)
+}

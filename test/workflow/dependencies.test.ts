@@ -190,7 +190,7 @@ describe('row 31: handles that cannot be waited for', () => {
     expect(error.cause).toMatchObject({ code: 'DependencyCycleError' })
   })
 
-  it('row 31: of a long cycle, the start and the end are named', async () => {
+  it('row 31: a long cycle is shown by its start and its end', async () => {
     const { flow } = await openEngine()
     const f = flow.functionTask((_given: unknown) => 1, { name: 'f' })
     const box: { handle?: unknown } = {}

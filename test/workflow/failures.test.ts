@@ -48,7 +48,7 @@ describe('row 30: a dependency that fails', () => {
     expect(backend.jobs).toHaveLength(2)
   })
 
-  it('row 30: what ends undispatched names the backend it would have gone to', async () => {
+  it('row 30: a task that ends undispatched names its intended backend', async () => {
     const refuseOthers = (kind: string) => (spec: TaskSpec) =>
       spec.kind === kind ? null : { field: kind, message: `runs a ${kind} only` }
     const backends = [

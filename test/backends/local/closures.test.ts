@@ -55,7 +55,7 @@ function openExecutor() {
 const never = (): Promise<never> => new Promise(() => {})
 
 describe('closures', () => {
-  it('run with their arguments, inside their task, and give their value', async () => {
+  it('closures run with their arguments, inside their task, and give their value', async () => {
     const { listener, begin } = openExecutor()
     const job = begin({
       function: async (...args: readonly unknown[]) => [currentTask()?.uid, ...args],
@@ -72,7 +72,7 @@ describe('closures', () => {
   })
 
   it.each([[new RangeError('no')], [null], ['text']])(
-    'fail with what they throw: %s',
+    'closures fail with the value that they throw: %s',
     async (what) => {
       const { listener, begin } = openExecutor()
       const jobs = [
@@ -89,7 +89,7 @@ describe('closures', () => {
     },
   )
 
-  it('fail when they run longer than their limit, and are then abandoned', async () => {
+  it('closures fail when they exceed their time limit, and are then abandoned', async () => {
     const { clock, listener, begin } = openExecutor()
     const late = Promise.withResolvers<string>()
     const job = begin({ function: () => late.promise, timeoutSeconds: 2 })
@@ -154,14 +154,14 @@ describe('closures', () => {
     ])
   })
 
-  it('leave no timer behind', async () => {
+  it('closures leave no timer behind', async () => {
     const { clock, listener, begin } = openExecutor()
     const job = begin({ function: () => 1, timeoutSeconds: 2 })
     await listener.ended([job])
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('begin in the turn in which they are assigned, after the code that assigns them', async () => {
+  it('closures begin in the turn that assigns them, after the assigning code', async () => {
     const { listener, begin } = openExecutor()
     let turns = 0
     setImmediate(() => turns++)
@@ -171,7 +171,7 @@ describe('closures', () => {
     expect(listener.of(job).at(-1)).toEqual({ kind: 'complete', value: 0 })
   })
 
-  it('do not block the event loop, however many there are', async () => {
+  it('closures do not block the event loop, however many there are', async () => {
     const { listener, begin } = openExecutor()
     let turns = 0
     const count = (): void => void (turns++, isOpen && setImmediate(count))
@@ -193,7 +193,7 @@ describe('closures', () => {
     expect(listener.givenBack).toEqual([])
   })
 
-  it('that take long are spread over turns of the event loop', async () => {
+  it('closures that take long are spread over turns of the event loop', async () => {
     const { clock, listener, begin } = openExecutor()
     let turns = 0
     setImmediate(() => turns++)
@@ -210,7 +210,7 @@ describe('closures', () => {
     expect(values).toMatchObject([{ value: 0 }, { value: 0 }, { value: 1 }])
   })
 
-  it('never begin when they are canceled before their turn', async () => {
+  it('closures never begin when they are canceled before their turn', async () => {
     const { clock, listener, executor, begin } = openExecutor()
     let ran = 0
     const [gone, kept] = [begin({ function: () => ran++ }), begin({ function: () => ran++ })]
@@ -222,7 +222,7 @@ describe('closures', () => {
     expect([ran, listener.finished.length]).toEqual([1, 2])
   })
 
-  it('do not run when the listener cancels them at their start', async () => {
+  it('closures do not run when the listener cancels them at their start', async () => {
     const { clock, listener, executor, begin } = openExecutor()
     let ran = 0
     const job = begin({ function: () => ran++ })
@@ -236,7 +236,7 @@ describe('closures', () => {
     expect([listener.kindsOf(job), ran]).toEqual([['start', 'cancel'], 0])
   })
 
-  it('are all canceled by close(), and use slots while they run', async () => {
+  it('closures are all canceled by close(), and use slots while they run', async () => {
     const { listener, executor, begin } = openExecutor()
     const before = executor.freeSlots
     const jobs = Array.from({ length: 10 }, () => begin({ function: never }))

@@ -105,7 +105,7 @@ const lifeOf = (events: readonly BaseEvent[], { uid }: { uid: string }): string[
 const full = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
 
 describe('a session over ConcurrentBackend', () => {
-  it('runs functions, closures and programs side by side, each with all its events', async () => {
+  it('a session runs functions, closures and programs in parallel, with all events', async () => {
     const { session, close } = await openSession()
     const squares = Array.from({ length: 200 }, (_, x) => {
       return new ComputeTask({ function: square, args: [x] })
@@ -163,7 +163,7 @@ describe('a session over ConcurrentBackend', () => {
     expect(order).toEqual(['program', 'next'])
   })
 
-  it('ends what runs when it is closed, before SessionEnded', async () => {
+  it('a session that closes ends running tasks before SessionEnded', async () => {
     const { session, started, close } = await openSession()
     const tasks = [
       new ComputeTask({ function: spin }),
@@ -182,7 +182,7 @@ describe('a session over ConcurrentBackend', () => {
 })
 
 describe('what ConcurrentBackend refuses', () => {
-  it('names the field: prompts, too many resources, functions of the entry module', async () => {
+  it('a refusal names the field: prompts, resources, functions of the entry module', async () => {
     await using backend = await create()
     await using session = new Session([backend])
     const entry = process.argv[1] ?? ''
@@ -288,7 +288,7 @@ describe('what ConcurrentBackend refuses', () => {
     },
   )
 
-  it('runs within the capacity that it was given, under the name of its node', async () => {
+  it('ConcurrentBackend runs within its given capacity, under the name of its node', async () => {
     const workDir = await realpath(tmpdir())
     const options = { nodeId: 'node-7', cores: 2, gpus: ['GPU-ab', 'MIG-cd/1'], memoryMb: 512 }
     const backend = await ConcurrentBackend.create({ ...options, workDir })
@@ -348,7 +348,7 @@ describe('what ConcurrentBackend refuses', () => {
     expect(seen.size).toBe(tasks.length)
   })
 
-  it('replaces a worker process before it is shown other GPUs', async () => {
+  it('ConcurrentBackend replaces a worker process before it is shown other GPUs', async () => {
     const backend = await create({ isolation: 'process', gpus: [0, 1], cores: 2 })
     await using session = new Session([backend])
     const show = (gpus: number) => new ComputeTask({ function: seenGpus, resources: { gpus } })
@@ -364,7 +364,7 @@ describe('what ConcurrentBackend refuses', () => {
     expect(counts).toEqual(counts.map(() => 1))
   })
 
-  it("gives each program the GPUs that it holds, also by Intel's variable", async () => {
+  it("ConcurrentBackend gives each program its GPUs, also by Intel's variable", async () => {
     vi.stubEnv('CUDA_VISIBLE_DEVICES', '3,5,5')
     vi.stubEnv('ZE_AFFINITY_MASK', '3,5')
     try {

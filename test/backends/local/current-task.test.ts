@@ -54,7 +54,7 @@ describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %
     return { session, telemetry, events }
   }
 
-  it('tells progress with a limited rate, and events, before the end of the task', async () => {
+  it('currentTask() sends progress at a limited rate, and events, before the end', async () => {
     const { session, telemetry, events } = await open()
     const task = new ComputeTask({ function: functions.tell, args: ['first'] })
     await session.submitTasks([task])
@@ -104,7 +104,7 @@ describe.for(Object.keys(kinds) as (keyof typeof kinds)[])('currentTask() in a %
     expect(new Set(workers).size).toBe(1)
   })
 
-  it('has its five fields and nothing else, and is the same object each time', async () => {
+  it('currentTask() has its five fields only, and is the same object each time', async () => {
     const { session } = await open()
     const task = new ComputeTask({ function: functions.inspect })
     await session.submitTasks([task])
@@ -135,7 +135,7 @@ it.each([
   expect(() => runInTask(task as never, callback as never)).toThrow(error)
 })
 
-it('is the same in another copy of the package, as an agent and the project may have', async () => {
+it('currentTask() is the same in another copy of the package', async () => {
   const path = '../../../src/foundation/task-context.ts?another'
   const other = (await import(/* @vite-ignore */ path)) as typeof TaskContext
   expect(other.currentTask).not.toBe(currentTask)

@@ -23,7 +23,7 @@ const filled = (jobs: readonly Waiting[]): JobQueue<Waiting> => {
 }
 
 describe('a queue of jobs', () => {
-  it('gives the highest priority first, and the oldest job of each', () => {
+  it('a job queue gives the highest priority first, and the oldest job of each', () => {
     const priorities = [0, 5, -1, 5, 0.5, 0, -1]
     const queue = filled(
       waitingJobs(priorities.map((priority, at) => jobOf(String(at), { priority }))),
@@ -33,7 +33,7 @@ describe('a queue of jobs', () => {
     expect([queue.length, queue.peek(), queue.take()]).toEqual([0, undefined, undefined])
   })
 
-  it('gives retries before new jobs of their priority, the oldest first', () => {
+  it('a job queue gives retries before new jobs of their priority, the oldest first', () => {
     const queue = new JobQueue<Waiting>()
     const add = (uid: string, sequence: number, priority: number, isRetry: boolean): void =>
       queue.push({ ...jobOf(uid, { priority }), sequence, isRetry })
@@ -51,7 +51,7 @@ describe('a queue of jobs', () => {
     ])
   })
 
-  it('tells the lowest priority of those that wait', () => {
+  it('a job queue knows the lowest priority of its waiting jobs', () => {
     const priorities = [0, 5, -1, 5, -1]
     const jobs = waitingJobs(priorities.map((priority, at) => jobOf(String(at), { priority })))
     const queue = filled(jobs)
@@ -64,7 +64,7 @@ describe('a queue of jobs', () => {
     expect([...lowest, queue.lowestPriority]).toEqual([-1, -1, 0, 5, 5, null])
   })
 
-  it('forgets what was removed, wherever it waits', () => {
+  it('a job queue forgets a removed job, wherever it waits', () => {
     const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)
     for (const at of [0, 3, 5]) queue.remove(jobs[at] as Waiting)
@@ -73,7 +73,7 @@ describe('a queue of jobs', () => {
     expect(queue.length).toBe(0)
   })
 
-  it('keeps what was removed and comes again, however many others are removed then', () => {
+  it('a job queue keeps a job that was removed and added again, whatever else is removed', () => {
     const jobs = waitingJobs(jobsOf(2000))
     const queue = filled(jobs)
     for (const [at, job] of jobs.entries()) {
@@ -85,7 +85,7 @@ describe('a queue of jobs', () => {
     expect(uids(drain(queue))).toBe(uids(jobs))
   })
 
-  it('puts back in the old order, also when two come back in the wrong one', () => {
+  it('a job queue restores the old order, also when two jobs return in the wrong one', () => {
     const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)
     const taken = [queue.take(), queue.take(), queue.take(), queue.take()].filter(
@@ -100,7 +100,7 @@ describe('a queue of jobs', () => {
     expect(uids(drain(queue))).toBe('0 1 2 3 later')
   })
 
-  it('behaves like a sorted list after any sequence of calls', () => {
+  it('a job queue behaves like a sorted list after any sequence of calls', () => {
     const operation = fc.oneof(
       fc.record({
         do: fc.constant('push' as const),
@@ -147,7 +147,7 @@ describe('a queue of jobs', () => {
     )
   })
 
-  it('removes from a long queue without searching it', () => {
+  it('a job queue removes from a long queue without searching it', () => {
     const jobs = waitingJobs(jobsOf(100_000))
     const queue = filled(jobs)
     // Quadratic work would take minutes here.
@@ -156,7 +156,7 @@ describe('a queue of jobs', () => {
     expect(uids(drain(queue))).toBe('0 1 2 3 4 5 6 7 8 9')
   })
 
-  it('takes from as many priorities as jobs without searching them', () => {
+  it('a job queue takes from as many priorities as jobs without searching them', () => {
     const jobs = Array.from({ length: 50_000 }, (_, at) =>
       jobOf(String(at), { priority: (at * 7919) % 50_000 }),
     )

@@ -4,7 +4,7 @@ import { machineMs, momentOf, readTime } from '../../../src/backends/local/machi
 import { type Clock, systemClock } from '../../../src/foundation/clock.ts'
 
 describe('times of the machine', () => {
-  it('row 117: are converted with readings of one moment, also if one was interrupted', () => {
+  it('row 117: times of the machine are converted by readings of one moment', () => {
     let readings = 0
     const interrupted: Clock = {
       ...systemClock,

@@ -39,19 +39,19 @@ describe('the default capacity of a node', () => {
         'cgroup/memory/job/memory.limit_in_bytes': '268435456\n',
       },
     ],
-  ])('is what its control group allows, %s', (_, files) => {
+  ])('the default capacity is that of the control group, %s', (_, files) => {
     using tree = new KernelTree()
     tree.write(files)
     expect([usableCores(tree), usableMemoryMb(tree)]).toEqual([1, 256])
   })
 
-  it('has at least one core, however small the quota is', () => {
+  it('the default capacity has at least one core, however small the quota is', () => {
     using tree = new KernelTree()
     tree.write({ ...version2, 'cgroup/job/cpu.max': '10000 100000\n' })
     expect(usableCores(tree)).toBe(1)
   })
 
-  it('is the machine without a limit', () => {
+  it('the default capacity is the whole machine where there is no limit', () => {
     using tree = new KernelTree()
     expect(usableCores(tree)).toBe(availableParallelism())
     expect(usableMemoryMb(tree)).toBe(Math.floor(totalmem() / 2 ** 20))

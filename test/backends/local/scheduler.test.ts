@@ -11,7 +11,7 @@ const ask = (uid: string, resources: object, priority = 0): Job =>
   jobOf(uid, { resources, priority })
 
 describe('the order in which jobs begin', () => {
-  it('is that of arrival, while cores are free', () => {
+  it('jobs begin in the order of arrival while cores are free', () => {
     const { functions, submit } = openScheduler({ cores: 2 })
     const jobs = jobsOf(5)
     submit(jobs)
@@ -23,7 +23,7 @@ describe('the order in which jobs begin', () => {
     expect(uids(functions.begun)).toBe('0 1 2 3 4')
   })
 
-  it('leaves out what its client has withdrawn, which is told nothing more', async () => {
+  it('jobs that their client has withdrawn never begin, and are not reported', async () => {
     const { functions, scheduler, listener, submit } = openScheduler({ cores: 2 })
     const jobs = jobsOf(5)
     submit(jobs)
@@ -37,7 +37,7 @@ describe('the order in which jobs begin', () => {
     expect(uids(functions.begun)).toBe('0 1 2 3')
   })
 
-  it('follows priorities, also between programs and functions', () => {
+  it('jobs begin by priority, also between programs and functions', () => {
     const { functions, programs, submit } = openScheduler({ cores: 1 })
     const first = jobOf('first')
     submit([first])
@@ -53,7 +53,7 @@ describe('the order in which jobs begin', () => {
     expect(order).toEqual(['first', 'urgent', 'high', 'plain', 'low'])
   })
 
-  it('is that of retries first, then of new jobs of the same priority', () => {
+  it('jobs begin with retries, then come new jobs of the same priority', () => {
     const { functions, programs, submit } = openScheduler({ cores: 1 })
     const first = jobOf('first')
     submit([first])
@@ -70,7 +70,7 @@ describe('the order in which jobs begin', () => {
     expect(order).toEqual(['first', 'high', 'retry', 'second retry', 'new'])
   })
 
-  it('keeps a large request from being starved by small ones', () => {
+  it('a large request is not starved by small ones', () => {
     const { functions, submit } = openScheduler({ cores: 4 })
     const small = jobsOf(4)
     submit(small)
@@ -135,7 +135,7 @@ describe('the order in which jobs begin', () => {
     expect(functions.prepared).toEqual([1])
   })
 
-  it('assigns batches as large as the executor wants, of one kind of request', () => {
+  it('the scheduler assigns batches as large as the executor wants, of one kind of request', () => {
     const { functions, submit } = openScheduler({ cores: 1 })
     functions.size = 3
     submit([...jobsOf(4), ask('big', { memoryMb: 5 }), jobOf('after')])
@@ -180,7 +180,7 @@ describe('the order in which jobs begin', () => {
 })
 
 describe('jobs that are given back', () => {
-  it('keep their order, whichever worker gave them back first', () => {
+  it('jobs that are given back keep their order, whichever worker gave them back first', () => {
     const { functions, submit } = openScheduler({ cores: 2 })
     functions.size = 2
     const jobs = jobsOf(6)
@@ -197,7 +197,7 @@ describe('jobs that are given back', () => {
     expect(uids(functions.begun.slice(order - 2))).toBe('0 1 2 3 4 5 last')
   })
 
-  it('do not come back once they were canceled', () => {
+  it('jobs that are given back do not come back once they were canceled', () => {
     const { functions, listener, submit } = openScheduler({ cores: 1 })
     functions.size = 3
     const jobs = jobsOf(3)
@@ -214,7 +214,7 @@ describe('jobs that are given back', () => {
     ])
   })
 
-  it('are canceled when the scheduler is closed', () => {
+  it('jobs that are given back are canceled when the scheduler is closed', () => {
     const { scheduler, functions, listener, submit } = openScheduler({ cores: 1 })
     const jobs = jobsOf(3)
     submit(jobs)
@@ -276,7 +276,7 @@ describe('canceling', () => {
     expect(other.jobs).toEqual(theirs)
   })
 
-  it('ignores late and repeated reports, and does not count them as ends', async () => {
+  it('the scheduler ignores late and repeated reports, and does not count them', async () => {
     const { scheduler, functions, listener, submit } = openScheduler()
     const [one, two] = [jobOf('1'), jobOf('2')]
     submit([one, two])
@@ -377,7 +377,7 @@ it('resources are never oversubscribed, GPUs never shared, and every job ends on
   )
 })
 
-it('keeps up with many jobs', () => {
+it('the scheduler keeps up with many jobs', () => {
   const { functions, submit } = openScheduler({ cores: 4 })
   functions.size = 64
   const jobs = jobsOf(50_000)

@@ -9,7 +9,7 @@ const asks = (request: Partial<ResourceRequest>): ResourceRequest => ({
 const capacity = { cores: 4, memoryMb: 100, gpuIds: [2, 5, 7] }
 
 describe('slots', () => {
-  it('are taken and given back; GPUs are identified by their ids', () => {
+  it('slots: cores are taken and given back, GPUs are identified by their ids', () => {
     const slots = new Slots(capacity)
     const first = slots.take(asks({ cores: 3, gpus: 2, memoryMb: 60 }))
     expect(first.gpuIds).toEqual([2, 5])
@@ -37,11 +37,11 @@ describe('slots', () => {
       'resources.labels',
       'asks for zone=a, disk=ssd, has no labels',
     ],
-  ])('never fit %j', (request, field, message) => {
+  ])('slots: a request never fits: %j', (request, field, message) => {
     expect(neverFits(asks(request), capacity)).toEqual({ field, message })
   })
 
-  it('fit a request for all that the node has', () => {
+  it('slots: a request for all cores is granted when none is in use', () => {
     expect(neverFits(asks({ cores: 4, memoryMb: 100, gpus: 3 }), capacity)).toBeNull()
   })
 })

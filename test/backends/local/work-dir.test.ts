@@ -9,7 +9,7 @@ import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 const home = process.cwd()
 afterEach(() => process.chdir(home))
 
-it("runs programs in the session's folder, and relative folders inside it", async () => {
+it("programs run in the session's folder, and relative folders are inside it", async () => {
   const workDir = await realpath(await mkdtemp(join(tmpdir(), 'tutti-work-')))
   await mkdir(join(workDir, 'inner'))
   {

@@ -51,19 +51,19 @@ async function sampleAfterSecond(
 }
 
 describe('control groups of version 2', () => {
-  it('make readings relative to the group that carries the tightest limit', async () => {
+  it('control groups v2 make readings relative to the group with the tightest limit', async () => {
     const after = { 'cgroup/job/cpu.stat': 'usage_usec 1500000\nuser_usec 1\n' }
     // Half a processor second of two, and 256,000 of 512,000 bytes.
     expect(await sampleAfterSecond(version2, after)).toEqual({ cpu: 25, memory: 50 })
   })
 
-  it('are read at the outermost of equal limits, which all its groups share', async () => {
+  it('control groups v2 are read at the outermost of equal limits', async () => {
     const before = { ...version2, 'cgroup/job/step/cpu.max': '200000 100000\n' }
     const after = { 'cgroup/job/cpu.stat': 'usage_usec 1500000\n' }
     expect(await sampleAfterSecond(before, after)).toEqual({ cpu: 25, memory: 50 })
   })
 
-  it('are read at the mount when the path is one of the host', async () => {
+  it('control groups v2 are read at the mount when the path is one of the host', async () => {
     const before = {
       ...quietNode,
       'proc/self/cgroup': '0::/docker/abc\n',
@@ -78,7 +78,7 @@ describe('control groups of version 2', () => {
     expect(await sampleAfterSecond(before, after)).toEqual({ cpu: 60, memory: 75 })
   })
 
-  it('never give more than 100 %, and less than nothing is 0', async () => {
+  it('control groups v2 never give more than 100 % or less than 0', async () => {
     const after = {
       'cgroup/job/cpu.stat': 'usage_usec 9000000\n',
       'cgroup/job/step/memory.current': '40000\n',
@@ -86,7 +86,7 @@ describe('control groups of version 2', () => {
     expect(await sampleAfterSecond(version2, after)).toEqual({ cpu: 100, memory: 0 })
   })
 
-  it('row 60: give null for a use that ran backwards or vanished', async () => {
+  it('row 60: control groups v2 give null for a use that ran backwards or vanished', async () => {
     const after = {
       'cgroup/job/cpu.stat': 'usage_usec 3\n',
       'cgroup/job/step/memory.current': '',
@@ -96,7 +96,7 @@ describe('control groups of version 2', () => {
 })
 
 describe('control groups of version 1', () => {
-  it('make readings relative to their limits', async () => {
+  it('control groups v1 make readings relative to their limits', async () => {
     const after = { 'cgroup/cpu,cpuacct/job/cpuacct.usage': '1100000000\n' }
     // A tenth of a second of half a processor, and 256,000 of 512,000 bytes.
     expect(await sampleAfterSecond(version1, after)).toEqual({ cpu: 20, memory: 50 })
@@ -117,7 +117,7 @@ describe('control groups that do not limit', () => {
       },
     ],
     ['the use cannot be read', { 'cgroup/job/cpu.stat': '', 'cgroup/job/step/memory.current': '' }],
-  ])('leave the node its own readings when %s', async (_, files) => {
+  ])('control groups without limits leave the node its own readings when %s', async (_, files) => {
     expect(await sampleAfterSecond({ ...version2, ...files }, {})).toEqual({ cpu: 40, memory: 25 })
   })
 })

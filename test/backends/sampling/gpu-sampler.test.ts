@@ -49,7 +49,7 @@ const ready = async () => ({ state: 'ready' }) as const
 const absent = async () => ({ state: 'absent', reason: 'not here' }) as const
 
 describe('GpuSampler with several sources', () => {
-  it('takes the first that works and leaves the others alone', async () => {
+  it('GpuSampler takes the first that works and leaves the others alone', async () => {
     const sources = [
       new FakeSource('first', absent),
       new FakeSource('second', ready, async () => [{ gpu_id: 0, gpu_percent: 7 }]),
@@ -65,7 +65,7 @@ describe('GpuSampler with several sources', () => {
     expect(warnings).toEqual([])
   })
 
-  it('row 59: asks no second source when the first hangs, as both use one driver', async () => {
+  it('row 59: GpuSampler asks no second source if the first hangs', async () => {
     const sources = [new FakeSource('first', never), new FakeSource('second', ready)]
     const sampler = createSampler(sources)
     const primed = sampler.prime()
@@ -76,7 +76,7 @@ describe('GpuSampler with several sources', () => {
     expect(warnings).toHaveLength(1)
   })
 
-  it('row 59: gives known GPUs as null while a call hangs, and does not call again', async () => {
+  it('row 59: GpuSampler gives GPUs as null during a hung call, and calls no more', async () => {
     const answers = [0, 1, 2].map(() => Promise.withResolvers<readonly GpuReading[]>())
     let calls = 0
     const source = new FakeSource('only', ready, () => answers[calls++]?.promise ?? never())

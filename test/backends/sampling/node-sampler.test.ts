@@ -60,7 +60,7 @@ describe('NodeSampler', () => {
     sampler.close()
   })
 
-  it('reads files longer than its buffer', () => {
+  it('NodeSampler reads files longer than its buffer', () => {
     using tree = new KernelTree()
     const idle = Array.from({ length: 2000 }, (_, id) => ` 7 ${id} loop${id} 0 0 0 0 0 0 0 0\n`)
     const long = (text: string): string => idle.join('') + text
@@ -104,7 +104,7 @@ describe('NodeSampler', () => {
     sampler.close()
   })
 
-  it.runIf(isLinux)('closes every descriptor, and knows nothing afterwards', () => {
+  it.runIf(isLinux)('NodeSampler closes every descriptor, and has no readings afterwards', () => {
     using tree = new KernelTree()
     tree.write(quietNode)
     const openFiles = (): string[] =>
@@ -119,7 +119,7 @@ describe('NodeSampler', () => {
     expect(sampler.sample()).toEqual(unknownReadings)
   })
 
-  it.runIf(isLinux)('reads the machine that it runs on', () => {
+  it.runIf(isLinux)('NodeSampler reads the machine that it runs on', () => {
     const sampler = new NodeSampler({ clock: systemClock })
     sampler.prime()
     sampler.sample()
@@ -139,7 +139,7 @@ function targetOf(descriptor: string): string {
 }
 
 describe('createLocalSampler', () => {
-  it('reads this machine, its deltas from the second sample on', async () => {
+  it('createLocalSampler reads this machine, its deltas from the second sample on', async () => {
     const log = { warn: () => {} }
     const sampler = createLocalSampler({ clock: systemClock, log, pollSeconds: 1 })
     await sampler.prime()

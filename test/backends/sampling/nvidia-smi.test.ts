@@ -61,7 +61,7 @@ const isAlive = (pid: number): boolean => {
 }
 
 describe('GpuSampler with nvidia-smi', () => {
-  it('reads every GPU from one program that runs on, and ends it on close', async () => {
+  it('nvidia-smi runs as one program for every GPU, and is ended on close', async () => {
     installSmi('printf "1, 40\\n0, 30\\n10, 5\\n"; exec sleep 1000')
     const sampler = createSampler()
     await sampler.prime()
@@ -81,7 +81,7 @@ describe('GpuSampler with nvidia-smi', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('asks for what it parses, at most a second old', async () => {
+  it('nvidia-smi is asked for the parsed fields, at most a second old', async () => {
     installSmi(`echo "$@" > ${join(folder, 'arguments')}; echo "0, 1"; exec sleep 1000`)
     const sampler = createSampler()
     await sampler.prime()
@@ -211,7 +211,7 @@ describe('GpuSampler with nvidia-smi', () => {
     expect(warnings).toEqual([])
   })
 
-  it('does not keep a process alive that forgot to close it', async ({ signal }) => {
+  it('nvidia-smi does not keep a process alive that forgot to close it', async ({ signal }) => {
     installSmi('while echo "0, 1"; do sleep 0.05; done')
     const source = new URL('../../../src/backends/sampling/nvidia-smi.ts', import.meta.url)
     const foundation = new URL('../../../src/foundation/clock.ts', import.meta.url)
@@ -231,7 +231,7 @@ const fixtures = new URL('./fixtures/', import.meta.url)
 const outputs = readdirSync(fixtures).filter((name) => /^nvidia-smi-.*\.csv$/.test(name))
 
 describe('parseGpuLine', () => {
-  it.each(outputs)('reads every line of %s as a GPU of the machine', (name) => {
+  it.each(outputs)('parseGpuLine reads every line of %s as a GPU of the machine', (name) => {
     const lines = readFileSync(new URL(name, fixtures), 'utf8').trimEnd().split('\n')
     const readings = lines.map(parseGpuLine)
     const ids = [...new Set(readings.map((reading) => reading?.gpu_id))]
@@ -242,7 +242,7 @@ describe('parseGpuLine', () => {
     }
   })
 
-  it('gives the readings of a machine with four GPUs', () => {
+  it('parseGpuLine gives the readings of a machine with four GPUs', () => {
     const text = readFileSync(new URL('nvidia-smi-four-gpus.csv', fixtures), 'utf8')
     expect(text.trimEnd().split('\n').map(parseGpuLine)).toEqual([
       { gpu_id: 0, gpu_percent: 37 },
@@ -252,7 +252,7 @@ describe('parseGpuLine', () => {
     ])
   })
 
-  it('row 59: clamps what is out of range, and keeps a GPU without a value', () => {
+  it('row 59: parseGpuLine clamps values out of range, and keeps a GPU without a value', () => {
     expect(parseGpuLine('0, 200 %')).toEqual({ gpu_id: 0, gpu_percent: 100 })
     expect(parseGpuLine('0, -7\r')).toEqual({ gpu_id: 0, gpu_percent: 0 })
     expect(parseGpuLine('7, [Not Supported]')).toEqual({ gpu_id: 7, gpu_percent: null })
@@ -265,7 +265,7 @@ describe('parseGpuLine', () => {
     for (const line of [...others, failure]) expect(parseGpuLine(line)).toBeUndefined()
   })
 
-  it('row 59: gives a number from 0 to 100, null or nothing for any text', () => {
+  it('row 59: parseGpuLine gives a number from 0 to 100, null or nothing for any text', () => {
     const line = fc.oneof(fc.string(), fc.tuple(fc.nat(), fc.double()).map(String))
     assertProperty(
       fc.property(line, (text) => {

@@ -21,7 +21,7 @@ function compile(name: string, ...flags: string[]): string | undefined {
 const library = compile('libworks.so')
 
 describe.runIf(library !== undefined)('Nvml with a library (needs a C compiler)', () => {
-  it('row 59: reads each GPU, clamps what is too much, and one that fails is null', async () => {
+  it('row 59: Nvml reads each GPU and clamps values; a GPU that fails is null', async () => {
     const nvml = new Nvml(library)
     expect(await nvml.probe()).toEqual({ state: 'ready' })
     const expected = [
@@ -37,7 +37,7 @@ describe.runIf(library !== undefined)('Nvml with a library (needs a C compiler)'
     expect(await nvml.sample()).toEqual([])
   })
 
-  it('row 59: is broken when the driver is', async () => {
+  it('row 59: Nvml is broken when the driver is', async () => {
     const nvml = new Nvml(compile('libbroken.so', '-DINIT_CODE=9'))
     expect(await nvml.probe()).toEqual({ state: 'broken', reason: 'nvmlInit_v2 returned 9' })
     await nvml.close()
@@ -45,7 +45,7 @@ describe.runIf(library !== undefined)('Nvml with a library (needs a C compiler)'
 })
 
 describe('Nvml without its library', () => {
-  it('is absent', async () => {
+  it('Nvml is absent without its library', async () => {
     const nvml = new Nvml(join(folder, 'libmissing.so'))
     expect(await nvml.probe()).toMatchObject({ state: 'absent' })
     await nvml.close()

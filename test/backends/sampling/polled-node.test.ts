@@ -3,7 +3,7 @@ import { unknownReadings } from '../../../src/backends/sampling/sampler.ts'
 import { idle, setUp } from './poller-setup.ts'
 
 describe('the events of a poll', () => {
-  it('are one of the node and one of each GPU, with the fields of section 2.4', async () => {
+  it('a poll gives one event for the node and one for each GPU, with all fields', async () => {
     const { clock, sink, poller, add } = setUp()
     const node = {
       cpu_percent: 12,
@@ -38,7 +38,7 @@ describe('the events of a poll', () => {
   it.each([
     ['there is no GPU', []],
     ['no GPU tells', [{ gpu_id: 0, gpu_percent: null }]],
-  ])('have no aggregate when %s', async (_, gpus) => {
+  ])('a poll has no aggregate when %s', async (_, gpus) => {
     const { clock, sink, poller, add } = setUp()
     add('host').answer = async () => ({ node: unknownReadings, gpus })
     await poller.start()
@@ -48,7 +48,7 @@ describe('the events of a poll', () => {
     await poller.stop()
   })
 
-  it('share one time, even of a clock that runs', async () => {
+  it('events of a poll share one time, even with a running clock', async () => {
     const { clock, sink, poller, add } = setUp()
     clock.now = () => performance.now()
     const gpus = [0, 1, 2].map((gpu_id) => ({ gpu_id, gpu_percent: 1 }))

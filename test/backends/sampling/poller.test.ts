@@ -8,7 +8,7 @@ import { FakeSampler, idle, setUp } from './poller-setup.ts'
 const never = (): Promise<never> => new Promise(() => {})
 
 describe('ResourcePoller', () => {
-  it('primes at the start and polls every interval, first after one interval', async () => {
+  it('ResourcePoller primes at its start and polls first after one interval', async () => {
     const { clock, sink, poller, add } = setUp()
     const sampler = add('host')
     expect(sampler.calls).toEqual([])
@@ -22,7 +22,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('never asks for a timer in the past, however short the interval is', async () => {
+  it('ResourcePoller never asks for a timer in the past, however short its interval', async () => {
     const { clock, poller } = setUp(1e-9)
     const after = vi.spyOn(clock, 'after').mockReturnValue(() => {})
     let nowMs = 0
@@ -33,7 +33,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('does not keep the process alive, except while it waits for samplers', async () => {
+  it('ResourcePoller keeps the process alive only while it waits for samplers', async () => {
     const { clock, poller, add } = setUp(30)
     add('host')
     await poller.start()
@@ -105,7 +105,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('polls a node added later from the next cycle on', async () => {
+  it('ResourcePoller polls a node added later from the next cycle on', async () => {
     const { clock, sink, poller, add } = setUp()
     await poller.start()
     await clock.advance(4000)
@@ -137,7 +137,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('closes a removed node and drops its poll in progress', async () => {
+  it('ResourcePoller closes a removed node and drops its poll in progress', async () => {
     const { clock, sink, poller, add } = setUp()
     const leaving = add('leaving')
     add('staying')
@@ -157,7 +157,7 @@ describe('ResourcePoller', () => {
     await poller.stop()
   })
 
-  it('polls once more and closes its samplers when it stops, silent from then on', async () => {
+  it('ResourcePoller polls once more and closes its samplers on stop, then is silent', async () => {
     const { clock, sink, poller, add } = setUp()
     const sampler = add('host')
     await poller.start()
@@ -173,7 +173,7 @@ describe('ResourcePoller', () => {
     expect(late.calls).toEqual([])
   })
 
-  it('stops within 2 s of a sampler that hangs, which is closed all the same', async () => {
+  it('ResourcePoller stops within 2 s of a sampler that hangs, and closes it', async () => {
     const { clock, sink, poller, add } = setUp()
     const hung = add('hung')
     hung.answer = never
@@ -192,7 +192,7 @@ describe('ResourcePoller', () => {
     expect(sink.events.map((event) => event.node_id)).toEqual(['fine', 'fine'])
   })
 
-  it('does nothing when it is stopped before it was started', async () => {
+  it('ResourcePoller does nothing when it is stopped before it was started', async () => {
     const { clock, poller, add } = setUp()
     const sampler = add('host')
     await poller.stop()
@@ -238,7 +238,7 @@ describe('ResourcePoller', () => {
     ])
   })
 
-  it('samples its own host as "tutti" only while no backend has a node', async () => {
+  it('ResourcePoller samples its host as "tutti" only while no backend has a node', async () => {
     const hosts: FakeSampler[] = []
     const createSampler = (): FakeSampler => {
       const sampler = new FakeSampler()
@@ -268,20 +268,23 @@ describe('ResourcePoller', () => {
     expect(nodeEvents.at(-1)).toMatchObject({ event_type: 'tutti.NodeLost', ...lost })
   })
 
-  it.each([0, -1, 86_401, NaN, Infinity])('refuses an interval of %s s', (seconds) => {
-    expect(() => setUp(seconds)).toThrow(
-      /`intervalSeconds` to be a number above 0 and at most 86400/,
-    )
-  })
+  it.each([0, -1, 86_401, NaN, Infinity])(
+    'ResourcePoller refuses an interval of %s s',
+    (seconds) => {
+      expect(() => setUp(seconds)).toThrow(
+        /`intervalSeconds` to be a number above 0 and at most 86400/,
+      )
+    },
+  )
 })
 
 describe('nextDueMs', () => {
-  it('keeps the beat when a timer fires a little late or early', () => {
+  it('nextDueMs keeps the beat when a timer fires a little late or early', () => {
     expect(nextDueMs(5000, 5003, 5000)).toBe(10_000)
     expect(nextDueMs(5000, 4999.6, 5000)).toBe(10_000)
   })
 
-  it('begins a new beat after a pause, so that polls are never close together', () => {
+  it('nextDueMs begins a new beat after a pause, so polls are never close together', () => {
     expect(nextDueMs(5000, 9999, 5000)).toBe(14_999)
     expect(nextDueMs(5000, 3_605_000, 5000)).toBe(3_610_000)
   })

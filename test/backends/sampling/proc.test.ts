@@ -14,64 +14,64 @@ const fixture = (name: string): string =>
 const notOurs = ['', '\n', 'cpu\n', 'garbage: x\n', 'cpu  a b c d\n', '\0\0\0', '   7 0 vda\n']
 
 describe('/proc/stat', () => {
-  it('counts waiting for disks as idle, and guests once', () => {
+  it('/proc/stat counts waiting for disks as idle, and guests once', () => {
     // user nice system idle iowait irq softirq steal guest guest_nice
     expect(parseCpuUsage('cpu  100 10 20 500 50 1 2 3 90 9\n')).toEqual({ busy: 136, total: 686 })
   })
 
-  it('is enough with its first line, and with the columns of an old kernel', () => {
+  it('/proc/stat needs only its first line, and the columns of an old kernel', () => {
     expect(parseCpuUsage('cpu  1 2 3 4')).toEqual({ busy: 6, total: 10 })
   })
 
-  it('contains the number of processors', () => {
+  it('/proc/stat contains the number of processors', () => {
     expect(countProcessors(fixture('stat.txt'))).toBe(2)
   })
 
-  it('is unknown when it is something else', () => {
+  it('/proc/stat gives nothing for other text', () => {
     expect(notOurs.map(parseCpuUsage)).toEqual(notOurs.map(() => null))
   })
 })
 
 describe('/proc/meminfo', () => {
-  it('gives bytes', () => {
+  it('/proc/meminfo gives bytes', () => {
     const memory = parseMemory('MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:    250 kB\n')
     expect(memory).toEqual({ totalBytes: 1_024_000, availableBytes: 256_000 })
   })
 
-  it('takes free and cached pages where the kernel does not say what is available', () => {
+  it('/proc/meminfo gives free and cached pages if the kernel reports none available', () => {
     const text = 'MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 20 kB\nCached: 3 kB\n'
     expect(parseMemory(text)?.availableBytes).toBe(123 * 1024)
   })
 
-  it('is unknown when it is something else', () => {
+  it('/proc/meminfo gives nothing for other text', () => {
     const texts = [...notOurs, 'MemTotal: 1000 kB\n', 'MemTotal: 0 kB\nMemAvailable: 0 kB\n']
     expect(texts.map(parseMemory)).toEqual(texts.map(() => null))
   })
 })
 
 describe('/proc/diskstats', () => {
-  it('counts whole disks only, in bytes', () => {
+  it('/proc/diskstats counts whole disks only, in bytes', () => {
     // sda, nvme0n1, mmcblk0 and an xvda1 that is a whole disk: 1 sector read and 2 written each.
     const bytes = parseDiskBytes(fixture('diskstats.txt'))
     expect(bytes).toEqual({ read: 4 * 512, written: 4 * 2 * 512 })
   })
 
-  it('is zero on a machine that has only uncounted devices', () => {
+  it('/proc/diskstats is zero on a machine that has only uncounted devices', () => {
     expect(parseDiskBytes('   7 0 loop0 1 0 5 0 1 0 5 0 0 0 0\n')).toEqual({ read: 0, written: 0 })
   })
 
-  it('is unknown when it is something else', () => {
+  it('/proc/diskstats gives nothing for other text', () => {
     expect(notOurs.map(parseDiskBytes)).toEqual(notOurs.map(() => null))
     expect(parseDiskBytes('8 0 sda 1 0 x 0 1 0 5 0 0 0 0\n')).toBeNull()
   })
 })
 
 describe('/proc/net/dev', () => {
-  it('adds up all interfaces but the loopback, glued and aliased names included', () => {
+  it('/proc/net/dev adds up all interfaces but the loopback, glued and aliased names too', () => {
     expect(parseNetBytes(fixture('net-dev.txt'))).toEqual({ received: 1_011, sent: 2_022 })
   })
 
-  it('is unknown when it is something else', () => {
+  it('/proc/net/dev gives nothing for other text', () => {
     expect(notOurs.map(parseNetBytes)).toEqual(notOurs.map(() => null))
   })
 })

@@ -23,7 +23,7 @@ describe('GainMeter', () => {
     )
   })
 
-  it('gives in all what a counter that never runs backwards gained, gaps included', () => {
+  it('a counter that never runs backwards yields its whole gain, gaps included', () => {
     const steps = fc.array(fc.record({ gain: fc.nat(), isUnread: fc.boolean() }))
     assertProperty(
       fc.property(fc.nat(), steps, (first, rest) => {
@@ -64,7 +64,7 @@ describe('ShareMeter', () => {
     )
   })
 
-  it('keeps its baseline and its last share when no time has passed', () => {
+  it('ShareMeter keeps its baseline and its last share when no time has passed', () => {
     const meter = new ShareMeter()
     expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
     expect(meter.advance({ busy: 10, total: 100 })).toBe(10)
@@ -74,7 +74,7 @@ describe('ShareMeter', () => {
 })
 
 describe('percentages', () => {
-  it('are clamped, and null where they make no sense', () => {
+  it('percentages are clamped, and null where they make no sense', () => {
     expect([percentOf(1, 4), percentOf(5, 4), percentOf(-1, 4)]).toEqual([25, 100, 0])
     expect([percentOf(0, 0), percentOf(1, -1), percentOf(NaN, 1)]).toEqual([null, null, null])
     expect([clampPercent(200), clampPercent(-3), clampPercent(NaN)]).toEqual([100, 0, null])

@@ -4,7 +4,7 @@ import { TimeoutError } from '../../../src/foundation/errors.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 describe('withDeadline', () => {
-  it('passes an outcome on and leaves no timer', async () => {
+  it('withDeadline passes an outcome on and leaves no timer', async () => {
     const clock = new ManualClock()
     expect(await withDeadline(clock, Promise.resolve(5))).toBe(5)
     const failure = new Error('no')
@@ -12,7 +12,7 @@ describe('withDeadline', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('gives up after 2 s, and no sooner', async () => {
+  it('withDeadline gives up after 2 s, and no sooner', async () => {
     const clock = new ManualClock()
     let outcome: unknown
     void withDeadline(clock, new Promise(() => {})).catch((error: unknown) => (outcome = error))
@@ -22,7 +22,7 @@ describe('withDeadline', () => {
     expect(outcome).toBeInstanceOf(TimeoutError)
   })
 
-  it('accepts an answer that came in the turn in which the time ran out', async () => {
+  it('withDeadline accepts an answer that came in the turn in which the time ran out', async () => {
     const clock = new ManualClock()
     const answer = new Promise((resolve) => clock.nextTurn(() => resolve('in time')))
     const bounded = withDeadline(clock, answer)

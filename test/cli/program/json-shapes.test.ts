@@ -44,12 +44,12 @@ describe('the form of --json', () => {
     ['journal repair', ['journal', 'repair', path], []],
     ['journal compress', ['journal', 'compress', path], []],
     ['doctor', ['doctor'], []],
-  ])('of `%s` has the keys of docs/commands.md', async (command, args, further) => {
+  ])('--json of `%s` has the keys of docs/commands.md', async (command, args, further) => {
     const { stdout } = await runHere(folder.path, [...args, '--json'])
     expectKeys(stdout, [...further, ...documentedKeys(command)])
   })
 
-  it('of `run` has the keys of docs/commands.md', async () => {
+  it('--json of `run` has the keys of docs/commands.md', async () => {
     const { stdout } = await startCommandIn(folder.path, ['run', 'tasks.jsonl', '--json']).ended
     expectKeys(stdout, documentedKeys('run'))
   })

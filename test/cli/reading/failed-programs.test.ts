@@ -49,7 +49,7 @@ describe('a program that fails', () => {
     }
   })
 
-  it('its arguments are shown, without secrets, as they can be pasted into a shell', async () => {
+  it('arguments of a failed program are shown for a shell, without secrets', async () => {
     expect(await read('explain', 'b')).toContain('  command: ./simulate 2\n')
     expect(await read('failures')).toMatch(/  command: \.\/simulate [12]\n/)
     expect(await read('explain', 'd')).toContain("sh -c 'exit 4' --password '[masked]'\n")

@@ -54,7 +54,7 @@ describe('-o', () => {
     ['a previous file', ['export', resumed, '--format', 'otlp', '-o', previous]],
     ['a previous file of the second run', ['report', record, resumed, '-o', previous]],
   ]
-  it.each(refused)('is refused with 2: %s', async (_, args) => {
+  it.each(refused)('-o is refused with 2: %s', async (_, args) => {
     const before = kept.map((one) => readFileSync(one, 'utf8'))
     const end = await read(...args)
     const why = expect.stringMatching(/^OutputIsRecordError {2}.*record|read by/)
@@ -65,7 +65,7 @@ describe('-o', () => {
   })
 
   const fullDevice = requirement(existsSync('/dev/full'), 'needs /dev/full')
-  needs(fullDevice)('ends with 1 on a full device', async () => {
+  needs(fullDevice)('-o on a full device ends with 1', async () => {
     const end = await csv('-o', '/dev/full')
     expect([end.code, end.stdout]).toEqual([1, ''])
     expect(end.stderr).toMatch(/cannot write \/dev\/full: ENOSPC.*\n.*Free some space/s)
@@ -74,7 +74,7 @@ describe('-o', () => {
     expect((await csv('-o', 'no/such/folder/x.csv')).code).toBe(2)
   })
 
-  it('follows a link to a file, also to one that is not there yet', async () => {
+  it('-o follows a link to a file, also to one that is not there yet', async () => {
     writeFileSync(at('old.csv'), 'something longer than the table\n'.repeat(100))
     symlinkSync('old.csv', at('to-old'))
     symlinkSync('fresh.csv', at('to-fresh'))
@@ -86,7 +86,7 @@ describe('-o', () => {
     }
   })
 
-  it('writes into a pipe, which stays one', async () => {
+  it('-o writes into a pipe, which stays one', async () => {
     execFileSync('mkfifo', [at('pipe')])
     const reader = watch(spawn('cat', [at('pipe')]))
     const end = await csv('-o', 'pipe', '--json')
@@ -98,14 +98,14 @@ describe('-o', () => {
     expect(JSON.parse(end.stdout)).toEqual({ path: 'pipe', bytes: stdout.length })
   })
 
-  it('takes another name of the standard output for -', async () => {
+  it('-o treats another name of the standard output as -', async () => {
     const { stdout } = await csv()
     const args = ['export', record, '--format', 'csv', '-o', '/proc/self/fd/1']
     const end = await startCommandIn(folder.path, args).ended
     expect([end.code, end.stdout, end.stderr]).toEqual([0, stdout, ''])
   })
 
-  it('names a folder that is not there', async () => {
+  it('-o names a folder that does not exist', async () => {
     const end = await csv('-o', 'nowhere/x.csv')
     expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('nowhere/x.csv')])
   })

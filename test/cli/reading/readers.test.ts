@@ -48,7 +48,7 @@ const readJson = async (...args: readonly string[]): Promise<Record<string, unkn
   JSON.parse((await read(...args, '--json')).stdout) as Record<string, unknown>
 
 describe('the record that a command names', () => {
-  it('is a file, a folder, a session, the beginning of its id, or the latest', async () => {
+  it('the named record is a file, folder, session, prefix of its id, or the latest', async () => {
     const latest = join(folder.path, 'telemetry')
     writeRecord(latest, run, { sessionId: 'x-9', seconds: 1_790_000_005 })
     const sessions = await Promise.all(
@@ -59,7 +59,7 @@ describe('the record that a command names', () => {
     expect(sessions).toEqual(['s-1', 'x-9', 's-1', 'x-9', 'x-9', 'x-9'])
   })
 
-  it('is read itself where what was kept of it is damaged', async () => {
+  it('the named record is read itself where its cached views are damaged', async () => {
     const other = recordFolder()
     const record = writeRecord(other.path, run)
     const commands = [['status'], ['tasks'], ['failures'], ['explain', 'sum'], ['top']]
@@ -76,7 +76,7 @@ describe('the record that a command names', () => {
     other.remove()
   })
 
-  it('is read from a pipe, also where it is compressed in several frames', async () => {
+  it('the named record is read from a pipe, also if it has several zstd frames', async () => {
     const bytes = readFileSync(path)
     const half = bytes.indexOf('\n', bytes.length / 2) + 1
     const frames = [bytes.subarray(0, half), bytes.subarray(half)].map((one) =>
@@ -91,7 +91,7 @@ describe('the record that a command names', () => {
     })
   })
 
-  it('is read from a pipe when it is -', async () => {
+  it('the named record is read from stdin when it is -', async () => {
     const command = startCommandIn(folder.path, ['status', '-', '--json'])
     command.child.stdin?.end(readFileSync(path))
     expect(JSON.parse((await command.ended).stdout)).toMatchObject({

@@ -19,7 +19,7 @@ const attemptOf = (uid: string, attempt = 1): HeldAttempt =>
   new HeldAttempt('session', { index: 0, uid, attempt }, spec, 1)
 
 describe('the attempts that an agent holds', () => {
-  it('count ends by the time in which there was work, however long the agent waited', async () => {
+  it('held attempts: the rate counts only time with work', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)
     expect(held.rate).toBeNull()
@@ -33,7 +33,7 @@ describe('the attempts that an agent holds', () => {
     expect(held.rate).toBeCloseTo(500)
   })
 
-  it('tell for how long they keep the node busy', async () => {
+  it('held attempts: the agent reports how long they keep the node busy', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)
     expect(held.workMs).toBe(0)
@@ -69,7 +69,7 @@ describe('the attempts that an agent holds', () => {
     expect(held.workMs).toBeCloseTo(100)
   })
 
-  it('tell no higher rate for one short attempt among long ones', async () => {
+  it('held attempts: one short attempt among long ones does not raise the rate', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)
     const rates: (number | null)[] = []
@@ -87,7 +87,7 @@ describe('the attempts that an agent holds', () => {
     expect(rates.at(-1)).toBeCloseTo(20 * 64)
   })
 
-  it('are handed back beyond the offer if the driver has less or more urgent ones', async () => {
+  it('held attempts: extra ones are handed back if the driver needs them elsewhere', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => true)
     const enqueue = (uid: string, priority: number): void => {
@@ -121,7 +121,7 @@ describe('the attempts that an agent holds', () => {
     expect(excess(true, [10], 1)).toEqual([...low, 'high-10', 'high-11', 'high-12'])
   })
 
-  it('forget a rate when no attempt ends any more', async () => {
+  it('held attempts: a rate is forgotten when no attempt ends any more', async () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)
     const [short, long] = [attemptOf('short'), attemptOf('long')]
@@ -136,7 +136,7 @@ describe('the attempts that an agent holds', () => {
     expect(held.rate).toBe(0)
   })
 
-  it('ask for more in advance while they run out although the driver has more', async () => {
+  it('held attempts: more are requested in advance if they run out early', async () => {
     const clock = new ManualClock()
     let hasMore = true
     const held = new HeldAttempts(clock, () => hasMore)
@@ -156,7 +156,7 @@ describe('the attempts that an agent holds', () => {
     expect(factors).toEqual([2, 4, 8, 4, 2, 1, 1])
   })
 
-  it('know the latest attempt of a task until its end is recorded', () => {
+  it('held attempts: the latest attempt of a task is known until its end is recorded', () => {
     const clock = new ManualClock()
     const held = new HeldAttempts(clock, () => false)
     const [first, second] = [attemptOf('task', 1), attemptOf('task', 2)]

@@ -49,7 +49,7 @@ function outboxOf(clock: ManualClock) {
 }
 
 describe('ends on their way to the driver', () => {
-  it('share messages while other jobs wait at the agent', async () => {
+  it('results share messages while other jobs wait at the agent', async () => {
     const clock = new ManualClock()
     const { sizes, end } = outboxOf(clock)
     for (let count = 0; count < 40; count++) {
@@ -60,7 +60,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 9, 10, 10, 10])
   })
 
-  it('share a message with those of the same moment at a node that ends thousands', async () => {
+  it('results of the same moment share a message at a node that ends thousands', async () => {
     const clock = new ManualClock()
     const { sizes, end } = outboxOf(clock)
     for (let count = 0; count < 10; count++) end(1, 10_000)
@@ -69,7 +69,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([10])
   })
 
-  it('are not held back for others at a node that ends few', async () => {
+  it('results are not held back for others at a node that ends few', async () => {
     const clock = new ManualClock()
     const { sizes, end } = outboxOf(clock)
     for (let count = 0; count < 3; count++) {
@@ -79,7 +79,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 1, 1])
   })
 
-  it('are sent before the agent has nothing left', async () => {
+  it('results are sent before the agent runs out of work', async () => {
     const clock = new ManualClock()
     const { sizes, end } = outboxOf(clock)
     end(8)
@@ -88,7 +88,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 1])
   })
 
-  it('are sent at once with the last job', () => {
+  it('results are sent immediately with the last job', () => {
     const { sizes, end } = outboxOf(new ManualClock())
     end(100)
     end(100)
@@ -96,7 +96,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 2])
   })
 
-  it('of one among many agents share larger messages', async () => {
+  it('results of one among many agents share larger messages', async () => {
     const clock = new ManualClock()
     const { outbox, sizes, end } = outboxOf(clock)
     outbox.takeBeat({ agents: 64, lostStreams: 0, needsRoom: false })
@@ -107,7 +107,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 76, 77])
   })
 
-  it('are not sent into the stream of another run when the driver was not heard', async () => {
+  it('results are not sent into the stream of another run while the driver is silent', async () => {
     const clock = new ManualClock()
     const { sizes, end, stream } = outboxOf(clock)
     Object.assign(stream, { isOwn: false, isHeard: false })
@@ -119,7 +119,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1])
   })
 
-  it('are sent again when the driver says that the stream was lost', async () => {
+  it('results are sent again when the driver reports that the stream was lost', async () => {
     const clock = new ManualClock()
     const { outbox, sizes, end, stream } = outboxOf(clock)
     end(1, 1000)
@@ -136,7 +136,7 @@ describe('ends on their way to the driver', () => {
     expect(sizes).toEqual([1, 1])
   })
 
-  it('wait while the stream is that of another run, for which they are not signed', async () => {
+  it('results wait while the stream is that of another run with another signature', async () => {
     const clock = new ManualClock()
     const { sizes, end, stream } = outboxOf(clock)
     stream.isThere = false

@@ -33,7 +33,7 @@ function start() {
 }
 
 describe('the token of an agent that has started', () => {
-  it('is not wrong because somebody sends bytes, which are refused', async () => {
+  it("an agent's token is not wrong because somebody sends bytes, which are refused", async () => {
     const { check, clock, mismatches, refused, send } = start()
     for (let seconds = 0; seconds < 20; seconds++) {
       send(randomBytes(100))
@@ -46,7 +46,7 @@ describe('the token of an agent that has started', () => {
     check.close()
   })
 
-  it('is not wrong because somebody sends back its own announcements, altered', async () => {
+  it("an agent's token is not wrong if its altered announcements come back", async () => {
     const { check, clock, mismatches, refused, send, sealed } = start()
     for (let number = 1; number < 20; number++) {
       const own = sealed('its token', number, 4, 'new')
@@ -60,7 +60,7 @@ describe('the token of an agent that has started', () => {
     check.close()
   })
 
-  it('is wrong when another one announces itself again and again with another token', async () => {
+  it("an agent's token is wrong if another agent repeatedly announces another token", async () => {
     const { clock, mismatches, announce } = start()
     announce('another token', 1)
     await clock.advance(4000)
@@ -70,7 +70,7 @@ describe('the token of an agent that has started', () => {
     expect(mismatches).toEqual(['TokenMismatchError'])
   })
 
-  it('is wrong when the second announcement of another one comes late', async () => {
+  it("an agent's token is wrong when another agent's second announcement comes late", async () => {
     const { clock, mismatches, announce } = start()
     announce('another token', 1)
     await clock.advance(6000)
@@ -80,7 +80,7 @@ describe('the token of an agent that has started', () => {
     expect(mismatches).toEqual(['TokenMismatchError'])
   })
 
-  it('is right when somebody has it', async () => {
+  it("an agent's token is right when another agent has it", async () => {
     const { clock, mismatches, announce } = start()
     announce('another token', 1)
     announce('another token', 2)

@@ -42,7 +42,7 @@ it('a message that no stream acknowledges is late, each by its own time', async 
   )
 })
 
-it('what is not acknowledged when the connection is closed is rejected', async () => {
+it('appends that are not acknowledged when the connection closes are rejected', async () => {
   const broker = await connect()
   const { store } = broker
   broker.subscribe('silent.*', () => {})

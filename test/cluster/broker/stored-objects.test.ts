@@ -101,16 +101,16 @@ describe('an object that a full store refuses', () => {
     ['for a while', seen(0, 300, 300), 10],
     ['for ever while others had the room before', seen(400, 300, 300), 100],
     ['for ever while others had the room when it was refused', seen(0, 800, 300), 100],
-  ])('waits for room %s', async (_, refusal, count) => {
+  ])('a refused object waits for room %s', async (_, refusal, count) => {
     expect(await store(times(count, refusal))).toBe('stored')
   })
 
-  it('waits for as long again after others had the room once', async () => {
+  it('a refused object waits again for as long after others had the room once', async () => {
     const alone = times(15, seen(0, 300, 300))
     expect(await store([...alone, seen(400, 300, 300), ...alone])).toBe('stored')
   })
 
-  it('fails when it was larger than all that the account had for long enough', async () => {
+  it('a refused object fails if it exceeded all that the account had for long enough', async () => {
     const failed = await store(times(100, seen(10, 310, 300)))
     expect(failed).toMatchObject({ code: 'StoreTooSmallError' })
     expect((failed as Error).message).toMatch(

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { UnpackedBundles } from '../../../src/cluster/bundles/unpacked-bundles.ts'
 
-it('tells the path of a module in its project, also if its bundle was removed', () => {
+it('an unpacked bundle gives the path of a module in its project, also after its removal', () => {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bundles-'))
   onTestFinished(() => rmSync(folder, { recursive: true }))
   const bundles = new UnpackedBundles(folder, () => Promise.resolve())

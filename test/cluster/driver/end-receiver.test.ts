@@ -212,7 +212,7 @@ describe('ends of tasks that told something before', () => {
     return { link, ended, published, tell, end }
   }
 
-  it('count after that has come, which is asked for', () => {
+  it("a result counts after the task's earlier reports, which are requested", () => {
     const { ended, published, tell, end } = start()
     end({ link: 1, number: 2 })
     expect(published).toEqual([true])
@@ -223,7 +223,7 @@ describe('ends of tasks that told something before', () => {
     expect(ended).toEqual(['teller'])
   })
 
-  it('count at once if nothing more can come', () => {
+  it('a result counts immediately if no earlier report can come any more', () => {
     const { link, ended, end } = start()
     end({ link: 1, number: 2 })
     expect(ended).toEqual([])
@@ -231,7 +231,7 @@ describe('ends of tasks that told something before', () => {
     expect(ended).toEqual(['teller'])
   })
 
-  it('count at once if it was told to an earlier use of the agent, or has come', () => {
+  it('a result counts immediately if its reports went to an earlier use of the agent', () => {
     const other = start()
     other.end({ link: 3, number: 2 })
     expect(other.ended).toEqual(['teller'])

@@ -145,7 +145,7 @@ class OneAgent {
 }
 
 describe('the agent of a session', () => {
-  it('gets no further attempt while it is lost, although it was heard just now', async () => {
+  it('a lost agent gets no further attempt, although it was heard just now', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     await one.agents.attachAll()
@@ -171,7 +171,7 @@ describe('the agent of a session', () => {
     expect([placedOn, one.jobs.placement.waiting]).toEqual([[], 1])
   })
 
-  it('that joins again while its loss is told is told to have joined after that', async () => {
+  it('an agent that rejoins during its loss report is reported as joined after it', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     await one.agents.attachAll()
@@ -186,7 +186,7 @@ describe('the agent of a session', () => {
   it.each([
     [true, 'drained'],
     [false, 'its process is gone'],
-  ])('whose process has ended, as it was told to (%s), is %s', async (isExpected, reason) => {
+  ])('an agent whose process has ended, as reported (%s), is %s', async (isExpected, reason) => {
     const one = new OneAgent()
     const broker = new MemoryBroker()
     const options = { broker, keys, clock: one.clock, log: { warn() {} }, lossSeconds: 10 }
@@ -216,14 +216,14 @@ describe('the agent of a session', () => {
     expect(one.reasons).toEqual([reason])
   })
 
-  it('that was told of is told to be lost, although the session did not use it', () => {
+  it('a reported agent is reported as lost, although the session did not use it', () => {
     const one = new OneAgent()
     one.known = []
     one.agents.agentLost(one.agent, 'it was silent')
     expect([one.left, one.joined]).toEqual([['only'], []])
   })
 
-  it('gets no job before all ends have come that it has for an earlier start', async () => {
+  it('an agent gets no job before all its results for an earlier start have come', async () => {
     const one = new OneAgent()
     one.endMessages = 1
     one.attached.resolve()
@@ -239,7 +239,7 @@ describe('the agent of a session', () => {
     expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
   })
 
-  it('is waited for by whoever attaches to all, although that was begun before', async () => {
+  it('an agent that is being attached is awaited by a later request to attach to all', async () => {
     const one = new OneAgent()
     one.agents.agentJoined(one.agent)
     let isAttached = false
@@ -252,7 +252,7 @@ describe('the agent of a session', () => {
     expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
   })
 
-  it('is not silent for the time that it took to attach', async () => {
+  it('an agent is not silent for the time that it took to attach', async () => {
     const one = new OneAgent()
     one.streamRead.resolve()
     const attaching = one.agents.attachAll()
@@ -265,7 +265,7 @@ describe('the agent of a session', () => {
     expect([one.left, one.links.size]).toEqual([[], 1])
   })
 
-  it('that an earlier start has used is waited for while attaching to it fails', async () => {
+  it('an agent of an earlier start is awaited while attaching to it fails', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     one.refusal = 'a time-out'
@@ -287,7 +287,7 @@ describe('the agent of a session', () => {
   })
 
   it.each(['it is gone', 'it cannot be attached to'])(
-    'that an earlier start has used is missing when %s',
+    'an agent of an earlier start is missing when %s',
     async (why) => {
       const one = new OneAgent()
       one.refusal = 'refused'
@@ -307,7 +307,7 @@ describe('the agent of a session', () => {
     },
   )
 
-  it('that cannot be attached to is warned of once for each reason', async () => {
+  it('an agent that cannot be attached causes one warning for each reason', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     const attach = async (refusal: string | null): Promise<void> => {
@@ -324,7 +324,7 @@ describe('the agent of a session', () => {
     expect([one.links.size, one.warnings.length]).toEqual([1, 2])
   })
 
-  it('is noted again before the stream forgets it, with the start of the driver', async () => {
+  it("an agent is noted again, with the driver's start, before the stream forgets it", async () => {
     const one = new OneAgent()
     one.attached.resolve()
     await one.agents.attachAll()
@@ -339,7 +339,7 @@ describe('the agent of a session', () => {
     expect(new Set(one.noted.map((note) => note.join(' ')))).toEqual(new Set(['1 only']))
   })
 
-  it('that leaves while the session removes its stream is not warned of', async () => {
+  it('an agent that leaves while the session removes its stream causes no warning', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     await one.agents.attachAll()
@@ -350,7 +350,7 @@ describe('the agent of a session', () => {
     expect([one.warnings, one.left]).toEqual([[], ['only']])
   })
 
-  it('that is lost while it is detached from is not warned of', async () => {
+  it('an agent that is lost during its detachment causes no warning', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     await one.agents.attachAll()
@@ -366,7 +366,7 @@ describe('the agent of a session', () => {
     expect(one.warnings).toEqual([])
   })
 
-  it('whose ends cannot be read when it is lost is warned of', async () => {
+  it('an agent whose results cannot be read when it is lost causes a warning', async () => {
     const one = new OneAgent()
     one.attached.resolve()
     await one.agents.attachAll()

@@ -72,7 +72,7 @@ function atOnce(brokers: readonly Broker[]): Broker[] {
   })
 }
 
-it('of drivers that find no other one at the same moment one has the session', async () => {
+it('one of several drivers that find no other at the same moment gets the session', async () => {
   const server = await startNatsServer({ token, clock: systemClock })
   onTestFinished(() => server.close())
   const brokers = await Promise.all([1, 2, 3].map(() => connect(server.url)))

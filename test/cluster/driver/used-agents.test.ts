@@ -60,7 +60,7 @@ async function restoreOther({
   return async () => (await broker.store.openStream(subjects.stream, settings)).label
 }
 
-it('replaces the stream of another run, which an older store has brought back', async () => {
+it('the stream of another run, brought back by an older store, is replaced', async () => {
   const opened = await openUsed()
   const labelNow = await restoreOther(opened)
   const { broker, used, warnings } = opened
@@ -71,7 +71,7 @@ it('replaces the stream of another run, which an older store has brought back', 
   expect(warnings).toEqual(['StoreLost'])
 })
 
-it('keeps the stream of another run that a living process has, and reports that', async () => {
+it('the stream of another run with a living process is kept and reported', async () => {
   const opened = await openUsed()
   const labelNow = await restoreOther(opened)
   const { broker, used, warnings } = opened

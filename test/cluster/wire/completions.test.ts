@@ -17,7 +17,7 @@ const completion = (index: number, workerId: string, value: unknown): WireComple
 })
 
 describe('completions as columns', () => {
-  it('are what they were', () => {
+  it('completions as columns are unchanged after a round trip', () => {
     const all = [
       completion(1, 'a/1', { x: 1 }),
       completion(2, 'a/2', undefined),
@@ -30,7 +30,7 @@ describe('completions as columns', () => {
     expect(unpackCompletions(packCompletions(late))).toEqual(late)
   })
 
-  it('take no more than their numbers and uids, also once the code is optimized', () => {
+  it('completions as columns take no more than their numbers and uids, also optimized', () => {
     const all = Array.from({ length: 500 }, () => completion(1, 'a/1', undefined))
     const bytesOf = (): number => encode(packCompletions(all)).length / all.length
     const first = bytesOf()
@@ -38,7 +38,7 @@ describe('completions as columns', () => {
     for (let round = 0; round < 300; round++) expect(bytesOf()).toBe(first)
   })
 
-  it('name each worker once, and no values where there are none', () => {
+  it('completions as columns name each worker once, and no values where there are none', () => {
     const ids = ['a/1', 'a/2', 'a/1', 'a/1']
     const columns = packCompletions(ids.map((id, index) => completion(index, id, undefined)))
     expect(columns.workerIds).toEqual(['a/1', 'a/2'])

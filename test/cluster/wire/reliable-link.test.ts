@@ -65,7 +65,7 @@ const step = fc.oneof(
 )
 
 describe('a reliable link', () => {
-  it('delivers once and in order, whatever is lost, repeated, reordered or cut', async () => {
+  it('a reliable link delivers once and in order, after losses, repeats and cuts', async () => {
     await assertProperty(
       fc.asyncProperty(fc.array(step, { maxLength: 120 }), async (steps) => {
         const { clock, wire, arrived, ends, deliver, refused } = createPair()
@@ -113,7 +113,7 @@ describe('a reliable link', () => {
     )
   })
 
-  it('what is missing is sent again as soon as a gap is seen, and not for every message', () => {
+  it('a reliable link resends missing messages once a gap is seen, not for every message', () => {
     const { wire, ends, arrived, deliver } = createPair()
     for (const number of [1, 2, 3, 4]) ends.agent.send('up', serialize(number))
     wire.shift()
@@ -122,7 +122,7 @@ describe('a reliable link', () => {
     expect(ends.driver.received).toBe(4)
   })
 
-  it('what was sent to a silent side is sent again in parts, and arrives', async () => {
+  it('a reliable link resends in parts to a silent side, and everything arrives', async () => {
     const { clock, wire, ends, arrived, deliver } = createPair()
     const payload = 'x'.repeat(100_000)
     const count = 100
@@ -164,7 +164,7 @@ describe('a reliable link', () => {
     expect(arrived.driver).toEqual(['one'])
   })
 
-  it('ignores messages of another link, refuses those of another direction or subject', () => {
+  it('a reliable link ignores other links, refuses another direction or subject', () => {
     const { wire, ends, refused, arrived } = createPair({ driver: 1, agent: 2 })
     ends.driver.send('down', serialize('job'))
     const [message] = wire
@@ -176,7 +176,7 @@ describe('a reliable link', () => {
     expect(arrived).toEqual({ agent: [], driver: [] })
   })
 
-  it('acknowledges with a message of its own that carries nothing', () => {
+  it('a reliable link acknowledges with a message of its own that carries nothing', () => {
     const { wire, ends, deliver } = createPair()
     ends.driver.send('down', serialize('job'))
     for (const message of wire.splice(0)) deliver(message)

@@ -21,7 +21,7 @@ describe('displayWidth', () => {
     ['🇯🇵', 2],
     ['\u{20000}', 2],
     ['→×', 2],
-  ])('counts the columns of %s', (text, expected) => {
+  ])('displayWidth counts the columns of %s', (text, expected) => {
     expect(displayWidth(text)).toBe(expected)
   })
 
@@ -35,7 +35,7 @@ describe('displayWidth', () => {
     expect(lastColumns('short', 9)).toBe('short')
   })
 
-  it('pads to columns', () => {
+  it('displayWidth pads to columns', () => {
     expect([padColumns('漢', 4), padColumns('漢', 4, 'start')]).toEqual(['漢  ', '  漢'])
     expect(padColumns('漢字', 3)).toBe('漢字')
   })

@@ -68,7 +68,7 @@ async function oneAgent() {
 }
 
 describe('the agent of a node that is not there', () => {
-  it('is started as often as needed while another one of its name is connected', async () => {
+  it('a missing agent is started repeatedly while another of its name is connected', async () => {
     const { set, present, warnings, until, count, ended } = await oneAgent()
     set('isRefused')
     present.delete('here')
@@ -86,7 +86,7 @@ describe('the agent of a node that is not there', () => {
     )
   })
 
-  it('is started as often as needed while Slurm, started again, refuses the step', async () => {
+  it('a missing agent is started repeatedly while a restarted Slurm refuses the step', async () => {
     const { set, present, warnings, until, count } = await oneAgent()
     set('isNotTaken')
     present.delete('here')
@@ -100,7 +100,7 @@ describe('the agent of a node that is not there', () => {
     )
   })
 
-  it('is not started again, without a word, when its job is over', async () => {
+  it('a missing agent is not restarted, without a message, when its job is over', async () => {
     const { set, present, warnings, until, count } = await oneAgent()
     set('isOver')
     present.delete('here')
@@ -110,7 +110,7 @@ describe('the agent of a node that is not there', () => {
     expect([warnings, count()]).toEqual([[], 2])
   })
 
-  it('is given up after three starts that failed, each with its reason', async () => {
+  it('a missing agent is given up after three failed starts, each with its reason', async () => {
     const { set, present, warnings, until, count, agents, givenUp } = await oneAgent()
     set('fails')
     present.delete('here')
@@ -159,7 +159,7 @@ function oneStep(names: readonly string[], program: string) {
 const seen = 'echo "tutti: folder seen by $0 yes"'
 
 describe('agents that one step has started', () => {
-  it('of which one cannot start: it is named at once, with its words', async () => {
+  it('an agent of a shared step that cannot start is named, with its output', async () => {
     const { agents } = oneStep(
       ['n1', 'n2', 'n3'],
       `[ "$0" != n2 ] || { echo "no room" >&2; exit 1; }; ${seen}; cat > /dev/null`,
@@ -167,7 +167,7 @@ describe('agents that one step has started', () => {
     await expect(agents.ready()).rejects.toThrow('no agent on n2 of a job: no room')
   })
 
-  it('and of which one is killed later: it is told while the others run', async () => {
+  it('an agent of a shared step that is killed is reported while the others run', async () => {
     const { agents, ended } = oneStep(
       ['n1', 'n2', 'n3'],
       `${seen}; [ "$0" != n2 ] || kill -KILL $$; cat > /dev/null`,

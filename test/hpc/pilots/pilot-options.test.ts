@@ -7,7 +7,7 @@ const badOption = (option: string) =>
   [{ max: 1, sbatch: ['-wn4', option] }, 'allocations.sbatch[1]'] as const
 
 describe('the option allocations', () => {
-  it('has defaults for all but the most at the same time', () => {
+  it('the option allocations has defaults for all fields except `max`', () => {
     expect(resolveAllocations({ max: 3 }, grace)).toEqual([
       {
         field: 'allocations',
@@ -24,7 +24,7 @@ describe('the option allocations', () => {
     ])
   })
 
-  it('becomes what is asked of sbatch', () => {
+  it('the option allocations becomes arguments of sbatch', () => {
     const given = {
       nodes: 2,
       max: 3,
@@ -48,7 +48,7 @@ describe('the option allocations', () => {
     })
   })
 
-  it('is refused by the name of the field', () => {
+  it('the option allocations is refused by the name of the field', () => {
     const bad: readonly (readonly [unknown, string])[] = [
       [{}, 'allocations.max'],
       [{ max: 0 }, 'allocations.max'],

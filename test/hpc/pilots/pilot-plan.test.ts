@@ -11,7 +11,7 @@ import { node, type QueueAnswer, Simulation, smallKind } from './simulated-queue
 const willing: QueueAnswer = { queueSeconds: 3, lifeSeconds: Infinity }
 
 describe('allocations by waiting work', () => {
-  it('grows with the work, does it, and gives everything back', () => {
+  it('the pilot plan grows with the work, does it, and releases everything', () => {
     const simulation = new Simulation([smallKind], [willing])
     simulation.left = 200
     simulation.run(20)
@@ -21,7 +21,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.pilots).toEqual([])
   })
 
-  it('asks for no more than the work needs', () => {
+  it('the pilot plan asks for no more than the work needs', () => {
     const simulation = new Simulation([smallKind], [willing])
     simulation.left = 5
     simulation.run(100)
@@ -29,7 +29,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.done).toBe(5)
   })
 
-  it('has no more in the queue than the backlog, and no more in all than maxTotal', () => {
+  it('the pilot plan queues no more than the backlog, and no more in total than maxTotal', () => {
     const stuck: QueueAnswer = { queueSeconds: 1e9, lifeSeconds: 1 }
     const waiting = new Simulation([smallKind], [stuck])
     waiting.left = 1000
@@ -45,7 +45,7 @@ describe('allocations by waiting work', () => {
     expect(few.pilots).toEqual([])
   })
 
-  it('takes those from the queue that the work does not need any more', () => {
+  it('the pilot plan withdraws queued allocations that the work no longer needs', () => {
     const simulation = new Simulation([smallKind], [{ queueSeconds: 1e9, lifeSeconds: 1 }])
     simulation.left = 100
     simulation.run(5)
@@ -58,7 +58,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.pilots).toEqual([])
   })
 
-  it('keeps as many as min says, from the beginning and without work', () => {
+  it('the pilot plan keeps `min` allocations, from the beginning and without work', () => {
     const simulation = new Simulation(
       [{ ...smallKind, min: 2 }],
       [{ queueSeconds: 1, lifeSeconds: 70 }],
@@ -70,7 +70,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.pilots).toHaveLength(2)
   })
 
-  it('waits longer after each refusal, and stops after the third', () => {
+  it('the pilot plan waits longer after each refusal, and stops after the third', () => {
     const simulation = new Simulation([smallKind], [{ ...willing, isRefused: true }])
     simulation.left = 100
     simulation.run(10_000)
@@ -78,7 +78,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.histories[0]).toMatchObject({ failures: 3, reason: 'Invalid account' })
   })
 
-  it('waits longer after each one that dies young, and stops after the third', () => {
+  it('the pilot plan waits longer after each early death, and stops after the third', () => {
     const simulation = new Simulation(
       [{ ...smallKind, max: 1 }],
       [{ queueSeconds: 1, lifeSeconds: 5 }],
@@ -91,7 +91,7 @@ describe('allocations by waiting work', () => {
     expect(third - second).toBeGreaterThanOrEqual(26)
   })
 
-  it('counts those once that fail together', () => {
+  it('the pilot plan counts allocations that fail together once', () => {
     const simulation = new Simulation([smallKind], [{ queueSeconds: 1, lifeSeconds: 20 }])
     simulation.left = 1000
     simulation.run(60)
@@ -99,7 +99,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.histories[0]?.failures).toBeLessThan(3)
   })
 
-  it('begins to count again after one that has lived', () => {
+  it('the pilot plan resets its counts after an allocation that has lived', () => {
     const young: QueueAnswer = { queueSeconds: 1, lifeSeconds: 5 }
     const lived: QueueAnswer = { queueSeconds: 1, lifeSeconds: 100 }
     const simulation = new Simulation([{ ...smallKind, max: 1 }], [young, young, lived])
@@ -108,7 +108,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.submissions.length).toBeGreaterThan(30)
   })
 
-  it('asks for none where no such node could run the work', () => {
+  it('the pilot plan asks for none where no such node could run the work', () => {
     const requests = [{ cores: 5 }, { gpus: 1 }, { memoryMb: 9000 }, { seconds: 3601 }]
     const others = [{ labels: { disk: 'ssd' } }, { ranks: 5 }, { ranks: 2, ranksPerNode: 5 }]
     for (const request of [...requests, ...others]) {
@@ -120,7 +120,7 @@ describe('allocations by waiting work', () => {
     }
   })
 
-  it('asks the first kind that can run the work, and the next after a failure of that one', () => {
+  it('the pilot plan asks the first kind that fits the work, and the next after a failure', () => {
     const gpu = { ...smallKind, candidates: [{ ...node, gpus: 2 }] }
     const resources = [resolveResources({ gpus: 1 })]
     const needing = new Simulation([smallKind, gpu], [willing], { resources })
@@ -138,7 +138,7 @@ describe('allocations by waiting work', () => {
     expect(plain.done).toBe(4)
   })
 
-  it('counts the ranks of an MPI program over the nodes of one allocation', () => {
+  it('the pilot plan counts the ranks of an MPI program over the nodes of one allocation', () => {
     const four = { ...smallKind, nodes: 4 }
     expect(roomOf(four, resolveResources({ ranks: 16 }))).toBe(1)
     expect(roomOf(four, resolveResources({ ranks: 17 }))).toBe(0)
@@ -146,7 +146,7 @@ describe('allocations by waiting work', () => {
     expect(roomOf(four, resolveResources({ ranks: 4, ranksPerNode: 2 }))).toBe(2)
   })
 
-  it('gives work to the next kind when the first may get no more', () => {
+  it('the pilot plan gives work to the next kind when the first is at its limit', () => {
     const simulation = new Simulation([{ ...smallKind, max: 1, maxTotal: 1 }, smallKind], [willing])
     simulation.left = 1
     simulation.run(30)
@@ -157,7 +157,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.done).toBe(2)
   })
 
-  it('uses kinds together that can run the same work, the first as far as it may', () => {
+  it('the pilot plan combines kinds that fit the same work, the first to its limit', () => {
     const small = { ...smallKind, max: 2 }
     const simulation = new Simulation([small, smallKind], [willing], { taskSeconds: 100 })
     simulation.left = 14
@@ -167,7 +167,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.left).toBe(0)
   })
 
-  it('leaves the first kind to work that has no other', () => {
+  it('the pilot plan leaves the first kind to work that has no other', () => {
     const gpu = { ...smallKind, max: 1, candidates: [{ ...node, gpus: 4 }] }
     const resources = [resolveResources({}), resolveResources({ gpus: 1 })]
     const simulation = new Simulation([gpu, smallKind], [willing], { resources, taskSeconds: 100 })
@@ -176,7 +176,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.orders.map((one) => one.kind)).toEqual([0, 1])
   })
 
-  it('keeps one in the queue that may still be of use, when a kind before it may get one', () => {
+  it('the pilot plan keeps a useful queued allocation when an earlier kind may get one', () => {
     const work = [{ resources: resolveResources({}), count: 4 }]
     const times = { submittedAt: 1, startedAt: null, readyAt: null, idleSince: null }
     const waiting = { id: 'job-1', kind: 1, work: [], ...times, isEnding: false, hasRun: false }
@@ -196,7 +196,7 @@ describe('allocations by waiting work', () => {
     expect(planPilots({ ...common, work: [] })).toEqual({ submit: [], end: ['job-1'] })
   })
 
-  it('asks three times for work that none that came could run, each time later', () => {
+  it('the pilot plan asks three times for work that no allocation could run, each later', () => {
     const lacking = { ...willing, lacks: () => true }
     const simulation = new Simulation([smallKind], [lacking])
     simulation.left = 100
@@ -216,7 +216,7 @@ describe('allocations by waiting work', () => {
     ).toBe(3)
   })
 
-  it('goes on with other work of a kind that cannot run one task', () => {
+  it('the pilot plan continues with other work of a kind that cannot run one task', () => {
     const odd = resolveResources({ memoryMb: 100 })
     const lacks: QueueAnswer['lacks'] = ({ memoryMb }) => memoryMb > 0
     const resources = [resolveResources({}), odd]
@@ -232,7 +232,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.orders.length - before).toBe(4)
   })
 
-  it('has another kind run what none that came could', () => {
+  it('the pilot plan lets another kind run work that no allocation of one kind could', () => {
     const lacking = { ...willing, lacks: () => true }
     const simulation = new Simulation([{ ...smallKind, max: 1 }, smallKind], [lacking, willing])
     simulation.left = 1
@@ -241,7 +241,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.orders.map((one) => one.kind)).toEqual([0, 1])
   })
 
-  it('stops after three whose time was over before they had run anything', () => {
+  it('the pilot plan stops after three allocations that ended before they ran anything', () => {
     const over: QueueAnswer = { queueSeconds: 1, lifeSeconds: 1, cause: 'limit', lacks: () => true }
     const simulation = new Simulation([{ ...smallKind, max: 1 }], [over])
     simulation.left = 100
@@ -249,7 +249,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.submissions).toHaveLength(3)
   })
 
-  it('goes on with short ones that have used their time', () => {
+  it('the pilot plan continues with short allocations that have used their time', () => {
     const short: QueueAnswer = { queueSeconds: 1, lifeSeconds: 20, cause: 'limit' }
     const simulation = new Simulation([{ ...smallKind, max: 1 }], [short])
     simulation.left = 100
@@ -257,7 +257,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.done).toBe(100)
   })
 
-  it('does not add up refusals between which others have run tasks', () => {
+  it('the pilot plan does not add up refusals between which others have run tasks', () => {
     const refused = { ...willing, isRefused: true }
     const simulation = new Simulation([{ ...smallKind, max: 1 }], [refused, willing])
     for (let hour = 0; hour < 10; hour++) {
@@ -267,7 +267,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.done).toBe(40)
   })
 
-  it('does not add up refusals that are hours apart', () => {
+  it('the pilot plan does not add up refusals that are hours apart', () => {
     const refused = { ...willing, isRefused: true }
     const simulation = new Simulation([smallKind], [refused])
     for (let round = 0; round < 5; round++) {
@@ -280,7 +280,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.orders).toHaveLength(5)
   })
 
-  it('tries again after a refusal while another one lives, for as long as that does', () => {
+  it('the pilot plan retries after a refusal for as long as another allocation lives', () => {
     const refused = { ...willing, isRefused: true }
     const answers = [willing, refused, refused, refused, refused, willing]
     const simulation = new Simulation([{ ...smallKind, max: 2 }], answers, { taskSeconds: 1e6 })
@@ -292,7 +292,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.running).toHaveLength(2)
   })
 
-  it('waits for a scheduler that does not answer, and counts nothing', () => {
+  it('the pilot plan waits for a scheduler that does not answer, and counts nothing', () => {
     const silent = { ...willing, isUnanswered: true }
     const answers = [...Array.from({ length: 20 }, () => silent), willing]
     const simulation = new Simulation([{ ...smallKind, maxTotal: 1 }], answers)
@@ -303,7 +303,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.histories[0]).toMatchObject({ submitted: 1, failures: 0 })
   })
 
-  it('keeps one that starts and has taken all of the work', () => {
+  it('the pilot plan keeps a starting allocation that has taken all of the work', () => {
     const slow: QueueAnswer = { ...willing, readySeconds: 30 }
     const simulation = new Simulation([smallKind], [slow], { taskSeconds: 100 })
     simulation.left = 1
@@ -314,7 +314,7 @@ describe('allocations by waiting work', () => {
     expect([simulation.done, simulation.orders.length]).toEqual([1, 1])
   })
 
-  it('does not take one for idle that has not started all of its nodes', () => {
+  it('the pilot plan does not count an allocation as idle before all its nodes started', () => {
     const slow: QueueAnswer = { ...willing, readySeconds: 30, lacks: () => true }
     const simulation = new Simulation([{ ...smallKind, max: 1 }], [slow])
     simulation.left = 1
@@ -324,7 +324,7 @@ describe('allocations by waiting work', () => {
     expect(simulation.running).toEqual([])
   })
 
-  it('asks for few, whatever comes, when none of them runs anything', () => {
+  it('the pilot plan asks for few, whatever comes, when no allocation runs anything', () => {
     const answer = fc.record({
       isRefused: fc.boolean(),
       queueSeconds: fc.integer({ min: 0, max: 100 }),
@@ -351,7 +351,7 @@ describe('allocations by waiting work', () => {
     )
   })
 
-  it('keeps its limits whatever the queue does, and does all work that it may', () => {
+  it('the pilot plan keeps its limits whatever the queue does, and does all allowed work', () => {
     const answer = fc.record({
       isRefused: fc.integer({ min: 0, max: 9 }).map((number) => number === 0),
       queueSeconds: fc.integer({ min: 0, max: 100 }),

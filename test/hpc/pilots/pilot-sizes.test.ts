@@ -6,7 +6,7 @@ import { resolveResources, type ResourceRequest } from '../../../src/tasks/resou
 import { node, type QueueAnswer, Simulation, smallKind } from './simulated-queue.ts'
 
 describe('an allocation by waiting work', () => {
-  it('asks for large nodes where a kind has smaller ones, if the work needs them', () => {
+  it('an allocation asks for large nodes of a mixed kind if the work needs them', () => {
     const mixed = { ...smallKind, candidates: [node, { ...node, cores: 8 }] }
     const minOf = (request: Partial<ResourceRequest>): unknown => {
       const work = [{ resources: resolveResources(request), count: 1 }]
@@ -21,7 +21,7 @@ describe('an allocation by waiting work', () => {
     expect(minOf({ cores: 9 })).toEqual([])
   })
 
-  it('asks for nodes with enough memory where a kind has some with less', () => {
+  it('an allocation asks for nodes with enough memory where some of its kind have less', () => {
     const mixed = { ...smallKind, candidates: [node, { ...node, memoryMb: 64_000 }] }
     const minOf = (request: Partial<ResourceRequest>): unknown => {
       const work = [{ resources: resolveResources(request), count: 1 }]
@@ -38,7 +38,7 @@ describe('an allocation by waiting work', () => {
     expect(minOf({ memoryMb: 64_001 })).toEqual([])
   })
 
-  it('does not tell tasks apart by how much memory each of many asks for', () => {
+  it('an allocation does not separate tasks by the memory that each of many requests', () => {
     const work = Array.from({ length: 10_000 }, (_, at) => ({
       resources: resolveResources({ memoryMb: 100 + at / 10 }),
       count: 1,
@@ -50,7 +50,7 @@ describe('an allocation by waiting work', () => {
     expect(plan).toMatchObject({ submit: [{ kind: 0, minMemoryMb: null }], end: same.end })
   })
 
-  it('replaces those of min that have used their time without work: they have not failed', () => {
+  it('an allocation of `min` that ended without work is replaced: it has not failed', () => {
     const short: QueueAnswer = { queueSeconds: 1, lifeSeconds: 40, cause: 'limit' }
     const simulation = new Simulation([{ ...smallKind, min: 1, max: 1 }], [short])
     simulation.run(1000)
@@ -60,7 +60,7 @@ describe('an allocation by waiting work', () => {
     expect(simulation.done).toBe(1)
   })
 
-  it('counts none of min as failed whose work others have run meanwhile', () => {
+  it('an allocation of `min` whose work others have run has not failed', () => {
     const short: QueueAnswer = { queueSeconds: 5, lifeSeconds: 40, cause: 'limit' }
     const resources = [1, 2].map((cores) => resolveResources({ cores }))
     const kind = { ...smallKind, min: 1, max: 1 }
@@ -78,7 +78,7 @@ describe('an allocation by waiting work', () => {
     expect(simulation.histories[0]).toMatchObject({ failures: 0 })
   })
 
-  it('counts one of min as failed whose nodes were never ready', () => {
+  it('an allocation of `min` whose nodes were never ready has failed', () => {
     const late = { queueSeconds: 1, readySeconds: 50, lifeSeconds: 40, cause: 'limit' } as const
     const simulation = new Simulation([{ ...smallKind, min: 1, max: 1 }], [late])
     simulation.run(1000)

@@ -29,7 +29,7 @@ const secondsOf = async (given: object): Promise<number | undefined> =>
   (await find(given))[0]?.kind.usableSeconds
 
 describe('what Slurm tells of allocations that may come', () => {
-  it('is how long tasks can run: the limit, less the grace and what a start takes', async () => {
+  it('task time in an allocation is the limit, less the grace and the start time', async () => {
     expect(await secondsOf({ max: 1 })).toBe(Infinity)
     expect(await secondsOf({ max: 1, partition: 'small' })).toBe(1800 - grace - 30)
     expect(await secondsOf({ max: 1, partition: 'gpu' })).toBe(3600 - grace - 30)
@@ -41,14 +41,14 @@ describe('what Slurm tells of allocations that may come', () => {
     expect(await secondsOf({ max: 1, partition: 'main,small' })).toBe(1800 - grace - 30)
   })
 
-  it('leaves out partitions that do not allow the time', async () => {
+  it('partitions that do not allow the time are left out', async () => {
     const [source] = await find({ max: 1, partition: 'small,main', timeSeconds: 7200 })
     expect(source?.kind.candidates.map(({ labels }) => labels)).toEqual([{ partition: 'main' }])
     const [only] = await find({ max: 1, partition: 'small', timeSeconds: 7200 })
     expect(only?.kind.candidates).toHaveLength(1)
   })
 
-  it('refuses a partition whose limit is too short, and one that there is not', async () => {
+  it('a partition with a short limit, and an unknown one, are refused', async () => {
     await expect(find({ max: 1, partition: 'tiny' })).rejects.toMatchObject({
       field: 'allocations.timeSeconds',
       message:

@@ -12,7 +12,7 @@ const node = (allocation: string) => ({
 const spec = (resources: Partial<ResourceRequest>): TaskSpec =>
   ({ kind: 'program', resources: resolveResources(resources) }) as TaskSpec
 
-it('ranks are refused that no single allocation has room for', () => {
+it('a request for ranks is refused if no single allocation has room for them', () => {
   const nodes = [node('7'), node('8')]
   expect(refuseRanks(spec({ ranks: 4 }), nodes)).toBeNull()
   expect(refuseRanks(spec({ ranks: 8 }), nodes)?.message).toBe(
@@ -23,7 +23,7 @@ it('ranks are refused that no single allocation has room for', () => {
   expect(refuseRanks(spec({ ranks: 8 }), [node('7'), node('7')])).toBeNull()
 })
 
-it('ranks are refused with what may come, where no node is there', () => {
+it('a request for ranks is refused with the possible allocations, where no node exists', () => {
   const words = ['an allocation that may come has a node with 4 cores']
   expect(refuseRanks(spec({ ranks: 8 }), [], { words })).toEqual({
     field: 'resources.ranks',

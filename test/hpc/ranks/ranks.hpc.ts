@@ -105,7 +105,7 @@ describe('MPI programs on Slurm', () => {
   })
 
   needs(...mpiNeeds)(
-    'has a time limit, files for its ranks, and an error for no program',
+    'an MPI program has a time limit, files for its ranks, and an error if it is missing',
     async () => {
       const cwd = folder
       await using session = new Session([await create()], { workDir: cwd })
@@ -145,28 +145,31 @@ describe('MPI programs on Slurm', () => {
     },
   )
 
-  needs(...mpiNeeds)('what no set of nodes can hold is refused with what there is', async () => {
-    await using session = new Session([await create()])
-    const labeled = { ranks: 2, labels: { disk: 'fast' } }
-    const refused: [string, object, Partial<ConstructorParameters<typeof ComputeTask>[0]>][] = [
-      ['room for 16 of 17 ranks of 1 core,', { ranks: 17 }, {}],
-      ['there are 4 nodes with 4 cores, 2 GPUs', { ranks: 9, gpus: 1 }, {}],
-      ['room for 8 of 12 ranks of 2 cores, 0 GPUs', { ranks: 12, ranksPerNode: 2, cores: 2 }, {}],
-      [
-        'room for 0 of 2 ranks of 1 core, 0 GPUs, 0 MB of memory and the label disk=fast',
-        labeled,
-        {},
-      ],
-      ['4 ranks cannot be divided into 3 per node', { ranks: 4, ranksPerNode: 3 }, {}],
-      ['%r stands for the rank', { ranks: 2 }, { captureStdio: { stdout: 'out.txt' } }],
-    ]
-    for (const [words, resources, more] of refused) {
-      const task = new ComputeTask({ executable: 'true', resources, ...more } as never)
-      await expect(session.submitTasks([task]), words).rejects.toThrow(words)
-    }
-    const task = new ComputeTask({ function: where, resources: { ranks: 2 } })
-    await expect(session.submitTasks([task])).rejects.toThrow('only a program has ranks')
-  })
+  needs(...mpiNeeds)(
+    'a request that no set of nodes can hold is refused with the existing nodes',
+    async () => {
+      await using session = new Session([await create()])
+      const labeled = { ranks: 2, labels: { disk: 'fast' } }
+      const refused: [string, object, Partial<ConstructorParameters<typeof ComputeTask>[0]>][] = [
+        ['room for 16 of 17 ranks of 1 core,', { ranks: 17 }, {}],
+        ['there are 4 nodes with 4 cores, 2 GPUs', { ranks: 9, gpus: 1 }, {}],
+        ['room for 8 of 12 ranks of 2 cores, 0 GPUs', { ranks: 12, ranksPerNode: 2, cores: 2 }, {}],
+        [
+          'room for 0 of 2 ranks of 1 core, 0 GPUs, 0 MB of memory and the label disk=fast',
+          labeled,
+          {},
+        ],
+        ['4 ranks cannot be divided into 3 per node', { ranks: 4, ranksPerNode: 3 }, {}],
+        ['%r stands for the rank', { ranks: 2 }, { captureStdio: { stdout: 'out.txt' } }],
+      ]
+      for (const [words, resources, more] of refused) {
+        const task = new ComputeTask({ executable: 'true', resources, ...more } as never)
+        await expect(session.submitTasks([task]), words).rejects.toThrow(words)
+      }
+      const task = new ComputeTask({ function: where, resources: { ranks: 2 } })
+      await expect(session.submitTasks([task])).rejects.toThrow('only a program has ranks')
+    },
+  )
 
   needs(...mpiNeeds)('a lost node ends it; another attempt runs on the others', async () => {
     const backend = await create({ log: { warn: () => {} } })

@@ -7,7 +7,7 @@ import { mpiNeeds, ranksTask } from './mpi.ts'
 describe('an MPI program on Slurm', () => {
   const { folder, create } = launchedOnSlurm()
 
-  needs(...mpiNeeds)('its ranks run on several nodes and reach each other', async () => {
+  needs(...mpiNeeds)('ranks of a program run on several nodes and reach each other', async () => {
     await using session = new Session([await create()])
     const telemetry = await session.startTelemetry({ resourcePollSeconds: 3600 })
     const started: unknown[] = []

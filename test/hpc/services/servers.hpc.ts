@@ -182,7 +182,7 @@ describe('model servers on the nodes of an allocation', () => {
   })
 
   needs(...slurmNeeds)(
-    'what another service has, or no node, is refused by name; a closed one leaves its place',
+    'a service that fits no node is refused by name; a closed one frees its room',
     async () => {
       const hpc = await create({ log: { warn: () => {} } })
       onTestFinished(() => hpc.close())

@@ -25,13 +25,13 @@ const claim = (nodeOffset: number, ...wanted: readonly (readonly [number, number
 }
 
 describe('a service that is added to nodes', () => {
-  it('fits beside others if what it needs is free', () => {
+  it('an added service fits beside others if its resources are free', () => {
     expect(claim(0, [3, 2], [1, 1])).toBe(undefined)
     expect(claim(1, [1, 0])).toBe(undefined)
     expect(claim(0, [1, 2], [0, 0])).toBe(undefined)
   })
 
-  it('is refused with the node, the other services and the field', () => {
+  it('an added service is refused with the node, the other services and the field', () => {
     expect(claim(1, [1, 2])).toEqual([
       'hardware.num_gpus',
       'node 1 (n2) has 2 GPUs, of which service "chat" holds 1; service "new" needs 2 there',
@@ -47,7 +47,7 @@ describe('a service that is added to nodes', () => {
     ])
   })
 
-  it('is refused where only allocations by waiting work have nodes', () => {
+  it('an added service is refused where only allocations by waiting work have nodes', () => {
     expect(() => expectRoomFor({ service: 'new', nodeOffset: 0, nodes: [] }, [])).not.toThrow()
     const one = { service: 'new', nodeOffset: 0, nodes: [{ cores: 1, gpus: 0 }] }
     expect(() => expectRoomFor(one, [])).toThrow(
@@ -61,7 +61,7 @@ describe('a service that is added to nodes', () => {
     )
   })
 
-  it('is refused if it needs nodes that are not there', () => {
+  it('an added service is refused if it needs nodes that are not there', () => {
     expect(claim(2, [1, 1])).toEqual([
       'hardware.node_offset',
       'service "new" needs node 2; there are the nodes 0 to 1 (n1 to n2)',

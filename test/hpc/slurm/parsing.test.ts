@@ -61,7 +61,7 @@ describe('output of Slurm', () => {
     }
   })
 
-  it('what is no host list is refused by name', () => {
+  it('a text that is no host list is refused by name', () => {
     const bad = ['', 'n[1-', 'n]1[', 'n[[1]]', 'n[3-1]', 'n[a-b]', 'n1,', '$(id)', 'n[1-999999999]']
     const twice = 'n[1-60000]m[1-60000]'
     for (const text of [...bad, twice]) {
@@ -155,7 +155,7 @@ describe('output of Slurm', () => {
     ])
   })
 
-  it('what is no line of squeue is not taken for one', () => {
+  it('a text that is no line of squeue is not parsed as one', () => {
     const lines = ['', 'slurm_load_jobs error: Invalid job id specified', '35|RUNNING|None']
     const wrong = '35|RUNNING|None|x|x|x|10:00|main|n[1-'
     for (const line of [...lines, wrong]) expect(parseJobLine(line), line).toBeNull()

@@ -37,7 +37,7 @@ const line = '7|RUNNING|None|2026-11-15T23:29:30|2026-11-15T23:29:31|N/A|UNLIMIT
 describe('a job of Slurm', () => {
   const slurm = sharedSlurm()
 
-  it('is asked for once in ten seconds, and at once after a change', async () => {
+  it('a job of Slurm is polled once in ten seconds, and immediately after a change', async () => {
     const { commands, calls } = fakeQueue(line)
     const clock = new ManualClock()
     const job = new SlurmJob('7', commands, clock)
@@ -62,20 +62,23 @@ describe('a job of Slurm', () => {
     })
   })
 
-  needs(...slurmNeeds)('waits, runs and ends; a job that is not there is null', async () => {
-    const { run, env } = await slurm()
-    const commands = new SlurmCommands({ env })
-    const options = ['--parsable', '-H', '-t', '5', '-o', '/dev/null', '--wrap', 'sleep 1000']
-    const id = (await run('sbatch', ...options)).trim()
-    const job = new SlurmJob(id, commands, systemClock)
-    expect(await job.report()).toMatchObject({ id, state: 'PENDING', reason: 'JobHeldUser' })
-    await run('scontrol', 'release', id)
-    const now = async (): Promise<string | undefined> =>
-      (await job.report({ isChanged: true }))?.state
-    await expect.poll(now).toBe('RUNNING')
-    await job.cancel()
-    await expect.poll(now).toBe('CANCELLED')
-    await job.cancel()
-    expect(await new SlurmJob('999999', commands, systemClock).report()).toBeNull()
-  })
+  needs(...slurmNeeds)(
+    'a job of Slurm waits, runs and ends; a job that is not there is null',
+    async () => {
+      const { run, env } = await slurm()
+      const commands = new SlurmCommands({ env })
+      const options = ['--parsable', '-H', '-t', '5', '-o', '/dev/null', '--wrap', 'sleep 1000']
+      const id = (await run('sbatch', ...options)).trim()
+      const job = new SlurmJob(id, commands, systemClock)
+      expect(await job.report()).toMatchObject({ id, state: 'PENDING', reason: 'JobHeldUser' })
+      await run('scontrol', 'release', id)
+      const now = async (): Promise<string | undefined> =>
+        (await job.report({ isChanged: true }))?.state
+      await expect.poll(now).toBe('RUNNING')
+      await job.cancel()
+      await expect.poll(now).toBe('CANCELLED')
+      await job.cancel()
+      expect(await new SlurmJob('999999', commands, systemClock).report()).toBeNull()
+    },
+  )
 })

@@ -19,11 +19,11 @@ const validate = new Ajv({ strict: true, allowUnionTypes: true }).compile(commit
 const local = 'required: { model_name: ./tiny.gguf }\n'
 
 describe('docs/config.schema.json', () => {
-  it('is what the code generates (else run: npm run config-schema)', () => {
+  it('docs/config.schema.json is what the code generates (npm run config-schema)', () => {
     expect(committed).toEqual(configJsonSchema())
   })
 
-  it('describes every section and every key', () => {
+  it('docs/config.schema.json describes every section and every key', () => {
     const missing: string[] = []
     const visit = (schema: Described, path: string): void => {
       for (const [key, inner] of Object.entries(schema.properties ?? {})) {
@@ -56,7 +56,7 @@ describe('docs/config.schema.json', () => {
       `${local}engine: { kind: process, command: 'serve {port}', env: { A: b } }`,
     ],
     ['an echo engine', `${local}engine: { kind: echo, latency_ms: 1.5 }`],
-  ])('accepts a valid file: %s', (_, text) => {
+  ])('docs/config.schema.json accepts a valid file: %s', (_, text) => {
     const isValid = validate(parse(text))
     expect(validate.errors ?? []).toEqual([])
     expect(isValid).toBe(true)
@@ -81,7 +81,7 @@ describe('docs/config.schema.json', () => {
     'engine: { base_url: x }',
     'engine: { gpu: true }',
     'engine: { kind: process, command: "{port}", env: { "a-b": c } }',
-  ])('rejects what the loader rejects: %s', (text) => {
+  ])('docs/config.schema.json rejects what the loader rejects: %s', (text) => {
     expect(validate(parse(local + text))).toBe(false)
   })
 })
@@ -114,12 +114,12 @@ describe('the tables of keys in docs/inference.md', () => {
   }
 
   it.each(Object.keys(sections).filter((name) => name !== 'engine'))(
-    'have the keys and defaults of the section %s',
+    'docs/inference.md lists the keys and defaults of the section %s',
     (name) => expectSame(keysIn(rowOf(name, 2)), sections[name]),
   )
 
   it.each(['llama', 'openai', 'process', 'echo'])(
-    'have the keys and defaults of the engine %s',
+    'docs/inference.md lists the keys and defaults of the engine %s',
     (name) => {
       const at = ['llama', 'openai', 'process', 'echo'].indexOf(name)
       const { kind: _, ...properties } = engines[at]?.properties ?? {}

@@ -105,18 +105,18 @@ describe.each(engines)('%s', (name, create, complete, required, wrong) => {
   const createWith = (more: object): unknown =>
     errorOf(() => create({ ...complete, ...more } as never))
 
-  it('takes complete options, and those of a section with its kind', () => {
+  it('engine options may be complete, or those of a section with its kind', () => {
     expect(createWith({})).not.toBeInstanceOf(Error)
     expect(createWith({ kind: 'any' })).not.toBeInstanceOf(Error)
   })
 
-  it.each([[null], ['text'], [[]]])('names the options if they are %j', (options) => {
+  it.each([[null], ['text'], [[]]])('engine options are named if they are %j', (options) => {
     const error = errorOf(() => create(options as never))
     expect(error).toBeInstanceOf(ValueError)
     expect(error).toMatchObject({ field: 'options' })
   })
 
-  it('names each required option that is missing', () => {
+  it('engine options: each required one that is missing is named', () => {
     for (const field of required) {
       const error = createWith({ [field]: undefined })
       expect(error, field).toBeInstanceOf(ValueError)
@@ -124,13 +124,16 @@ describe.each(engines)('%s', (name, create, complete, required, wrong) => {
     }
   })
 
-  it.each(wrong)('names %s if its value is %j, and repeats no secret', (field, value) => {
-    const error = createWith({ [field.replace(/[.[].*/, '')]: value })
-    expect(error).toBeInstanceOf(ValueError)
-    expect(error).toMatchObject({ field })
-  })
+  it.each(wrong)(
+    'engine options: %s is named if its value is %j, and no secret is repeated',
+    (field, value) => {
+      const error = createWith({ [field.replace(/[.[].*/, '')]: value })
+      expect(error).toBeInstanceOf(ValueError)
+      expect(error).toMatchObject({ field })
+    },
+  )
 
-  it('names an option that it does not have, with the nearest one', () => {
+  it('engine options: an unknown one is named, with the nearest known one', () => {
     const error = createWith({ modelNam: 'tiny' })
     expect(error).toMatchObject({ field: 'modelNam' })
     expect(String(error)).toContain(`${name} has no \`modelNam\`; did you mean "modelName"?`)

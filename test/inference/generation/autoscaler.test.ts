@@ -66,7 +66,7 @@ async function open(startMs = 0) {
 }
 
 describe('the autoscaler', () => {
-  it('adds workers up to the limit under load, removes them one by one after it', async () => {
+  it('the autoscaler adds workers to the limit under load, then removes one by one', async () => {
     const { clock, pool, scaler, ask } = await open()
     const asked = Array.from({ length: 20 }, (_, at) => ask(String(at)))
     await clock.advance(1000)
@@ -85,7 +85,7 @@ describe('the autoscaler', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('waits for workers that start slowly before it adds more', async () => {
+  it('the autoscaler waits for workers that start slowly before it adds more', async () => {
     const { clock, pool, scaler, ask, made } = await open(20_500)
     for (const id of ['a', 'b', 'c', 'd']) ask(id)
     for (let step = 0; step < 400; step++) await clock.advance(100)
@@ -94,7 +94,7 @@ describe('the autoscaler', () => {
     await pool.stop()
   })
 
-  it('keeps the number of workers under a low load', async () => {
+  it('the autoscaler keeps the number of workers under a low load', async () => {
     const { clock, pool, scaler, ask } = await open()
     ask('one')
     await clock.advance(60_000)

@@ -35,14 +35,14 @@ function decide(policy: BatchPolicy, waiting: ReturnType<typeof line>, ...worker
 }
 
 describe('the adaptive policy', () => {
-  it('sends queued requests at once, as many as fit into a batch and the worker', () => {
+  it('the adaptive policy sends queued requests immediately, as many as fit', () => {
     expect(decide(adaptive, line(1), worker('batch', 64))).toEqual([0, 1])
     expect(decide(adaptive, line(20), worker('batch', 64))).toEqual([0, 8])
     expect(decide(adaptive, line(20), worker('batch', 3))).toEqual([0, 3])
     expect(decide(adaptive, line(20), worker('step', 4, 3))).toEqual([0, 1])
   })
 
-  it('sends nothing while the queue is empty or no worker has room', () => {
+  it('the adaptive policy sends nothing while the queue is empty or no worker has room', () => {
     expect(decide(adaptive, line(0), worker('batch', 64))).toBe('rest')
     expect(decide(adaptive, line(5))).toBe('rest')
     expect(decide(adaptive, line(5, 9999), worker('batch', 64, 1))).toBe('rest')
@@ -50,7 +50,7 @@ describe('the adaptive policy', () => {
     expect(decide(adaptive, line(5), worker('step', 4, 0, true))).toBe('rest')
   })
 
-  it('distributes requests evenly over step workers', () => {
+  it('the adaptive policy distributes requests evenly over step workers', () => {
     const [idle, busy] = [worker('step', 8), worker('step', 8, 6)]
     expect(decide(adaptive, line(6), idle, worker('step', 8))).toEqual([0, 3])
     expect(decide(adaptive, line(6), busy, idle)).toEqual([1, 6])
@@ -59,7 +59,7 @@ describe('the adaptive policy', () => {
 })
 
 describe('the fixed policy', () => {
-  it('waits until a batch is full or its oldest request has waited the maximum', () => {
+  it('the fixed policy waits until a batch is full or its oldest request is at the maximum', () => {
     expect(decide(fixed, line(7, 499), worker('batch', 64))).toBe(1500)
     expect(decide(fixed, line(8, 0), worker('batch', 64))).toEqual([0, 8])
     expect(decide(fixed, line(7, 500), worker('batch', 64))).toEqual([0, 7])
@@ -70,13 +70,13 @@ describe('the fixed policy', () => {
     expect(decide(fixed, line(4), worker('batch', 4))).toEqual([0, 4])
   })
 
-  it('sends nothing while no worker has room, even after the maximum wait', () => {
+  it('the fixed policy sends nothing while no worker has room, even after the maximum wait', () => {
     expect(decide(fixed, line(8, 501), worker('batch', 64, 8))).toBe('rest')
   })
 })
 
 describe('batching that is off', () => {
-  it('sends each request alone and at once', () => {
+  it('batching that is off sends each request alone and immediately', () => {
     expect(decide({ ...fixed, isOn: false }, line(8), worker('step', 4))).toEqual([0, 1])
   })
 })

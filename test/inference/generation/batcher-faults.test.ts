@@ -8,7 +8,7 @@ import type { Script } from './scripted-worker.ts'
 const slow: Partial<Script> = { delayMs: 100 }
 
 describe('a batcher with an engine that breaks its contract', () => {
-  it('row 77: fails only the requests of the batch that the engine left unanswered', async () => {
+  it('row 77: a batcher fails only the requests that the engine left unanswered', async () => {
     const script = (id: string): Partial<Script> => ({ outcome: id === 'b' ? 'forget' : 'done' })
     const { pass, send, reports } = open({ script })
     const [a, b, c] = [send('a'), send('b'), send('c')]
@@ -22,7 +22,7 @@ describe('a batcher with an engine that breaks its contract', () => {
   })
 
   it.each(['second end', 'unknown id', 'late delta'] as const)(
-    'row 77: ignores and counts calls that the contract forbids (%s)',
+    'row 77: a batcher ignores and counts calls that the contract forbids (%s)',
     async (noise) => {
       const { pass, send, batcher } = open({ script: () => ({ noise }) })
       const clients = [send('a'), send('b')]
@@ -34,7 +34,7 @@ describe('a batcher with an engine that breaks its contract', () => {
     },
   )
 
-  it('row 77: matches results to requests by id, in any order', async () => {
+  it('row 77: a batcher matches results to requests by id, in any order', async () => {
     const script = (id: string): Partial<Script> => ({ delayMs: 100 - Number(id.slice(1)) })
     const { pass, sendMany } = open({ script })
     const clients = sendMany(50)
@@ -43,7 +43,7 @@ describe('a batcher with an engine that breaks its contract', () => {
     expect(clients[0]?.endedMs).toBeGreaterThan(clients[49]?.endedMs ?? NaN)
   })
 
-  it('fails a request with EngineContractError when the engine cancels it unasked', async () => {
+  it('a batcher fails a request that the engine cancels unasked: EngineContractError', async () => {
     const { pass, send, batcher, addWorker } = open()
     await batcher.removeWorker('w0')
     addWorker('w1').generate = async (requests, listener) => {
@@ -55,7 +55,7 @@ describe('a batcher with an engine that breaks its contract', () => {
   })
 
   it.each([undefined, null, 'done', {}, { kind: 'finished' }])(
-    'row 77: fails only the request that the engine ends with an invalid end (%j)',
+    'row 77: a batcher fails only the request with an invalid end (%j)',
     async (garbage) => {
       const { pass, send, batcher, addWorker } = open()
       await batcher.removeWorker('w0')
@@ -100,7 +100,7 @@ describe('a batcher whose engine rejects a batch', () => {
     expect(end.error.cause).toEqual(new Error('poisoned by a'))
   })
 
-  it('does not retry a request whose client has received text', async () => {
+  it('a batcher does not retry a rejected request whose client has received text', async () => {
     const script = (id: string): Partial<Script> =>
       id === 'a' ? { delayMs: 10, outcome: 'poison' } : { ...slow, isEarly: id === 'b' }
     const { pass, send, worker } = open({ script })
@@ -112,7 +112,7 @@ describe('a batcher whose engine rejects a batch', () => {
     expect([c.outcome, worker.calls]).toEqual(['done', [['a', 'b', 'c'], ['a'], ['c']]])
   })
 
-  it('retries each request in a batch of its own', async () => {
+  it('a batcher retries each request of a rejected batch in a batch of its own', async () => {
     const script = (id: string): Partial<Script> =>
       id === 'a' ? { delayMs: 10, outcome: 'poison' } : { delayMs: 20 }
     const { pass, send, worker } = open({ script })
@@ -124,7 +124,7 @@ describe('a batcher whose engine rejects a batch', () => {
     expect(worker.calls).toEqual([['a', 'b'], ['urgent'], ['a'], ['b'], ['later']])
   })
 
-  it('retries at once under the fixed policy, too', async () => {
+  it('a batcher retries a rejected batch immediately under the fixed policy, too', async () => {
     const policy = { ...adaptive, type: 'fixed', maxBatchSize: 2 } as const
     const script = (id: string): Partial<Script> => ({ outcome: id === 'a' ? 'poison' : 'done' })
     const { pass, send } = open({ policy, script })
@@ -136,7 +136,7 @@ describe('a batcher whose engine rejects a batch', () => {
 })
 
 describe('a batcher whose engine is lost', () => {
-  it('row 79: retries the requests on another engine, ahead of later ones', async () => {
+  it('row 79: a batcher retries requests of a lost engine ahead of later ones', async () => {
     const { pass, send, batcher, worker, addWorker } = open({ script: () => slow })
     const lost = [send('a'), send('b')]
     await pass(10)
@@ -152,7 +152,7 @@ describe('a batcher whose engine is lost', () => {
     expect(later.workers).toEqual(['w1'])
   })
 
-  it('row 79: fails a request that has text, and one that has lost two engines', async () => {
+  it('row 79: a batcher fails a request that has text, and one that lost two engines', async () => {
     const script = (id: string): Partial<Script> => ({ ...slow, isEarly: id === 'a' })
     const { pass, send, worker } = open({ script })
     const [a, b] = [send('a'), send('b')]
@@ -166,7 +166,7 @@ describe('a batcher whose engine is lost', () => {
     expect([b.outcome, worker.calls]).toEqual(['engine_lost', [['a', 'b'], ['b']]])
   })
 
-  it('row 79: restarts a request with unread text, once', async () => {
+  it('row 79: a batcher restarts a request with unread text, once', async () => {
     const { pass, send, batcher, addWorker } = open()
     await batcher.removeWorker('w0')
     let lives = 0
@@ -189,7 +189,7 @@ describe('a batcher whose engine is lost', () => {
 })
 
 describe('a batcher whose engine hangs', () => {
-  it('row 79: aborts a request after the engine time-out and fails it', async () => {
+  it('row 79: a batcher aborts a request after the engine time-out and fails it', async () => {
     const { pass, send, worker, clock } = open({
       engineTimeoutMs: 1000,
       script: (id) => ({ outcome: id === 'a' ? 'hang' : 'done' }),
@@ -220,7 +220,7 @@ describe('a batcher whose engine hangs', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('row 79: gives up an engine that does not end an aborted request in time', async () => {
+  it('row 79: a batcher gives up an engine that does not end an aborted request', async () => {
     const reasons: string[] = []
     const script = (): Partial<Script> => ({ outcome: 'hang', abortLagMs: 1e6 })
     const { pass, send, worker } = open({ engineTimeoutMs: 1000, script })
@@ -311,7 +311,7 @@ describe('closing a batcher', () => {
     await batcher.drain(new AbortController().signal)
   })
 
-  it('rejects a request id or a worker id that is in use', async () => {
+  it('a batcher rejects a request id or a worker id that is in use', async () => {
     const { send, addWorker } = open()
     send('a')
     expect(() => send('a')).toThrow('request a is already in the batcher')

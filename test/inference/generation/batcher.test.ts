@@ -12,7 +12,7 @@ const outcomes = (clients: readonly TestClient[]): string[] => [
 ]
 
 describe('the adaptive batcher', () => {
-  it('sends a lone request to an idle worker without any timer', async () => {
+  it('the adaptive batcher sends a lone request to an idle worker without any timer', async () => {
     const { clock, worker, send, reports, pass } = open()
     const one = send('a')
     expect(clock.pendingTimers).toBe(0)
@@ -32,7 +32,7 @@ describe('the adaptive batcher', () => {
     expect(worker.calls).toEqual([['a', 'b', 'c']])
   })
 
-  it('collects requests while the worker is busy, and reports each batch', async () => {
+  it('the adaptive batcher collects requests for a busy worker, and reports batches', async () => {
     const { batcher, worker, send, reports, pass } = open({ script: () => slow })
     send('a')
     await pass(30)
@@ -55,7 +55,7 @@ describe('the adaptive batcher', () => {
     expect([batcher.queued, batcher.running, batcher.oldestWaitMs()]).toEqual([0, 0, 0])
   })
 
-  it('serves higher priorities first, and equal ones in order of arrival', async () => {
+  it('the adaptive batcher serves higher priorities first, equal ones by arrival', async () => {
     const { worker, send, pass } = open({
       script: () => slow,
       capacity: { admits: 'batch', slots: 2 },
@@ -76,7 +76,7 @@ describe('the adaptive batcher', () => {
     expect(worker.calls.slice(4)).toEqual([['next'], ['h', 'i'], ['f', 'g']])
   })
 
-  it('runs the batches of several workers in parallel', async () => {
+  it('the adaptive batcher runs the batches of several workers in parallel', async () => {
     const { addWorker, send, worker, pass } = open({ script: () => slow })
     const other = addWorker('w1')
     const one = send('a')
@@ -87,7 +87,7 @@ describe('the adaptive batcher', () => {
     expect([worker.calls, other.calls]).toEqual([[['a']], [['b']]])
   })
 
-  it('refills the slots of a step worker as they become free', async () => {
+  it('the adaptive batcher refills the slots of a step worker as they become free', async () => {
     const script = (id: string): Partial<Script> => ({ delayMs: id === 'r0' ? 10 : 100 })
     const { worker, sendMany, pass } = open({ script, capacity: { admits: 'step', slots: 2 } })
     sendMany(3)
@@ -97,7 +97,7 @@ describe('the adaptive batcher', () => {
 })
 
 describe('the fixed batcher', () => {
-  it('row 77: processes 1, 1024 and 1025 requests, never more than 1024 at a time', async () => {
+  it('row 77: the fixed batcher processes 1, 1024 and 1025 requests, 1024 at most', async () => {
     for (const [count, sizes] of [
       [1, [1]],
       [1024, [1024]],
@@ -114,7 +114,7 @@ describe('the fixed batcher', () => {
     }
   })
 
-  it('row 77: makes one batch when maximum wait and maximum size coincide', async () => {
+  it('row 77: the fixed batcher makes one batch when maximum wait and size coincide', async () => {
     const { clock, worker, send, sendMany, pass } = open({ policy: { ...fixed, maxBatchSize: 3 } })
     sendMany(2)
     clock.after(500, () => send('last'))
@@ -124,7 +124,7 @@ describe('the fixed batcher', () => {
     expect(worker.calls.every(({ length }) => length <= 3)).toBe(true)
   })
 
-  it('measures the wait from the oldest request still in the queue', async () => {
+  it('the fixed batcher measures the wait from the oldest request still in the queue', async () => {
     const { worker, send, pass } = open({ policy: fixed })
     const oldest = send('a')
     await pass(300)
@@ -136,7 +136,7 @@ describe('the fixed batcher', () => {
     expect(worker.calls).toEqual([['b']])
   })
 
-  it('keeps no timer for a queue that became empty by cancellation', async () => {
+  it('the fixed batcher keeps no timer for a queue that cancellation emptied', async () => {
     const { clock, send, pass } = open({ policy: fixed })
     const one = send('a')
     await pass(1)

@@ -3,7 +3,7 @@ import { facts, openPool } from './open-pool.ts'
 import { TestClient } from './test-client.ts'
 
 describe('starting an engine pool', () => {
-  it('resolves when the first engine serves, and knows the model then', async () => {
+  it('the start of an engine pool resolves with the model when an engine serves', async () => {
     const { pool, puppet, puppets, pass } = openPool(2)
     expect(() => pool.model).toThrow('no engine has started yet')
     expect([pool.unready, pool.workers]).toEqual(['not started', 0])
@@ -24,7 +24,7 @@ describe('starting an engine pool', () => {
     await pool.stop()
   })
 
-  it('row 79: rejects with the first error when no engine starts, and closes all', async () => {
+  it('row 79: the start rejects with the first error when no engine starts', async () => {
     const { pool, puppets, puppet, pass, clock, warnings } = openPool(3)
     const starting = pool.start()
     puppet(1).begun.reject(new Error('out of memory'))
@@ -39,7 +39,7 @@ describe('starting an engine pool', () => {
     await pool.stop()
   })
 
-  it('goes on with one engine while another is restarted', async () => {
+  it('the start of an engine pool continues while another engine is restarted', async () => {
     const { pool, puppet, puppets, pass, warnings } = openPool(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
@@ -53,7 +53,7 @@ describe('starting an engine pool', () => {
     await pool.stop()
   })
 
-  it('warns of an engine that keeps failing once another one serves', async () => {
+  it('an engine pool warns of an engine that keeps failing once another one serves', async () => {
     const { pool, puppet, pass, warnings } = openPool(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
@@ -72,7 +72,7 @@ describe('starting an engine pool', () => {
     await pool.stop()
   })
 
-  it('resolves when an engine that failed first serves before the last one fails', async () => {
+  it('the start resolves if a failed engine serves before the last one fails', async () => {
     const { pool, puppet, pass } = openPool(2)
     const starting = pool.start()
     puppet(0).begun.reject(new Error('out of memory'))
@@ -85,7 +85,7 @@ describe('starting an engine pool', () => {
     await pool.stop()
   })
 
-  it('is abandoned by stop()', async () => {
+  it('the start of an engine pool is abandoned by stop()', async () => {
     const { pool, puppet } = openPool()
     const starting = pool.start()
     const stopping = pool.stop()
@@ -97,7 +97,7 @@ describe('starting an engine pool', () => {
 })
 
 describe('an engine pool that loses an engine', () => {
-  it('row 79: closes and restarts the engine, and its requests move to the new one', async () => {
+  it('row 79: an engine pool restarts a lost engine, which gets its requests', async () => {
     const { pool, puppet, puppets, pass, serve, losses, send } = openPool()
     await serve()
     const one = send('a')
@@ -147,7 +147,7 @@ describe('an engine pool that loses an engine', () => {
     await pool.stop()
   })
 
-  it('row 79: restarts with exponential back-off, and status says why meanwhile', async () => {
+  it('row 79: an engine pool restarts with exponential back-off, and status says why', async () => {
     const { pool, puppets, puppet, pass, serve, warnings } = openPool()
     await serve()
     puppet(0).loss.resolve('gone')
@@ -220,7 +220,7 @@ describe('an engine pool that loses an engine', () => {
     await pool.stop()
   })
 
-  it('does not restart an engine after stop()', async () => {
+  it('an engine pool that loses an engine does not restart an engine after stop()', async () => {
     const { pool, puppets, puppet, pass, serve, clock } = openPool()
     await serve()
     puppet(0).loss.resolve('gone')
@@ -232,7 +232,7 @@ describe('an engine pool that loses an engine', () => {
 })
 
 describe('resizing an engine pool', () => {
-  it('grows at once, shrinks one by one after their requests have ended', async () => {
+  it('an engine pool grows immediately, and shrinks one by one after requests end', async () => {
     const { pool, puppets, puppet, pass, serve, send } = openPool()
     await serve()
     pool.resize(3)
@@ -262,7 +262,7 @@ describe('resizing an engine pool', () => {
     await pool.stop()
   })
 
-  it('starts no replacement for a worker that still drains', async () => {
+  it('an engine pool starts no replacement for a worker that still drains', async () => {
     const { pool, puppets, puppet, pass, serve, send } = openPool(2)
     await serve()
     send('a')
@@ -279,7 +279,7 @@ describe('resizing an engine pool', () => {
     await pool.stop()
   })
 
-  it('removes a worker that does not serve first', async () => {
+  it('an engine pool removes a worker that does not serve first', async () => {
     const { pool, puppet, pass, serve } = openPool(2)
     await serve()
     puppet(0).loss.resolve('gone')
@@ -292,7 +292,7 @@ describe('resizing an engine pool', () => {
 })
 
 describe('stopping an engine pool', () => {
-  it('ends all requests, even if an engine does not', async () => {
+  it('an engine pool that stops ends all requests, even if an engine does not', async () => {
     const { pool, puppet, puppets, pass, serve, send } = openPool(2)
     await serve()
     const muted = [send('a'), send('b')]

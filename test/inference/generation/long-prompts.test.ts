@@ -109,7 +109,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
   }
   const long = 'word '.repeat(20_000)
 
-  it('is checked to its end in later turns, while shorter ones are queued at once', async () => {
+  it('a long input is checked in later turns; shorter ones are queued immediately', async () => {
     const { inputs, generate, runTurns } = open()
     void generate(`swordfish ${long} swordfishfish`)
     void generate('a swordfish')
@@ -128,7 +128,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
     expect(inputs).toHaveLength(100)
   })
 
-  it('row 116: is refused at once when the queue is full, and leaves nothing behind', async () => {
+  it('row 116: a long input is refused if the queue is full, and leaves nothing', async () => {
     const { generate, ended, runTurns } = open()
     void generate('one')
     void generate('two')
@@ -137,7 +137,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
     expect(ended).toEqual(['queue_full'])
   })
 
-  it('is not checked any further when its request is canceled', async () => {
+  it('a long input is not checked any further when its request is canceled', async () => {
     const { clock, inputs, ended, abort, generate } = open()
     const result = generate(`${long} swordfish`)
     abort.abort()
@@ -146,7 +146,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
     expect([inputs, ended, clock.turns]).toEqual([[], ['canceled'], []])
   })
 
-  it('counts as queued while it is checked, and against the limit of the queue', async () => {
+  it('a long input counts as queued while it is checked, and against the queue limit', async () => {
     const { handler, generate, inputs, ended, abort, runTurns } = open()
     const results = [generate(long), generate(`${long} swordfish`)]
     expect(handler.status().queued).toBe(2)
@@ -161,7 +161,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
     expect(handler.status().queued).toBe(0)
   })
 
-  it('leaves the queue when a rule blocks it', async () => {
+  it('a long input leaves the queue when a rule blocks it', async () => {
     const { handler, generate, ended, runTurns } = open('reject')
     const result = expect(generate(`${long} swordfish`)).rejects.toMatchObject({
       code: 'content_filter',
@@ -172,7 +172,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
     expect([ended, handler.status().queued]).toEqual([['content_filter'], 0])
   })
 
-  it('times out while it is checked, and is not checked any further', async () => {
+  it('a long input that times out is not checked any further', async () => {
     const { clock, handler, generate, inputs, ended, runTurns } = open()
     const result = expect(generate(`${long} swordfish`, 60)).rejects.toMatchObject({
       code: 'request_timeout',
@@ -183,7 +183,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
     expect([inputs, ended, handler.status().queued]).toEqual([[], ['request_timeout'], 0])
   })
 
-  it('is waited for when the backend closes', async () => {
+  it('a long input is awaited when the backend closes', async () => {
     const { batcher, generate, inputs, ended, runTurns } = open()
     const result = expect(generate(`${long} swordfish`)).rejects.toMatchObject({ code: 'canceled' })
     const impatience = new AbortController()

@@ -65,7 +65,7 @@ describe('output rules', () => {
     'that can do neither (estimated)': [deaf, 4],
   }
   it.each(Object.entries(cutOffBy))(
-    'count the prompt tokens of a blocked result with an engine %s',
+    'output rules count the prompt tokens of a blocked result with an engine %s',
     async (_, [engine, promptTokens]) => {
       const configFile = configWith(rule('reject'))
       const backend = await openBackend({ configFile, engine, port: 0 })
@@ -83,14 +83,14 @@ describe('output rules', () => {
     },
   )
 
-  it('replace a blocked result by the refusal when onBlock is refusal', async () => {
+  it('output rules replace a blocked result by the refusal when onBlock is refusal', async () => {
     const configFile = configWith(rule('reject', '  on_block: refusal\n'))
     const backend = await openBackend({ configFile, engine: told })
     const [result] = await backend.generate(['x'], 5)
     expect(result?.text).toMatch(/I cannot help with this request\.$/)
   })
 
-  it('drop log probabilities, which contain the text', async () => {
+  it('output rules drop log probabilities, which contain the text', async () => {
     const configFile = configWith(rule('redact'))
     const backend = await openBackend({ configFile, engine: told, port: 0 })
     const answer = await chat(backend.endpoint, { logprobs: true, top_logprobs: 1 })
@@ -98,7 +98,7 @@ describe('output rules', () => {
     expect(JSON.stringify(answer)).not.toContain('fish')
   })
 
-  it('apply to the arguments of tool calls', async () => {
+  it('output rules apply to the arguments of tool calls', async () => {
     const call = { id: 'c1', name: 'say', arguments: '{"what":"swordfish"}' }
     const engine = saying({ text: '', toolCalls: [call] })
     const tools = [{ type: 'function', function: { name: 'say' } }]
@@ -159,7 +159,7 @@ describe('row 79: a request whose engine is lost while it generates', () => {
       })
   }
 
-  it('is restarted if its client has received no text', async () => {
+  it('a request whose engine is lost is restarted if its client has received no text', async () => {
     const backend = await openBackend({ engine: dyingOnce() })
     const [result] = await backend.generate(['x'], 5)
     expect(result).toMatchObject({ text: 'whole', finish_reason: 'stop' })
@@ -172,13 +172,13 @@ describe('row 79: a request whose engine is lost while it generates', () => {
     expect(JSON.stringify(answer)).not.toContain('beginning')
   })
 
-  it('restarts the output rules, too', async () => {
+  it('a request whose engine is lost restarts the output rules, too', async () => {
     const configFile = configWith(rule('redact'))
     const backend = await openBackend({ configFile, engine: dyingOnce() })
     expect(await backend.generate(['x'], 5)).toMatchObject([{ text: 'whole' }])
   })
 
-  it('fails if it is a stream whose client has received text', async () => {
+  it('a request whose engine is lost fails if its client has received text', async () => {
     const backend = await openBackend({ engine: dyingOnce(), port: 0 })
     const stream = await (await ask(backend.endpoint, { stream: true })).text()
     expect(stream).toContain('a beginning')
@@ -186,7 +186,7 @@ describe('row 79: a request whose engine is lost while it generates', () => {
     expect(stream).not.toContain('whole')
   })
 
-  it('fails as a lost worker if it is a task', async () => {
+  it('a request whose engine is lost fails as a lost worker if it is a task', async () => {
     await using session = new Session([await openBackend({ engine: dyingOnce() })])
     const task = new AITask({ prompt: 'a', backend: 'llm' })
     await session.submitTasks([task])
@@ -200,7 +200,7 @@ describe('the queue limit', () => {
   const slots: CreateEngine = (worker) =>
     Object.assign(createObedientEngine(worker), { capacity: { admits: 'step', slots: 1 } as const })
 
-  it('row 75: applies to HTTP requests; tasks of a session wait, however many', async () => {
+  it('row 75: the queue limit applies to HTTP requests; tasks of a session wait', async () => {
     const backend = await openBackend({ configFile: configWith(small), engine: slots, port: 0 })
     await using session = new Session([backend])
     const endless = new AITask({ prompt: 'endless', backend: 'llm' })
@@ -215,7 +215,7 @@ describe('the queue limit', () => {
     await Promise.all(clients)
   })
 
-  it('does not apply to generate()', async () => {
+  it('the queue limit does not apply to generate()', async () => {
     const backend = await openBackend({ configFile: configWith(small), engine: slots })
     expect(await backend.generate(Array.from({ length: 20 }, String), 20)).toHaveLength(20)
   })

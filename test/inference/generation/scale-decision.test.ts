@@ -38,33 +38,33 @@ function follow(
 const times = (count: number, seen: Seen): Seen[] => Array.from({ length: count }, () => seen)
 
 describe('scaling up', () => {
-  it('adds workers after spinUpSeconds of higher demand, at most doubling', () => {
+  it('scaling up adds workers after spinUpSeconds of higher demand, at most doubling', () => {
     expect(follow(times(12, { queued: 40 }))).toEqual([1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 8])
   })
 
-  it('adds none for a short peak', () => {
+  it('scaling up adds none for a short peak', () => {
     const peak = [{ queued: 40 }, { queued: 40 }, {}, {}, {}, {}, {}, {}, {}]
     expect(follow([...times(5, {}), ...peak])).toEqual(Array.from({ length: 14 }, () => 1))
   })
 
-  it('adds workers at once when five prompts arrive within three seconds', () => {
+  it('scaling up adds workers immediately when five prompts arrive within three seconds', () => {
     expect(follow([{}, { queued: 5, recentArrivals: 5 }])).toEqual([1, 2])
     expect(follow([{}, { queued: 5, recentArrivals: 4 }])).toEqual([1, 1])
     expect(follow([{}, { running: 4, recentArrivals: 5 }])).toEqual([1, 1])
     expect(follow(times(4, { queued: 40, recentArrivals: 40 }))).toEqual([2, 4, 8, 10])
   })
 
-  it('adds one worker when the queue is old, and another if that did not help', () => {
+  it('scaling up adds one worker for an old queue, and another if that did not help', () => {
     const old = { running: 1, queued: 1, oldestWaitMs: 3001 }
     expect(follow(times(8, old))).toEqual([2, 2, 2, 3, 3, 3, 4, 4])
     expect(follow(times(8, { ...old, oldestWaitMs: 3000 }))).toEqual(Array(8).fill(1))
   })
 
-  it('adds workers without delay when spinUpSeconds is 0', () => {
+  it('scaling up adds workers without delay when spinUpSeconds is 0', () => {
     expect(follow(times(3, { queued: 40 }), 1, { spinUpSeconds: 0 })).toEqual([2, 4, 8])
   })
 
-  it('stays within minWorkers and maxWorkers', () => {
+  it('scaling stays within minWorkers and maxWorkers', () => {
     expect(follow(times(3, { queued: 999, recentArrivals: 9 }), 3, { maxWorkers: 5 })).toEqual([
       5, 5, 5,
     ])
@@ -74,7 +74,7 @@ describe('scaling up', () => {
 })
 
 describe('scaling down', () => {
-  it('removes one worker at a time, each after spinDownSeconds', () => {
+  it('scaling down removes one worker at a time, each after spinDownSeconds', () => {
     const targets = follow(times(32, {}), 4)
     expect(targets.slice(0, 10)).toEqual(Array(10).fill(4))
     expect(targets.slice(10, 20)).toEqual(Array(10).fill(3))
@@ -82,13 +82,13 @@ describe('scaling down', () => {
     expect(targets.slice(30)).toEqual([1, 1])
   })
 
-  it('starts spinDownSeconds again when load comes in between', () => {
+  it('scaling down starts spinDownSeconds again when load comes in between', () => {
     const busy = { running: 16, recentArrivals: 5 }
     const targets = follow([...times(9, {}), ...times(3, busy), ...times(9, {})], 4)
     expect(new Set(targets)).toEqual(new Set([4]))
   })
 
-  it('never goes below minWorkers', () => {
+  it('scaling down never goes below minWorkers', () => {
     expect(follow(times(60, {}), 3, { minWorkers: 2 }).at(-1)).toBe(2)
   })
 })

@@ -18,7 +18,7 @@ describe('requests that share an AbortSignal', () => {
     return { ...setup, signal, abort, clients }
   }
 
-  it('add one abort listener, removed with the last request', async () => {
+  it('requests that share a signal add one listener, removed with the last request', async () => {
     const { signal, clients, pass } = openShared(20)
     expect(getEventListeners(signal, 'abort')).toHaveLength(1)
     await pass(10)
@@ -26,7 +26,7 @@ describe('requests that share an AbortSignal', () => {
     expect(getEventListeners(signal, 'abort')).toEqual([])
   })
 
-  it('are all canceled once, in the queue and in the engine', async () => {
+  it('requests that share a signal are all canceled once, in queue and engine', async () => {
     const { signal, clients, batcher, worker, abort, pass, send } = openShared(20)
     await pass(5)
     const other = send('other')

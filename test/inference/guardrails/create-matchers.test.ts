@@ -94,7 +94,7 @@ const phraseLists = fc.oneof(
 const views = fc.oneof(textOf([...letters, ...others, ...gaps], 40), textOf([...few, ...gaps], 40))
 
 describe('createMatchers: keywords', () => {
-  it('are found where one regular expression of all of them finds them', () => {
+  it('createMatchers: keywords are found where one regular expression of all finds them', () => {
     assertProperty(
       fc.property(phraseLists, views, fc.nat(40), fc.nat(40), (list, view, from, to) => {
         const begin = Math.min(from, view.length)
@@ -106,7 +106,7 @@ describe('createMatchers: keywords', () => {
     )
   })
 
-  it('are not found where an exception overlaps them', () => {
+  it('createMatchers: keywords are not found where an exception overlaps them', () => {
     assertProperty(
       fc.property(phraseLists, phraseLists, views, (list, unless, view) => {
         const excused = plainFind(unless, view, 0, view.length)
@@ -119,7 +119,7 @@ describe('createMatchers: keywords', () => {
     )
   })
 
-  it('may be as many and as long as the configuration allows', () => {
+  it('createMatchers: keywords may be as many and as long as the configuration allows', () => {
     const many = Array.from({ length: 1000 }, (_, at) => `${at} `.padEnd(128, 'so long '))
     const find = keywordMatcher(many)
     expect(find(`x ${many[517]?.trim().toUpperCase()}.`)).toEqual([[2, 2 + 128]])

@@ -41,7 +41,7 @@ describe('createGuard: an answer that repeats a redacted prompt', () => {
     return all.map((one) => (one?.isBlocked === true ? '<blocked>' : one?.release)).join('')
   }
 
-  it('is not redacted a second time, however it is cut, and other text in brackets is', () => {
+  it('createGuard: an echoed redacted prompt is not redacted again, however it is cut', () => {
     const guard = guardWith([rule('secret.word', 'redact', ['secret'])])
     const prompt = checkInput(guard, 'the secret is out')
     expect(prompt).toMatchObject({ text: 'the [redacted:secret.word] is out' })
@@ -53,7 +53,7 @@ describe('createGuard: an answer that repeats a redacted prompt', () => {
     expect(answer(guard, [other])).toBe(`[redacted:secretXword] [redacted:${mark}]`)
   })
 
-  it('is not blocked by the name of the rule that redacted it', () => {
+  it("createGuard: an echoed redacted prompt is not blocked by the rule's name", () => {
     const rules = [rule('secret', 'redact', ['codeword']), rule('strict', 'reject', ['secret'])]
     expect(answer(guardWith(rules), ['it is [redacted:secret].'])).toBe('it is [redacted:secret].')
     expect(answer(guardWith(rules), ['it is secret.'])).toContain('<blocked>')
@@ -61,14 +61,14 @@ describe('createGuard: an answer that repeats a redacted prompt', () => {
 })
 
 describe('createGuard: a prompt', () => {
-  it('passes untouched when the guardrails are off', () => {
+  it('createGuard: a prompt passes untouched when the guardrails are off', () => {
     const guard = createGuard({ ...off, rules: [named('injection'), named('personal_data')] })
     expect(checkInput(guard, attack)).toEqual({ action: 'pass', text: attack, hits: [] })
     expect(guard.openOutput()).toBeNull()
     expect(guard.refusal).toBeNull()
   })
 
-  it('is blocked by a rule that rejects, and only the rule is named', () => {
+  it('createGuard: a prompt is blocked by a rejecting rule, and only the rule is named', () => {
     const guard = guardWith([named('injection', 'reject', 'input'), named('personal_data')])
     expect(checkInput(guard, attack)).toEqual({
       action: 'block',
@@ -81,7 +81,7 @@ describe('createGuard: a prompt', () => {
     expect(checkInput(guard, 'hello')).toEqual({ action: 'pass', text: 'hello', hits: [] })
   })
 
-  it('passes without what a rule redacts', () => {
+  it('createGuard: a prompt passes without the words that a rule redacts', () => {
     const guard = guardWith([named('injection', 'redact'), named('personal_data', 'redact')])
     expect(checkInput(guard, `${mail}, twice: eve@example.com. ${attack}`)).toEqual({
       action: 'pass',
@@ -95,7 +95,7 @@ describe('createGuard: a prompt', () => {
     })
   })
 
-  it('passes unchanged when a rule only flags it', () => {
+  it('createGuard: a prompt passes unchanged when a rule only flags it', () => {
     const guard = guardWith([named('injection', 'flag'), named('personal_data', 'flag')])
     const text = `${mail} ${attack}`
     expect(checkInput(guard, text)).toEqual({
@@ -108,7 +108,7 @@ describe('createGuard: a prompt', () => {
     })
   })
 
-  it('may be as long as the limit; beyond it, a redacting limit rejects', () => {
+  it('createGuard: a prompt may reach the limit; beyond it, a redacting limit rejects', () => {
     const hitsOf = (action: GuardAction, chars: number) =>
       guardWith([named('limits', action, 'input')], { maxPromptChars: 3 }).checkLength(chars)
     expect(hitsOf('reject', 3)).toEqual([])
@@ -119,12 +119,12 @@ describe('createGuard: a prompt', () => {
     expect(guardWith([], { maxPromptChars: 3 }).checkLength(4)).toEqual([])
   })
 
-  it('is not judged when all rules are for answers', () => {
+  it('createGuard: a prompt is not judged when all rules are for answers', () => {
     const judges = (stage: GuardStage) => guardWith([named('secrets', 'flag', stage)]).judgesInput
     expect((['input', 'both', 'output'] as const).map(judges)).toEqual([true, true, false])
   })
 
-  it('is searched to its end when it is longer than one step', () => {
+  it('createGuard: a prompt is searched to its end when it is longer than one step', () => {
     const guard = guardWith([named('personal_data', 'redact')])
     const long = 'word '.repeat(4000)
     expect(checkInput(guard, `${long}${mail} ${long}`)).toMatchObject({
@@ -171,7 +171,7 @@ describe('createGuard: keywords', () => {
     expect(hitsOf(text, keywords)).toMatchObject({ action: 'pass', text: expected })
   })
 
-  it('leave matches alone that an exception overlaps, and no others', () => {
+  it('createGuard: keywords do not match where an exception overlaps', () => {
     expect(hitsOf('a bath bomb, a bomb', ['bomb'], ['bath bomb'])).toMatchObject({
       text: 'a bath bomb, a [redacted:own]',
     })

@@ -16,11 +16,11 @@ describe('guardFields', () => {
     ['a text', { input: ['hi', words] }],
     ['a description', { tools: [{ parameters: { properties: { a: { description: words } } } }] }],
     ['the name of a property', { tools: [{ parameters: { properties: { [words]: {} } } }] }],
-  ])('rejects a request with the words of a rule in %s', (_, fields) => {
+  ])('guardFields rejects a request with the words of a rule in %s', (_, fields) => {
     expect(() => judge(fields, 'reject')).toThrow('by the rule "injection"')
   })
 
-  it('redacts texts, and leaves names as they are', () => {
+  it('guardFields redacts texts, and leaves names as they are', () => {
     const fields = { input: words, metadata: { [words]: 1 } }
     const input = '[redacted:injection]'
     expect(judge(fields, 'redact')).toEqual({ input, metadata: { [words]: 1 } })

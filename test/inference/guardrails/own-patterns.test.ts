@@ -46,7 +46,7 @@ describe('findPatternProblem', () => {
     [String.raw`\p{Letter}`, String.raw`unknown property \p{Letter}, expected one like \p{L}`],
     [String.raw`(?i)\z`, 'expected a regular expression'],
     ['x'.repeat(513), 'expected at most 512 characters'],
-  ])('refuses %s with a reason', (pattern, reason) => {
+  ])('findPatternProblem refuses %s with a reason', (pattern, reason) => {
     expect(findPatternProblem(pattern)).toContain(reason)
   })
 
@@ -62,7 +62,7 @@ describe('findPatternProblem', () => {
     '.*a.*ax',
     'a{1,128}',
     `(?:${Array.from({ length: 60 }, (_, at) => `word${at}`).join('|')})`,
-  ])('accepts %s', (pattern) => {
+  ])('findPatternProblem accepts %s', (pattern) => {
     expect(findPatternProblem(pattern)).toBeUndefined()
   })
 })
@@ -92,7 +92,7 @@ describe('a pattern finds what it finds in JavaScript', () => {
     expect(matchesOf(pattern, text)).toEqual(inJavaScript(pattern, text))
   })
 
-  it('whatever its parts are', () => {
+  it('a pattern finds the matches of JavaScript, whatever its parts are', () => {
     const atoms = fc.constantFrom('a', 'b', '[ab]', '.', '(ab)', '(a|ab)', String.raw`\w`, '[^a]')
     const repeats = fc.constantFrom('', '', '*', '+', '?', '{2}', '{1,3}', '*?', '+?')
     const patterns = fc
@@ -106,7 +106,7 @@ describe('a pattern finds what it finds in JavaScript', () => {
     )
   })
 
-  it('wherever in a long text it is, up to 256 characters', () => {
+  it('a pattern finds the matches of JavaScript in a long text, up to 256 characters', () => {
     const match = `<${'z'.repeat(254)}>`
     const matchers = matchersOf(['<z+>', String.raw`\bend\b`])
     for (let before = 0; before < 600; before += 7) {

@@ -45,7 +45,7 @@ describe('personal_data', () => {
     ['GB82 WEST 1234 5698 7654 32', '[P]'],
     ['DE89370400440532013000 PAID', '[P] PAID'],
     ['NO93 8601 1117 947.', '[P].'],
-  ])('is redacted in %s', (text, expected) => {
+  ])('personal_data is redacted in %s', (text, expected) => {
     expect(left(text)).toBe(expected)
   })
 
@@ -63,7 +63,7 @@ describe('personal_data', () => {
     'npm install @types/node@24.1.0',
     'pi is 3.14159265358979323846',
     'call 555 0100 at 2026-11-15 05:30',
-  ])('does not match %s', (text) => {
+  ])('personal_data does not match %s', (text) => {
     expect(left(text)).toBe(text)
   })
 })
@@ -118,7 +118,7 @@ describe('personal_data: a checksum', () => {
     )
     .map(([start, rest]) => start + rest.flat().join(''))
 
-  it('of a card number equals the plain Luhn sum', () => {
+  it('personal_data: the checksum of a card number equals the plain Luhn sum', () => {
     assertProperty(
       fc.property(numbers, (text) => {
         const [match] = /^\d(?:[ -]?\d){12,18}/.exec(text) ?? []
@@ -132,7 +132,7 @@ describe('personal_data: a checksum', () => {
     )
   })
 
-  it('of an IBAN equals its remainder by 97', () => {
+  it('personal_data: the checksum of an IBAN equals its remainder by 97', () => {
     const letter = fc.constantFrom('A', 'B', 'Z', '0', '1', '8', '9')
     const spaced = fc.tuple(fc.constantFrom('', '', ' '), letter).map((pair) => pair.join(''))
     const letters = fc.array(spaced, { minLength: 11, maxLength: 30, size: 'max' })
@@ -171,7 +171,7 @@ describe('secrets', () => {
       '[S].',
     ],
     ['a -----BEGIN OPENSSH PRIVATE KEY-----\nnever ends', 'a [S]'],
-  ])('are redacted, case %#', (text, expected) => {
+  ])('secrets are redacted, case %#', (text, expected) => {
     expect(left(text)).toBe(expected)
   })
 
@@ -183,7 +183,7 @@ describe('secrets', () => {
     '-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----',
     '-----BEGIN PUBLIC KEY-----',
     'eyJ is how base64 of JSON begins',
-  ])('do not match %s', (text) => {
+  ])('secrets do not match %s', (text) => {
     expect(left(text)).toBe(text)
   })
 })

@@ -128,7 +128,7 @@ describe('SlidingScan: however a text is cut into pieces', () => {
 })
 
 describe('SlidingScan: a stream', () => {
-  it('is released as it grows, a few characters behind', () => {
+  it('SlidingScan: a stream is released as it grows, a few characters behind', () => {
     const guard = new SlidingScan(pattern('bomb', 'redact'), 64)
     let shown = 0
     for (let sent = 10; sent <= 2000; sent += 10) {
@@ -138,7 +138,7 @@ describe('SlidingScan: a stream', () => {
     expect(shown + guard.finish().release.length).toBe(2000)
   })
 
-  it('ends before a match that rejects, and stays ended', () => {
+  it('SlidingScan: a stream ends before a match that rejects, and stays ended', () => {
     const guard = new SlidingScan(pattern('bomb', 'reject'), 64)
     const filler = 'a'.repeat(400)
     guard.push(`fine bo`)
@@ -152,12 +152,12 @@ describe('SlidingScan: a stream', () => {
     expect(guard.finish()).toEqual({ release: '', isBlocked: true, hits: [] })
   })
 
-  it('reports each rule once', () => {
+  it('SlidingScan: a stream reports each rule once', () => {
     const { hits } = scan(pattern('bomb', 'flag'), ['bomb bomb ', 'word '.repeat(200), 'bomb'])
     expect(hits).toEqual([{ rule: 'flag', action: 'flag' }])
   })
 
-  it('has overlapping matches redacted as one', () => {
+  it('SlidingScan: a stream has overlapping matches redacted as one', () => {
     const matchers = [...pattern('abc', 'redact', 'one'), ...pattern('cde', 'redact', 'two')]
     expect(scan(matchers, ['xabcdex'])).toMatchObject({
       text: 'x[redacted:one]x',
@@ -168,7 +168,7 @@ describe('SlidingScan: a stream', () => {
     })
   })
 
-  it('has a match redacted that is longer than a view', () => {
+  it('SlidingScan: a stream has a match redacted that is longer than a view', () => {
     const run = 'z'.repeat(5000)
     expect(
       scan(pattern('z+', 'redact'), [`a ${run} b`]).text.replaceAll(
@@ -178,7 +178,7 @@ describe('SlidingScan: a stream', () => {
     ).toBe('a # b')
   })
 
-  it('is rejected by a match inside a redacted one', () => {
+  it('SlidingScan: a stream is rejected by a match inside a redacted one', () => {
     const matchers = [...pattern('a.{0,50}b', 'redact'), ...pattern('evil', 'reject')]
     expect(scan(matchers, ['x a evil b y'])).toMatchObject({
       text: 'x [redacted:redact]',

@@ -67,7 +67,7 @@ describe('problems of a value', () => {
     expect(problems).toHaveLength(expected.length)
   })
 
-  it('are none for a value that fits', () => {
+  it('problems of a value are none for a value that fits', () => {
     expect(problemsOf(engine, { size: 3 })).toEqual([])
   })
 })
@@ -86,11 +86,11 @@ describe('problems of a union', () => {
       5,
       [{ kind: 'type', path: [], expected: 'a text or several' }],
     ],
-  ])('are those %s', (_, value, expected) => {
+  ])('problems of a union are those %s', (_, value, expected) => {
     expect(problemsOf(list, value)).toMatchObject(expected)
   })
 
-  it('are those of the alternative that the discriminator names', () => {
+  it('problems of a union are those of the alternative that the discriminator names', () => {
     expect(problemsOf(engine, { kind: 'b', url: 'x', sizes: [1], sises: [] })).toEqual([
       { kind: 'unknown_key', path: ['sises'], known: ['kind', 'url', 'sizes'], nearest: 'sizes' },
     ])
@@ -100,7 +100,7 @@ describe('problems of a union', () => {
     ])
   })
 
-  it('name the choices when the discriminator is wrong', () => {
+  it('problems of a union name the choices when the discriminator is wrong', () => {
     expect(problemsOf(engine, { kind: 'c' })).toMatchObject([
       { kind: 'choice', path: ['kind'], allowed: ['a', 'b'] },
     ])

@@ -144,7 +144,7 @@ describe('origins', () => {
   })
 
   it.each(['*', 'null', 'app.example', 'https://app.example/', 'https://app.example:443', ''])(
-    'row 72: refuses to allow the origin "%s", which no browser sends',
+    'row 72: the origin "%s", which no browser sends, cannot be allowed',
     async (origin) => {
       const attempt = serve({ limits: { allowedOrigins: [origin] } })
       await expect(attempt).rejects.toMatchObject({ field: 'limits.allowedOrigins[0]' })

@@ -44,7 +44,7 @@ describe('HTTP replies', () => {
     }
   })
 
-  it('contain logprobs only when they are requested', async () => {
+  it('HTTP replies contain logprobs only when they are requested', async () => {
     await using served = await serve({ generator: new FakeGenerator(saysSeed) })
     const content = [
       {

@@ -81,7 +81,7 @@ describe('routes', () => {
     expect((await ask(`${served.url}/health`)).status).toBe(200)
   })
 
-  it('row 70: of Expect only 100-continue is supported, anything else gets 417', async () => {
+  it('row 70: 100-continue is the only supported Expect, anything else gets 417', async () => {
     await using served = await serve({ apiKey: 'sk-1' })
     const expectedOf = async (path: string, wish: string, key: string): Promise<unknown> => {
       const headers = ['Host: localhost', `Expect: ${wish}`, `Authorization: Bearer ${key}`]

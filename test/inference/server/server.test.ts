@@ -4,7 +4,7 @@ import { FakeGenerator } from './fake-generator.ts'
 import { ask, hello, post, serve } from './served.ts'
 
 describe('the inference server', () => {
-  it('answers a chat request in the format of the chat-completions API', async () => {
+  it('the inference server answers a chat request in the chat-completions format', async () => {
     await using served = await serve()
     const reply = await post(`${served.url}/v1/chat/completions`, hello)
     expect(reply.status).toBe(200)
@@ -35,7 +35,7 @@ describe('the inference server', () => {
     })
   })
 
-  it('streams chunks with role, text, finish, usage and the end', async () => {
+  it('the inference server streams chunks with role, text, finish, usage and the end', async () => {
     await using served = await serve()
     const { text, headers } = await post(`${served.url}/v1/chat/completions`, {
       ...hello,
@@ -60,7 +60,7 @@ describe('the inference server', () => {
     expect(chunks.at(-1).choices).toEqual([])
   })
 
-  it('reports its health', async () => {
+  it('the inference server reports its health', async () => {
     await using served = await serve()
     const health = await ask(`${served.url}/health`)
     expect(health.status).toBe(200)
@@ -96,7 +96,7 @@ describe('the inference server', () => {
     expect([ready.status, ready.json]).toEqual([503, { status: 'unready', reason: 'w0 is lost' }])
   })
 
-  it('answers many prompts at /generate, each with its own result', async () => {
+  it('the inference server answers many prompts at /generate, with one result each', async () => {
     const generator = new FakeGenerator(({ input }) => {
       const prompt = input.kind === 'chat' ? input.messages[0]?.content : ''
       if (prompt === 'bad') throw new Error('boom')
@@ -124,7 +124,7 @@ describe('the inference server', () => {
     })
   })
 
-  it('knows a model by every name that requests may use, and lists the shown ones', async () => {
+  it('the inference server knows all names of a model, and lists the shown ones', async () => {
     await using served = await serve({ models: ['tiny'], hiddenModels: ['./tiny.gguf'] })
     for (const name of ['tiny', './tiny.gguf']) {
       const { status, json } = await ask(`${served.url}/v1/models/${encodeURIComponent(name)}`)
@@ -136,7 +136,7 @@ describe('the inference server', () => {
     expect((await ask(`${served.url}/v1/models/other`)).status).toBe(404)
   })
 
-  it('says where to look when there is nothing at an address', async () => {
+  it('the inference server says where to look when there is nothing at an address', async () => {
     await using served = await serve()
     const { json } = await post(`${served.url}/v1/embeddings`, { input: 'a' })
     expect(json.error.message).toBe(
@@ -145,7 +145,7 @@ describe('the inference server', () => {
     )
   })
 
-  it('lists models, counts tokens and exports metrics', async () => {
+  it('the inference server lists models, counts tokens and exports metrics', async () => {
     await using served = await serve({ models: ['org/tiny', 'tiny-alias'] })
     const { json } = await ask(`${served.url}/v1/models`)
     const model = { object: 'model', created: expect.any(Number), owned_by: 'tutti' }

@@ -136,7 +136,7 @@ describe('stopping the server', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
-  it('stops at once when idle, also twice and without a start', async () => {
+  it('an idle server stops immediately, also twice and without a start', async () => {
     const clock = new ManualClock()
     const served = await serve({ clock })
     const idle = connect(served.port, '127.0.0.1')

@@ -16,7 +16,7 @@ describe('offsets of tokens', () => {
     ['a character that was cut off', '3', ['3', [0xe2], [0x82]], [0, 1, 1]],
     ['bytes that are no character', '\uFFFD\uFFFDa', [[0xe6], [0xe6], 'a'], [0, 1, 2]],
     ['a token that a stop text has cut', 'ab', ['a', 'bc', 'd'], [0, 1, 1]],
-  ] as const)('of %s', (_, text, tokens, offsets) => {
+  ] as const)('offsets of tokens are right for %s', (_, text, tokens, offsets) => {
     expect(offsetsIn(text, tokens.map(toToken), 0)).toEqual(offsets)
     const moved = offsets.map((offset) => offset + 7)
     expect(offsetsIn(text, tokens.map(toToken), 7)).toEqual(moved)

@@ -23,11 +23,11 @@ describe('known hosts', () => {
     ['192.0.2.7', []],
     ['0.0.0.0', ['192.0.2.7', '[2001:db8::7]']],
     ['[::]', ['192.0.2.7', '[2001:db8::7]']],
-  ])('of %s are the names, the host and the addresses %j', (host, addresses) => {
+  ])('known hosts of %s are the names, the host and the addresses %j', (host, addresses) => {
     expect(knownHosts(host, interfaces)).toEqual([...names, host, ...addresses])
   })
 
-  it('are the names and the host if the system does not reveal its addresses', () => {
+  it('known hosts are the names and the host if the system does not reveal its addresses', () => {
     const silent = (): never => {
       throw new Error('uv_interface_addresses')
     }
@@ -64,7 +64,7 @@ describe('a server that listens', () => {
       () => 'refused',
     )
 
-  it('without a host is on 127.0.0.1 and on the loopback address of its name', async () => {
+  it("a server without a host listens on 127.0.0.1 and its name's loopback address", async () => {
     const { port, endpoint, hosts } = await open(null, ['127.0.1.1'])
     expect(endpoint).toBe(`http://${hostname()}:${port}`)
     for (const address of ['127.0.0.1', '127.0.1.1']) {
@@ -83,7 +83,7 @@ describe('a server that listens', () => {
     ['loopback, a name of another one', '127.0.0.1', ['127.0.1.1'], '127.0.0.1'],
     ['all interfaces, a name of one of them', '0.0.0.0', ['192.0.2.7'], hostname()],
     ['all interfaces, a name of another machine', '0.0.0.0', ['192.0.2.9'], '192.0.2.7'],
-  ])('is told to clients as http://<name>:<port> where that leads to it: %s', async (...row) => {
+  ])("a server's address is http://<name>:<port> where that leads to it: %s", async (...row) => {
     const [, host, addresses, client] = row
     const { port, endpoint } = await open(host, addresses)
     expect(endpoint).toBe(`http://${client}:${port}`)
@@ -115,7 +115,7 @@ describe('a server that listens', () => {
     })
   })
 
-  it('waits 2 s for the addresses of its name, and no longer', async () => {
+  it('a server waits 2 s for the addresses of its name, and no longer', async () => {
     const clock = new ManualClock()
     const machine = { interfaces, addresses: () => new Promise<never>(() => {}) }
     const server = createServer()

@@ -46,7 +46,7 @@ async function launch(mode: string, graceMs: number) {
 }
 
 describe('a guarded server', () => {
-  it('is killed with its child processes when the grace period is over', async () => {
+  it('a guarded server is killed with its child processes after the grace period', async () => {
     const { server, port } = await launch('stubborn', 50)
     const released = await holdAll(port)
     await server.stop()
@@ -54,7 +54,7 @@ describe('a guarded server', () => {
     expect(await server.ended).toMatch(/^SIG(?:TERM|KILL)$/)
   })
 
-  it('is ended, with its child processes, when its guard is killed', async () => {
+  it('a guarded server is ended, with its child processes, when its guard is killed', async () => {
     const { server, port } = await launch('stubborn', 60_000)
     const released = await holdAll(port)
     const { parent } = (await page(port, '/process')) as { parent: number }
@@ -64,7 +64,7 @@ describe('a guarded server', () => {
     await server.stop()
   })
 
-  it('leaves no folder when it dies together with our process', async () => {
+  it('a guarded server leaves no folder when it dies together with this process', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-guarded-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
     const program = fileURLToPath(new URL('../fixtures/server-parent.ts', import.meta.url))
@@ -79,7 +79,7 @@ describe('a guarded server', () => {
     }
   })
 
-  it('takes a child process with it that has left its group', async () => {
+  it('a guarded server takes a child process with it that has left its group', async () => {
     const line = Promise.withResolvers<string>()
     const child = `setsid sh -c 'echo $$; exec sleep 100014'`
     const server = new GuardedServer({

@@ -42,7 +42,7 @@ describe('text that is printed while progress is drawn', () => {
     ])
   })
 
-  needs(script)('row 125: what workers and Node print stays above the block', async () => {
+  needs(script)('row 125: output of workers and Node stays above the block', async () => {
     const terminal = start()
     await terminal.shows(/^session s-/m)
     terminal.type('workers\n')
@@ -143,7 +143,7 @@ describe('PrintedAbove', () => {
     return { stream, printed }
   }
 
-  it('calls back for every write, also for text that is kept', () => {
+  it('PrintedAbove calls back for every write, also for text that is kept', () => {
     const { stream, printed } = open()
     let calls = 0
     const done = (): void => void calls++
@@ -156,7 +156,7 @@ describe('PrintedAbove', () => {
     expect(stream.text).toBe('^abc\n^de\n')
   })
 
-  it('keeps its own copy of bytes that the caller uses again', () => {
+  it('PrintedAbove keeps its own copy of bytes that the caller uses again', () => {
     const { stream } = open()
     const bytes = Buffer.from('one')
     stream.write(bytes)
@@ -211,7 +211,7 @@ describe('PrintedAbove', () => {
     expect(() => stream.write('a', 'no-such-encoding')).toThrow(/encoding/)
   })
 
-  it('restores `write`, unless something else has replaced it since', () => {
+  it('PrintedAbove restores `write`, unless something else has replaced it since', () => {
     const { stream, printed } = open()
     printed.release()
     expect(Object.hasOwn(stream, 'write')).toBe(false)

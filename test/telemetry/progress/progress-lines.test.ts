@@ -181,7 +181,7 @@ describe('progress', () => {
     )
   })
 
-  it('row 125: of more names than lines, those that run are shown, and the total', () => {
+  it('row 125: a run with more names than lines shows the running ones, and the total', () => {
     const pass = new Pass(progressPanels)
     pass.take(event('SessionStarted', 100, null))
     for (let at = 0; at < 45; at++) {

@@ -11,20 +11,23 @@ describe('ProgressBlock', () => {
     [true, 0, 79],
     [false, 40, 39],
     [false, 0, Infinity],
-  ])('says how wide a line may be: terminal %s, %s columns', (isTTY, columns, expected) => {
-    expect(block(isTTY, columns).width).toBe(expected)
-  })
+  ])(
+    'ProgressBlock limits the width of a line: terminal %s, %s columns',
+    (isTTY, columns, expected) => {
+      expect(block(isTTY, columns).width).toBe(expected)
+    },
+  )
 
   it.each([
     [true, 24, 22],
     [true, 0, 22],
     [true, 2, 1],
     [false, 24, Infinity],
-  ])('says how many lines it may have: terminal %s, %s rows', (isTTY, rows, expected) => {
+  ])('ProgressBlock limits the number of lines: terminal %s, %s rows', (isTTY, rows, expected) => {
     expect(new ProgressBlock({ write() {}, isTTY, rows }).maxLines).toBe(expected)
   })
 
-  it('is cleared once, and drawn again below what was printed', () => {
+  it('ProgressBlock is cleared once, and drawn again below printed text', () => {
     let text = ''
     const drawn = new ProgressBlock({ isTTY: true, write: (one) => void (text += one) })
     drawn.clear()
@@ -35,7 +38,7 @@ describe('ProgressBlock', () => {
     expect(text).toBe('one\ntwo\n\r\u001B[2A\u001B[K\u001B[B\u001B[J\u001B[Aone\ntwo\n')
   })
 
-  it('cuts a line by its columns, of which wide characters have two', () => {
+  it('ProgressBlock cuts a line by its columns, of which wide characters have two', () => {
     let text = ''
     const drawn = new ProgressBlock({
       isTTY: true,
@@ -46,7 +49,7 @@ describe('ProgressBlock', () => {
     expect(text).toBe(`漢字漢字漢\n漢字漢字…\nab🚀🚀🚀…\n${'e\u0301'.repeat(10)}\n`)
   })
 
-  it('leaves nothing behind if an echoed key has moved the cursor', () => {
+  it('ProgressBlock leaves nothing behind if an echoed key has moved the cursor', () => {
     const screen = new Screen({ columns: 40, rows: 5 })
     const write = (text: string): void => screen.write(text.replaceAll('\n', '\r\n'))
     const drawn = new ProgressBlock({ isTTY: true, columns: 40, rows: 5, write })

@@ -161,7 +161,7 @@ describe('the key of a result', () => {
     ['a function', [{ deep: [() => 1] }], 'args.0.deep.0'],
     ['a symbol', [Symbol('x')], 'args.0'],
     ['an instance', [1, new URL('http://x.org')], 'args.1'],
-  ])('is refused for %s, by its place', (_, args, field) => {
+  ])('the key of a result is refused for %s, by its place', (_, args, field) => {
     expect(() => keyOf(...args)).toThrow(expect.objectContaining({ field }))
   })
 

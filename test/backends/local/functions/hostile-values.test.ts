@@ -68,7 +68,7 @@ describe.for(['thread', 'process'] as const)('values that throw, isolation %s', 
     expect(backHoles).toHaveLength(300_000)
   })
 
-  it('what cannot be sent is named behind a hole of an array', async () => {
+  it('a value that cannot be sent is named behind a hole of an array', async () => {
     const session = await openSession()
     const holes: unknown[] = []
     holes[2] = () => 1

@@ -191,7 +191,7 @@ describe('a worker that moves on to the next job while it is to be ended', () =>
 })
 
 describe('a batch behind the running one', () => {
-  it('is accepted from a worker that has begun while jobs are short, and only one', () => {
+  it('a worker that has begun short jobs accepts one further batch, and only one', () => {
     const played = new PlayedWorker()
     const accepts: boolean[] = []
     const note = (): unknown => accepts.push(played.worker.hasPrefetchPlace)
@@ -215,24 +215,27 @@ describe('a batch behind the running one', () => {
 })
 
 describe('a worker that ends a job while its messages are taken', () => {
-  it.for([1, 2, 3, 4, 5, 6, 7, 8, 9])('loses no update if it ends it at reading %i', (reading) => {
-    const played = new PlayedWorker()
-    const [job, next] = [toJob(echo, ['a']), toJob(echo, ['b'])]
-    played.give(job, next)
-    played.begin(0)
-    let readings = 0
-    const moveOn = (): void => {
-      played.mailbox.onPassed = () => {}
-      played.passWithMessage(0)
-      played.begin(1)
-    }
-    played.mailbox.onPassed = () => ++readings === reading && moveOn()
-    const fractions = [0.1, 0.2, 0.3]
-    for (const fraction of fractions) played.tell(0, fraction)
-    if (readings < reading) moveOn()
-    played.sendValue(0, 'value 0')
-    const told = fractions.map((fraction) => [job.uid, { fields: { fraction } }])
-    expect(played.told).toMatchObject(told)
-    expect(played.reports.get(job)?.map(({ kind }) => kind)).toEqual(['start', 'complete'])
-  })
+  it.for([1, 2, 3, 4, 5, 6, 7, 8, 9])(
+    'a worker that ends a job while its messages are read loses no update: reading %i',
+    (reading) => {
+      const played = new PlayedWorker()
+      const [job, next] = [toJob(echo, ['a']), toJob(echo, ['b'])]
+      played.give(job, next)
+      played.begin(0)
+      let readings = 0
+      const moveOn = (): void => {
+        played.mailbox.onPassed = () => {}
+        played.passWithMessage(0)
+        played.begin(1)
+      }
+      played.mailbox.onPassed = () => ++readings === reading && moveOn()
+      const fractions = [0.1, 0.2, 0.3]
+      for (const fraction of fractions) played.tell(0, fraction)
+      if (readings < reading) moveOn()
+      played.sendValue(0, 'value 0')
+      const told = fractions.map((fraction) => [job.uid, { fields: { fraction } }])
+      expect(played.told).toMatchObject(told)
+      expect(played.reports.get(job)?.map(({ kind }) => kind)).toEqual(['start', 'complete'])
+    },
+  )
 })

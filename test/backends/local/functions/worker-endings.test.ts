@@ -80,7 +80,7 @@ describe.for(['thread', 'process'] as const)('how jobs end, isolation %s', (isol
     await driver.expectAllOver()
   })
 
-  it('cancels everything when it closes, once, and is complete then', async () => {
+  it('a pool that closes cancels everything once, and is complete then', async () => {
     const driver = open({ size: 2, batchSize: isolation === 'thread' ? 3 : 1 })
     const { pid } = valueOf(await driver.run(where)) as { pid: number }
     const jobs = driver.submit(
@@ -144,7 +144,7 @@ describe('long jobs among short ones, on threads', () => {
     await driver.expectAllOver()
   })
 
-  it('row 17: of a batch, finished jobs keep their results, the rest runs elsewhere', async () => {
+  it('row 17: finished jobs of a batch keep their results, the rest runs elsewhere', async () => {
     const clock = new ManualClock()
     const driver = new PoolDriver({ size: 1, batchSize: 4, clock })
     const list = [[false, 'a'], [false, { b: 1 }], [true], [false, 'd']] as const

@@ -29,7 +29,7 @@ const isolations = ['thread', 'process'] as const
 describe.for(isolations)('functions that fail, isolation %s', (isolation) => {
   const open = (options = {}): PoolDriver => new PoolDriver({ isolation, size: 1, ...options })
 
-  it('row 14: whatever is thrown, only that task fails and the error is kept', async () => {
+  it('row 14: a function may throw any value: only its task fails, with that error', async () => {
     const driver = open()
     const kept = async (how: string): Promise<unknown> => {
       const report = await driver.run(fail, how)

@@ -19,7 +19,7 @@ import { PoolDriver, valueOf } from './pool-driver.ts'
 describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolation) => {
   const open = (options = {}): PoolDriver => new PoolDriver({ isolation, ...options })
 
-  it('runs functions on a worker and reports their start, then their end', async () => {
+  it('a pool runs functions on a worker and reports their start, then their end', async () => {
     const driver = open()
     const before = systemClock.now()
     const [job] = driver.submit(add, [[2, 3]])
@@ -37,21 +37,21 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(place.pid === process.pid).toBe(isolation === 'thread')
   })
 
-  it('waits for promises and thenables', async () => {
+  it('a pool waits for promises and thenables', async () => {
     const driver = open()
     expect(valueOf(await driver.run(addLater, 1, 2))).toBe(3)
     expect(valueOf(await driver.run(thenable, 'x'))).toBe('x')
     expect(valueOf(await driver.run(echo, 9))).toBe(9)
   })
 
-  it('runs a function inside its task', async () => {
+  it('a pool runs a function inside its task', async () => {
     const driver = open()
     const jobs = driver.submit(uidOfTask, [[], [], []])
     const uids = (await driver.allEnded(jobs)).map(valueOf)
     expect(uids).toEqual(jobs.map(({ uid }) => [uid, uid]))
   })
 
-  it('returns every kind of value unchanged', async () => {
+  it('a pool returns every kind of value unchanged', async () => {
     const values = [
       undefined,
       null,
@@ -89,7 +89,7 @@ describe.for(['thread', 'process'] as const)('a pool with isolation %s', (isolat
     expect(valueOf(await driver.run(gpus))).toBe(parents)
   })
 
-  it('reports the end of each of many jobs once', async () => {
+  it('a pool reports the end of each of many jobs once', async () => {
     const count = isolation === 'thread' ? byRun(3000, 10_000) : byRun(200, 500)
     const driver = open()
     const jobs = driver.submit(
@@ -119,14 +119,14 @@ describe('a pool of threads', () => {
     expect(driver.batchSizes).toEqual([1])
   })
 
-  it('starts no more workers than it needs', async () => {
+  it('a pool of threads starts no more workers than it needs', async () => {
     const driver = new PoolDriver({ size: 8 })
     const ids = new Set<string | undefined>()
     for (let run = 0; run < 5; run++) ids.add((await driver.run(nothing)).facts?.workerId)
     expect([...ids]).toEqual(['n/w1'])
   })
 
-  it('gives each job of a batch arguments of its own', async () => {
+  it('a pool of threads gives each job of a batch arguments of its own', async () => {
     const driver = new PoolDriver({ batchSize: 3 })
     const list = [1]
     const jobs = driver.submit(keep, [
@@ -145,7 +145,7 @@ describe('a pool of threads', () => {
     expect(values).toEqual([[1], [1, 2], [1, 2, 3]])
   })
 
-  it('reports results before the batch is over', async () => {
+  it('a pool of threads reports results before the batch is over', async () => {
     const driver = new PoolDriver({ size: 1, batchSize: 2 })
     const [quick, long] = driver.submit(busyMs, [[5], [300]])
     const first = await Promise.race([driver.ended(quick), driver.ended(long)])

@@ -48,7 +48,7 @@ describe.for(isolations)('workers that do not start, isolation %s', (isolation) 
 })
 
 describe('workers that die while they start', () => {
-  it('row 112: what is queued waits until workers start again, without a retry', async () => {
+  it('row 112: queued jobs wait until workers start again, without a retry', async () => {
     const events: BaseEvent[] = []
     const backend = await ConcurrentBackend.create({ isolation: 'process', workers: 5 })
     const session = new Session([backend])

@@ -28,7 +28,7 @@ function busy(cpuSeconds: number, holdMs: number) {
 describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner', (spawner) => {
   const shared = sharedPool({ spawner, maxProcesses: 3 })
 
-  it('runs a program and reports its start, its end and what it wrote', async () => {
+  it('a launcher pool runs a program and reports its start, end and output', async () => {
     const driver = shared()
     const before = systemClock.monotonicMs()
     const { job, started, ended } = driver.submit(shell('echo out; echo err >&2'))
@@ -45,7 +45,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(driver.finished).toHaveLength(1)
   })
 
-  it('row 98: fails a program whose spec is incomplete, and runs the next one', async () => {
+  it('row 98: a launcher pool fails an incomplete spec, and runs the next program', async () => {
     const driver = shared()
     const { captureStdio: _, ...spec } = new ComputeTask({ executable: 'true' }).spec as ProgramSpec
     const job = { sessionId: 's', uid: 'incomplete', attempt: 1, spec: spec as ProgramSpec }
@@ -53,7 +53,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(expectCompleted(await driver.run(shell('echo next')))).toMatchObject({ exitCode: 0 })
   })
 
-  it('reports the start of a long program before its end', async () => {
+  it('a launcher pool reports the start of a long program before its end', async () => {
     const driver = shared()
     const { started, ended, job } = driver.submit({ executable: 'cat', arguments: ['/dev/zero'] })
     expect(await started).toMatchObject({ kind: 'start' })
@@ -62,7 +62,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(await ended).toMatchObject({ kind: 'cancel', reason: 'enough' })
   })
 
-  it('gives a program its folder, its arguments and its changes to the environment', async () => {
+  it('a launcher pool gives a program its folder, arguments and environment changes', async () => {
     const folder = tempFolder()
     process.env['LAUNCHER_KEPT'] = 'kept'
     process.env['LAUNCHER_REMOVED'] = 'removed'
@@ -83,7 +83,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(stdout).toBe(`${folder}\nkept,none,ö\na b||ü\n|`)
   })
 
-  it('passes variables that configure Node on to programs', async () => {
+  it('a launcher pool passes variables that configure Node on to programs', async () => {
     process.env['NODE_OPTIONS'] = '--no-deprecation'
     onTestFinished(() => {
       delete process.env['NODE_OPTIONS']
@@ -94,13 +94,13 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(stdout).toBe('--no-deprecation,none\n')
   })
 
-  it('runs a program in its folder also when the path is relative to it', async () => {
+  it('a launcher pool runs a program in its folder, also with a relative path', async () => {
     const driver = shared()
     const run = driver.run({ executable: './sh', arguments: ['-c', 'pwd'], cwd: '/usr/bin' })
     expect(expectCompleted(await run).stdout).toBe('/usr/bin\n')
   })
 
-  it('sets CUDA_VISIBLE_DEVICES only for a task that asked for GPUs', async () => {
+  it('a launcher pool sets CUDA_VISIBLE_DEVICES only for a task that asked for GPUs', async () => {
     const driver = shared()
     const echo = shell('echo "${CUDA_VISIBLE_DEVICES-none}"')
     const asked = driver.submit({ ...echo, resources: { gpus: 2 } }, [0, 3])
@@ -109,7 +109,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(expectCompleted(await other.ended).stdout).toBe('none\n')
   })
 
-  it('writes stdin of any size; without one it is empty', async () => {
+  it('a launcher pool writes stdin of any size; without one it is empty', async () => {
     const driver = shared()
     const bytes = new Uint8Array(3_000_000).fill(120)
     const [small, big, none] = await Promise.all([
@@ -128,7 +128,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(expectCompleted(await driver.run({ executable: 'cat', stdin: text })).stdout).toBe(text)
   })
 
-  it('runs a command line by a shell when the task says so, with literal arguments', async () => {
+  it('a launcher pool runs a shell command on demand, with literal arguments', async () => {
     const driver = shared()
     const run = driver.run({
       executable: 'echo "$1" | tr a-z A-Z',
@@ -138,7 +138,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(expectCompleted(await run).stdout).toBe('$(X) `Y`\n')
   })
 
-  it('writes output to the files of captureStdio', async () => {
+  it('a launcher pool writes output to the files of captureStdio', async () => {
     const folder = tempFolder()
     const [out, both] = [join(folder, 'out'), join(folder, 'both')]
     const driver = shared()
@@ -172,14 +172,14 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     await long.ended
   })
 
-  it('gives a program default signal handling: a writer without a reader ends', async () => {
+  it('a launcher pool restores default signals: a writer without a reader ends', async () => {
     const driver = shared()
     const script = 'yes | head -n 1; grep SigIgn /proc/self/status; grep SigBlk /proc/self/status'
     const { stdout } = expectCompleted(await driver.run(shell(script)))
     expect(stdout).toMatch(/^y\nSigIgn:\t0+\nSigBlk:\t0+\n$/)
   })
 
-  it('reports the processor time and the peak memory of a program', async () => {
+  it('a launcher pool reports the processor time and the peak memory of a program', async () => {
     const driver = shared()
     let holdMs = 100
     // Without koffi, usage is sampled while the program runs: it has to run long enough for that.
@@ -198,7 +198,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     })
   })
 
-  it('runs at most maxProcesses programs at once', async () => {
+  it('a launcher pool runs at most maxProcesses programs at once', async () => {
     const driver = shared()
     expect(driver.pool.freeSlots).toBe(3)
     const runs = Array.from({ length: 9 }, () => driver.submit(shell('sleep 0.05')))
@@ -209,7 +209,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
     expect(driver.finished).toHaveLength(9)
   })
 
-  it('spreads programs over launchers, which are children of this process alone', async () => {
+  it('a launcher pool spreads programs over launchers, all children of this process', async () => {
     const driver = openPool({ spawner, launchers: 2, maxProcesses: 2 })
     const runs = [1, 2].map(() => driver.submit({ executable: 'sleep', arguments: ['100'] }))
     const workers = await Promise.all(runs.map(async ({ started }) => (await started).workerId))
@@ -219,7 +219,7 @@ describe.each(['auto', 'plain'] as const)('a launcher pool with the %s spawner',
   })
 })
 
-it('reports the usage of the shortest program too, where koffi is installed', async () => {
+it('a launcher pool reports the usage of the shortest program, if koffi is installed', async () => {
   const driver = openPool()
   const { facts } = await driver.run({ executable: '/bin/true' })
   const script = 'while (process.cpuUsage().user < 2e5);'
@@ -228,7 +228,7 @@ it('reports the usage of the shortest program too, where koffi is installed', as
   expect(facts?.cpuSeconds).toBeLessThan(longer.facts?.cpuSeconds ?? 0)
 })
 
-it('sends what is assigned in one turn in one message', async () => {
+it('a launcher pool sends the jobs that one turn assigns in one message', async () => {
   let turns = 0
   const clock: Clock = {
     now: () => systemClock.now(),

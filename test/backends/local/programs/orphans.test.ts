@@ -135,7 +135,7 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
     },
   )
 
-  it('what a program leaves behind lives until its own session or the pool closes', async () => {
+  it('a background process lives until its own session or the pool closes', async () => {
     const driver = openPool({ spawner, graceSeconds: 0.1 })
     const deaf = shell("(trap '' TERM; sleep 1006; sleep 1006) & echo $!")
     const pids = [await leaveBehind(driver), await leaveBehind(driver, deaf)]
@@ -157,35 +157,38 @@ describe.each(['auto', 'plain'] as const)('background children with the %s spawn
   it.each([
     ['a child that comes late', '(until [ -e $1 ]; do sleep 0.05; done; sleep $2 &) & exit 0'],
     ['children that replace each other', '(sleep 0.2; sh -c "$0" "$0" $1 $2) & exit 0'],
-  ])('ends with its session what a program left behind: %s', async (_, script) => {
-    const driver = openPool({ spawner, graceSeconds: 0.1 })
-    const mark = `1009.${process.pid}${spawner.length}`
-    const members = () => {
-      const groups = processes().filter(({ command }) => command.endsWith(mark))
-      return processes().filter(({ group }) => groups.some((each) => each.group === group))
-    }
-    onTestFinished(() => {
-      for (const { pid } of members()) process.kill(pid, 'SIGKILL')
-    })
-    const folder = mkdtempSync(join(tmpdir(), 'tutti-late-'))
-    onTestFinished(() => rmSync(folder, { recursive: true }))
-    const go = join(folder, 'go')
-    await driver.run({ executable: 'sh', arguments: ['-c', script, script, go, mark] })
-    // Between two of them there may be none for a moment.
-    const first = await eventually(() => {
-      const pids = members().map(({ pid }) => pid)
-      expect(pids).not.toEqual([])
-      return pids
-    })
-    // Only now: a busy machine would not see what was there before the child.
-    writeFileSync(go, '')
-    await eventually(() => {
-      expect(members()).not.toEqual([])
-      expect(members().filter(({ pid }) => first.includes(pid))).toEqual([])
-    })
-    await driver.pool.endBackground('s')
-    expect(members()).toEqual([])
-  })
+  ])(
+    'a session that closes ends the processes that a program left behind: %s',
+    async (_, script) => {
+      const driver = openPool({ spawner, graceSeconds: 0.1 })
+      const mark = `1009.${process.pid}${spawner.length}`
+      const members = () => {
+        const groups = processes().filter(({ command }) => command.endsWith(mark))
+        return processes().filter(({ group }) => groups.some((each) => each.group === group))
+      }
+      onTestFinished(() => {
+        for (const { pid } of members()) process.kill(pid, 'SIGKILL')
+      })
+      const folder = mkdtempSync(join(tmpdir(), 'tutti-late-'))
+      onTestFinished(() => rmSync(folder, { recursive: true }))
+      const go = join(folder, 'go')
+      await driver.run({ executable: 'sh', arguments: ['-c', script, script, go, mark] })
+      // Between two of them there may be none for a moment.
+      const first = await eventually(() => {
+        const pids = members().map(({ pid }) => pid)
+        expect(pids).not.toEqual([])
+        return pids
+      })
+      // Only now: a busy machine would not see what was there before the child.
+      writeFileSync(go, '')
+      await eventually(() => {
+        expect(members()).not.toEqual([])
+        expect(members().filter(({ pid }) => first.includes(pid))).toEqual([])
+      })
+      await driver.pool.endBackground('s')
+      expect(members()).toEqual([])
+    },
+  )
 })
 
 describe('BackgroundGroups', () => {
@@ -197,7 +200,7 @@ describe('BackgroundGroups', () => {
     return { pid: child.pid ?? 0, exited: once(child, 'exit') }
   }
 
-  it('ends the groups of one owner, and forgets a group whose id a new program has', async () => {
+  it('BackgroundGroups ends the groups of one owner, and forgets a reused group id', async () => {
     const [mine, other, renewed] = [startGroup(), startGroup(), startGroup()]
     const groups = new BackgroundGroups('TUTTI_LAUNCHER=none')
     groups.add(mine.pid, 'mine')
@@ -212,7 +215,7 @@ describe('BackgroundGroups', () => {
     expect(isAlive(renewed.pid)).toBe(true)
   })
 
-  it('does not signal a group of which it knows no member', async () => {
+  it('BackgroundGroups does not signal a group of which it knows no member', async () => {
     const script = 'read line; sleep 1008 & echo $!'
     const leader = spawn('sh', ['-c', script], {
       detached: true,

@@ -14,7 +14,7 @@ const capture = (chunks: readonly Uint8Array[], headBytes: number, tailBytes: nu
   return output
 }
 
-it('keeps everything that fits, however it is split into chunks', () => {
+it('captured output is complete if it fits, however it is split into chunks', () => {
   const chunks = fc.array(fc.uint8Array({ maxLength: 20 }), { maxLength: 20 })
   assertProperty(
     fc.property(chunks, fc.nat(30), (parts, spare) => {
@@ -26,7 +26,7 @@ it('keeps everything that fits, however it is split into chunks', () => {
   )
 })
 
-it('row 12: keeps the first and the last bytes of more, and says how many are left out', () => {
+it('row 12: captured output keeps its first and last bytes, and counts the others', () => {
   const chunks = fc.array(fc.uint8Array({ maxLength: 40, max: 127 }), { maxLength: 20 })
   const size = fc.integer({ min: 1, max: 50 })
   assertProperty(
@@ -41,7 +41,7 @@ it('row 12: keeps the first and the last bytes of more, and says how many are le
   )
 })
 
-it('row 12: does not cut a character in two', () => {
+it('row 12: captured output does not cut a character in two', () => {
   const bytes = Buffer.from('aé€😀'.repeat(10))
   for (let head = 1; head < 20; head++) {
     for (let tail = 4; tail < 20; tail++) {

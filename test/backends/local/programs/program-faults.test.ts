@@ -32,7 +32,7 @@ describe('why the system refuses a program', () => {
     ['EACCES', /noexec/],
     ['EPERM', /noexec/],
     ['ENOEXEC', /#!\/bin\/sh/],
-  ])('has a hint for %s', (errno, hint) => {
+  ])('a refused program has a hint for %s', (errno, hint) => {
     const fault = explainRefusal(process.execPath, tempFolder(), errno)
     expect(fault.name).toBe('ExecutableNotPermittedError')
     expect(fault.hint).toMatch(hint)
@@ -81,7 +81,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expectCompleted(await driver.run({ executable: plain }))
   })
 
-  it('row 107: what cannot be looked up fails that task alone', async () => {
+  it('row 107: a program that cannot be looked up fails its task alone', async () => {
     const folder = tempFolder()
     const [loop, closed] = [join(folder, 'loop'), join(folder, 'closed')]
     symlinkSync(loop, loop)
@@ -115,7 +115,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect((await bystander.ended).facts).toMatchObject({ workerId: 'n/p1' })
   })
 
-  it('suggests arguments for an executable with spaces, a path too', async () => {
+  it('an executable with spaces gets a hint to use arguments, a path too', async () => {
     const driver = shared()
     const named = expectFailed(await driver.run({ executable: 'echo hello' }))
     expect(named.hint).toContain("executable: 'echo', arguments: ['hello']")
@@ -165,7 +165,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(expectCompleted(await driver.run({ ...shell('echo x'), captureStdio })).stdout).toBe('')
   })
 
-  it('row 7: finds a program again that was replaced', async () => {
+  it('row 7: a program that was replaced is found again', async () => {
     const folder = tempFolder()
     const [first, second] = [join(folder, '1'), join(folder, '2')]
     const env = { PATH: `${first}:${second}:${process.env['PATH']}` }
@@ -179,7 +179,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(expectCompleted(await run()).stdout).toBe('second\n')
   })
 
-  it('row 8: passes what a shell would interpret as it is', async () => {
+  it('row 8: characters that a shell would interpret are passed as they are', async () => {
     const canary = join(tempFolder(), 'canary')
     const driver = shared()
     const hostile = [`; touch ${canary}`, `$(touch ${canary})`, `\`touch ${canary}\``, '&& false']
@@ -189,7 +189,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(existsSync(canary)).toBe(false)
   })
 
-  it('fails with the exit code and the end of both outputs', async () => {
+  it('a program that fails is reported with exit code and the end of both outputs', async () => {
     const driver = shared()
     const report = await driver.run(shell('yes é | head -n 3000; echo why >&2; exit 3'))
     const error = expectFailed(report)
@@ -202,7 +202,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(tail).toMatch(/^\n?(?:é\n){600,}$/)
   })
 
-  it('row 10: names the signal that killed a program', async () => {
+  it('row 10: a killed program fails with the name of the signal', async () => {
     const driver = shared()
     const fault = await driver.run(shell('kill -SEGV $$'))
     expect(expectFailed(fault)).toMatchObject({ code: 'ProcessSignalError', signal: 'SIGSEGV' })
@@ -216,7 +216,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(aborted.facts).toMatchObject({ signal: 'SIGABRT' })
   })
 
-  it('row 12: keeps the beginning and the end of any output, with memory flat', async () => {
+  it('row 12: output of any size keeps its beginning and its end, with memory flat', async () => {
     const driver = shared()
     await driver.run({ executable: 'true' })
     const [launcher] = launchersOf(process.pid)
@@ -232,7 +232,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     expect(Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1])).toBeLessThan(256_000)
   })
 
-  it('row 12: accepts binary output and one endless line', async () => {
+  it('row 12: binary output and one endless line are accepted', async () => {
     const driver = shared()
     const binary = expectCompleted(await driver.run(shell("printf 'a\\377\\200b\\000'")))
     expect(binary.stdout).toBe('a\uFFFD\uFFFDb\0')
@@ -248,7 +248,7 @@ describe.each(['auto', 'plain'] as const)('programs with the %s spawner', (spawn
     for (const { ended } of runs) expect((await ended).kind).toBe('cancel')
   })
 
-  it('neither waits for nor ends processes that a program leaves behind', async () => {
+  it('the pool neither waits for nor ends processes that a program leaves behind', async () => {
     const driver = shared()
     const quiet = expectCompleted(await driver.run(shell('sleep 1000 & echo $!')))
     const early = Number(quiet.stdout)

@@ -33,7 +33,7 @@ async function openSession() {
 }
 
 describe('output of programs', () => {
-  it('is kept however the program ends: exit code, signal, time-out, cancellation', async () => {
+  it('output is kept after an exit code, a signal, a time-out and a cancellation', async () => {
     const { session, endOf } = await openSession()
     const much = `echo begin; echo error >&2; head -c 100000 /dev/zero | tr '\\0' x >&2`
     const failed = shell(`${much}; exit 4`)
@@ -70,7 +70,7 @@ describe('output of programs', () => {
     expect((await endOf(failed))['stderr_tail']).toBe('x'.repeat(2048))
   })
 
-  it('of a program that never began there is none', async () => {
+  it('a program that never began has no output', async () => {
     const { session } = await openSession()
     const missing = new ComputeTask({ executable: '/no/such/program' })
     await session.submitTasks([missing])
@@ -82,7 +82,7 @@ describe('output of programs', () => {
     ])
   })
 
-  it('beyond the bound it is cut, and task, value, error and event say so', async () => {
+  it('output beyond the bound is cut, and task, value, error and event say so', async () => {
     const { session, endOf } = await openSession()
     const much = (bytes: number) => `head -c ${bytes} /dev/zero | tr '\\0' x`
     const out = shell(much(131_073))
@@ -181,7 +181,7 @@ describe("the spec of a program's task is data", () => {
 })
 
 describe('what a program leaves in its process group', () => {
-  it('lives until its session closes, also when the backend is kept', async () => {
+  it('a background process lives until its session closes, not the backend', async () => {
     const backend = await ConcurrentBackend.create({ name: 'local', cores: 2 })
     onTestFinished(() => backend.close())
     const [first, second] = [new Session([backend]), new Session([backend])]

@@ -158,7 +158,7 @@ it('row 19: a launcher that ends by an error of its own kills its programs first
 })
 
 describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner', (spawner) => {
-  it('row 11: ends what ignores SIGTERM, and its grandchildren, with one report', async () => {
+  it('row 11: programs that ignore SIGTERM end with their grandchildren, once', async () => {
     const driver = openPool({ spawner, graceSeconds: 0.2 })
     const script = "trap '' TERM; sleep 1000 & sleep 1000 & wait; wait; sleep 1000"
     const run = driver.submit(shell(script))
@@ -175,7 +175,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(driver.finished).toHaveLength(1)
   })
 
-  it('row 11: ends grandchildren that ignore SIGTERM when the program itself obeys', async () => {
+  it('row 11: grandchildren that ignore SIGTERM end when the program itself obeys', async () => {
     const driver = openPool({ spawner, graceSeconds: 0.1 })
     const run = driver.submit(shell("(trap '' TERM; sleep 1001; sleep 1001) & sleep 1001"))
     await run.started
@@ -199,7 +199,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(await run.ended).toMatchObject({ kind: 'cancel', facts: { exitCode: 0 } })
   })
 
-  it('stops a program at its time limit and names the seconds', async () => {
+  it('a program is stopped at its time limit, and the error names the seconds', async () => {
     const driver = openPool({ spawner })
     let timeoutSeconds = 0.1
     let written: string | undefined
@@ -227,7 +227,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(driver.reportsOf(run.job)).toHaveLength(1)
   })
 
-  it('row 23: of an end and a cancellation at the same time only one is reported', async () => {
+  it('row 23: an exit and a cancellation at the same time give one report', async () => {
     const driver = openPool({ spawner, maxProcesses: 8 })
     const runs = Array.from({ length: 40 }, () => driver.submit({ executable: 'true' }))
     for (const { started, job } of runs) {
@@ -294,7 +294,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     expect(driver.finished).toHaveLength(3)
   })
 
-  it('gives back what a killed launcher had not begun', async () => {
+  it('the pool gets jobs back that a killed launcher had not begun', async () => {
     const driver = openPool({ spawner, maxProcesses: 3 })
     const first = driver.submit(sleeper)
     await first.started
@@ -320,7 +320,7 @@ describe.each(['auto', 'plain'] as const)('stopping programs with the %s spawner
     await until(() => !processes().some(({ command }) => command === 'sleep 1003'))
   })
 
-  it('keeps its process alive only while a program runs', async () => {
+  it('the pool keeps its process alive only while a program runs', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'tutti-alive-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const go = join(folder, 'go')

@@ -58,7 +58,7 @@ it('row 29: many programs in one go all succeed with 1024 file descriptors', () 
   expect(result).toMatchObject({ complete: count, fail: 0, throttled: 0, places: 32 })
 })
 
-it('accepts more jobs than slots in one turn', async () => {
+it('the pool accepts more jobs than slots in one turn', async () => {
   const driver = openPool({ maxProcesses: 2 })
   const runs = Array.from({ length: 300 }, () => driver.submit({ executable: 'true' }))
   for (const { ended } of runs) expectCompleted(await ended)
@@ -101,7 +101,7 @@ it('row 29: a limit pauses twice as long after each refusal in a row, up to a se
   expect(limit.nextPauseMs()).toBe(20)
 })
 
-it('row 29: what the system lacks for a moment is waited for, all else is a failure', () => {
+it('row 29: the pool waits for temporary shortages, and reports all other failures', () => {
   const lacks = ['EMFILE', 'ENFILE', 'EAGAIN', 'ENOMEM']
   expect([...lacks, 'ENOENT', 'EACCES', 'E2BIG'].filter(isTransient)).toEqual(lacks)
 })

@@ -86,7 +86,7 @@ class Driver {
 }
 
 describe('a driver that was stopped or busy', () => {
-  it('does not count that time as the silence of an agent', async () => {
+  it('a driver that was busy does not count that time as silence of an agent', async () => {
     const driver = new Driver(1)
     await driver.announce()
     for (let stops = 0; stops < 5; stops++) {
@@ -98,7 +98,7 @@ describe('a driver that was stopped or busy', () => {
     expect(driver.told).toEqual(['joined only'])
   })
 
-  it('does not count that time while it looks for an agent of an earlier start', async () => {
+  it('a driver that was busy does not count that time in its search for an agent', async () => {
     const driver = new Driver(1)
     const located = driver.directory.locate('only')
     await driver.pass(500)
@@ -109,7 +109,7 @@ describe('a driver that was stopped or busy', () => {
     expect((await located)?.announcement.name).toBe('only')
   })
 
-  it('looks for an agent that says nothing for as long as it may be silent', async () => {
+  it('a driver looks for a silent agent for as long as it may be silent', async () => {
     const driver = new Driver(1)
     let isOver = false
     const located = driver.directory.locate('only').finally(() => (isOver = true))
@@ -119,7 +119,7 @@ describe('a driver that was stopped or busy', () => {
     expect(await located).toBeNull()
   })
 
-  it('again and again still loses an agent that says nothing', async () => {
+  it('a driver that is repeatedly busy still loses a silent agent', async () => {
     const driver = new Driver(1)
     await driver.announce()
     driver.restart(null)
@@ -132,7 +132,7 @@ describe('a driver that was stopped or busy', () => {
 })
 
 describe('the watcher of an agent', () => {
-  it('tells the end of its process: it is lost once, whatever it announces late', async () => {
+  it('a watcher reports the exit of its agent, which is lost once', async () => {
     const driver = new Driver(3600)
     await driver.announce()
     driver.report('dead')
@@ -146,7 +146,7 @@ describe('the watcher of an agent', () => {
     expect(driver.told.slice(2)).toEqual(['joined only'])
   })
 
-  it('tells of silence to whoever has asked, and not by a report that is sent again', () => {
+  it('a watcher reports silence to any requester, but not by a replayed report', () => {
     const driver = new Driver(3600)
     const nonces: number[] = []
     driver.broker.subscribe(discoverySubject, ({ data }) => {
@@ -162,7 +162,7 @@ describe('the watcher of an agent', () => {
 })
 
 describe('an announcement', () => {
-  it('that is sent again after its agent was lost makes nobody join', async () => {
+  it('a replayed announcement of a lost agent makes nobody join', async () => {
     const driver = new Driver(1)
     const recorded = await driver.announce()
     driver.restart(null)
@@ -173,7 +173,7 @@ describe('an announcement', () => {
     expect([driver.directory.agents, driver.directory.find('only')]).toEqual([[], undefined])
   })
 
-  it('of an earlier start that is sent again does not replace the agent that answers', async () => {
+  it('a replayed announcement of an earlier start does not replace the current agent', async () => {
     const driver = new Driver(3600)
     driver.restart(7)
     const recorded = await driver.announce(7)

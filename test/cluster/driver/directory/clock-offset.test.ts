@@ -10,7 +10,7 @@ const trip = fc.record({
 })
 
 describe('the offset between two clocks', () => {
-  it('is wrong by at most half of the shortest of the last round trips', () => {
+  it('a clock offset is wrong by at most half of the shortest of the last round trips', () => {
     assertProperty(
       fc.property(
         fc.double({ min: -1e8, max: 1e8, noNaN: true }),
@@ -33,7 +33,7 @@ describe('the offset between two clocks', () => {
     )
   })
 
-  it('follows a clock that drifts: old round trips are forgotten', () => {
+  it('a clock offset follows a clock that drifts: old round trips are forgotten', () => {
     const offset = new ClockOffset()
     expect(offset.isKnown).toBe(false)
     offset.add(0, 100, 100, 0)

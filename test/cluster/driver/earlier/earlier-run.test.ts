@@ -60,7 +60,7 @@ const message = (...ends: WireEnd[]): EndsMessage => ({
 const onSkipped = (): never => expect.unreachable('no agent is missing')
 
 describe('what an earlier start left', () => {
-  it('is of each task its latest attempt, given once', () => {
+  it('an earlier run gives the latest attempt of each task once', () => {
     const earlier = new EarlierRun()
     const { link } = createAgent()
     expect(earlier.isEmpty).toBe(true)
@@ -77,7 +77,7 @@ describe('what an earlier start left', () => {
     expect(earlier.isEmpty).toBe(true)
   })
 
-  it('is every failure of a task that has not completed, in order', () => {
+  it('an earlier run gives every failure of a task that has not completed, in order', () => {
     const earlier = new EarlierRun()
     const [first, third] = [failure('failed', 1), failure('failed', 3)]
     earlier.addEnds(message(third, first, first, failure('done', 1)), 1, 1)
@@ -90,7 +90,7 @@ describe('what an earlier start left', () => {
     expect(earlier.isEmpty).toBe(true)
   })
 
-  it('skips attempts that were canceled with their driver, which are no failures', () => {
+  it('an earlier run skips attempts that were canceled with their driver', () => {
     const earlier = new EarlierRun()
     const { link } = createAgent()
     earlier.addEnds(message(canceled('again', 1), canceled('again', 2)), 1, 1)
@@ -107,7 +107,7 @@ describe('what an earlier start left', () => {
     expect(earlier.take('held', 1)).toMatchObject({ attempt: 3, uncounted: 1 })
   })
 
-  it('is a failure of what a lost agent had begun', () => {
+  it('an earlier run counts attempts on a lost agent as failures', () => {
     const earlier = new EarlierRun()
     const [lost, other] = [createAgent().link, createAgent().link]
     earlier.addHeld(lost, [held('one', 2), { ...held('waiting', 1), beganMs: null }])
@@ -119,7 +119,7 @@ describe('what an earlier start left', () => {
     expect(earlier.take('two', 1)).toMatchObject({ adoption: { agent: other } })
   })
 
-  it('may be more than is known while one of its agents is missing', () => {
+  it('an earlier run may have more results while one of its agents is missing', () => {
     const earlier = new EarlierRun()
     earlier.addEnds(message(failure('failed', 1), end('done', 1)), 1, 1)
     expect(earlier.takeUnknown('new', true)).toBe(null)
@@ -146,7 +146,7 @@ describe('what an earlier start left', () => {
     })
   })
 
-  it('reads completions like other ends', () => {
+  it('an earlier run reads completions like other results', () => {
     const earlier = new EarlierRun()
     const { outcome: _, facts: __, ...common } = end('short', 3)
     const completion = { ...common, beganMs: 1, workerId: 'a/1', value: 3 }
@@ -156,7 +156,7 @@ describe('what an earlier start left', () => {
 })
 
 describe('messages of agents', () => {
-  it('are recorded when all of their ends are, in the order of the reports', () => {
+  it('messages of agents are recorded when all of their results are, in order', () => {
     const messages = new RecordedMessages()
     const { link, recorded } = createAgent()
     const first = messages.expect(link, 1, 2)
@@ -186,7 +186,7 @@ describe('messages of agents', () => {
     expect(recorded).toEqual([1, 2, 3])
   })
 
-  it('row 124: are lost if the session has left out one of their ends', () => {
+  it('row 124: messages of agents are lost if the session left out one of their results', () => {
     const messages = new RecordedMessages()
     const { link, recorded, lost } = createAgent()
     const jobs = jobsOf(5)

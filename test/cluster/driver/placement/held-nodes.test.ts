@@ -56,7 +56,7 @@ function sessionOn(held: HeldNodes, ...names: readonly string[]) {
 const whole = { cores: 4, gpus: 2 }
 
 describe('what services hold', () => {
-  it('is kept from jobs that come later, and given to those that wait when it is released', () => {
+  it('resources of services are kept from later jobs, and on release go to waiting ones', () => {
     const held = new HeldNodes()
     const { assign } = sessionOn(held, 'a')
     const release = held.hold('a', { service: 'chat', cores: 1, gpus: 1 })
@@ -67,7 +67,7 @@ describe('what services hold', () => {
     expect(held.of('a')).toEqual([])
   })
 
-  it('makes a request that no node could meet impossible, and possible again', () => {
+  it('resources of services make a request impossible, and possible again on release', () => {
     const held = new HeldNodes()
     const { assign, placement } = sessionOn(held, 'a', 'b')
     const releases = ['a', 'b'].map((name) =>
@@ -83,7 +83,7 @@ describe('what services hold', () => {
     expect(assign()).toEqual({ a: ['gpu'], b: ['cores'] })
   })
 
-  it('has room once larger jobs of all sessions have ended; small ones do not count', () => {
+  it('resources for services become free once larger jobs of all sessions have ended', () => {
     const held = new HeldNodes()
     const [first, second] = [sessionOn(held, 'a'), sessionOn(held, 'a')]
     const gpu = job('gpu', { gpus: 1 })
@@ -103,14 +103,14 @@ describe('what services hold', () => {
 })
 
 describe('a job for one node', () => {
-  it('runs there alone, and waits while that node has no room', () => {
+  it('a job for one node runs only there, and waits while that node has no room', () => {
     const { assign } = sessionOn(new HeldNodes(), 'a', 'b')
     expect(assign(job('one', {}, 'b'), job('two', { gpus: 2 }, 'b'))).toEqual({ b: ['one', 'two'] })
     expect(assign(job('three', { gpus: 1 }, 'b'))).toEqual({})
     expect(assign(job('four', { gpus: 1 }))).toEqual({ a: ['four'] })
   })
 
-  it('cannot be placed while that node is not there, and no other node has refused it', () => {
+  it('a job for one node cannot be placed without that node, and no other has refused it', () => {
     const { placement, assign } = sessionOn(new HeldNodes(), 'a')
     expect(assign(job('one', {}, 'b'))).toEqual({})
     expect([...findUnplaceable(placement).values()]).toEqual([[]])

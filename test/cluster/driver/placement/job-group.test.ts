@@ -64,19 +64,19 @@ const assigned = (placement: Placement<TestJob>): Record<string, string[]> =>
   )
 
 describe('jobs that begin together', () => {
-  it('use few nodes, and neighbours are on the same', () => {
+  it('a group of jobs uses few nodes, and neighbours share a node', () => {
     const placement = placementOf({ b: facts(2), a: facts(4), c: facts(4) })
     push(placement, ...groupOf('r', 6))
     expect(assigned(placement)).toEqual({ a: ['r0', 'r1', 'r2', 'r3'], c: ['r4', 'r5'] })
   })
 
-  it('as many a node as is asked for', () => {
+  it('a group of jobs puts as many on each node as requested', () => {
     const placement = placementOf({ a: facts(4, 2), b: facts(1, 2), c: facts(4, 2) })
     push(placement, ...groupOf('r', 4, { perNode: 2, resources: { gpus: 1 } }))
     expect(assigned(placement)).toEqual({ a: ['r0', 'r1'], c: ['r2', 'r3'] })
   })
 
-  it('hold nothing while there is no room for all', () => {
+  it('a group of jobs holds nothing while there is no room for all', () => {
     const placement = placementOf({ a: facts(2), b: facts(2) })
     const running = job('running')
     push(placement, running)
@@ -91,7 +91,7 @@ describe('jobs that begin together', () => {
     expect(Object.values(assigned(placement)).flat()).toEqual(second.map(({ name }) => name))
   })
 
-  it('are not overtaken for ever: smaller jobs pass only if they end before', () => {
+  it('a group of jobs is not starved: smaller jobs pass only if they end before', () => {
     // Node a has a job for 100 s, node b is idle: the group begins in 100 s.
     const long = job('long', { cores: 2, seconds: 100 })
     const running = (node: string) =>
@@ -108,7 +108,7 @@ describe('jobs that begin together', () => {
     expect(assigned(placement)).toEqual({ b: ['shorter'] })
   })
 
-  it('are passed by a short job, also from behind a longer one that asks for the same', () => {
+  it('a group of jobs is passed by a short job, also from behind a longer equal one', () => {
     const long = job('long', { cores: 2, seconds: 100 })
     const running = (node: string) =>
       node === 'a' ? [{ request: long.spec.resources, seconds: 100 }] : []
@@ -122,7 +122,7 @@ describe('jobs that begin together', () => {
     expect(assigned(placement)).toEqual({})
   })
 
-  it('avoid a node while the others have room for all, when these are idle', () => {
+  it('a group of jobs avoids a node while the idle others have room for all', () => {
     const nodes = { a: facts(2), b: facts(2), c: facts(2) }
     const placement = placementOf(nodes)
     const first = groupOf('r', 2, { perNode: 1, avoid: 'a' })
@@ -132,7 +132,7 @@ describe('jobs that begin together', () => {
     expect(assigned(placement)).toEqual({ a: ['s0'], b: ['s1'], c: ['s2'] })
   })
 
-  it('stay within nodes that were given together', () => {
+  it('a group of jobs stays within nodes that were given together', () => {
     const given = (allocation: string) => ({ ...facts(2), labels: { allocation } })
     const placement = placementOf({ a: given('1'), b: given('2'), c: given('2') })
     push(placement, ...groupOf('r', 4))
@@ -141,7 +141,7 @@ describe('jobs that begin together', () => {
     expect(findUnplaceable(placement)).toHaveLength(1)
   })
 
-  it('are forgotten and taken as a whole', () => {
+  it('a group of jobs is forgotten and taken as a whole', () => {
     const placement = placementOf({ a: facts(1) })
     const [one, other] = [groupOf('r', 3), groupOf('s', 3)]
     push(placement, ...one, ...other)
@@ -155,7 +155,7 @@ describe('jobs that begin together', () => {
 })
 
 describe('jobs that begin together on nodes that come later', () => {
-  it('are not passed by smaller ones from then on', () => {
+  it('a group of jobs is not passed by smaller ones once nodes come later', () => {
     const placement = placementOf({ a: facts(4) })
     push(placement, ...groupOf('r', 2, { resources: { cores: 2 }, perNode: 1 }))
     push(placement, job('small0', { cores: 3 }), job('small1', { cores: 3 }))
@@ -186,7 +186,7 @@ it('jobs that begin together are not passed after a service gave a node back', (
 })
 
 describe('what is asked about waiting jobs', () => {
-  it('tells jobs apart that do not wait for the same nodes', () => {
+  it('a count of waiting jobs separates jobs that wait for different nodes', () => {
     const times = { secondsLeft: () => Infinity, running: () => [], horizons: [100, 1000] }
     const placement = placementOf({}, times)
     push(placement, job('a', { seconds: 100 }), job('b', { seconds: 101 }))
@@ -201,7 +201,7 @@ describe('what is asked about waiting jobs', () => {
     ])
   })
 
-  it('counts what busy nodes have and have not begun', () => {
+  it('a count of waiting jobs includes running and held jobs of busy nodes', () => {
     const placement = new Placement<TestJob>()
     const node = facts(2)
     placement.addNode('a', node, { ...node, ahead: 2 })
@@ -215,7 +215,7 @@ describe('what is asked about waiting jobs', () => {
     expect([...nodes]).toEqual([['a', { isBusy: true, taken: 4 }]])
   })
 
-  it('does not count what runs on a node that is leaving', () => {
+  it('a count of waiting jobs leaves out jobs on a node that is leaving', () => {
     const placement = placementOf({ a: facts(2) })
     push(placement, job('x'), job('y'))
     expect(assigned(placement)['a']).toHaveLength(2)
@@ -226,13 +226,13 @@ describe('what is asked about waiting jobs', () => {
     expect(toLoad(placement).waiting).toEqual([])
   })
 
-  it('names no node as refusing that has too few cores for a group', () => {
+  it('a node with too few cores for a group is not named as refusing it', () => {
     const placement = placementOf({ a: facts(4), b: facts(4) })
     push(placement, ...groupOf('r', 9))
     expect([...findUnplaceable(placement).values()]).toEqual([[]])
   })
 
-  it('does not count nodes that are gone before a job has ended', () => {
+  it('nodes that leave before a job has ended are not counted', () => {
     const placement = placementOf({ a: facts(4) })
     push(placement, job('long', { seconds: 61 }))
     expect(findUnplaceable(placement)).toHaveLength(0)
@@ -242,7 +242,7 @@ describe('what is asked about waiting jobs', () => {
 })
 
 describe('jobs that say how long they run', () => {
-  it('begin on a node that is there for long enough', () => {
+  it('jobs with a known duration begin on a node that stays long enough', () => {
     const left: Readonly<Record<string, number>> = { a: 10, b: 100, c: 100 }
     const secondsLeft = (node?: string): number => (node === undefined ? 100 : (left[node] ?? 0))
     const nodes = { a: facts(2), b: facts(1), c: facts(1) }
@@ -255,7 +255,7 @@ describe('jobs that say how long they run', () => {
     expect(assigned(placement)).toEqual({ a: ['any'] })
   })
 
-  it('do not begin when less is left, until the end is moved', () => {
+  it('jobs with a known duration do not begin when less time is left, until that changes', () => {
     let left = 60
     const placement = placementOf({ a: facts(4) }, { secondsLeft: () => left, running: () => [] })
     push(placement, job('late', { seconds: 61 }), job('in time', { seconds: 60 }), job('any'))

@@ -20,7 +20,7 @@ function createTrigger() {
 }
 
 describe('jobs that are submitted', () => {
-  it('are placed at once if they are few, however soon after the last ones', () => {
+  it('submitted jobs are placed immediately if they are few, however soon after others', () => {
     const { placed, submit } = createTrigger()
     submit(1)
     submit(3)
@@ -28,7 +28,7 @@ describe('jobs that are submitted', () => {
     expect(placed).toEqual([1, 3, 1])
   })
 
-  it('are placed together if they are parts of a large bag, the first part at once', async () => {
+  it('submitted jobs of a large bag are placed together, the first part immediately', async () => {
     const { placed, submit } = createTrigger()
     for (let part = 0; part < 8; part++) {
       submit(200)
@@ -39,7 +39,7 @@ describe('jobs that are submitted', () => {
     expect(placed).toEqual([200, 1400])
   })
 
-  it('are not gathered beyond a number, nor for long', async () => {
+  it('submitted jobs are not gathered beyond a number, nor for long', async () => {
     const { clock, placed, submit } = createTrigger()
     for (let part = 0; part < 9; part++) {
       submit(250)
@@ -52,7 +52,7 @@ describe('jobs that are submitted', () => {
     expect(placed).toEqual([250, 2000, 500])
   })
 
-  it('wait for the parts of their bag also if a node has room meanwhile', async () => {
+  it('submitted jobs wait for the parts of their bag also if a node has room', async () => {
     const { trigger, placed, submit } = createTrigger()
     submit(250)
     for (let part = 0; part < 4; part++) {

@@ -53,7 +53,7 @@ function assigned(placement: Placement<TestJob>): Record<string, number[]> {
 }
 
 describe('placement', () => {
-  it('gives many nodes more when half of what waits there is gone, few at once', () => {
+  it('placement refills many nodes when half of their queue is gone, few immediately', () => {
     const sizes = [2, 8].map((count) => {
       const names = Array.from({ length: count }, (_, at) => `node-${at}`)
       const placement = placementOf(Object.fromEntries(names.map((name) => [name, facts()])), 10)
@@ -71,7 +71,7 @@ describe('placement', () => {
     ])
   })
 
-  it('gives a job what it asks for: cores, GPUs, memory and all labels', () => {
+  it('placement gives a job its requested cores, GPUs, memory and labels', () => {
     const placement = placementOf({
       plain: facts({ cores: 2 }),
       gpu: facts({ cores: 2, gpus: 1, labels: { zone: 'a' } }),
@@ -84,7 +84,7 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ gpu: [gpu.id], large: [memory.id, labels.id] })
   })
 
-  it('places the higher priority first, then retries, then by arrival', () => {
+  it('placement places the higher priority first, then retries, then by arrival', () => {
     const placement = placementOf({ only: facts({ cores: 4 }) })
     const [first, retry, urgent, large] = [
       job(),
@@ -96,7 +96,7 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ only: [urgent.id, retry.id, first.id, large.id] })
   })
 
-  it('gives a job that is alone to the node that ran the last one, if that is idle', () => {
+  it('placement gives a lone job to the node that ran the last one, if that is idle', () => {
     const placement = placementOf({ one: facts({ cores: 2 }), other: facts({ cores: 2 }) })
     const names: string[] = []
     for (let count = 0; count < 4; count++) {
@@ -114,7 +114,7 @@ describe('placement', () => {
     expect(Object.keys(assigned(placement))).not.toEqual([names[0]])
   })
 
-  it('keeps a node free for a large job that small ones would starve', () => {
+  it('placement keeps a node free for a large job that small ones would starve', () => {
     const placement = placementOf({ one: facts({ cores: 4 }), other: facts({ cores: 2 }) })
     const running = Array.from({ length: 6 }, () => job())
     for (const one of running) placement.push(one)
@@ -133,7 +133,7 @@ describe('placement', () => {
     expect(assigned(placement)).toMatchObject({ one: { length: 4 } })
   })
 
-  it('gives a silent node nothing, even a job that avoids it and has no other node', () => {
+  it('placement gives a silent node nothing, even a job that has no other node', () => {
     const placement = placementOf({ only: facts() })
     placement.setUsable('only', false)
     const retry = job({ avoid: 'only' })
@@ -143,7 +143,7 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ only: [retry.id] })
   })
 
-  it('lets as many jobs wait at a node as it takes ahead, and no large ones', () => {
+  it('placement lets as many jobs wait at a node as it takes ahead, and no large ones', () => {
     const placement = placementOf({ one: facts() }, 3)
     const jobs = Array.from({ length: 10 }, () => job())
     for (const one of jobs) placement.push(one)
@@ -153,7 +153,7 @@ describe('placement', () => {
     expect([...placement.assign().values()].flat()).toHaveLength(2)
   })
 
-  it('avoids the node of the last attempt while another could run the job', () => {
+  it('placement avoids the node of the last attempt while another could run the job', () => {
     const placement = placementOf({ one: facts(), other: facts() })
     const blocker = job({ avoid: 'one' })
     placement.push(blocker)
@@ -170,7 +170,7 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ one: [retry.id] })
   })
 
-  it('uses a silent or removed node for nothing, and a returned one again', () => {
+  it('placement uses a silent or removed node for nothing, and a returned one again', () => {
     const placement = placementOf({ one: facts(), other: facts() })
     placement.setUsable('one', false)
     placement.removeNode('other')
@@ -182,7 +182,7 @@ describe('placement', () => {
   })
 
   it.each([{ gpus: 2 }, { cores: 2 }, { memoryMb: 1001 }, { ranks: 2 }])(
-    'knows that no node could run a job of %j',
+    'placement knows that no node could run a job of %j',
     (resources) => {
       const placement = placementOf({ one: facts() })
       const [possible, impossible] = [job(), job({ resources })]
@@ -197,7 +197,7 @@ describe('placement', () => {
     },
   )
 
-  it('counts free cores only of nodes that allow any task', () => {
+  it('placement counts free cores only of nodes that allow any task', () => {
     const all = facts({ cores: 2 })
     const placement = placementOf({ any: all })
     placement.addNode('functions', all, offerOf(all), { only: 'functions', allow: null })
@@ -205,7 +205,7 @@ describe('placement', () => {
     expect(placement.freeCores).toBe(2)
   })
 
-  it('does not count the refusal of a node that leaves: it may come back with other rules', () => {
+  it('placement does not count the refusal of a leaving node: it may return changed', () => {
     const placement = placementOf({ one: facts() })
     placement.push(job({ excluded: { key: 'one', agents: new Set(['one']) } }))
     expect([...findUnplaceable(placement).values()]).toEqual([['one']])
@@ -213,7 +213,7 @@ describe('placement', () => {
     expect([...findUnplaceable(placement).values()]).toEqual([[]])
   })
 
-  it('keeps jobs from nodes that do not allow them, and knows of what no node allows', () => {
+  it('placement keeps jobs from nodes that do not allow them, and knows if none does', () => {
     const placement = placementOf({ one: facts() })
     const all = facts()
     placement.addNode('functions', all, offerOf(all), { only: 'functions', allow: null })
@@ -228,7 +228,7 @@ describe('placement', () => {
     expect(placement.takeUnplaceable(key)).toEqual([])
   })
 
-  it('places the next job for the same cost with 10 and with 10,000 nodes', () => {
+  it('placement places the next job for the same cost with 10 and with 10,000 nodes', () => {
     const few = costPerPlacement(10)
     const many = costPerPlacement(10_000)
     expect(many.looks / many.placed).toBeLessThanOrEqual((2 * few.looks) / few.placed)

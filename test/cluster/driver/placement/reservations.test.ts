@@ -84,28 +84,31 @@ describe('urgent jobs that do not wait at nodes', () => {
     GPUs: { gpus: 1 },
     'two cores': { cores: 2 },
   }
-  it.each(Object.entries(kinds))('with %s begin on all nodes before others', (_, resources) => {
-    const all = { cores: 2, gpus: 2, labels: zone }
-    const nodes = new Nodes([all, all, all, all], 3)
-    const low = several(200)
-    nodes.push(...low)
-    const urgent = several(24, resources, 10)
-    const before = nodes.count(low)
-    nodes.push(...urgent)
-    for (let rounds = 0; nodes.count(urgent) < 20; rounds++) {
-      expect(rounds).toBeLessThan(40)
-      nodes.endOfEach()
-    }
-    expect(nodes.count(low)).toBe(before)
-    expect(new Set(nodes.nodesOf(urgent.slice(0, 4))).size).toBe(4)
-    while (nodes.count(low) < low.length) {
-      const had = nodes.placed.length
-      nodes.endOfEach()
-      expect(nodes.placed.length).toBeGreaterThan(had)
-    }
-  })
+  it.each(Object.entries(kinds))(
+    'urgent jobs with %s begin on all nodes before others',
+    (_, resources) => {
+      const all = { cores: 2, gpus: 2, labels: zone }
+      const nodes = new Nodes([all, all, all, all], 3)
+      const low = several(200)
+      nodes.push(...low)
+      const urgent = several(24, resources, 10)
+      const before = nodes.count(low)
+      nodes.push(...urgent)
+      for (let rounds = 0; nodes.count(urgent) < 20; rounds++) {
+        expect(rounds).toBeLessThan(40)
+        nodes.endOfEach()
+      }
+      expect(nodes.count(low)).toBe(before)
+      expect(new Set(nodes.nodesOf(urgent.slice(0, 4))).size).toBe(4)
+      while (nodes.count(low) < low.length) {
+        const had = nodes.placed.length
+        nodes.endOfEach()
+        expect(nodes.placed.length).toBeGreaterThan(had)
+      }
+    },
+  )
 
-  it('keep as many nodes as there are of them', () => {
+  it('urgent jobs reserve one node each', () => {
     const nodes = new Nodes([{}, {}, {}, {}])
     const low = several(100)
     const urgent = several(2, { memoryMb: 10 }, 1)
@@ -117,7 +120,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     expect(nodes.count(low)).toBe(10)
   })
 
-  it('let go of nodes when they are canceled', () => {
+  it('urgent jobs release their nodes when they are canceled', () => {
     const nodes = new Nodes([{ cores: 2 }, { cores: 2 }, { cores: 2 }])
     nodes.push(...several(6))
     const urgent = several(3, { cores: 2 }, 1)
@@ -133,7 +136,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     }
   })
 
-  it('keep one node from others that are as urgent', () => {
+  it('urgent jobs keep one node from others that are as urgent', () => {
     const nodes = new Nodes([{}, {}, {}, {}], 1)
     nodes.push(...several(8))
     nodes.push(...several(20, { memoryMb: 10 }))
@@ -143,7 +146,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     expect(nodes.count(later)).toBe(3)
   })
 
-  it('of several kinds have their nodes each', () => {
+  it('urgent jobs of several kinds have nodes for each kind', () => {
     const nodes = new Nodes([{ labels: zone }, { labels: zone }, { gpus: 1 }, { gpus: 1 }], 1)
     const low = several(100)
     nodes.push(...low)
@@ -156,7 +159,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     expect(nodes.count(urgent)).toBe(8)
   })
 
-  it('hold back what is less urgent, and nothing else', () => {
+  it('urgent jobs hold back less urgent ones, and nothing else', () => {
     const nodes = new Nodes([{}, {}, {}, {}])
     nodes.push(...several(4, {}, 9))
     const [high, middle] = [several(1, { memoryMb: 10 }, 8), several(8, {}, 5)]
@@ -175,7 +178,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     ])
   })
 
-  it('are passed by what is more urgent, also if its kind has found no node before', () => {
+  it('urgent jobs are passed by more urgent ones, also if those found no node before', () => {
     const nodes = new Nodes([{ cores: 2 }, { cores: 2 }])
     nodes.push(...several(4, {}, 9))
     nodes.push(...several(2, { cores: 2 }, 3), ...several(10))
@@ -185,7 +188,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     expect(nodes.count(urgent)).toBe(2)
   })
 
-  it('are not passed by an earlier kind that is less urgent', () => {
+  it('urgent jobs are not passed by an earlier kind that is less urgent', () => {
     const nodes = new Nodes([{}, {}], 1)
     nodes.push(...several(4, {}, 9))
     const low = several(20, { memoryMb: 10 }, 1)
@@ -201,7 +204,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     expect(nodes.count(urgent)).toBe(4)
   })
 
-  it('let others use cores of nodes where they lack GPUs', () => {
+  it('urgent jobs let others use cores of nodes where they lack GPUs', () => {
     const nodes = new Nodes([{ cores: 4, gpus: 1 }], 4)
     const [first, second] = [job({ gpus: 1 }, 1), job({ gpus: 1 }, 1)]
     const low = several(20)
@@ -213,7 +216,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     expect(nodes.count([second])).toBe(1)
   })
 
-  it('begin in groups side by side', () => {
+  it('urgent jobs begin in groups side by side', () => {
     const nodes = new Nodes(Array.from({ length: 4 }, () => ({ cores: 2 })))
     const low = several(100)
     nodes.push(...low)
@@ -227,7 +230,7 @@ describe('urgent jobs that do not wait at nodes', () => {
 })
 
 describe('what agents are told of waiting jobs', () => {
-  it('is how urgent they are, also of those that do not wait at agents', () => {
+  it('agents get the urgency of all waiting jobs, also of those that wait elsewhere', () => {
     const nodes = new Nodes([{}])
     const told = () => toWaitingWork(nodes.placement).waitingPriorities
     nodes.push(job())
@@ -240,7 +243,7 @@ describe('what agents are told of waiting jobs', () => {
 })
 
 describe('what it costs to keep nodes', () => {
-  it('does not depend on their number', () => {
+  it('the cost of reservations does not depend on the number of nodes', () => {
     const [few, many] = [looksPerJob(10), looksPerJob(2000)]
     expect(many).toBeLessThanOrEqual(2 * few)
   })

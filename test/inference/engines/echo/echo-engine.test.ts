@@ -28,7 +28,7 @@ async function echo(
 }
 
 describe('echo engine: a result', () => {
-  it('is the text, or the last user message', async () => {
+  it('echo engine: the result is the text, or the last user message', async () => {
     const text = 'Tell me,\n\n  please: äöü 🦊🦊🦊🦊🦊🦊🦊🦊🦊 ?'
     expect((await echo({ kind: 'text', text })).textOf()).toBe(text)
     const chat = await echo({
@@ -46,14 +46,14 @@ describe('echo engine: a result', () => {
     expect(chat.ends).toEqual([{ id: 'r1', kind: 'done', finishReason: 'stop', usage }])
   })
 
-  it('reports the prompt tokens with the first delta', async () => {
+  it('echo engine: the first delta reports the prompt tokens', async () => {
     const { deltas, ends } = await echo('one two three')
     const told = deltas.flatMap(({ promptTokens = [] }) => promptTokens)
     expect(ends).toMatchObject([{ usage: { promptTokens: told[0] } }])
     expect(told).toHaveLength(1)
   })
 
-  it('has at most eight deltas', async () => {
+  it('echo engine: a result has at most eight deltas', async () => {
     const long = await echo('word '.repeat(80))
     expect(long.deltas.length).toBe(8)
     expect((await echo('one two')).deltas.map(({ text }) => text)).toEqual(['one', ' two'])
@@ -70,14 +70,17 @@ describe('echo engine: a result', () => {
     ['one two', { ignoreEos: true, maxTokens: 5 }, 'one twoone twoone', 'length', 5],
     ['one two', { ignoreEos: true, maxTokens: 2 }, 'one two', 'length', 2],
     ['one', { format: { kind: 'json_object' } }, '{"echo":"one"}', 'stop', 2],
-  ] as const)('of "%s" with %j is "%s" (%s)', async (text, sampling, expected, reason, count) => {
-    const heard = await echo({ kind: 'text', text }, sampling)
-    expect(heard.textOf()).toBe(expected)
-    const [end] = heard.ends
-    expect(end).toMatchObject({ finishReason: reason, usage: { completionTokens: count } })
-  })
+  ] as const)(
+    'echo engine: the result of "%s" with %j is "%s" (%s)',
+    async (text, sampling, expected, reason, count) => {
+      const heard = await echo({ kind: 'text', text }, sampling)
+      expect(heard.textOf()).toBe(expected)
+      const [end] = heard.ends
+      expect(end).toMatchObject({ finishReason: reason, usage: { completionTokens: count } })
+    },
+  )
 
-  it('is limited by the context length, which includes the prompt', async () => {
+  it('echo engine: a result is limited by the context length, prompt included', async () => {
     const engine = createEchoEngine({ contextLength: 6 })
     const cut = await echo({ kind: 'text', text: 'one two three' }, {}, engine)
     expect(cut.textOf()).toBe('one two')
@@ -86,7 +89,7 @@ describe('echo engine: a result', () => {
     expect(full.ends).toMatchObject([{ error: { code: 'context_length_exceeded' } }])
   })
 
-  it('calls the first tool if one is required, and fails for an unknown tool', async () => {
+  it('echo engine: a required tool choice calls the first tool; an unknown one fails', async () => {
     const messages = [{ role: 'user', content: 'Rome' }] as const
     const parameters = { type: 'object', properties: { city: { type: 'string' } } }
     const tools = [{ name: 'first', parameters }, { name: 'second' }] as const
@@ -101,14 +104,14 @@ describe('echo engine: a result', () => {
 })
 
 describe('echo engine: latency', () => {
-  it('is zero by default: results are complete before generate returns, without a timer', () => {
+  it('echo engine: the default latency is zero: results come without a timer', () => {
     const clock = new ManualClock()
     const heard = new RecordingGeneration()
     void createEchoEngine({ clock }).generate([toRequest('now')], heard)
     expect([heard.textOf(), heard.ends.length, clock.pendingTimers]).toEqual(['now', 1, 0])
   })
 
-  it('is that of the batch plus that of each prompt', async () => {
+  it('echo engine: the latency is that of the batch plus that of each prompt', async () => {
     const clock = new ManualClock()
     const engine = createEchoEngine({ clock, latencyMs: 100, latencyPerPromptMs: 10 })
     const heard = new RecordingGeneration()
@@ -127,7 +130,7 @@ describe('echo engine: latency', () => {
     expect([heard.ends.length, clock.pendingTimers]).toEqual([2, 0])
   })
 
-  it('ends when the engine closes, and leaves no timer', async () => {
+  it('echo engine: close() ends the latency, and leaves no timer', async () => {
     const clock = new ManualClock()
     const engine = createEchoEngine({ clock, latencyMs: 100 })
     const heard = new RecordingGeneration()

@@ -39,7 +39,7 @@ describe('sampleJson', () => {
       { type: 'object', properties: { list: { type: 'array', items: {}, minItems: 1 } } },
       { list: ['hi'] },
     ],
-  ])('for %j returns %j', (schema, expected) => {
+  ])('sampleJson for %j returns %j', (schema, expected) => {
     expect(sampleJson(schema, 'hi')).toEqual(expected)
   })
 
@@ -62,13 +62,13 @@ describe('sampleJson', () => {
     [arrays(1, { const: 'x'.repeat(10_000) })],
     [arrays(1, { required: ['x'.repeat(10_000)] })],
     [arrays(1, { type: 'string', minLength: 10_000 })],
-  ])('refuses %j', (schema) => {
+  ])('sampleJson refuses %j', (schema) => {
     const sample = (): unknown => sampleJson(schema, 'hi')
     expect(sample).toThrow('the echo engine does not support')
     expect(sample).toThrow(expect.objectContaining({ code: 'unsupported' }))
   })
 
-  it('limits the size of a value, repeated text included', () => {
+  it('sampleJson limits the size of a value, repeated text included', () => {
     const text = 'x'.repeat(10_000)
     expect(sampleJson({ minItems: 3, type: 'array' }, text)).toEqual([text, text, text])
     expect(() => sampleJson(arrays(1, {}), text)).toThrow('the echo engine does not support')

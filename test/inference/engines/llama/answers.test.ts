@@ -62,7 +62,7 @@ const schemas: Record<string, { schema: object; isRight: (value: unknown) => boo
 
 describe('llama engine: a model with a template', () => {
   it.each(Object.entries(schemas))(
-    'generates JSON that fits the schema of %s',
+    'llama engine: generated JSON fits the schema of %s',
     async (_, { schema, isRight }) => {
       for (const seed of [1, 2, 3]) {
         const format = { kind: 'json_schema', schema } as const
@@ -78,12 +78,12 @@ describe('llama engine: a model with a template', () => {
     return { ends: listener.ends, textOf: listener.textOf() }
   }
 
-  it('generates an object for json_object', async () => {
+  it('llama engine: json_object generates an object', async () => {
     const { textOf } = await answered({ maxTokens: 40, format: { kind: 'json_object' } })
     expect(textOf).toMatch(/^\{/)
   })
 
-  it('fails only the request whose schema cannot be enforced', async () => {
+  it('llama engine: a schema that cannot be enforced fails its request alone', async () => {
     const listener = new RecordingGeneration()
     const format = { kind: 'json_schema', schema: { not: { type: 'string' } } } as const
     await engine().generate(
@@ -99,7 +99,7 @@ describe('llama engine: a model with a template', () => {
     ])
   })
 
-  it('refuses a prompt as long as the context, with both numbers', async () => {
+  it('llama engine: a prompt as long as the context is refused, with both numbers', async () => {
     const { ends } = await answer({ kind: 'text', text: 'a,'.repeat(tinyContext) })
     expect(ends).toMatchObject([
       {
@@ -113,7 +113,7 @@ describe('llama engine: a model with a template', () => {
     ])
   })
 
-  it('evaluates a prompt longer than a batch in pieces, with the same result', async () => {
+  it('llama engine: a prompt longer than a batch is evaluated in pieces, same result', async () => {
     const input = { kind: 'text', text: 'some words, '.repeat(8) } as const
     const sampling = { temperature: 0, ignoreEos: true, maxTokens: 12 }
     const listener = new RecordingGeneration()
@@ -125,7 +125,7 @@ describe('llama engine: a model with a template', () => {
     expect(new Set(texts)).toEqual(new Set([(await answer(input, sampling)).textOf()]))
   })
 
-  it('renders messages with the template; content cannot add control tokens', async () => {
+  it('llama engine: content of rendered messages cannot add control tokens', async () => {
     const tokensOf = async (content: string): Promise<number> => {
       const { ends } = await answer(content, { maxTokens: 1, ignoreEos: true })
       const [end] = ends
@@ -137,14 +137,14 @@ describe('llama engine: a model with a template', () => {
     expect((await tokensOf('</s><|system|>')) - few).toBeGreaterThan(6)
   })
 
-  it('reports the prompt tokens with the first delta', async () => {
+  it('llama engine: the first delta reports the prompt tokens', async () => {
     const { deltas, ends } = await answer(text, { ignoreEos: true, maxTokens: 8 })
     const [end] = ends
     const told = end?.kind === 'done' ? end.usage.promptTokens : Number.NaN
     expect(deltas.flatMap(({ promptTokens = [] }) => promptTokens)).toEqual([told])
   })
 
-  it('reports the bytes of tokens that are a part of a character', async () => {
+  it('llama engine: tokens with a part of a character are reported as bytes', async () => {
     const sampling = { logprobs: 20, maxTokens: 60, temperature: 2, topK: 0, topP: 1, seed: 1 }
     const { deltas } = await answer(text, { ...sampling, ignoreEos: true })
     const told = deltas.flatMap(({ logprobs = [] }) => logprobs)
@@ -157,7 +157,7 @@ describe('llama engine: a model with a template', () => {
     expect(chances.filter(({ token, bytes }) => bytes && !token.includes('\uFFFD'))).toEqual([])
   })
 
-  it('calls one of the tools if that is required', async () => {
+  it('llama engine: a required tool choice calls one of the tools', async () => {
     const tools: ToolDefinition[] = [
       { name: 'stop_all' },
       {
@@ -196,7 +196,7 @@ describe('llama engine: a model with a template', () => {
     }
   })
 
-  it('frees the slot of a canceled request for one that waits', async () => {
+  it('llama engine: a canceled request frees its slot for one that waits', async () => {
     const listener = new RecordingGeneration()
     listener.hold = new Promise(() => {})
     const leaving = new AbortController()

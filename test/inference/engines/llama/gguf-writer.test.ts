@@ -18,7 +18,7 @@ const tensor = (name: string, type: 'F32' | 'Q8_0'): GgufTensor => ({
 })
 
 describe('writeGguf', () => {
-  it('writes metadata and tensors that node-llama-cpp reads', async () => {
+  it('writeGguf writes metadata and tensors that node-llama-cpp reads', async () => {
     const path = join(folder, 'a.gguf')
     writeGguf(path, {
       metadata: {
@@ -56,12 +56,12 @@ describe('writeGguf', () => {
     })
   })
 
-  it('refuses a tensor with too few values', () => {
+  it('writeGguf refuses a tensor with too few values', () => {
     const content = { metadata: {}, tensors: [{ ...tensor('x', 'F32'), shape: [32, 3] }] }
     expect(() => writeGguf(join(folder, 'b.gguf'), content)).toThrow(/expected 96 values, got 64/)
   })
 
-  it('writes the same bytes for the same model', () => {
+  it('writeGguf writes the same bytes for the same model', () => {
     const first = readFileSync(writeTinyModel(folder))
     expect(readFileSync(writeTinyModel(folder)).equals(first)).toBe(true)
   })

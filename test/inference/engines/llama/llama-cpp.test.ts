@@ -30,7 +30,7 @@ describe('the default number of threads', () => {
     ['a busy machine', { available: 8, installed: 8, load: 5.7 }, 2],
     ['an overloaded machine', { available: 2, installed: 2, load: 9 }, 1],
     ['a process with cores reserved for it', { available: 4, installed: 64, load: 60 }, 4],
-  ])('on %s: free cores, at least one', (_, facts, expected) => {
+  ])('the number of threads on %s is that of free cores, at least one', (_, facts, expected) => {
     expect(freeCores(facts)).toBe(expected)
   })
 })

@@ -63,25 +63,25 @@ describe('renderPrompt', () => {
     expect(() => renderPrompt(input, null)).toThrow(expect.objectContaining({ param, message }))
   })
 
-  it('returns plain text unchanged', () => {
+  it('renderPrompt returns plain text unchanged', () => {
     const { pieces, tokens } = spell({ kind: 'text', text: 'a </s>' }, {})
     expect(pieces).toEqual(['plain a </s>'])
     expect(tokens).toEqual([7])
   })
 
-  it('adds the start token unless the template did', () => {
+  it('renderPrompt adds the start token unless the template did', () => {
     expect(spell({ kind: 'text', text: 'a' }, {}, true).tokens).toEqual([7])
     const chat = { kind: 'chat', messages: [user('a')] } as const
     const render = (): string => 'a\uFDD0b'
     expect(spell(chat, { render }, true).tokens).toEqual([7, 8])
   })
 
-  it('joins messages without a template, system messages first', () => {
+  it('renderPrompt joins messages without a template, system messages first', () => {
     const messages = [user('b'), { role: 'system', content: 'a' } as const, user('c')]
     expect(spell({ kind: 'chat', messages }, null).pieces).toEqual(['plain a\n\nb\n\nc'])
   })
 
-  it('passes messages and tools to a template in its form', () => {
+  it('renderPrompt passes messages and tools to a template in its form', () => {
     const { rendered } = spell(
       {
         kind: 'chat',
@@ -119,7 +119,7 @@ describe('renderPrompt', () => {
     })
   })
 
-  it('splits text that reads like a control token, wherever it is', () => {
+  it('renderPrompt splits text that reads like a control token, wherever it is', () => {
     const messages = [user('a</s><|user|>b\uFDD0</s>')]
     const tools = [{ name: 'x', description: '<|user|>' }]
     const { pieces } = spell({ kind: 'chat', messages, tools }, {})
@@ -131,7 +131,7 @@ describe('renderPrompt', () => {
     for (const piece of pieces) expect(piece).not.toMatch(/<\|user\|>|<\/s>/)
   })
 
-  it('describes tools in words if the template does not support them', () => {
+  it('renderPrompt describes tools in words if the template does not support them', () => {
     const chat = { kind: 'chat', messages: [user('hi')], tools: [weather] } as const
     const { rendered } = spell(chat, { traits: { ...fullTraits, knowsTools: false } })
     expect(rendered).toMatchObject({
@@ -148,7 +148,7 @@ describe('renderPrompt', () => {
     })
   })
 
-  it('throws what the template raises', () => {
+  it('renderPrompt throws what the template raises', () => {
     const render = (): never => {
       throw new Error('roles must alternate')
     }

@@ -25,7 +25,7 @@ async function pass(clock: ManualClock, ms: number): Promise<void> {
 }
 
 describe('SilenceWatch', () => {
-  it('tells 10 s of silence, and calls once after the limit', async () => {
+  it('SilenceWatch reports 10 s of silence, and calls once after the limit', async () => {
     const { clock, state, watch } = watched(60_000)
     watch.sign()
     await pass(clock, 9_500)
@@ -74,7 +74,7 @@ describe('SilenceWatch', () => {
     expect(state.hung).toHaveLength(1)
   })
 
-  it('nothing is told after a stop', async () => {
+  it('SilenceWatch reports nothing after a stop', async () => {
     const { clock, state, watch } = watched(20_000)
     watch.sign()
     watch.stop()

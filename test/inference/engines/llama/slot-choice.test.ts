@@ -19,7 +19,7 @@ describe('chooseSlot', () => {
     ['the gap between two that run', 2, [slot(0), slot(2), slot(4)], [1, 3]],
     ['a neighbour before a short prefix', 1, [slot(1), slot(5, 100)], [0]],
     ['a long prefix before a neighbour', 5, [slot(1), slot(5, 600)], [0]],
-  ])('takes %s', (_, expected, free, running) => {
+  ])('chooseSlot takes %s', (_, expected, free, running) => {
     expect(choose(free, running)).toBe(expected)
   })
 

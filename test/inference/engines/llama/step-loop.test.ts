@@ -61,7 +61,7 @@ class Stage {
 }
 
 describe('StepLoop', () => {
-  it('steps all slots once, in ascending order', async () => {
+  it('StepLoop steps all slots once, in ascending order', async () => {
     const stage = new Stage({ slots: 3 })
     stage.add('ab', 'cd', 'ef')
     await stage.asleep()
@@ -88,7 +88,7 @@ describe('StepLoop', () => {
     }
   })
 
-  it('gives a waiting request a slot beside those that run', async () => {
+  it('StepLoop gives a waiting request a slot beside those that run', async () => {
     const say = (prompt: string, at: number): string => `${prompt === 'l' ? 'long' : prompt}${at}`
     const stage = new Stage({ slots: 3, say })
     stage.add('l', 'x', 'y')
@@ -100,7 +100,7 @@ describe('StepLoop', () => {
     expect(texts).toEqual(['long0', 'x1', 'y2', 'z1'])
   })
 
-  it('evaluates only what a slot does not have already of a prompt', async () => {
+  it('StepLoop evaluates only the part of a prompt that a slot does not have already', async () => {
     const stage = new Stage({ slots: 3, say: () => 'xy' })
     stage.add('0123456789ab')
     await stage.asleep()
@@ -120,7 +120,7 @@ describe('StepLoop', () => {
     expect(stage.runtime.asked.slice(15, 16)).toEqual(['1 keep 0'])
   })
 
-  it('gives the longest of prompts that fit into one pass the lowest slot', async () => {
+  it('StepLoop gives the longest of prompts that fit into one pass the lowest slot', async () => {
     const stage = new Stage({ slots: 3, batchSize: 6, say: (prompt, at) => `${prompt}${at}` })
     stage.add('a', 'bbb', 'cc', 'dddd')
     await stage.asleep()
@@ -128,7 +128,7 @@ describe('StepLoop', () => {
     expect(answers).toEqual(['a2', 'bbb0', 'cc1', 'dddd2'])
   })
 
-  it('admits a request that arrives while it runs at the next step', async () => {
+  it('StepLoop admits a request that arrives while it runs at the next step', async () => {
     const stage = new Stage({ slots: 2 })
     stage.between = (step) => {
       if (step === 2) stage.add('late')
@@ -148,7 +148,7 @@ describe('StepLoop', () => {
     ])
   })
 
-  it('evaluates a batch of prompt tokens a step at most, and steps other requests', async () => {
+  it('StepLoop evaluates one batch of prompt tokens per step, and steps others', async () => {
     const stage = new Stage({ slots: 3, batchSize: 4 })
     stage.add('ab', 'cdefghijkl', 'm')
     await stage.asleep()
@@ -159,7 +159,7 @@ describe('StepLoop', () => {
     expect(stage.textOf('m')).toBe('m')
   })
 
-  it('chooses tokens in one pass only for requests with equally many tokens in it', async () => {
+  it('StepLoop chooses tokens in one pass only for requests with equal token counts', async () => {
     const stage = new Stage({ slots: 4 })
     stage.between = (step) => {
       if (step === 2) stage.add('late')
@@ -173,7 +173,7 @@ describe('StepLoop', () => {
     for (const id of ['abc', 'def', 'g', 'late']) expect(stage.textOf(id)).toBe(id)
   })
 
-  it('frees the slot of a canceled request before the next step', async () => {
+  it('StepLoop frees the slot of a canceled request before the next step', async () => {
     const stage = new Stage({ slots: 1 })
     stage.between = (step) => {
       if (step === 2) stage.loop.cancel('abcdef')
@@ -185,7 +185,7 @@ describe('StepLoop', () => {
     expect(stage.textOf('next')).toBe('next')
   })
 
-  it('gives no slot to a request that is canceled while it waits', async () => {
+  it('StepLoop gives no slot to a request that is canceled while it waits', async () => {
     const stage = new Stage({ slots: 1 })
     stage.between = () => stage.loop.cancel('waiting')
     stage.add('abc', 'waiting')
@@ -194,7 +194,7 @@ describe('StepLoop', () => {
     expect(stage.runtime.asked.filter((what) => what.endsWith('keep 0'))).toHaveLength(1)
   })
 
-  it('does not step a paused request until it is resumed', async () => {
+  it('StepLoop does not step a paused request until it is resumed', async () => {
     const stage = new Stage({ slots: 2 })
     stage.between = (step) => {
       if (step === 2) stage.loop.setHeld('slow', true)
@@ -211,7 +211,7 @@ describe('StepLoop', () => {
     expect(stage.endOf('slow')).toMatchObject({ kind: 'done' })
   })
 
-  it('lets other requests continue if one fails', async () => {
+  it('StepLoop lets other requests continue if one fails', async () => {
     const say = (prompt: string): string | Error =>
       prompt === 'bad' ? new Error('broken') : prompt
     const stage = new Stage({ slots: 3, say })
@@ -225,7 +225,7 @@ describe('StepLoop', () => {
     expect(stage.textOf('fine')).toBe('fine')
   })
 
-  it('refuses an invalid prompt without using a slot', async () => {
+  it('StepLoop refuses an invalid prompt without using a slot', async () => {
     const stage = new Stage({ slots: 1 })
     stage.add('x'.repeat(64), '')
     await stage.asleep()
@@ -236,7 +236,7 @@ describe('StepLoop', () => {
     expect(stage.runtime.asked).toEqual([])
   })
 
-  it('refuses a prompt that cannot fit before it is tokenised', async () => {
+  it('StepLoop refuses a prompt that cannot fit before it is tokenised', async () => {
     const stage = new Stage({ slots: 1 })
     stage.add('x'.repeat(63), 'x'.repeat(64))
     await stage.asleep()
@@ -254,7 +254,7 @@ describe('StepLoop', () => {
     })
   })
 
-  it('ends a request for zero tokens at once', async () => {
+  it('StepLoop ends a request for zero tokens immediately', async () => {
     const stage = new Stage({ slots: 1 })
     stage.loop.add([toRequest({ kind: 'text', text: 'a' }, { maxTokens: 0 }, { id: 'none' })])
     await stage.asleep()
@@ -280,32 +280,35 @@ describe('StepLoop: the choices of one request', () => {
     ],
     ['other prompts', [['a'], ['b'], ['a']], 3, 0],
     ['other grammars', [['a', schema('null')], ['a', schema('array')], ['a', json], ['a']], 4, 3],
-  ])('prepare %s once', async (_, choices, tokenized, grammars) => {
-    const stage = new Stage({ slots: 2 })
-    const createGrammar = vi.spyOn(stage.runtime, 'createGrammar')
-    createGrammar.mockReturnValue(new GrammarCache().open('root ::= "a"'))
-    // As the message to the process leaves them: equal, and of other objects.
-    const requests = choices.map(([content, format = { kind: 'text' } as const], at) =>
-      toRequest(
-        { kind: 'chat', messages: [{ role: 'user', content }] },
-        { format },
-        { id: `${at}` },
-      ),
-    )
-    const ends = Promise.withResolvers<void>()
-    stage.between = () => {
-      if (choices.every((_choice, at) => stage.endOf(`${at}`) !== undefined)) ends.resolve()
-    }
-    stage.loop.add(requests)
-    await ends.promise
-    expect(choices.map((_choice, at) => stage.textOf(`${at}`))).toEqual(
-      choices.map(([text]) => text),
-    )
-    expect(stage.runtime.tokenized).toHaveLength(tokenized)
-    expect(createGrammar).toHaveBeenCalledTimes(grammars)
-  })
+  ])(
+    'StepLoop: the choices of one request prepare %s once',
+    async (_, choices, tokenized, grammars) => {
+      const stage = new Stage({ slots: 2 })
+      const createGrammar = vi.spyOn(stage.runtime, 'createGrammar')
+      createGrammar.mockReturnValue(new GrammarCache().open('root ::= "a"'))
+      // As the message to the process leaves them: equal, and of other objects.
+      const requests = choices.map(([content, format = { kind: 'text' } as const], at) =>
+        toRequest(
+          { kind: 'chat', messages: [{ role: 'user', content }] },
+          { format },
+          { id: `${at}` },
+        ),
+      )
+      const ends = Promise.withResolvers<void>()
+      stage.between = () => {
+        if (choices.every((_choice, at) => stage.endOf(`${at}`) !== undefined)) ends.resolve()
+      }
+      stage.loop.add(requests)
+      await ends.promise
+      expect(choices.map((_choice, at) => stage.textOf(`${at}`))).toEqual(
+        choices.map(([text]) => text),
+      )
+      expect(stage.runtime.tokenized).toHaveLength(tokenized)
+      expect(createGrammar).toHaveBeenCalledTimes(grammars)
+    },
+  )
 
-  it('release their prompt when nothing is left to do', async () => {
+  it('StepLoop: the choices of one request release their prompt when all are done', async () => {
     const stage = new Stage({ slots: 1 })
     for (const times of [1, 2]) {
       stage.add('same')

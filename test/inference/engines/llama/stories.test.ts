@@ -22,18 +22,18 @@ async function write(...requests: Parameters<typeof toRequest>[]): Promise<Recor
 }
 
 describe('a small real model', () => {
-  it('has the context it was trained with, and warns that more was configured', async () => {
+  it('a small real model has its trained context, and warns that more was configured', async () => {
     expect(await engine().start()).toMatchObject({ contextLength: 256, hasChatTemplate: false })
     expect(warnings).toEqual([
       'ContextClipped: the context of the model has 256 tokens; max_model_len is 4096',
     ])
   })
 
-  it('is loaded on the CPU without another process that tries the binary', () => {
+  it('a small real model is loaded on the CPU without a process that tries the binary', () => {
     expect(modelProcesses(process.pid).map(hadChild)).toEqual([false])
   })
 
-  it('generates the most likely tokens at temperature 0', async () => {
+  it('a small real model generates the most likely tokens at temperature 0', async () => {
     const story = await write([once, greedy])
     expect(story.textOf()).toMatch(/^, there was a little girl named Lily\. She loved to play/)
     expect(story.ends).toEqual([
@@ -50,7 +50,7 @@ describe('a small real model', () => {
     ])
   })
 
-  it('stops by itself, and does not count the end token', async () => {
+  it('a small real model stops by itself, and does not count the end token', async () => {
     const story = await write([once, { ...greedy, maxTokens: 1000 }])
     expect(story.textOf()).toMatch(/\.$/)
     expect(story.ends).toMatchObject([{ finishReason: 'stop' }])
@@ -65,7 +65,7 @@ describe('a small real model', () => {
     ])
   })
 
-  it('generates the same text for the same seed, and another text for another seed', async () => {
+  it('a small real model generates equal text for equal seeds only', async () => {
     const texts: string[] = []
     for (const seed of [1, 1, 2]) {
       texts.push((await write([once, { temperature: 1, seed, maxTokens: 30 }])).textOf())
@@ -74,7 +74,7 @@ describe('a small real model', () => {
     expect(texts[2]).not.toBe(texts[0])
   })
 
-  it('generates the same for a request in a batch as for the request alone', async () => {
+  it('a small real model generates the same in a batch as for a request alone', async () => {
     // Few tokens: rounding differs between batches and may change later tokens.
     const few = { ...greedy, maxTokens: 10 }
     const animals = ['cat', 'dog', 'bird', 'fish', 'frog', 'bear', 'fox', 'duck', 'cow', 'pig']
@@ -90,13 +90,13 @@ describe('a small real model', () => {
     expect(together.ends).toHaveLength(animals.length)
   })
 
-  it('stops before a stop string that spans several tokens', async () => {
+  it('a small real model stops before a stop string that spans several tokens', async () => {
     const story = await write([once, { ...greedy, stop: ['never said', 'girl named Li'] }])
     expect(story.textOf()).toBe(', there was a little ')
     expect(story.ends).toMatchObject([{ finishReason: 'stop' }])
   })
 
-  it('reports the log probability of each token, in the order of the text', async () => {
+  it('a small real model reports the log probability of each token, in text order', async () => {
     const story = await write([once, { ...greedy, maxTokens: 3, logprobs: 2 }])
     const reported = story.deltas.flatMap(({ logprobs = [] }) => logprobs)
     expect(reported.map(({ token }) => token)).toEqual([',', ' there', ' was'])
@@ -107,7 +107,7 @@ describe('a small real model', () => {
     }
   })
 
-  it('repeats fewer words with a repetition penalty', async () => {
+  it('a small real model repeats fewer words with a repetition penalty', async () => {
     const text = 'dog dog dog dog dog dog dog dog dog dog'
     const input = { kind: 'text', text } as const
     const words = async (repetitionPenalty: number): Promise<number> => {

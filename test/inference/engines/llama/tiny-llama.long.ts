@@ -31,13 +31,13 @@ describe('a real chat model', () => {
     rmSync(folder, { recursive: true })
   })
 
-  it('answers through its own chat template, and stops by itself', async () => {
+  it('a real chat model answers through its own chat template, and stops by itself', async () => {
     const [answer] = await backend.generate(['What is the capital of France?'], 300)
     expect(answer?.text).toContain('Paris')
     expect(answer?.finish_reason).toBe('stop')
   }, 600_000)
 
-  it('keeps to a schema', async () => {
+  it('a real chat model keeps to a schema', async () => {
     await using session = new Session([backend])
     const schema = {
       type: 'object',

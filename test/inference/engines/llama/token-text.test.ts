@@ -27,22 +27,22 @@ function textsOf(pieces: readonly Buffer[]): string[] {
 const single = (bytes: readonly number[]): Buffer[] => bytes.map((byte) => Buffer.from([byte]))
 
 describe('TokenText', () => {
-  it('returns a character once its last byte has arrived', () => {
+  it('TokenText returns a character once its last byte has arrived', () => {
     expect(textsOf(single([...Buffer.from('a🦊b')]))).toEqual(['a', '', '', '', '🦊', 'b'])
   })
 
-  it('returns the text before an incomplete character at once', () => {
+  it('TokenText returns the text before an incomplete character at once', () => {
     const bytes = Buffer.from('so é')
     expect(textsOf([bytes.subarray(0, -1), bytes.subarray(-1)])).toEqual(['so ', 'é'])
   })
 
-  it('does not wait forever for bytes that are no character', () => {
+  it('TokenText does not wait forever for bytes that are no character', () => {
     const told = textsOf(single([0xff, 0x80, 0xf0, 0x41]))
     expect(told.join('')).toBe('\uFFFD\uFFFD\uFFFDA')
     expect(textsOf(single(Array<number>(100).fill(0xff))).join('').length).toBeGreaterThan(60)
   })
 
-  it('returns the same text however it is cut, and never half a character', () => {
+  it('TokenText returns the same text however it is cut, and never half a character', () => {
     const cuts = fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 1 })
     assertProperty(
       fc.property(fc.string({ unit: 'grapheme' }), cuts, (text, lengths) => {
@@ -77,11 +77,11 @@ describe('StopScanner', () => {
     [['xab', 'ab'], ['xab'], [''], true, ''],
     [[''], ['text'], ['text'], false, ''],
     [[], ['text'], ['text'], false, ''],
-  ])('looks for %j in %j', (stops, pieces, told, hasStopped, rest) => {
+  ])('StopScanner looks for %j in %j', (stops, pieces, told, hasStopped, rest) => {
     expect(scan(stops, pieces)).toEqual({ told, hasStopped, rest })
   })
 
-  it('returns the same however the text is cut, and never a stop text', () => {
+  it('StopScanner returns the same however the text is cut, and never a stop text', () => {
     const letters = fc.constantFrom('a', 'b', 'c')
     const word = (maxLength: number) => fc.string({ unit: letters, minLength: 1, maxLength })
     assertProperty(
@@ -125,7 +125,7 @@ it.each([
 })
 
 describe('a long text is tokenised in slices', () => {
-  it('that have the tokens of the whole', async () => {
+  it('a long text in slices has the tokens of the whole', async () => {
     const { vocabulary } = await loadStorySlot({ batchSize: 16, contextLength: 64 })
     const parts = [
       'Once upon',
@@ -149,7 +149,7 @@ describe('a long text is tokenised in slices', () => {
     expect(slices.flatMap(tokensOf)).toEqual(tokensOf(text))
   })
 
-  it('not where a token has both sides of a space', () => {
+  it('a long text is not cut where a token has both sides of a space', () => {
     const byLetter = (text: string): number[] => Array.from(text, (letter) => letter.charCodeAt(0))
     expect(slicesOf(['a', ' b'], byLetter)).toBe('with space')
     expect(slicesOf(['a', 'a b'], byLetter)).toBeNull()

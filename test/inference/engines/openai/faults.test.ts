@@ -9,7 +9,7 @@ import { cut, ends, hang, refuse, says, type Step, stream, used } from './fixtur
 import { openEngine } from './open-engine.ts'
 
 describe('openai engine: a busy server', () => {
-  it('is asked again after the time in Retry-After, as long as no text was delivered', async () => {
+  it('openai engine: a busy server is asked again after Retry-After', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     server.plan(refuse(429, {}, { 'retry-after': '3' }), refuse(503, {}))
@@ -26,7 +26,7 @@ describe('openai engine: a busy server', () => {
     expect(server.generations).toHaveLength(3)
   })
 
-  it('fails the request if it stays busy; no wait is longer than ten seconds', async () => {
+  it('openai engine: a server that stays busy fails the request within limits', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     const busy = refuse(429, { error: { message: 'quota' } }, { 'retry-after': '86400' })
@@ -42,7 +42,7 @@ describe('openai engine: a busy server', () => {
     expect(server.generations).toHaveLength(3)
   })
 
-  it('is asked again without the words that it does not end', async () => {
+  it('openai engine: a busy server is asked again despite its endless body', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     const endless: Step = (response) => {
@@ -64,7 +64,7 @@ describe('openai engine: a busy server', () => {
     expect(server.generations).toHaveLength(3)
   })
 
-  it('is not asked again for a request that was canceled meanwhile', async () => {
+  it('openai engine: a busy server is not asked again for a canceled request', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     server.plan(refuse(503, {}))
@@ -86,40 +86,46 @@ describe('openai engine: a server that refuses', () => {
     [401, { error: { message: 'no' } }, 'upstream_error'],
     [302, {}, 'upstream_error'],
     [500, { error: { message: 'CUDA out of memory' } }, 'upstream_error'],
-  ])('with %i %j fails that request alone as %s', async (status, body, code) => {
-    const { engine, server, listener } = await openEngine()
-    server.plan(refuse(status, body, { location: '/v1/models' }))
-    await engine.generate([toRequest('x')], listener)
-    await engine.generate([toRequest('y', {}, { id: 'r2' })], listener)
-    expect(listener.ends).toMatchObject([
-      { id: 'r1', kind: 'failed', error: { code } },
-      { id: 'r2', kind: 'done' },
-    ])
-    expect(server.requests).toHaveLength(2)
-  })
+  ])(
+    'openai engine: a refusal by %i %j fails that request alone as %s',
+    async (status, body, code) => {
+      const { engine, server, listener } = await openEngine()
+      server.plan(refuse(status, body, { location: '/v1/models' }))
+      await engine.generate([toRequest('x')], listener)
+      await engine.generate([toRequest('y', {}, { id: 'r2' })], listener)
+      expect(listener.ends).toMatchObject([
+        { id: 'r1', kind: 'failed', error: { code } },
+        { id: 'r2', kind: 'done' },
+      ])
+      expect(server.requests).toHaveLength(2)
+    },
+  )
 
   it.each([
     [400, 'unsupported'],
     [500, 'upstream_error'],
-  ])('with %i and words without an end fails the request by the status', async (status, code) => {
-    const clock = new NoticedClock()
-    const { engine, server, listener } = await openEngine({}, { clock })
-    server.plan((response) => {
-      response.writeHead(status, { 'content-type': 'application/json' })
-      response.write('{"error": {"message": "')
-    })
-    const done = engine.generate([toRequest('x')], listener)
-    await clock.timer(5000)
-    await clock.advance(5000)
-    await done
-    await engine.generate([toRequest('y', {}, { id: 'r2' })], listener)
-    expect(listener.ends).toMatchObject([
-      { id: 'r1', kind: 'failed', error: { code } },
-      { id: 'r2', kind: 'done' },
-    ])
-  })
+  ])(
+    'openai engine: a refusal by %i with an endless body fails by the status',
+    async (status, code) => {
+      const clock = new NoticedClock()
+      const { engine, server, listener } = await openEngine({}, { clock })
+      server.plan((response) => {
+        response.writeHead(status, { 'content-type': 'application/json' })
+        response.write('{"error": {"message": "')
+      })
+      const done = engine.generate([toRequest('x')], listener)
+      await clock.timer(5000)
+      await clock.advance(5000)
+      await done
+      await engine.generate([toRequest('y', {}, { id: 'r2' })], listener)
+      expect(listener.ends).toMatchObject([
+        { id: 'r1', kind: 'failed', error: { code } },
+        { id: 'r2', kind: 'done' },
+      ])
+    },
+  )
 
-  it('with many words is not read to the end', async () => {
+  it('openai engine: a refusal with a long body is not read to the end', async () => {
     const { engine, server, listener } = await openEngine()
     let written = 0
     server.plan((response) => {
@@ -140,7 +146,7 @@ describe('openai engine: a server that refuses', () => {
     expect(written).toBeLessThan(200)
   })
 
-  it('in the middle of a stream fails the request, with its message as the cause', async () => {
+  it('openai engine: an error in the middle of a stream is the cause of the failure', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), { error: { message: 'worker died', code: 500 } }, says('b')))
     await engine.generate([toRequest('x')], listener)
@@ -152,18 +158,21 @@ describe('openai engine: a server that refuses', () => {
   it.each([
     ['no finish reason', stream(says('a'))],
     ['a chunk that is no JSON', stream(says('a'), undefined)],
-  ])('violates the contract with %s fails the request', async (_, step) => {
-    const { engine, server, listener } = await openEngine()
-    server.plan(step)
-    await engine.generate([toRequest('x')], listener)
-    expect(listener.ends).toMatchObject([
-      { kind: 'failed', error: { code: 'EngineContractError' } },
-    ])
-  })
+  ])(
+    'openai engine: a server that breaks the contract with %s fails the request',
+    async (_, step) => {
+      const { engine, server, listener } = await openEngine()
+      server.plan(step)
+      await engine.generate([toRequest('x')], listener)
+      expect(listener.ends).toMatchObject([
+        { kind: 'failed', error: { code: 'EngineContractError' } },
+      ])
+    },
+  )
 })
 
 describe('openai engine: a broken connection', () => {
-  it('in the middle of a response fails only that request while the server responds', async () => {
+  it('openai engine: a connection that breaks in a response fails that request alone', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(cut(says('a'), says('b')))
     await engine.generate([toRequest('x'), toRequest('y', {}, { id: 'r2' })], listener)
@@ -174,7 +183,7 @@ describe('openai engine: a broken connection', () => {
     expect(server.generations).toHaveLength(2)
   })
 
-  it('before the response begins is retried once', async () => {
+  it('openai engine: a connection that breaks before the response is retried once', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(cut())
     await engine.generate([toRequest('hello')], listener)
@@ -188,7 +197,7 @@ describe('openai engine: a broken connection', () => {
     expect(server.generations).toHaveLength(4)
   })
 
-  it('to a server that is gone loses the engine: running requests reject', async () => {
+  it('openai engine: a server that is gone loses the engine: running requests reject', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     const { url } = server
@@ -210,7 +219,7 @@ describe('openai engine: a broken connection', () => {
     })
   })
 
-  it('loses the engine if the server only responds with errors', async () => {
+  it('openai engine: a server that only responds with errors loses the engine', async () => {
     const clock = new NoticedClock()
     const { engine, server, listener } = await openEngine({}, { clock })
     server.plan(cut(says('a')))
@@ -227,7 +236,7 @@ describe('openai engine: a broken connection', () => {
 })
 
 describe('openai engine: canceling', () => {
-  it('ends the request at the server and reports it as canceled', async () => {
+  it('openai engine: a canceled request ends at the server, as canceled', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(hang(says('a')))
     const asker = new AbortController()
@@ -240,7 +249,7 @@ describe('openai engine: canceling', () => {
     expect(server.requests).toHaveLength(1)
   })
 
-  it('discards text that had arrived already', async () => {
+  it('openai engine: a canceled request discards text that had arrived already', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), says('b'), ends(), used(1, 2)))
     const asker = new AbortController()
@@ -256,7 +265,7 @@ describe('openai engine: canceling', () => {
     expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
   })
 
-  it('does not wait for a slow reader', async () => {
+  it('openai engine: a cancellation does not wait for a slow reader', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(stream(says('a'), says('b'), ends(), used(1, 2)))
     listener.hold = new Promise(() => {})
@@ -269,14 +278,14 @@ describe('openai engine: canceling', () => {
     expect(listener.textOf()).toBe('a')
   })
 
-  it('before the start sends nothing to the server', async () => {
+  it('openai engine: a cancellation before the start sends nothing to the server', async () => {
     const { engine, server, listener } = await openEngine()
     await engine.generate([toRequest('x', {}, { signal: AbortSignal.abort() })], listener)
     expect(listener.ends).toEqual([{ id: 'r1', kind: 'canceled' }])
     expect(server.requests).toEqual([])
   })
 
-  it('by close ends all requests; close may be called twice', async () => {
+  it('openai engine: close() ends all requests, and may be called twice', async () => {
     const { engine, server, listener } = await openEngine()
     server.plan(hang(says('a')))
     const done = engine.generate([toRequest('x')], listener)

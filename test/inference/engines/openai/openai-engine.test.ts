@@ -4,7 +4,7 @@ import { begin, ends, hang, says, send, stream, used } from './fixtures/openai-s
 import { openEngine } from './open-engine.ts'
 
 describe('openai engine: attaching to a server', () => {
-  it('uses the context length that the server reports, else the configured one', async () => {
+  it("openai engine: the server's context length is used, else the configured one", async () => {
     const plain = await openEngine()
     expect(await plain.engine.start()).toEqual({
       name: 'tiny',
@@ -18,14 +18,14 @@ describe('openai engine: attaching to a server', () => {
     expect(await telling.engine.start()).toMatchObject({ contextLength: 512 })
   })
 
-  it('accepts an address without the path of the API', async () => {
+  it('openai engine: an address without the path of the API is accepted', async () => {
     const { server } = await openEngine()
     const { engine } = await openEngine({}, { baseUrl: `http://127.0.0.1:${server.port}/` })
     await engine.start()
     expect(server.requests.map(({ path }) => path)).toEqual(['/v1/models'])
   })
 
-  it('lists the served models if the wanted one is not among them', async () => {
+  it('openai engine: the served models are listed if the wanted one is missing', async () => {
     const { engine } = await openEngine(
       { models: [{ id: 'tiny' }, { id: 'large' }] },
       { modelName: 'tny' },
@@ -36,7 +36,7 @@ describe('openai engine: attaching to a server', () => {
     })
   })
 
-  it('fails with not_ready if no server responds', async () => {
+  it('openai engine: attaching fails with not_ready if no server responds', async () => {
     const { engine, server } = await openEngine()
     const { port } = server
     await server.close()
@@ -46,7 +46,7 @@ describe('openai engine: attaching to a server', () => {
     })
   })
 
-  it('sends the key in one header and keeps it out of messages', async () => {
+  it('openai engine: the key is sent in one header and kept out of messages', async () => {
     const key = 'sk-very-secret-1'
     const { engine, server, listener } = await openEngine({ apiKey: key }, { apiKey: key })
     await engine.start()
@@ -67,7 +67,7 @@ describe('openai engine: attaching to a server', () => {
   })
 
   it.each(['ftp://host/v1', 'http://user:word@host/v1', 'http://host/v1?key=word', 'host'])(
-    'refuses the address %s without repeating what may be secret',
+    'openai engine: the address %s is refused without repeating secrets',
     async (baseUrl) => {
       const attempt = openEngine({}, { baseUrl })
       await expect(attempt).rejects.toMatchObject({ name: 'ValueError', field: 'baseUrl' })
@@ -75,7 +75,7 @@ describe('openai engine: attaching to a server', () => {
     },
   )
 
-  it('refuses a key that is no header value, without repeating it', async () => {
+  it('openai engine: a key that is no header value is refused, without repeating it', async () => {
     const attempt = openEngine({}, { apiKey: 'se\r\ncret' })
     await expect(attempt).rejects.toMatchObject({ field: 'apiKey' })
     await expect(attempt).rejects.not.toThrow('cret')
@@ -83,7 +83,7 @@ describe('openai engine: attaching to a server', () => {
 })
 
 describe('openai engine: generating', () => {
-  it('passes deltas on as they arrive, then the end with the usage', async () => {
+  it('openai engine: deltas are passed on as they arrive, then the usage', async () => {
     const { engine, listener } = await openEngine()
     await engine.generate([toRequest('one two three', { maxTokens: 2 })], listener)
     expect(listener.deltas.map(({ text }) => text)).toEqual(['one', ' two'])
@@ -91,7 +91,7 @@ describe('openai engine: generating', () => {
     expect(listener.ends).toEqual([{ id: 'r1', kind: 'done', finishReason: 'length', usage }])
   })
 
-  it('sends plain text to the completions endpoint', async () => {
+  it('openai engine: plain text is sent to the completions endpoint', async () => {
     const { engine, listener, server } = await openEngine()
     await engine.generate([toRequest({ kind: 'text', text: 'one two' })], listener)
     expect(listener.textOf()).toBe('one two')
@@ -100,7 +100,7 @@ describe('openai engine: generating', () => {
     ])
   })
 
-  it('gives each request of a batch its own result, whatever the order', async () => {
+  it('openai engine: each request of a batch gets its own result, whatever the order', async () => {
     const { engine, listener, server } = await openEngine()
     const requests = Array.from({ length: 40 }, (_, at) =>
       toRequest(`prompt number ${at}`, {}, { id: `r${at}` }),
@@ -113,7 +113,7 @@ describe('openai engine: generating', () => {
     expect(server.generations).toHaveLength(40)
   })
 
-  it('reuses connections, and leaves none open after close', async () => {
+  it('openai engine: connections are reused, and none is open after close', async () => {
     const { engine, listener, server } = await openEngine()
     for (let at = 0; at < 30; at++) {
       const { promise: answered, resolve } = Promise.withResolvers<void>()
@@ -132,7 +132,7 @@ describe('openai engine: generating', () => {
     await server.deserted()
   })
 
-  it('delivers tool calls piece by piece', async () => {
+  it('openai engine: tool calls are delivered piece by piece', async () => {
     const { engine, listener, server } = await openEngine()
     const part = (call: unknown): unknown => ({ choices: [{ delta: { tool_calls: [call] } }] })
     server.plan(
@@ -165,7 +165,7 @@ describe('openai engine: generating', () => {
     expect(listener.ends).toMatchObject([{ kind: 'done', finishReason: 'tool_calls' }])
   })
 
-  it('stops reading while the reader is slow', async () => {
+  it('openai engine: a slow reader stops the reading', async () => {
     const { engine, listener, server } = await openEngine()
     const piece = 'x'.repeat(64 * 1024)
     const total = 512
@@ -198,29 +198,32 @@ describe('openai engine: generating', () => {
   it.each([
     ['its tokenizer', true, { promptTokens: 2, completionTokens: 3 }],
     ['the length of the text', false, { promptTokens: 3, completionTokens: 2 }],
-  ])('counts by %s when the server reports no usage, and warns once', async (_, has, usage) => {
-    const { engine, listener, server, warnings } = await openEngine({ hasTokenizer: has })
-    server.plan(stream(says('a b c'), ends()), stream(says('a b c'), ends()))
-    const input = { kind: 'text', text: 'twelve chars' } as const
-    await engine.generate([toRequest(input)], listener)
-    await engine.generate([toRequest(input)], listener)
-    expect(listener.ends).toMatchObject([{ usage }, { usage }])
-    expect(warnings).toEqual(['UsageEstimated'])
-  })
+  ])(
+    'openai engine: tokens are counted by %s without reported usage, with one warning',
+    async (_, has, usage) => {
+      const { engine, listener, server, warnings } = await openEngine({ hasTokenizer: has })
+      server.plan(stream(says('a b c'), ends()), stream(says('a b c'), ends()))
+      const input = { kind: 'text', text: 'twelve chars' } as const
+      await engine.generate([toRequest(input)], listener)
+      await engine.generate([toRequest(input)], listener)
+      expect(listener.ends).toMatchObject([{ usage }, { usage }])
+      expect(warnings).toEqual(['UsageEstimated'])
+    },
+  )
 })
 
 describe('openai engine: tokenize', () => {
-  it('returns the numbers that the server reports', async () => {
+  it('openai engine: tokenize returns the numbers that the server reports', async () => {
     const { engine } = await openEngine()
     expect(await engine.tokenize('one two three')).toEqual([0, 1, 2])
   })
 
-  it('is unsupported if the server has no such endpoint', async () => {
+  it('openai engine: tokenize is unsupported if the server has no such endpoint', async () => {
     const { engine } = await openEngine({ hasTokenizer: false })
     await expect(engine.tokenize('x')).rejects.toMatchObject({ code: 'unsupported' })
   })
 
-  it('fails with upstream_error if the server answers something else', async () => {
+  it('openai engine: tokenize fails with upstream_error on any other answer', async () => {
     const pages = { '/tokenize': { answer: 42 } }
     const { engine } = await openEngine({ pages })
     await expect(engine.tokenize('x')).rejects.toMatchObject({
@@ -231,7 +234,7 @@ describe('openai engine: tokenize', () => {
 })
 
 describe('openai engine: an answer that comes at once', () => {
-  it('is delivered in many turns of the loop: other requests do not wait for it', async () => {
+  it('openai engine: an answer in one piece is delivered in many turns of the loop', async () => {
     const { engine, server, listener } = await openEngine()
     const count = 5000
     server.plan(stream(...Array.from({ length: count }, () => says('a')), ends('stop')))

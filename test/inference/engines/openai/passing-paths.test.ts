@@ -40,7 +40,7 @@ describe('paths that are passed on', () => {
     expect(Object.keys(json.paths)).toContain('/v1/embeddings')
   })
 
-  it('only those that the configuration allows; others do not exist', async () => {
+  it('paths are passed on only if the configuration allows them; others do not exist', async () => {
     const others = {
       '/v1/embeddings': answers(embedded),
       '/detokenize': answers({ prompt: 'a' }),
@@ -126,7 +126,7 @@ describe('paths that are passed on', () => {
     await upstream.left
   })
 
-  it('no more than max_concurrency of them are under way', async () => {
+  it('at most max_concurrency passed requests are under way', async () => {
     const { promise: goOn, resolve: proceed } = Promise.withResolvers<void>()
     const { promise: came, resolve: arrive } = Promise.withResolvers<void>()
     const others: Record<string, Step> = {

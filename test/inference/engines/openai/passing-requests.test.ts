@@ -176,7 +176,7 @@ describe('what a client sends reaches the server behind the engine', () => {
     expect(last).toMatchObject({ choices: [], usage: { total_tokens: expect.any(Number) } })
   })
 
-  it('what this server reads itself is still checked', async () => {
+  it('fields that this server reads itself are still checked', async () => {
     const { upstream, chat } = await openPassing()
     const paramOf = async (body: object): Promise<unknown> => (await chat(body)).json.error.param
     expect(await paramOf({ ...asked, messages: [] })).toBe('messages')

@@ -22,7 +22,7 @@ const plain = {
 }
 
 describe('toCall', () => {
-  it('omits fields that would change nothing', () => {
+  it('toCall omits fields that would change nothing', () => {
     expect(toCall('m', toRequest('hi'))).toEqual({
       path: '/chat/completions',
       body: { ...plain, messages: [{ role: 'user', content: 'hi' }] },
@@ -60,7 +60,7 @@ describe('toCall', () => {
         },
       },
     ],
-  ])('encodes %j', (sampling, chat, text = chat) => {
+  ])('toCall encodes %j', (sampling, chat, text = chat) => {
     const messages = [{ role: 'user', content: 'hi' }]
     expect(toCall('m', toRequest('hi', sampling)).body).toEqual({
       ...plain,
@@ -71,7 +71,7 @@ describe('toCall', () => {
     expect(toCall('m', raw).body).toEqual({ ...plain, prompt: 'hi', ...text })
   })
 
-  it('encodes tools, the tool choice, and the results of earlier calls', () => {
+  it('toCall encodes tools, the tool choice, and the results of earlier calls', () => {
     const { body } = toCall(
       'm',
       toRequest({
@@ -104,7 +104,7 @@ describe('toCall', () => {
     })
   })
 
-  it('encodes once what the choices of a request share', () => {
+  it('toCall encodes once what the choices of a request share', () => {
     let reads = 0
     const noted = <T>(value: T): T => {
       reads++
@@ -131,7 +131,7 @@ describe('toCall', () => {
     expect(reads).toBe(2)
   })
 
-  it('omits the tool choice without tools', () => {
+  it('toCall omits the tool choice without tools', () => {
     const input = { kind: 'chat', messages: [], tools: [], toolChoice: 'required' } as const
     expect(toCall('m', toRequest(input)).body).toEqual({ ...plain, messages: [] })
     const tools = [{ name: 'look' }]

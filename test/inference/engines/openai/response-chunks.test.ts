@@ -15,17 +15,20 @@ describe('ResponseChunks', () => {
     { choices: [null] },
     { choices: {}, usage: { prompt_tokens: 'many', completion_tokens: 1 } },
     {},
-  ])('returns no delta for a chunk without text: %j', (chunk) => {
+  ])('ResponseChunks returns no delta for a chunk without text: %j', (chunk) => {
     const chunks = new ResponseChunks()
     expect(take(chunks, chunk)).toBeNull()
     expect([chunks.usage, chunks.finishReason, chunks.rest()]).toEqual([null, null, undefined])
   })
 
-  it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])('rejects %j as a chunk', (data) => {
-    expect(() => new ResponseChunks().take(data)).toThrow(contractError)
-  })
+  it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])(
+    'ResponseChunks rejects %j as a chunk',
+    (data) => {
+      expect(() => new ResponseChunks().take(data)).toThrow(contractError)
+    },
+  )
 
-  it('uses the last usage if there are several', () => {
+  it('ResponseChunks uses the last usage if there are several', () => {
     const chunks = new ResponseChunks()
     take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 1 } })
     take(chunks, { usage: { prompt_tokens: 1, completion_tokens: 2 }, choices: [] })
@@ -33,7 +36,7 @@ describe('ResponseChunks', () => {
     expect(chunks.usage).toEqual({ promptTokens: 1, completionTokens: 2 })
   })
 
-  it('reads log probabilities in the form of either endpoint', () => {
+  it('ResponseChunks reads log probabilities in the form of either endpoint', () => {
     const top = [{ token: 'b', logprob: -2 }]
     const expected = { text: 'a', logprobs: [{ token: 'a', logprob: -1, top }] }
     const content = [{ token: 'a', logprob: -1, top_logprobs: top }]
@@ -63,7 +66,7 @@ describe('ResponseChunks', () => {
     [[-1], undefined],
     ['\\xe2', undefined],
     [[1.5], undefined],
-  ])('reads the bytes %j of a token as %j', (told, bytes) => {
+  ])('ResponseChunks reads the bytes %j of a token as %j', (told, bytes) => {
     const pair = { token: '\uFFFD', logprob: -1, bytes: told }
     const content = [{ ...pair, top_logprobs: [pair] }]
     const chunk = { choices: [{ delta: { content: '' }, logprobs: { content } }] }
@@ -105,7 +108,7 @@ describe('ResponseChunks', () => {
     )
   })
 
-  it('accepts whole calls without an index or an id', () => {
+  it('ResponseChunks accepts whole calls without an index or an id', () => {
     const chunks = new ResponseChunks()
     const calls = [{ function: { name: 'a', arguments: '{}' } }, { function: { name: 'b' } }]
     const delta = take(chunks, { choices: [{ delta: { tool_calls: calls } }] })
@@ -115,7 +118,7 @@ describe('ResponseChunks', () => {
     expect(first?.id).not.toBe(second?.id)
   })
 
-  it('limits the number and the size of tool calls', () => {
+  it('ResponseChunks limits the number and the size of tool calls', () => {
     const chunks = new ResponseChunks()
     const endless = { index: 0, function: { arguments: 'x'.repeat(2 ** 20) } }
     const tell = () => take(chunks, { choices: [{ delta: { tool_calls: [endless] } }] })

@@ -14,7 +14,7 @@ async function collect(pieces: Iterable<Uint8Array>): Promise<string[]> {
 }
 
 describe('eventData', () => {
-  it('returns the same data however the bytes were cut', async () => {
+  it('eventData returns the same data however the bytes were cut', async () => {
     const line = fc.string({ unit: 'grapheme', minLength: 1 }).filter((one) => !/[\r\n]/.test(one))
     const size = fc.integer({ min: 1, max: 9 })
     await assertProperty(
@@ -35,7 +35,7 @@ describe('eventData', () => {
     ['empty lines', '\n'.repeat(2 ** 20), 20],
     ['comments', ': ping\n\n'.repeat(2 ** 17), 20],
     ['an answer', `data: ${'x'.repeat(2 ** 22)}\n\n`, 80],
-  ])('fails for what does not end: %s', async (_, text, max) => {
+  ])('eventData fails for endless input: %s', async (_, text, max) => {
     const piece = new TextEncoder().encode(text)
     let taken = 0
     const endless = function* () {

@@ -22,7 +22,7 @@ describe('toRefusal', () => {
     [502, '<html>', 'upstream_error', false],
     [503, '', 'not_ready', true],
     [504, '', 'engine_timeout', false],
-  ])('maps status %i with %s to %s', (status, body, code, isWorthARetry) => {
+  ])('toRefusal maps status %i with %s to %s', (status, body, code, isWorthARetry) => {
     const { error, waitMs } = refusal(status, body)
     expect(error.code).toBe(code)
     expect(waitMs !== null).toBe(isWorthARetry)
@@ -31,7 +31,7 @@ describe('toRefusal', () => {
     expect(error.message).toContain(told)
   })
 
-  it('keeps the message of the server in the cause, shortened and without secrets', () => {
+  it("toRefusal keeps the server's message in the cause, short and without secrets", () => {
     registerSecret('hunter2hunter2')
     const message = `path=secret.txt token=hunter2hunter2 ${'x'.repeat(9000)}`
     const { error } = refusal(400, JSON.stringify({ error: { message } }))
@@ -41,7 +41,7 @@ describe('toRefusal', () => {
     expect(cause.message.length).toBeLessThanOrEqual(2000)
   })
 
-  it('shortens the names that a client is told', () => {
+  it('toRefusal shortens the names in messages to clients', () => {
     const error = { message: 'no', param: 'p'.repeat(9000), code: 'c'.repeat(9000) }
     const told = refusal(400, JSON.stringify({ error })).error.refusal
     expect([told?.param?.length, told?.code?.length]).toEqual([200, 200])
@@ -52,7 +52,7 @@ describe('toRefusal', () => {
     [403, /key/],
     [404, /base URL/],
     [307, /redirects/],
-  ])('has a hint for status %i', (status, hint) => {
+  ])('toRefusal has a hint for status %i', (status, hint) => {
     expect(refusal(status, '').error.hint).toMatch(hint)
   })
 })
@@ -88,7 +88,7 @@ describe('askedWaitMs', () => {
     ['999', 999_000],
     ['Thu, 01 Jan 1970 00:01:44 GMT', 4000],
     ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
-  ])('is, for Retry-After %j, %i ms', (header, ms) => {
+  ])('askedWaitMs is, for Retry-After %j, %i ms', (header, ms) => {
     expect(askedWaitMs(header, 100)).toBe(ms)
   })
 })

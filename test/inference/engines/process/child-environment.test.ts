@@ -4,7 +4,7 @@ import { childEnvironment } from '../../../../src/inference/engines/process/serv
 const plain = { env: {}, hubToken: null, node: 0, gpus: null }
 
 describe('the environment of a server', () => {
-  it('inherits what programs need, and no secrets', () => {
+  it('the environment of a server has the variables that programs need, and no secrets', () => {
     const kept = {
       PATH: 'p',
       HOME: 'h',

@@ -77,7 +77,7 @@ const page = async (port: number, path: string): Promise<unknown> =>
   (await fetch(`http://127.0.0.1:${port}${path}`)).json()
 
 describe('the process engine with nodes', () => {
-  it('reserves what its workers need, starts them there and gives it back', async () => {
+  it('the process engine reserves nodes, starts workers there and releases them', async () => {
     const nodes = new LocalNodes()
     const hardware = { num_nodes: 2, num_gpus: 4, node_offset: 3, num_inf_workers: 3 }
     const backend = await open(nodes, hardware, { engine: { cores: 5 } })
@@ -111,7 +111,7 @@ describe('the process engine with nodes', () => {
     expect(nodes.closed).toBe(1)
   })
 
-  it('gives each server a key, or the configured one, and no GPUs of its own choice', async () => {
+  it('the process engine gives each server a key, and no GPUs of its own choice', async () => {
     const nodes = new LocalNodes()
     const env = { CUDA_VISIBLE_DEVICES: '7', EXTRA: 'yes' }
     await open(nodes, { num_gpus: 2 }, { engine: { env } })
@@ -131,7 +131,7 @@ describe('the process engine with nodes', () => {
     expect([nodes.orders[0]?.gpus, own.orders[0]?.gpus]).toEqual([2, 0])
   })
 
-  it('gives the reservation back when no server starts', async () => {
+  it('the process engine releases the reservation when no server starts', async () => {
     const nodes = new LocalNodes()
     const attempt = open(
       nodes,
@@ -166,7 +166,7 @@ describe('the process engine with nodes', () => {
     expect(nodes.closed).toBe(1)
   })
 
-  it('stops a server that is not ready in time, before it says so', async () => {
+  it('the process engine stops a server that is not ready in time, before it says so', async () => {
     const nodes = new LocalNodes()
     const engine = { command: ['sleep', '100000', '{port}'], start_timeout_seconds: 0.1 }
     await expect(open(nodes, { num_gpus: 2 }, { engine })).rejects.toMatchObject({
@@ -178,7 +178,7 @@ describe('the process engine with nodes', () => {
     expect(nodes.closed).toBe(1)
   })
 
-  it('refuses more workers than its nodes hold, and reserves for all of them', async () => {
+  it('the process engine refuses more workers than its nodes hold', async () => {
     const nodes = new LocalNodes()
     const attempt = open(nodes, { num_nodes: 2, num_gpus: 4, num_inf_workers: 5 })
     await expect(attempt).rejects.toThrow(ValueError)
@@ -192,7 +192,7 @@ describe('the process engine with nodes', () => {
     })
   })
 
-  it('is the only one that takes nodes, besides echo, and wants real ones', async () => {
+  it('the process engine alone takes nodes, besides echo, and wants real ones', async () => {
     const nodes = new LocalNodes()
     const source = { required: { model_name: 'tiny' }, engine: { kind: 'echo' } }
     const server = { kind: 'openai', base_url: 'http://localhost:1/v1' }

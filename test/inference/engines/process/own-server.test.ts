@@ -27,7 +27,7 @@ function serversOf(configFile: string): { pid: number; env: Map<string, string> 
 }
 
 describe('workers of the process engine that run tutti serve', () => {
-  it('get their slices of GPUs, answer tasks, and are restarted when they are killed', async () => {
+  it('workers that run tutti serve get GPU slices, answer, and restart when killed', async () => {
     const served = join(tempFolder(), 'served.yaml')
     writeFileSync(served, 'required:\n  model_name: tiny\nengine:\n  kind: echo\n')
     const argv = [process.execPath, command, 'serve', '--config', served, '--port', '{port}']

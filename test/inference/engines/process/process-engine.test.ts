@@ -40,7 +40,7 @@ function open(options: Partial<ProcessEngineOptions> = {}, index = 0) {
 }
 
 describe('a server that the engine starts', () => {
-  it('starts, answers, and ends with its child processes on close', async () => {
+  it('a started server answers, and ends with its child processes on close', async () => {
     const { engine, listener } = open()
     expect(engine.capacity).toEqual({ admits: 'step', slots: 4 })
     expect(await engine.start()).toEqual({
@@ -59,7 +59,7 @@ describe('a server that the engine starts', () => {
     await released()
   })
 
-  it('ends with its child processes when the engine is closed during the start', async () => {
+  it('a started server ends with its child processes if the engine closes meanwhile', async () => {
     const { engine, listening, printedPort, warnings } = open({
       command: serverCommand('unhealthy'),
     })
@@ -71,7 +71,7 @@ describe('a server that the engine starts', () => {
     expect(warnings).toEqual([])
   })
 
-  it('is ended if it serves another model than the configured one', async () => {
+  it('a started server is ended if it serves another model than the configured one', async () => {
     const { engine, warnings } = open({ modelName: 'huge' })
     await expect(engine.start()).rejects.toThrow(
       'the server does not serve "huge": it serves "tiny"',
@@ -79,7 +79,7 @@ describe('a server that the engine starts', () => {
     expect(warnings).toEqual([])
   })
 
-  it('gets its GPUs, its arguments and no secret of the environment', async () => {
+  it('a started server gets its GPUs, its arguments and no secret of the environment', async () => {
     process.env['CANARY_TOKEN'] = 'a-secret-of-the-environment'
     onTestFinished(() => void delete process.env['CANARY_TOKEN'])
     const { engine } = open(
@@ -109,7 +109,7 @@ describe('a server that the engine starts', () => {
     expect(await page(port, '/arguments')).toEqual([String(port), ...values])
   })
 
-  it('is not started if its worker belongs on another node', async () => {
+  it('a server is not started if its worker belongs on another node', async () => {
     const { engine } = open({ numGpus: 1 }, 1)
     await expect(engine.start()).rejects.toMatchObject({
       code: 'unsupported',
@@ -118,7 +118,7 @@ describe('a server that the engine starts', () => {
     })
   })
 
-  it('is refused if its command has an unknown placeholder', () => {
+  it('a server is refused if its command has an unknown placeholder', () => {
     expect(() => open({ command: ['serve', '{gpu}'] })).toThrow('unknown placeholder {gpu}')
   })
 })
@@ -221,13 +221,13 @@ describe('a parent process with a process engine', () => {
     return { parent, released: await holdAll(port) }
   }
 
-  it('leaves no server behind when it is killed', async () => {
+  it('a parent process that is killed leaves no server behind', async () => {
     const { parent, released } = await startParent()
     parent.kill('SIGKILL')
     await released()
   })
 
-  it('exits although its server runs, and leaves no server behind', async () => {
+  it('a parent process exits although its server runs, and leaves no server behind', async () => {
     const { parent, released } = await startParent()
     parent.send('leave')
     expect(await once(parent, 'exit')).toEqual([0, null])

@@ -28,7 +28,7 @@ const tools = {
 }
 
 describe.each(Object.entries(providers))('ai with %s', (_, modelOf) => {
-  it('generates and streams text', async () => {
+  it('the ai client generates and streams text', async () => {
     await using served = await serve({ apiKey: key })
     const model = modelOf(served)
     const { text, usage, finishReason } = await generateText({ model, prompt: 'two words' })
@@ -41,7 +41,7 @@ describe.each(Object.entries(providers))('ai with %s', (_, modelOf) => {
     expect((await streamed.usage).totalTokens).toBe(5)
   })
 
-  it('runs a tool loop, whole and streamed', async () => {
+  it('the ai client runs a tool loop, whole and streamed', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
     const options = {
       model: modelOf(served),
@@ -57,7 +57,7 @@ describe.each(Object.entries(providers))('ai with %s', (_, modelOf) => {
     expect((await streamed.steps)[0]?.toolCalls[0]?.input).toEqual({ city: 'Paris' })
   })
 
-  it('reads structured output, whole and streamed', async () => {
+  it('the ai client reads structured output, whole and streamed', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(writesJson) })
     const options = {
       model: modelOf(served),
@@ -72,7 +72,7 @@ describe.each(Object.entries(providers))('ai with %s', (_, modelOf) => {
     ])
   })
 
-  it('retries by itself when the queue is full', async () => {
+  it('the ai client retries by itself when the queue is full', async () => {
     const { generator, calls } = refusesOnce()
     await using served = await serve({ apiKey: key, generator })
     const { text } = await generateText({ model: modelOf(served), prompt: 'again' })

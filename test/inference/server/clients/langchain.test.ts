@@ -24,7 +24,7 @@ const weather = tool(async ({ city }) => `sunny in ${city}`, {
 })
 
 describe('@langchain/openai', () => {
-  it('generates and streams text', async () => {
+  it('@langchain/openai generates and streams text', async () => {
     await using served = await serve({ apiKey: key })
     const chat = chatOf(served)
     expect(await chat.invoke('two words')).toMatchObject({
@@ -37,7 +37,7 @@ describe('@langchain/openai', () => {
     expect(parts.length).toBeGreaterThan(1)
   })
 
-  it('runs a tool loop, whole and streamed', async () => {
+  it('@langchain/openai runs a tool loop, whole and streamed', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
     const chat = chatOf(served).bindTools([weather])
     const messages: BaseMessage[] = [new HumanMessage('weather?')]
@@ -54,7 +54,7 @@ describe('@langchain/openai', () => {
     expect(JSON.parse(pieces.join(''))).toEqual({ city: 'Paris' })
   })
 
-  it('reads structured output by a schema and by a tool', async () => {
+  it('@langchain/openai reads structured output by a schema and by a tool', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(writesJson) })
     const chat = chatOf(served)
     const byMethod = (method: 'jsonSchema' | 'functionCalling') =>
@@ -65,7 +65,7 @@ describe('@langchain/openai', () => {
     expect(await byMethod('functionCalling')).toEqual({ city: 'Paris' })
   })
 
-  it('retries by itself when the queue is full', async () => {
+  it('@langchain/openai retries by itself when the queue is full', async () => {
     const { generator, calls } = refusesOnce()
     await using served = await serve({ apiKey: key, generator })
     const { text } = await chatOf(served, { maxRetries: 2 }).invoke('again')

@@ -32,7 +32,7 @@ const weather = tool({
 })
 
 describe('@llamaindex/openai', () => {
-  it('generates and streams text', async () => {
+  it('@llamaindex/openai generates and streams text', async () => {
     await using served = await serve({ apiKey: key })
     const chat = chatOf(served)
     const { message } = await chat.chat({ messages: ask('two words') })
@@ -44,7 +44,7 @@ describe('@llamaindex/openai', () => {
     expect(parts.length).toBeGreaterThan(1)
   })
 
-  it('runs a tool loop, whole and streamed', async () => {
+  it('@llamaindex/openai runs a tool loop, whole and streamed', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
     const chat = chatOf(served)
     const messages = ask('weather?')
@@ -58,7 +58,7 @@ describe('@llamaindex/openai', () => {
     expect(streamed.newMessages().at(-1)?.content).toBe('sunny in Paris')
   })
 
-  it('reads structured output', async () => {
+  it('@llamaindex/openai reads structured output', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(writesJson) })
     const responseFormat = { type: 'json_schema', json_schema: { name: 'place', schema } }
     const { message } = await chatOf(served).chat({ messages: ask('where?'), responseFormat })
@@ -66,7 +66,7 @@ describe('@llamaindex/openai', () => {
     expect(served.generator.requests[0]?.sampling.format).toEqual({ kind: 'json_schema', schema })
   })
 
-  it('retries by itself when the queue is full', async () => {
+  it('@llamaindex/openai retries by itself when the queue is full', async () => {
     const { generator, calls } = refusesOnce()
     await using served = await serve({ apiKey: key, generator })
     const { message } = await chatOf(served).chat({ messages: ask('again') })

@@ -38,7 +38,7 @@ describe('the openai client', () => {
     })
   })
 
-  it('parses JSON that matches a schema, and runs a tool loop', async () => {
+  it('the openai client parses JSON that matches a schema, and runs a tool loop', async () => {
     await using served = await serve({
       apiKey: key,
       generator: new FakeGenerator(writesJson),
@@ -71,7 +71,7 @@ describe('the openai client', () => {
     expect(await runner.finalContent()).toBe('It is sunny in Paris.')
   })
 
-  it('receives errors with status, code, param and type', async () => {
+  it('the openai client receives errors with status, code, param and type', async () => {
     await using served = await serve({ apiKey: key })
     const failure = (options: object, apiKey = key): Promise<unknown> =>
       openai(served, { maxRetries: 0, apiKey })
@@ -93,7 +93,7 @@ describe('the openai client', () => {
     expect(await failure({}, 'wrong')).toBeInstanceOf(OpenAI.AuthenticationError)
   })
 
-  it('retries by itself when the queue is full', async () => {
+  it('the openai client retries by itself when the queue is full', async () => {
     const { generator, calls } = refusesOnce()
     await using served = await serve({ apiKey: key, generator })
     const { choices } = await openai(served).chat.completions.create({ model: 'tiny', messages })
@@ -114,7 +114,7 @@ describe('the openai client', () => {
     await canceled
   })
 
-  it('receives an error in the middle of a stream', async () => {
+  it('the openai client receives an error in the middle of a stream', async () => {
     const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'first' })
       throw inferenceError('engine_lost', 'gone')
@@ -131,7 +131,7 @@ describe('the openai client', () => {
     await expect(read()).rejects.toMatchObject({ code: 'engine_lost' })
   })
 
-  it('completes text and lists models', async () => {
+  it('the openai client completes text and lists models', async () => {
     await using served = await serve({ apiKey: key })
     const client = openai(served)
     const { choices } = await client.completions.create({ model: 'tiny', prompt: ['a', 'b c'] })

@@ -92,7 +92,7 @@ it('keys are in the format that is the fastest on the processor', async () => {
   expect(context.kvCacheValueType).toBe(GgmlType.F16)
 })
 
-it('with flash attention, values are as well, and the text is the same', async () => {
+it('values are in that format with flash attention, and the text is the same', async () => {
   const [plain, flash] = [
     await loadWithContext(),
     await loadWithContext({ flashAttention: true }),

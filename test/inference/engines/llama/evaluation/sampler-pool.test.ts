@@ -56,7 +56,7 @@ describe('native samplers', () => {
     expect(await used).toBe(5)
   })
 
-  it('no more are kept than 64', () => {
+  it('a sampler pool keeps at most 64 samplers', () => {
     const { pool, created } = openPool()
     const taken = Array.from({ length: 70 }, () => pool.take())
     for (const sampler of taken) pool.release(sampler)

@@ -189,7 +189,7 @@ describe('the choice of tokens', () => {
       return prompt === undefined ? { text, logprobs } : { text, logprobs, prompt }
     }
 
-    it("are the model's own, whatever changes the choice", async () => {
+    it("log probabilities are the model's own, whatever changes the choice", async () => {
       const [plain] = (await write({ maxTokens: 1 })).logprobs
       const changes: Partial<Sampling>[] = [
         { temperature: 0.1, seed: 1 },

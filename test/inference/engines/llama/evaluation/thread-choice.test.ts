@@ -15,7 +15,7 @@ describe('the number of threads', () => {
     [1, [1]],
     [2, [2, 1]],
     [16, [16, 15, 8, 1]],
-  ])('of at most %d, these are tried: %j', (max, expected) => {
+  ])('thread counts up to %d are tried as %j', (max, expected) => {
     expect(candidates(max)).toEqual(expected)
   })
 
@@ -44,7 +44,7 @@ describe('the number of threads', () => {
       ],
       4,
     ],
-  ])('of %j the fastest is %d', (times, expected) => {
+  ])('the fastest thread count by %j is %d', (times, expected) => {
     expect(fastest(new Map(times))).toBe(expected)
   })
 

@@ -129,7 +129,7 @@ describe.each(cases)('tool calls of $title', ({ family, source }) => {
     expect(differing).toEqual([])
   })
 
-  it('of two calls the first is told where parallel_tool_calls is false', () => {
+  it('parallel_tool_calls: false reports the first of two calls', () => {
     const single = readingBy(source, { parallelToolCalls: false })
     expect(parsed(read([start + two], single)).calls).toEqual([weatherCall])
   })
@@ -214,7 +214,7 @@ describe('ids of calls', () => {
     ['Devstral', devstral, nine],
     ['Kimi K2', kimi, /^functions\.now:0$/],
     ['Llama 3.1', llama, /^call_\w{24}$/],
-  ])('of a forced call: %s', (_, source, form) => {
+  ])('the grammar of a forced call: %s', (_, source, form) => {
     const forced = readingBy(source, { toolChoice: 'required' }, true)
     expect(idOf(forced, json)).toMatch(form)
   })
@@ -237,7 +237,7 @@ it.each([
 describe('a model that is told in words how to call', () => {
   const r1 = sources.get('deepseek-ai-DeepSeek-R1-Distill-Llama-8B') ?? ''
 
-  it('may do as it is told, or call as its family does', () => {
+  it('a model with instructions in words may follow them, or call as its family does', () => {
     const options = readingBy(r1)
     const calls = [{ name: 'now', arguments: '{}' }]
     for (const output of [
@@ -251,7 +251,7 @@ describe('a model that is told in words how to call', () => {
     }
   })
 
-  it('its control tokens are read as texts', () => {
+  it('control tokens of a tool format are read as texts', () => {
     expect(readingBy(r1).format?.marks).toContain('<｜tool▁calls▁begin｜>')
   })
 })
@@ -275,19 +275,19 @@ describe('reasoning', () => {
     expect(read(Array.from(output), { reasoning })).toEqual(wanted)
   })
 
-  it('is open from the beginning where the prompt has opened it', () => {
+  it('reasoning is open from the beginning where the prompt has opened it', () => {
     const options = { reasoning: reasoningMarksOf(''), isReasoning: true }
     const found = read(Array.from('Hm.\n</think>\n\nYes.'), options)
     expect(found).toEqual({ reasoning: 'Hm.', text: 'Yes.', calls: [] })
     expect(read(['Hm. It is cut'], options)).toMatchObject({ reasoning: 'Hm. It is cut', text: '' })
   })
 
-  it('is not searched for in the middle of an answer', () => {
+  it('reasoning is not searched for in the middle of an answer', () => {
     const text = 'Write <think> to think, </think> to stop.'
     expect(read(Array.from(text), { reasoning: reasoningMarksOf('') })).toMatchObject({ text })
   })
 
-  it('stands before calls', () => {
+  it('reasoning stands before calls', () => {
     const options = { reasoning: reasoningMarksOf(''), format: toolFormatOf('<tool_call>') }
     const output = '<think>Hm.</think>\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     const wanted = { reasoning: 'Hm.', text: '', calls: [{ name: 'now', arguments: '{}' }] }
@@ -315,7 +315,7 @@ describe('a forced call', () => {
   const [weather, now] = tools
   if (weather === undefined || now === undefined) throw new Error('there are two tools')
 
-  it('that is cut off is a partial call, and never text', () => {
+  it('a forced call that is cut off is a partial call, and never text', () => {
     const output = `{"name":"weather","arguments":${rome}}`
     for (let at = 0; at <= output.length; at++) {
       const given = Array.from(output.slice(0, at))
@@ -329,7 +329,7 @@ describe('a forced call', () => {
     }
   })
 
-  it('that is cut off has no name as long as several tools begin like that', () => {
+  it('a forced call that is cut off has no name while several tools begin like that', () => {
     const several = ['get', 'get_time'].map((name) => ({ name }))
     const namesOf = (output: string) => {
       const options = { tools: several, format: forcedFormat(several) }

@@ -69,7 +69,7 @@ describe('an answer with many ways to read it', () => {
     ['lists in a row', `root ::= ${'[a-z ]* '.repeat(100)}"!"?`],
     ['equal choices', `root ::= (${'[a-z ] | '.repeat(500)}"b")*`],
     ['choices that end late', `root ::= ${'[a-z ]+ "!" | '.repeat(300)} [a-z ]*`],
-  ])('is followed where equal ways meet again: %s', (_, grammar) => {
+  ])('an ambiguous answer is followed where equal readings meet again: %s', (_, grammar) => {
     expect(
       follow(startGrammar(grammar), 'once upon a time there was a girl '.repeat(4)).isComplete,
     ).toBe(true)
@@ -79,13 +79,16 @@ describe('an answer with many ways to read it', () => {
     ['from the beginning', 'root ::= "a" root "b" | "a" root "c" | "d"'],
     ['deep inside', 'root ::= "aaaaaaaa" x\nx ::= "a" x "b" | "a" x "c" | "d"'],
     ['from both sides of two', 'root ::= "a" root root "b" | "a" root "c" | "a"'],
-  ])('is refused where the ways double with each character: %s', (_, grammar) => {
-    expect(() => follow(startGrammar(grammar), 'a'.repeat(100))).toThrow(
-      'too many ways to read the same text',
-    )
-  })
+  ])(
+    'an ambiguous answer is refused where its readings double with each character: %s',
+    (_, grammar) => {
+      expect(() => follow(startGrammar(grammar), 'a'.repeat(100))).toThrow(
+        'too many ways to read the same text',
+      )
+    },
+  )
 
-  it('is followed where what has to be remembered grows with each character', () => {
+  it('an ambiguous answer is followed where its state grows with each character', () => {
     const grammar = `root ::= "a" root "b" | ${'"c" root "d" | '.repeat(3)} "x"`
     expect(follow(startGrammar(grammar), 'a'.repeat(40_000)).isComplete).toBe(false)
   })
@@ -97,19 +100,19 @@ describe('answers by the same grammar', () => {
     return () => grammars.open(grammar).begin()
   }
 
-  it('use what was computed for others', () => {
+  it('answers by the same grammar share computed steps', () => {
     const start = begin('root ::= [a-z]+ ("," [a-z]+)*')
     const first = follow(start(), 'ab,c')
     expect(follow(start(), 'ab,c')).toBe(first)
   })
 
-  it('have steps of their own', () => {
+  it('answers by the same grammar have steps of their own', () => {
     const start = begin('root ::= deep | "x"*\ndeep ::= "a" deep "b" | "a" deep "c" | "d"')
     expect(() => follow(start(), 'a'.repeat(100))).toThrow('too many ways')
     expect(follow(start(), 'x'.repeat(100)).isComplete).toBe(true)
   })
 
-  it('go on where they are when what was computed has become too much', () => {
+  it('answers by the same grammar continue when the shared steps have become too many', () => {
     const start = begin('root ::= "a" root "b" | "x"')
     const waiting = start()
     const middle = follow(waiting, 'aaax')
@@ -123,7 +126,7 @@ describe('answers by the same grammar', () => {
     expect(follow({ ...waiting, next: renewed }, 'bbb').isComplete).toBe(true)
   })
 
-  it('are remembered for the last grammars only', () => {
+  it('answers by the same grammar share steps of the last grammars only', () => {
     const grammars = new GrammarCache()
     const [first = '', ...others] = Array.from('abcdefghi', (letter) => `root ::= "${letter}"`)
     const opened = grammars.open(first)

@@ -58,7 +58,7 @@ describe('a grammar whose evaluation would not end is refused:', () => {
     ['no root', 'a ::= "a"', 'the grammar has no rule `root`'],
     ['no rule', 'root ::= a', 'the grammar has no rule `a`'],
     ['nothing to repeat', 'root ::= *', /expected something to repeat/],
-  ])('as one that it reads wrongly: %s', (_, grammar, message) => {
+  ])('a grammar that llama.cpp reads wrongly is refused: %s', (_, grammar, message) => {
     expect(() => readGrammar(grammar)).toThrow(message)
   })
 })

@@ -33,11 +33,11 @@ describe('toJsonGrammar', () => {
       { properties: { a: { type: 'null' } }, required: ['a'] },
       String.raw`"{" ws "\"a\"" ":" sp null end "}"`,
     ],
-  ])('translates %j', (schema, root) => {
+  ])('toJsonGrammar translates %j', (schema, root) => {
     expect(rootOf(schema)).toBe(`root ::= ${root}`)
   })
 
-  it('makes a rule of a definition, even of a recursive one', () => {
+  it('toJsonGrammar makes a rule of a definition, even of a recursive one', () => {
     const list = {
       $ref: '#/$defs/node',
       $defs: { node: { type: 'array', items: { $ref: '#/$defs/node' } } },
@@ -90,11 +90,14 @@ describe('toJsonGrammar', () => {
       ['[[]]', '[[{"a":"x"}, {}], [{"a":1}]]'],
       ['[]', '[{}]', '[[{"a":2}]]'],
     ],
-  ])('makes a grammar of %j that accepts valid values only', (schema, allowed, refused) => {
-    const accepts = acceptorOf(toJsonGrammar(schema))
-    for (const text of allowed) expect(accepts(text), text).toBe(true)
-    for (const text of refused) expect(accepts(text), text).toBe(false)
-  })
+  ])(
+    'toJsonGrammar makes a grammar of %j that accepts valid values only',
+    (schema, allowed, refused) => {
+      const accepts = acceptorOf(toJsonGrammar(schema))
+      for (const text of allowed) expect(accepts(text), text).toBe(true)
+      for (const text of refused) expect(accepts(text), text).toBe(false)
+    },
+  )
 
   it.each([
     [{ type: 'integer' }, '1'],
@@ -102,7 +105,7 @@ describe('toJsonGrammar', () => {
     [{ const: null }, 'null'],
     [{ properties: { a: {} } }, '{ "a": [ 1, {} ] }'],
     [{ items: { type: 'boolean' } }, '[ true, false ]'],
-  ])('allows white space inside a value of %j, none after it', (schema, text) => {
+  ])('toJsonGrammar allows white space inside a value of %j, none after it', (schema, text) => {
     const accepts = acceptorOf(toJsonGrammar(schema))
     expect(accepts(text), text).toBe(true)
     for (const blank of [' ', '\n', '\n\t']) expect(accepts(text + blank), text + blank).toBe(false)
@@ -115,7 +118,7 @@ describe('toJsonGrammar', () => {
     ['inside of a bracket', '{"a":[1', ']}', ['\n\t'], ['\n\n', `\n${' '.repeat(21)}`]],
     ['inside of an empty bracket', '{"a":[', ']}', ['\n  '], ['  ', '\n\n']],
     ['before the last bracket', '{"a":[1]', '}', [' ', '\n'], ['  ', '\n ', '\n\n']],
-  ])('limits white space %s', (_, before, after, allowed, refused) => {
+  ])('toJsonGrammar limits white space %s', (_, before, after, allowed, refused) => {
     const accepts = acceptorOf(toJsonGrammar({ properties: { a: { type: 'array' } } }))
     for (const blank of ['', ...allowed])
       expect(accepts(before + blank + after), before + blank + after).toBe(true)
@@ -123,7 +126,7 @@ describe('toJsonGrammar', () => {
       expect(accepts(before + blank + after), before + blank + after).toBe(false)
   })
 
-  it('allows what programs write that indent JSON', () => {
+  it('toJsonGrammar allows the white space of programs that indent JSON', () => {
     const value = { a: [1, 2], b: [], c: {}, d: 'x' }
     for (const indent of [0, 1, 2, 4, '\t']) {
       expect(
@@ -138,12 +141,12 @@ describe('toJsonGrammar', () => {
     }
   })
 
-  it('allows no white space after any object', () => {
+  it('toJsonGrammar allows no white space after any object', () => {
     expect(acceptorOf(objectGrammar)('{ "a": [ 1, "b" ] }'), '{ "a": [ 1, "b" ] }').toBe(true)
     expect(acceptorOf(objectGrammar)('{} '), '{} ').toBe(false)
   })
 
-  it('makes a grammar in proportion to the schema, whatever its depth and choices', () => {
+  it('toJsonGrammar makes a grammar in proportion to the schema, at any depth and choices', () => {
     for (const [schema, levels] of [
       [bushy(12, 5), 5],
       [nested(60), 60],
@@ -155,7 +158,7 @@ describe('toJsonGrammar', () => {
     expect(toJsonGrammar(wide(1000)).length).toBeLessThan(12 * few)
   })
 
-  it('refuses a schema whose grammar is too long', () => {
+  it('toJsonGrammar refuses a schema whose grammar is too long', () => {
     expect(() => toJsonGrammar(wide(4500))).toThrow(
       'the schema needs a grammar of more than 262144 characters',
     )
@@ -163,7 +166,7 @@ describe('toJsonGrammar', () => {
   })
 
   const two = { properties: { a: nothing, b: nothing }, required: ['a'] }
-  it('accepts minProperties and maxProperties that follow from the names', () => {
+  it('toJsonGrammar accepts minProperties and maxProperties that follow from the names', () => {
     expect(rootOf({ ...two, minProperties: 1, maxProperties: 2 })).toBe(rootOf(two))
     expect(rootOf({ type: 'object', minProperties: 0 })).toBe(rootOf({ type: 'object' }))
   })
@@ -234,7 +237,7 @@ describe('toJsonGrammar', () => {
     [{ enum: [] }, 'an empty choice allows nothing'],
     [{ properties: { a: false }, required: ['a'] }, 'false allows nothing, at `#/properties/a`'],
     [nested(100), 'nested deeper than 64'],
-  ])('refuses %j', (schema, message) => {
+  ])('toJsonGrammar refuses %j', (schema, message) => {
     expect(() => toJsonGrammar(schema)).toThrow(message)
   })
 
@@ -248,7 +251,7 @@ describe('toJsonGrammar', () => {
     ['$dynamicRef', { $dynamicRef: '#x' }],
     ['$recursiveRef', { $recursiveRef: '#' }],
     ['multipleOf', { allOf: [{ multipleOf: 5 }], type: 'integer' }],
-  ])('refuses %s', (key, schema) => {
+  ])('toJsonGrammar refuses %s', (key, schema) => {
     const message = `\`${key}\` cannot be enforced, at \`#/properties/a`
     expect(() => toJsonGrammar({ properties: { a: schema } })).toThrow(message)
   })
@@ -300,18 +303,18 @@ describe('toJsonGrammar', () => {
       },
       'more than 64 choices',
     ],
-  ])('refuses %j', (schema, message) => {
+  ])('toJsonGrammar refuses %j', (schema, message) => {
     expect(() => toJsonGrammar(schema)).toThrow(message)
   })
 
   it.each([
     ['values', { enum: Array.from({ length: 40_000 }, (_, at) => at) }],
     ['choices', { anyOf: Array.from({ length: 6000 }, (_, at) => ({ const: at })) }],
-  ])('refuses schemas of too many %s before it has looked at all', (_, schema) => {
+  ])('toJsonGrammar refuses schemas of too many %s before it has looked at all', (_, schema) => {
     expect(() => toJsonGrammar(schema)).toThrow('the schema has too many parts')
   })
 
-  it('refuses schemas that become too large when they are combined', () => {
+  it('toJsonGrammar refuses schemas that become too large when they are combined', () => {
     const level = (depth: number): object =>
       depth === 0
         ? int

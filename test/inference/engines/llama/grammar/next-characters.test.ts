@@ -110,7 +110,7 @@ function isUtf8(bytes: readonly number[]): boolean {
 const sampledOf = (tokens: ReadonlySet<number>, length: number): readonly number[] =>
   [...tokens].filter((token) => token % byRun(61, 1) === length % byRun(61, 1))
 
-it.each(cases)('follows a grammar as llama.cpp does: %s', (_, format) => {
+it.each(cases)('next characters follow a grammar as llama.cpp does: %s', (_, format) => {
   const { bytesOf, groups, texts, openState } = opened
   const text = grammarOf(format)
   for (let answers = 0; answers < byRun(1, 6); answers++) {

@@ -321,7 +321,7 @@ const validatorOf = (schema: object) =>
   ('$schema' in schema ? draft7Validators : validators).compile(schema)
 
 describe('keywords of JSON schemas', () => {
-  it.each(rows)('enforces %j', (schema, allowed, refused) => {
+  it.each(rows)('JSON schema: %j is enforced', (schema, allowed, refused) => {
     const accepts = acceptorOf(toJsonGrammar(schema))
     const isValid = validatorOf(schema)
     for (const value of allowed) {
@@ -332,7 +332,7 @@ describe('keywords of JSON schemas', () => {
       expect(accepts(JSON.stringify(value)), JSON.stringify(value)).toBe(false)
   })
 
-  it.each(rows)('generates only what fits %j', (schema) => {
+  it.each(rows)('JSON schema: generated values fit %j', (schema) => {
     const seed = chooseSeed()
     const generate = generatorOf(toJsonGrammar(schema), createRandom(seed))
     const isValid = validatorOf(schema)
@@ -342,7 +342,7 @@ describe('keywords of JSON schemas', () => {
     }
   })
 
-  it('bounds of draft 4 that are exclusive', () => {
+  it('JSON schema: exclusive bounds of draft 4 are enforced', () => {
     const accepts = acceptorOf(
       toJsonGrammar({
         type: 'integer',

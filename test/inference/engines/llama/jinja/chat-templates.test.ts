@@ -250,7 +250,7 @@ describe.runIf(hasJinja)('chat templates of llama.cpp (needs python3-jinja2)', (
     expect(template.traits).toMatchObject(traits)
   })
 
-  it('what every template writes as calls is read as calls', () => {
+  it('calls that each template writes are read as calls', () => {
     const unread = [...templates].filter(([, source]) => !isReadAgain(source)).map(([name]) => name)
     expect(unread).toEqual([])
   })

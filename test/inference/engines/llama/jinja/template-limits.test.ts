@@ -66,7 +66,7 @@ describe('JinjaTemplate: what costs too much', () => {
     expect(error).toMatchObject({ message: expect.stringContaining(message), isRaised: false })
   })
 
-  it('what is long and costs little is rendered', () => {
+  it('JinjaTemplate: a long but cheap template is rendered', () => {
     const digits = '{% set d = "%" ~ "0" * 200000 %}{{ (d ~ "d") % 7 }}'
     expect(errorOf(digits)).toBe('7')
     expect(errorOf('{{ range(99999) | unique | list | length }}')).toBe('99999')
@@ -79,7 +79,7 @@ describe('JinjaTemplate: what costs too much', () => {
     expect(errorOf('{{ ("a" * 1000000)[:3] }}')).toBe('aaa')
   })
 
-  it('is found out once when the model is loaded', () => {
+  it('JinjaTemplate: an expensive template is detected once when the model is loaded', () => {
     let renders = 0
     const count = (): Date => {
       renders++
@@ -98,7 +98,7 @@ describe('JinjaTemplate: what is of JavaScript', () => {
     '{{ namespace().constructor }}{{ namespace().__proto__ }}{{ namespace().size }}',
     '{{ constructor }}{{ __proto__ }}{{ toString }}{{ [{}] | map(attribute="__proto__") | join }}',
     '{{ 1 | attr("constructor") }}{{ {} | attr("__proto__") }}{{ content | attr("length") }}',
-  ])('is undefined: %s', (source) => {
+  ])('JinjaTemplate: a member of JavaScript is undefined: %s', (source) => {
     expect(errorOf(source)).toBe('')
   })
 
@@ -109,7 +109,7 @@ describe('JinjaTemplate: what is of JavaScript', () => {
     ['{% constructor %}', "unknown tag 'constructor'"],
     ['{{ "x" | from_json }}', 'from_json: the text is no JSON'],
     [String.raw`{{ "\UFFFFFFFF" }}`, 'illegal Unicode character'],
-  ])('is an error of the template: %s', (source, message) => {
+  ])('JinjaTemplate: JavaScript members are an error of the template: %s', (source, message) => {
     const error = errorOf(source)
     expect(error).toBeInstanceOf(TemplateError)
     expect(error).toMatchObject({ message: expect.stringContaining(message) })

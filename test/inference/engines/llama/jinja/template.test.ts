@@ -91,7 +91,7 @@ describe('JinjaTemplate', () => {
       '{% set t = "x" * 100000 %}{% for a in range(9999) %}{{ t }}{% endfor %}',
       'the template writes too much',
     ],
-  ])('fails at %j', (source, message) => {
+  ])('JinjaTemplate fails at %j', (source, message) => {
     expect(() => render(source)).toThrow(message)
   })
 
@@ -102,11 +102,11 @@ describe('JinjaTemplate', () => {
     ['a\n{{ + }}', "expected 'an expression', got '}}' (line 2)"],
     ['{{ "a }}', 'unexpected char'],
     ['{# never ends', 'Missing end of comment tag (line 1)'],
-  ])('refuses to read %j', (source, message) => {
+  ])('JinjaTemplate refuses to read %j', (source, message) => {
     expect(() => new JinjaTemplate(source, () => now)).toThrow(message)
   })
 
-  it('tells what a template raises from what fails in it', () => {
+  it('JinjaTemplate separates what a template raises from what fails in it', () => {
     const errorOf = (source: string): unknown => {
       try {
         return render(source)

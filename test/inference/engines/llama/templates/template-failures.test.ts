@@ -52,7 +52,7 @@ describe('names of participants', () => {
 })
 
 describe('llama engine: a template that cannot be rendered', () => {
-  it('is said at load and fails chats as the server’s mistake, but not text', async () => {
+  it('llama engine: a broken template fails chats as a server error, but not text', async () => {
     const { warnings, ends } = await ask(broken.path, ['hi', { kind: 'text', text: 'abc' }])
     const reason = "the chat template of the model cannot be rendered: 'nothing' is undefined"
     expect(warnings).toEqual([
@@ -64,7 +64,7 @@ describe('llama engine: a template that cannot be rendered', () => {
     ])
   })
 
-  it('what it raises is the client’s mistake, what fails in it is not', async () => {
+  it('llama engine: an error raised by a template is the client’s mistake', async () => {
     const { warnings, ends } = await ask(strict.path, ['fine', 'bad', 'worse'])
     expect(warnings).toEqual([])
     expect(ends).toMatchObject([
@@ -74,7 +74,7 @@ describe('llama engine: a template that cannot be rendered', () => {
     ])
   })
 
-  it('what costs too much in it is not the client’s mistake', async () => {
+  it('llama engine: a template that costs too much is not the client’s mistake', async () => {
     const { warnings, ends } = await ask(costly.path, ['fine', 'cyclic', 'wide'])
     expect(warnings).toEqual([])
     const failed = (reason: string): object => ({

@@ -29,12 +29,12 @@ const all = {
 } as const
 
 describe('toTemplateMessages', () => {
-  it('changes nothing for a template that supports everything', () => {
+  it('toTemplateMessages changes nothing for a template that supports everything', () => {
     const messages = [system('a'), user('b'), asks('1', '2'), tells('1', 'x'), tells('2', 'y')]
     expect(toTemplateMessages({ kind: 'chat', messages, tools }, all)).toBe(messages)
   })
 
-  it('puts system messages into the first user message if there is no such role', () => {
+  it('toTemplateMessages puts system messages into the first user message if necessary', () => {
     const traits = { ...all, hasSystemRole: false }
     const messages = [
       system('a'),
@@ -51,7 +51,7 @@ describe('toTemplateMessages', () => {
     expect(alone).toEqual([user('a')])
   })
 
-  it('separates calls, each with its outcome, if only one is allowed at a time', () => {
+  it('toTemplateMessages separates calls, each with its outcome, if only one is allowed', () => {
     const traits = { ...all, allowsParallelCalls: false }
     const messages = [user('b'), asks('1', '2'), tells('2', 'y'), tells('1', 'x'), asks('3')]
     expect(toTemplateMessages({ kind: 'chat', messages, tools }, traits)).toEqual([
@@ -64,7 +64,7 @@ describe('toTemplateMessages', () => {
     ])
   })
 
-  it('writes calls and outcomes as text if the template has no tools', () => {
+  it('toTemplateMessages writes calls and outcomes as text for a template without tools', () => {
     const traits = { ...all, knowsTools: false, hasSystemRole: false }
     const messages = [user('b'), asks('1', '2'), tells('1', 'x'), tells('2', 'y')]
     const found = toTemplateMessages({ kind: 'chat', messages, tools }, traits)
@@ -79,13 +79,13 @@ describe('toTemplateMessages', () => {
 describe('messages of one role that follow each other', () => {
   const messages = [user('a'), user('b'), asks('1'), asks('2'), user('c')]
 
-  it('are joined if the template refuses them, unless they have calls', () => {
+  it('consecutive messages of one role are joined if the template refuses them', () => {
     const traits = { ...all, allowsNeighbours: false }
     const found = toTemplateMessages({ kind: 'chat', messages, tools }, traits)
     expect(found).toEqual([user('a\n\nb'), asks('1'), asks('2'), user('c')])
   })
 
-  it('stay apart if it does not, also without tools and without a system role', () => {
+  it('consecutive messages of one role stay apart if the template accepts them', () => {
     const traits = { ...all, knowsTools: false, hasSystemRole: false }
     const given = [user('a'), user('b')]
     expect(toTemplateMessages({ kind: 'chat', messages: given }, traits)).toEqual(given)
@@ -108,14 +108,14 @@ describe('a template that reads tools in the system message', () => {
   const textOf = (messages: readonly ChatMessage[], more = {}) =>
     renderPrompt({ kind: 'chat', messages, tools, ...more }, phi).pieces.join('')
 
-  it('is recognised, and gets them there', () => {
+  it('a template that reads tools in the system message is recognised, and gets them', () => {
     expect(phi.traits).toMatchObject({ knowsTools: true, toolsIn: 'system', knowsCalls: false })
     const rest = '<|end|><|user|>b<|end|><|assistant|>'
     expect(textOf([system('a'), user('b')])).toBe(`<|system|>a<|tool|>${described}<|/tool|>${rest}`)
     expect(textOf([user('b')])).toBe(`<|system|><|tool|>${described}<|/tool|>${rest}`)
   })
 
-  it('gets no system message where there are no tools', () => {
+  it('a template that reads tools in the system message gets none without tools', () => {
     expect(textOf([user('b')], { toolChoice: 'none' })).toBe('<|user|>b<|end|><|assistant|>')
   })
 
@@ -154,7 +154,7 @@ const mistral = templateOf(
 )
 
 describe('ids of nine letters', () => {
-  it('are recognised as the template’s rule, and hold over a whole tool loop', () => {
+  it('ids of nine letters are recognised as the template’s rule over a whole tool loop', () => {
     expect(mistral.traits).toMatchObject({ callIds: 'nine', knowsTools: true })
     const messages: readonly ChatMessage[] = [
       user('b'),
