@@ -12,7 +12,7 @@ describe('Restarts', () => {
     expect([450, 500].map((now) => backOff.mayStart(() => now))).toEqual([false, true])
   })
 
-  it('it gives up after so many failures in a row, until another attempt is due', () => {
+  it('Restarts gives up after so many failures in a row, until another attempt is due', () => {
     const backOff = open()
     backOff.fail(0)
     backOff.fail(1000, new Error('second'))

@@ -15,7 +15,7 @@ describe('an engine kind that is added by one file and one line of the list', ()
   beforeAll(() => void engines.push(upperCaseEngine))
   afterAll(() => void engines.pop())
 
-  it('answers a request of a client', async () => {
+  it('an added engine answers a request of a client', async () => {
     const backend = await InferenceBackend.fromConfig(config({}), { port: 0 })
     onTestFinished(() => backend.close())
     const messages = [{ role: 'user', content: 'hello' }]
@@ -23,7 +23,7 @@ describe('an engine kind that is added by one file and one line of the list', ()
     expect(json.choices[0].message.content).toBe('HELLO')
   })
 
-  it('has its keys in the configuration, with their checks and defaults', () => {
+  it('an added engine has its keys in the configuration, with their checks and defaults', () => {
     const { engine, dynamicWorkers } = readInferenceConfig(config({ max_requests: 5 }))
     expect(engine).toEqual({ kind: 'upper-case', maxRequests: 5 })
     expect(dynamicWorkers.targetOngoingRequests).toBe(5)
@@ -38,7 +38,7 @@ describe('an engine kind that is added by one file and one line of the list', ()
     )
   })
 
-  it('is an option, by its kind or by its keys', () => {
+  it('an added engine is an option, by its kind or by its keys', () => {
     const sections = { required: { model_name: 'shout' } }
     const read = (engine: unknown) =>
       readInferenceConfig(sections, { engine: engine as never }).engine
@@ -46,7 +46,7 @@ describe('an engine kind that is added by one file and one line of the list', ()
     expect(read({ kind: 'upper-case', maxRequests: 2 })).toMatchObject({ maxRequests: 2 })
   })
 
-  it('is part of the JSON schema of the file', () => {
+  it('an added engine is part of the JSON schema of the file', () => {
     expect(JSON.stringify(configJsonSchema())).toContain('Answers in capital letters.')
   })
 })
