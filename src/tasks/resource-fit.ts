@@ -66,14 +66,10 @@ export function missingResource(node: NodeResources, request: ResourceRequest): 
   return missing === undefined ? null : `does not have the label ${missing.join('=')}`
 }
 
-/** A number with its unit, such as "2 cores". */
-export const countUnits = (number: number, unit: string): string =>
-  `${number} ${unit}${number === 1 ? '' : 's'}`
-
 /** For example `2 cores` or `4000 MB of memory`. */
 export function describeAmount(kind: keyof Amounts, amount: number): string {
   if (kind === 'memoryMb') return `${amount} MB of memory`
-  return countUnits(amount, kind === 'gpus' ? 'GPU' : 'core')
+  return `${amount} ${kind === 'gpus' ? 'GPU' : 'core'}${amount === 1 ? '' : 's'}`
 }
 
 /** For example `4 cores, 1 GPU and the label disk=ssd`. */
