@@ -1,4 +1,7 @@
-/** Documents name files, scripts and dependencies that exist; files are of known kinds. */
+/**
+ * Documents name files, scripts and dependencies that exist, and their lines and table cells are
+ * short; files are of known kinds.
+ */
 
 import { posix } from 'node:path'
 import { differences, documented } from './contract-tables.ts'
@@ -97,6 +100,34 @@ export function hiddenFailures(files: readonly SourceFile[]): string[] {
   return programs
     .filter(({ text }) => text.includes('.waitTasks(') && !/\bexitCode\b|\.error\b/.test(text))
     .map(({ file, index }) => `${file.path}:${lineAt(file, index)}: it does not tell failed tasks`)
+}
+
+const maxProseLine = 200
+const maxCellWords = 40
+
+/**
+ * Lines of prose and table cells that are too long to read. The reference is generated, and its
+ * tables show types.
+ */
+export function longProse(files: readonly SourceFile[]): string[] {
+  const written = documentsOf(files).filter(({ path }) => !path.startsWith('docs/reference/'))
+  return written.flatMap((file) =>
+    withoutCode(file.text)
+      .split('\n')
+      .flatMap((line, at) => {
+        const problem = line.startsWith('|') ? longCell(line) : longLine(line.trimEnd())
+        return problem === null ? [] : [`${file.path}:${at + 1}: ${problem}`]
+      }),
+  )
+}
+
+const longLine = ({ length }: string): string | null =>
+  length > maxProseLine ? `${length} characters in a line, at most ${maxProseLine}` : null
+
+function longCell(row: string): string | null {
+  const cells = row.split(/(?<!\\)\|/)
+  const words = Math.max(...cells.map((cell) => cell.split(/\s+/).filter(Boolean).length))
+  return words > maxCellWords ? `${words} words in a table cell, at most ${maxCellWords}` : null
 }
 
 type Versions = Readonly<Record<string, string>>

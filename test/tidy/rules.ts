@@ -1,6 +1,7 @@
 /** The rules of the tidy test, each with examples that break it and examples that do not. */
 
-import { hiddenFailures, missingFiles, missingScripts, wrongDependencies } from './documents.ts'
+import { hiddenFailures, longProse, missingFiles, missingScripts } from './documents.ts'
+import { wrongDependencies } from './documents.ts'
 import { bannedGlobals, directReads, foreignModules } from './foreign.ts'
 import {
   examplesOfPrivateFiles,
@@ -48,6 +49,7 @@ const manifest = JSON.stringify({
   devDependencies: { b: '1.0.0', c: '1.0.0' },
 })
 const lines = (count: number): string => 'x()\n'.repeat(count)
+const words = (count: number): string => 'x '.repeat(count)
 
 /** A rule, with small trees (path to text) that break it and some that only look so. */
 interface Rule {
@@ -117,6 +119,18 @@ export const rules: Readonly<Record<string, Rule>> = {
     judge: examplesOfPrivateFiles,
     bad: [{ 'examples/a.ts': `import { a } from '../src/index.ts'` }],
     good: [{ 'examples/a.ts': `import { a } from 'tutti/testing'` }],
+  },
+  'lines and table cells of documents are short': {
+    judge: longProse,
+    bad: [
+      { 'docs/a.md': `${words(1)}${'x'.repeat(199)}\n` },
+      { 'docs/a.md': `| a | b |\n|---|---|\n| a | ${words(41)} |\n` },
+    ],
+    good: [
+      { 'docs/a.md': `${'x'.repeat(200)}\n\`\`\`\n${'x'.repeat(201)}\n\`\`\`\n` },
+      { 'docs/a.md': `| ${words(40)} | ${words(40)} |\n` },
+      { 'docs/reference/a.md': `| ${words(41)} |\n` },
+    ],
   },
   'programs that wait for tasks tell which have failed': {
     judge: hiddenFailures,
