@@ -13,7 +13,16 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
 import { sealAnswer } from '../wire/cut-answer.ts'
-import { Challenges, deriveKeys, type Keys, newEpoch } from '../wire/envelope.ts'
+import {
+  Challenges,
+  deriveKeys,
+  type Key,
+  type Keys,
+  newEpoch,
+  open,
+  type OpenedMessage,
+  VersionMismatchError,
+} from '../wire/envelope.ts'
 import {
   agentClosed,
   type AgentRules,
@@ -35,7 +44,6 @@ import { AgentSession } from './agent-session.ts'
 import { NodeShares } from './node-shares.ts'
 import type { AgentWatcher } from './presence/agent-watcher.ts'
 import { Announcer } from './presence/announcer.ts'
-import { ReceivedMessages } from './presence/received-messages.ts'
 import { claimName, TokenCheck } from './presence/start-checks.ts'
 import type { WorkFolder } from './work-folder.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
@@ -412,5 +420,50 @@ export class Agent {
 
   #warn(code: string, text: string): void {
     this.#options.log.warn(code, `agent "${this.name}" ${text}`)
+  }
+}
+
+interface ReceivedMessagesOptions {
+  /** The agent's name. */
+  readonly name: string
+  readonly key: Key
+  readonly log: Log
+}
+
+/** Opens what other processes send to an agent, and counts what it refuses for announcements. */
+class ReceivedMessages {
+  readonly #options: ReceivedMessagesOptions
+  /** Protocol versions of drivers that this agent cannot understand. */
+  readonly #otherVersions = new Set<number>()
+  #refused = 0
+
+  constructor(options: ReceivedMessagesOptions) {
+    this.#options = options
+  }
+
+  /** How many messages were refused. */
+  get refused(): number {
+    return this.#refused
+  }
+
+  /** `null` if the message is refused. */
+  open(subject: string, data: Uint8Array): OpenedMessage | null {
+    try {
+      return open(this.#options.key, subject, data)
+    } catch (error) {
+      const theirs = error instanceof VersionMismatchError ? error.theirs : null
+      const isNew = theirs !== null && !this.#otherVersions.has(theirs)
+      if (theirs !== null) this.#otherVersions.add(theirs)
+      this.refuse(messageOf(error), isNew)
+      return null
+    }
+  }
+
+  /** Warns of the first refused message, and of the first of each other version. */
+  refuse(reason: string, isNewVersion = false): void {
+    if (this.#refused++ > 0 && !isNewVersion) return
+    const { name, log } = this.#options
+    const text = `agent "${name}" refused a message: ${reason}`
+    log.warn('MessageRefused', `${text}; further ones are counted`)
   }
 }

@@ -1,10 +1,12 @@
 /** The connection of the broker port on NATS. The only file that loads the NATS client. */
 
-import { isIP } from 'node:net'
+import { isIP, type Socket } from 'node:net'
 import { checkServerIdentity, type PeerCertificate } from 'node:tls'
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type * as Transport from '@nats-io/transport-node'
 import type * as JetStream from '@nats-io/jetstream'
 import type { JetStreamManager } from '@nats-io/jetstream'
-import type * as Transport from '@nats-io/transport-node'
 import type { NatsConnection, NodeConnectionOptions } from '@nats-io/transport-node'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, TimeoutError } from '../../foundation/errors.ts'
@@ -13,7 +15,6 @@ import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
 import { type NatsLibraries, NatsStore } from './nats-store.ts'
-import { endSocketsOnFailure } from './opened-sockets.ts'
 import { findRefusal, hintFor, refusePayload, type ServerAddress } from './server-greeting.ts'
 
 export interface NatsOptions {
@@ -356,4 +357,36 @@ function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
     return new NoResponderError('nobody answers: its process is gone or not connected')
   }
   return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })
+}
+
+/** Node publishes every client socket here, synchronously in the call that creates it. */
+const socketChannel = 'net.client.socket'
+
+/** The result of a call. `hasReceived`: its sockets had received data from the other side. */
+type SocketCall<T> =
+  | { readonly value: T }
+  | { readonly error: unknown; readonly hasReceived: boolean }
+
+/**
+ * Destroys the sockets of a call that fails, and no others. The NATS client gives up a server that
+ * does not answer, but not the socket that is still connecting. That socket would keep the process
+ * alive until the operating system gives up, too, after seconds or minutes.
+ */
+async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<SocketCall<T>> {
+  const sockets: Socket[] = []
+  const calls = new AsyncLocalStorage<Socket[]>()
+  const collect = (message: unknown): void => {
+    calls.getStore()?.push((message as { readonly socket: Socket }).socket)
+  }
+  subscribe(socketChannel, collect)
+  try {
+    return { value: await calls.run(sockets, call) }
+  } catch (error) {
+    const hasReceived = sockets.some((socket) => socket.bytesRead > 0)
+    for (const socket of sockets) socket.destroy()
+    return { error, hasReceived }
+  } finally {
+    unsubscribe(socketChannel, collect)
+    calls.disable()
+  }
 }

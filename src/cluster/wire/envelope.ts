@@ -3,11 +3,10 @@
  * of a message is decoded before its signature is checked.
  */
 
-import { hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
+import { hash, hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { decode, encode } from './codec.ts'
-import { macLength, SigningKey } from './signing-key.ts'
 import { protocolVersion, type SessionRun, toToken, toUseId } from './subjects.ts'
 
 /** The sender of a message, and the position of the message among those of its sender. */
@@ -110,6 +109,7 @@ export class VersionMismatchError extends BackendError {
   }
 }
 
+const macLength = 32
 const macStart = 1
 const headerStart = macStart + macLength
 const payloadStart = headerStart + 3 * 8
@@ -196,3 +196,46 @@ function announcedName(message: Buffer): string | null {
 
 const sign = (key: Key, subject: string, message: Buffer): Buffer =>
   key.sign(subject, message[0] ?? 0, message.subarray(headerStart))
+
+const algorithm = 'sha256'
+const blockBytes = 64
+
+/** Reused for all hashes: holds the key block, the subject and the message in one piece. */
+let pieces = Buffer.alloc(64 * 1024)
+
+/**
+ * Signs messages and their subjects with HMAC-SHA-256 (RFC 2104). Node's own `Hmac` looks up its
+ * algorithm and creates objects for each message, which costs more than hashing a short message;
+ * here, everything that depends on the key alone is computed once.
+ */
+export class SigningKey {
+  /** The key XORed with the inner padding, which precedes the message. */
+  readonly #inner: Buffer
+  /** The key XORed with the outer padding, followed by space for the inner hash. */
+  readonly #outer: Buffer
+
+  /** `secret` must not be longer than a block. */
+  constructor(secret: Uint8Array) {
+    if (secret.length > blockBytes) throw new RangeError('the key is too long')
+    this.#inner = Buffer.alloc(blockBytes, 0x36)
+    this.#outer = Buffer.alloc(blockBytes + macLength, 0x5c)
+    for (const [at, byte] of secret.entries()) {
+      this.#inner[at] = byte ^ 0x36
+      this.#outer[at] = byte ^ 0x5c
+    }
+  }
+
+  /** The signature covers the subject, so that a message cannot be replayed on another subject. */
+  sign(subject: string, version: number, content: Uint8Array): Buffer {
+    const from = blockBytes + subject.length + 2
+    const length = from + content.length
+    if (pieces.length < length) pieces = Buffer.alloc(length * 2)
+    this.#inner.copy(pieces)
+    pieces.write(subject, blockBytes, 'latin1')
+    pieces[from - 2] = 0
+    pieces[from - 1] = version
+    pieces.set(content, from)
+    hash(algorithm, pieces.subarray(0, length), 'buffer').copy(this.#outer, blockBytes)
+    return hash(algorithm, this.#outer, 'buffer')
+  }
+}

@@ -3,7 +3,7 @@
  * the SDK's limit on the number of series does not drop tasks.
  */
 
-import { type HrTime, ValueType } from '@opentelemetry/api'
+import { type Attributes, type HrTime, ValueType } from '@opentelemetry/api'
 import type { Resource } from '@opentelemetry/resources'
 import {
   AggregationTemporality,
@@ -22,7 +22,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
+import type { Steps, StepScheduler } from '../../runtime/turn-budget.ts'
 import {
   type Described,
   type MetricSource,
@@ -34,8 +34,7 @@ import {
 } from '../metrics/metrics.ts'
 import type { TaskGroup, TaskGroups } from '../metrics/task-groups.ts'
 import { instrumentationScope, toHrTime } from './otel.ts'
-import { DistributionSeries } from './otel-measurements.ts'
-import { TaskSeries, toHistogramOfOne } from './otel-task-series.ts'
+import type { TaskRow } from '../metrics/task-row.ts'
 
 interface ProducerParts {
   readonly reader: IMetricReader
@@ -270,3 +269,142 @@ const descriptorOf = ({ name, unit, description }: Described): Described => ({
   unit,
   description,
 })
+
+interface Period {
+  readonly startTime: HrTime
+  readonly endTime: HrTime
+}
+
+/** One per reader: for delta temporality it remembers what the reader has received. */
+class DistributionSeries {
+  readonly #seen = new Map<string, Histogram>()
+
+  collect(
+    distributions: Iterable<Distribution>,
+    period: Period,
+    temporality: AggregationTemporality,
+  ): MetricData[] {
+    const isDelta = temporality === AggregationTemporality.DELTA
+    const metrics = new Map<string, ReturnType<typeof emptyMetric>>()
+    for (const series of distributions) {
+      const value = isDelta ? this.#sinceSeen(series) : toHistogram(series)
+      if (value.count === 0) continue
+      const { name } = series.instrument
+      const metric = metrics.get(name) ?? emptyMetric(series, temporality)
+      metrics.set(name, metric)
+      metric.dataPoints.push({ ...period, attributes: { ...series.labels }, value })
+    }
+    return [...metrics.values()]
+  }
+
+  #sinceSeen(series: Distribution): Histogram {
+    const now = toHistogram(series)
+    const key = `${series.instrument.name} ${JSON.stringify(series.labels)}`
+    const seen = this.#seen.get(key)
+    this.#seen.set(key, now)
+    if (seen === undefined) return now
+    const { boundaries, counts } = now.buckets
+    const { min: _min, max: _max, ...rest } = now
+    return {
+      ...rest,
+      sum: (now.sum ?? 0) - (seen.sum ?? 0),
+      count: now.count - seen.count,
+      buckets: {
+        boundaries,
+        counts: counts.map((count, at) => count - (seen.buckets.counts[at] ?? 0)),
+      },
+    }
+  }
+}
+
+function emptyMetric({ instrument }: Distribution, temporality: AggregationTemporality) {
+  const { name, unit, description } = instrument
+  const dataPoints: { startTime: HrTime; endTime: HrTime; attributes: {}; value: Histogram }[] = []
+  return {
+    descriptor: { name, unit, description, valueType: ValueType.DOUBLE },
+    aggregationTemporality: temporality,
+    dataPointType: DataPointType.HISTOGRAM as const,
+    dataPoints,
+  }
+}
+
+function toHistogram({ instrument, counts, sum, count, min, max }: Distribution): Histogram {
+  const buckets = { boundaries: [...instrument.boundaries], counts: [...counts] }
+  return { buckets, sum, count, min, max }
+}
+
+type AnyPoint = DataPoint<number> | DataPoint<Histogram>
+
+/** The points of one instrument during a collection. */
+class TaskSeries {
+  readonly type: InstrumentType
+  readonly #seen: Map<string, number> | null
+  readonly #perTask: (record: TaskRow) => number | null
+  readonly #toMetric: (points: AnyPoint[]) => MetricData
+  readonly #toHistogram: ((record: TaskRow) => Histogram) | undefined
+  #points: AnyPoint[] = []
+  #startTime: HrTime = [0, 0]
+  #endTime: HrTime = [0, 0]
+
+  constructor(
+    type: InstrumentType,
+    isDelta: boolean,
+    perTask: (record: TaskRow) => number | null,
+    toMetric: (points: AnyPoint[]) => MetricData,
+    histogramOf?: (record: TaskRow) => Histogram,
+  ) {
+    this.type = type
+    this.#seen = isDelta ? new Map() : null
+    this.#perTask = perTask
+    this.#toMetric = toMetric
+    this.#toHistogram = histogramOf
+  }
+
+  begin(startTime: HrTime, endTime: HrTime): void {
+    this.#points = []
+    this.#startTime = startTime
+    this.#endTime = endTime
+  }
+
+  add(record: TaskRow, attributes: Attributes): void {
+    let value = this.#perTask(record)
+    if (value === null) return
+    if (this.#seen !== null) {
+      const seen = this.#seen.get(record.uid) ?? 0
+      this.#seen.set(record.uid, value)
+      value -= seen
+      if (value === 0) return
+    }
+    const times = { startTime: this.#startTime, endTime: this.#endTime }
+    if (this.#toHistogram === undefined) this.#points.push({ ...times, attributes, value })
+    else this.#points.push({ ...times, attributes, value: this.#toHistogram(record) })
+  }
+
+  finish(): MetricData {
+    const points = this.#points
+    this.#points = []
+    return this.#toMetric(points)
+  }
+}
+
+/** The bucket counts of a histogram with a single value, indexed by the value's bucket. */
+const oneHot = new Map<number, number[][]>()
+
+function countsOfOne(buckets: number, hot: number): number[] {
+  let all = oneHot.get(buckets)
+  if (all === undefined) {
+    all = Array.from({ length: buckets }, (_, one) =>
+      Array.from({ length: buckets }, (__, at) => Number(at === one)),
+    )
+    oneHot.set(buckets, all)
+  }
+  return all[hot] ?? []
+}
+
+/** A task has one value, so one bucket of its histogram has a count of 1. */
+function toHistogramOfOne(bounds: readonly number[], seconds: number): Histogram {
+  const above = bounds.findIndex((bound) => seconds <= bound)
+  const counts = countsOfOne(bounds.length + 1, above === -1 ? bounds.length : above)
+  const boundaries = bounds as number[]
+  return { buckets: { boundaries, counts }, sum: seconds, count: 1, min: seconds, max: seconds }
+}

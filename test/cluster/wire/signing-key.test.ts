@@ -1,6 +1,6 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { SigningKey } from '../../../src/cluster/wire/signing-key.ts'
+import { SigningKey } from '../../../src/cluster/wire/envelope.ts'
 
 test('a signature is the HMAC of subject, version and content, as Node computes it', () => {
   for (const size of [0, 1, 55, 64, 1000, 70_000, 200, 300_000, 3]) {

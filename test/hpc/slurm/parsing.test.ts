@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { parseHostList } from '../../../src/hpc/slurm/host-list.ts'
+import { parseHostList } from '../../../src/hpc/slurm/job-report.ts'
 import {
   jobFormat,
   neverStarts,

@@ -19,7 +19,6 @@ import { type AgentLink, DriverJob, type DriverJobGroup } from '../agent-link.ts
 import { AgentRefusals } from '../agent-refusals.ts'
 import type { GroupOptions } from '../cluster-connection.ts'
 import type { EventSource } from '../directory/clock-offset.ts'
-import { JobTable } from './job-table.ts'
 import { toEventSeconds, toStart } from './job-times.ts'
 import { type HeldView, noneHeld } from '../placement/held-nodes.ts'
 import { toRunning } from '../placement/job-group.ts'
@@ -365,3 +364,56 @@ export class DriverJobs {
 /** The error of a group member whose node was lost, or returned it, before it began. */
 const lostBeforeStart = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })
+
+/**
+ * Jobs by an index that is sent to agents and comes back: an array access instead of a lookup by
+ * string. Jobs whose index was assigned by another start of the driver are found by uid.
+ */
+class JobTable {
+  readonly #jobs: (DriverJob | undefined)[] = []
+  readonly #free: number[] = []
+  /** Created at the first index that does not match, dropped when no job is left. */
+  #byUid: Map<string, DriverJob> | null = null
+
+  /** The index of the job that is added next. */
+  get nextIndex(): number {
+    return this.#free.at(-1) ?? this.#jobs.length
+  }
+
+  add(one: DriverJob): void {
+    if (one.index === this.#jobs.length) this.#jobs.push(one)
+    else {
+      this.#free.pop()
+      this.#jobs[one.index] = one
+    }
+    this.#byUid?.set(one.uid, one)
+    TaggedJob.setTag(one.job, one)
+  }
+
+  find(index: number, uid: string): DriverJob | undefined {
+    const one = this.#jobs[index]
+    if (one?.uid === uid) return one
+    this.#byUid ??= new Map(this.toArray().map((job) => [job.uid, job]))
+    return this.#byUid.get(uid)
+  }
+
+  delete(one: DriverJob): void {
+    if (this.#jobs[one.index] !== one) return
+    this.#jobs[one.index] = undefined
+    this.#free.push(one.index)
+    TaggedJob.removeTag(one.job, one)
+    if (this.#byUid?.get(one.uid) === one) this.#byUid.delete(one.uid)
+    if (this.#free.length === this.#jobs.length) this.#clear()
+  }
+
+  toArray(): DriverJob[] {
+    const all = this.#jobs.filter((one) => one !== undefined)
+    return all.toSorted((a, b) => a.sequence - b.sequence)
+  }
+
+  #clear(): void {
+    this.#jobs.length = 0
+    this.#free.length = 0
+    this.#byUid = null
+  }
+}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { BusyPoll } from '../../../../src/backends/local/functions/busy-poll.ts'
+import { BusyPoll } from '../../../../src/backends/local/functions/thread-link.ts'
 import { bankSize, Mailbox } from '../../../../src/backends/local/functions/mailbox.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { busyMs, echo, fail } from './fixtures/functions.ts'
