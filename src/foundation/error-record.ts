@@ -5,35 +5,9 @@
  */
 
 import { types } from 'node:util'
-import {
-  BackendError,
-  CheckpointError,
-  InferenceError,
-  lineageIn,
-  messageOf,
-  PoisonTaskError,
-  reviveError,
-  StateError,
-  TimeoutError,
-  TuttiError,
-  ValueError,
-  WorkerLostError,
-} from './errors.ts'
+import { errorClassNamed, lineageOf, messageOf, withoutStack } from './errors.ts'
 import { createJsonCopier, type JsonObject, tooLarge } from './json-value.ts'
-import {
-  ArgumentNotSerializableError,
-  CwdNotFoundError,
-  errorTypeOf,
-  ExecutableFailedError,
-  ExecutableNotFoundError,
-  ExecutableNotPermittedError,
-  OutputFileError,
-  ResultNotSerializableError,
-  SpawnError,
-  TaskCanceledError,
-  TaskFailedError,
-  TaskImportError,
-} from './task-errors.ts'
+import { errorTypeOf } from './task-errors.ts'
 
 export type ErrorRecord =
   | { readonly isError: false; readonly value: unknown }
@@ -41,7 +15,7 @@ export type ErrorRecord =
       readonly isError: true
       /** The constructor's name. */
       readonly type: string
-      /** For an error of this library: the names of its class and superclasses. */
+      /** For an error of this library: the library's classes of it, the most specific one first. */
       readonly lineage?: readonly string[]
       readonly name: string
       readonly message: string
@@ -95,17 +69,16 @@ function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord
     return typeof value === 'string' ? value : ''
   }
   const inner = depth < deepestCause ? { depth: depth + 1, budget } : null
-  const found = attempt(() => lineageIn(thrown)) ?? null
-  const names = found === null ? null : (attempt(() => Array.from(found, String)) ?? null)
+  const lineage = attempt(() => lineageOf(thrown)) ?? []
   const errors = inner === null ? null : errorsIn(part('errors'), inner)
   return {
     isError: true,
     type: errorTypeOf(thrown),
-    ...(names === null ? {} : { lineage: names }),
+    ...(lineage.length === 0 ? {} : { lineage }),
     name: text('name'),
     message: text('message'),
     stack: text('stack'),
-    ...fieldsOf(thrown, { inner, budget }, ownFields(thrown, names)),
+    ...fieldsOf(thrown, { inner, budget }, computedFields(lineage)),
     ...(inner === null || attempt(() => 'cause' in thrown) !== true
       ? {}
       : { cause: recordOf(part('cause'), inner) }),
@@ -134,13 +107,12 @@ function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[]
 /** The inverse of `toErrorRecord`; never throws for its results. */
 export function fromErrorRecord(record: ErrorRecord): unknown {
   if (!record.isError) return record.value
-  const { message } = record
-  const own = record.lineage === undefined ? null : ownClass(record.lineage)
-  const error = own === null ? createError(record) : reviveError(own, record.lineage ?? [], message)
+  const own = record.lineage?.find((name) => errorClassNamed(name) !== undefined)
+  const error = own === undefined ? createError(record) : createOwnError(record, own)
   const define = (key: string, value: unknown, enumerable = false): void => {
     Object.defineProperty(error, key, { value, enumerable, configurable: true, writable: true })
   }
-  if (own !== null) define('name', record.name, true)
+  if (own !== undefined) define('name', record.name, true)
   else if (record.name !== error.name) define('name', record.name)
   for (const [key, value] of Object.entries(record.fields)) define(key, value, true)
   for (const [key, value] of Object.entries(record.errorFields ?? {})) {
@@ -210,11 +182,11 @@ function toCloneable(thrown: unknown, { copy }: RecordLimits['budget']): unknown
 function fieldsOf(
   error: Error,
   { inner, budget }: { readonly inner: RecordLimits | null } & Pick<RecordLimits, 'budget'>,
-  derived: Readonly<Record<string, unknown>>,
+  computed: readonly string[],
 ): { fields: JsonObject; errorFields?: Readonly<Record<string, ErrorRecord>> } {
   const fields: Record<string, JsonObject[string]> = {}
   const errorFields: Record<string, ErrorRecord> = {}
-  for (const key of attempt(() => Object.keys(error)) ?? []) {
+  for (const key of [...(attempt(() => Object.keys(error)) ?? []), ...computed]) {
     if (budget.fieldsLeft-- <= 0) {
       if (!carriedOtherwise.has(key)) fields[key] = tooLarge
       break
@@ -225,114 +197,49 @@ function fieldsOf(
     if (!isError(value)) fields[key] = budget.copy(value)
     else if (inner !== null && budget.left > 0) errorFields[key] = recordOf(value, inner)
   }
-  for (const [key, value] of Object.entries(derived)) fields[key] = budget.copy(value)
   return Object.keys(errorFields).length === 0 ? { fields } : { fields, errorFields }
 }
 
 type ErrorClass = new (message: string) => Error
 
-const builtIn: readonly ErrorClass[] = [
-  EvalError,
-  RangeError,
-  ReferenceError,
-  SyntaxError,
-  TypeError,
-  URIError,
-]
-const classes = new Map<string, ErrorClass>([
-  ['Error', Error],
+const builtIn = new Map<string, ErrorClass>([
   ['unknown', Error],
-  ...builtIn.map((one) => [one.name, one] as const),
+  ...[Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError].map(
+    (one) => [one.name, one] as const,
+  ),
 ])
-const maxClasses = 1000
 
 /** The `code` of a DOMException is derived from its name. */
 function createError({ type, message, name }: ErrorRecord & { readonly isError: true }): Error {
   if (type === 'DOMException') return new DOMException(message, name)
-  return new (classNamed(type))(message)
+  return new (builtIn.get(type) ?? subclassNamed(type, Error))(message)
 }
+
+/** `own` is the nearest class known here. Its constructor, which may need more, is not called. */
+function createOwnError({ type, message }: { type: string; message: string }, own: string): Error {
+  const known = errorClassNamed(own) as unknown as ErrorClass
+  const { prototype } = own === type ? known : subclassNamed(type, known)
+  return Object.setPrototypeOf(
+    withoutStack(() => new Error(message)),
+    prototype as Error,
+  ) as Error
+}
+
+const maxSubclasses = 1000
+const subclasses = new Map<string, ErrorClass>()
 
 /** The sender's class may not exist here: a class with the same name replaces it. */
-function classNamed(type: string): ErrorClass {
-  const known = classes.get(type)
+function subclassNamed(type: string, base: ErrorClass): ErrorClass {
+  const key = `${base.name} ${type}`
+  const known = subclasses.get(key)
   if (known !== undefined) return known
-  const standIn = { [type]: class extends Error {} }[type] ?? Error
-  if (classes.size < maxClasses) classes.set(type, standIn)
-  return standIn
-}
-
-type OwnClass = { readonly prototype: TuttiError }
-
-/** How errors of a class are sent and received. */
-interface Registered {
-  readonly errorClass: OwnClass
-  readonly derivedFields: (error: TuttiError) => Readonly<Record<string, unknown>>
-}
-
-const none = Object.freeze({})
-const ownClasses = new Map<string, Registered>(
-  [
-    TuttiError,
-    ValueError,
-    StateError,
-    TimeoutError,
-    WorkerLostError,
-    PoisonTaskError,
-    BackendError,
-    InferenceError,
-    CheckpointError,
-    TaskFailedError,
-    ExecutableFailedError,
-    TaskCanceledError,
-    ExecutableNotFoundError,
-    ExecutableNotPermittedError,
-    CwdNotFoundError,
-    OutputFileError,
-    SpawnError,
-    ArgumentNotSerializableError,
-    ResultNotSerializableError,
-    TaskImportError,
-  ].map((errorClass) => [errorClass.name, { errorClass, derivedFields: () => none }]),
-)
-
-/**
- * Lets errors of a class outside of this layer be restored as that class, in every process that has
- * loaded it. They are created without their constructor, so what getters compute from private
- * fields is sent as `derivedFields`, which become own properties of the restored error.
- */
-export function registerErrorClass<T extends TuttiError>(
-  errorClass: { readonly name: string; readonly prototype: T },
-  derivedFields: (error: T) => Readonly<Record<string, unknown>> = () => none,
-): void {
-  ownClasses.set(errorClass.name, {
-    errorClass,
-    derivedFields: (error) =>
-      error instanceof (errorClass as never) ? derivedFields(error as T) : none,
-  })
-}
-
-/** The derived fields of the nearest registered class. */
-function ownFields(
-  error: Error,
-  names: readonly string[] | null,
-): Readonly<Record<string, unknown>> {
-  const registered = names?.map((one) => ownClasses.get(one)).find((one) => one !== undefined)
-  return attempt(() => registered?.derivedFields(error as TuttiError)) ?? none
-}
-
-/** The class itself, or a subclass of that name of the nearest class that is registered here. */
-function ownClass(names: readonly string[]): OwnClass | null {
-  const [name = ''] = names
-  const base = names.map((one) => ownClasses.get(one)?.errorClass).find((one) => one !== undefined)
-  if (base === undefined) return null
-  if (base === ownClasses.get(name)?.errorClass) return base
-  const key = names.join('>')
-  const known = ownSubclasses.get(key)
-  if (known !== undefined) return known
-  const parent = base as unknown as new () => TuttiError
-  const added = { [name]: class extends parent {} }[name] ?? base
-  if (ownSubclasses.size < maxClasses) ownSubclasses.set(key, added)
+  const added = { [type]: class extends base {} }[type] ?? base
+  if (subclasses.size < maxSubclasses) subclasses.set(key, added)
   return added
 }
 
-const ownSubclasses = new Map<string, OwnClass>()
+/** The getters of the most specific class: a restored error has their values as own properties. */
+function computedFields([name = '']: readonly string[]): readonly string[] {
+  const members = Object.getOwnPropertyDescriptors(errorClassNamed(name)?.prototype ?? {})
+  return Object.entries(members).flatMap(([key, member]) => ('value' in member ? [] : [key]))
+}

@@ -1,8 +1,5 @@
 /** The library's errors: one base class, a stable `code`, a cause, and a hint where one helps. */
 
-/** Identifies the library's errors across copies of the package, where `instanceof` fails. */
-const lineage = Symbol.for('tutti.error.lineage')
-
 /** The details that every error of tutti may have. */
 export interface ErrorDetails {
   /** Stable and more precise than the class; defaults to the class name. */
@@ -31,66 +28,52 @@ export function withoutStack<T extends Error>(create: () => T): T {
 export class TuttiError extends Error {
   readonly code: string
   declare readonly hint?: string
-  readonly [lineage]: readonly string[]
 
   constructor(message: string, details: ErrorDetails = {}) {
     super(message, 'cause' in details ? { cause: details.cause } : undefined)
-    const names = lineageOf(new.target)
-    this.name = names[0] ?? 'TuttiError'
+    this.name = new.target.name
     this.code = details.code ?? this.name
     if (details.hint !== undefined) this.hint = details.hint
-    this[lineage] = names
-    Object.defineProperty(this, lineage, { enumerable: false })
   }
 
-  /** Like `instanceof`, but true across several copies of the package. */
+  /**
+   * Like `instanceof`, but the classes of this library also recognize the errors of other copies of
+   * the package.
+   */
   static isInstance<T extends TuttiError>(
     this: abstract new (...args: never[]) => T,
     value: unknown,
   ): value is T {
-    if (typeof value !== 'object' || value === null || !(lineage in value)) return false
-    const names = value[lineage]
-    return Array.isArray(names) && names.includes(this.name)
+    if (value instanceof this) return true
+    const mark = marks.get(this)?.mark
+    return mark !== undefined && typeof value === 'object' && value !== null && mark in value
   }
 }
 
-const deepestClass = 64
-const lineages = new WeakMap<object, readonly string[]>()
+type ErrorClass = Pick<typeof TuttiError, 'isInstance' | 'prototype'>
 
-function lineageOf(errorClass: { readonly name: string }): readonly string[] {
-  const known = lineages.get(errorClass)
-  if (known !== undefined) return known
-  const names: string[] = []
-  let current: { readonly name: string } | null = errorClass
-  while (current !== null && current !== Error) {
-    names.push(current.name)
-    current = Object.getPrototypeOf(current) as { readonly name: string } | null
+/** The library's error classes; each comes after its superclass. */
+const marks = new Map<object, { readonly name: string; readonly mark: symbol }>()
+
+/** Marks the prototypes of public error classes, so that every copy of the package knows them. */
+export function markErrors(classes: Readonly<Record<string, ErrorClass>>): void {
+  for (const [name, errorClass] of Object.entries(classes)) {
+    const mark = Symbol.for(`tutti.error.${name}`)
+    Object.defineProperty(errorClass.prototype, mark, { value: true })
+    marks.set(errorClass, { name, mark })
   }
-  lineages.set(errorClass, names)
-  return names
 }
 
-/** The names of the class and superclasses of an error of this library, from any copy of it. */
-export function lineageIn(error: object): readonly string[] | null {
-  const names: unknown = lineage in error ? error[lineage] : null
-  // An object of user code may claim to have billions of names.
-  const isList = Array.isArray(names) && names.length <= deepestClass
-  return isList && names.every((one) => typeof one === 'string') ? names : null
+/** The library's classes of an error from any copy of it, by name, the most specific one first. */
+export function lineageOf(error: object): readonly string[] {
+  const found = [...marks.values()].filter(({ mark }) => mark in error)
+  return found.map(({ name }) => name).toReversed()
 }
 
-/**
- * Restores an error that was sent as data, without calling its constructor. The caller adds its
- * fields and its stack.
- */
-export function reviveError(
-  errorClass: { readonly prototype: TuttiError },
-  names: readonly string[],
-  message: string,
-): TuttiError {
-  const error = withoutStack(() => new Error(message)) as Partial<TuttiError>
-  Object.setPrototypeOf(error, errorClass.prototype)
-  Object.defineProperty(error, lineage, { value: names })
-  return error as TuttiError
+/** The library's class of this name, in this copy of the package. */
+export function errorClassNamed(wanted: string): ErrorClass | undefined {
+  for (const [errorClass, { name }] of marks) if (name === wanted) return errorClass as ErrorClass
+  return undefined
 }
 
 /** The details of a `ValueError`. */
@@ -208,6 +191,18 @@ export class CheckpointError extends TuttiError {
     if (details.pid !== undefined) this.pid = details.pid
   }
 }
+
+markErrors({
+  TuttiError,
+  ValueError,
+  StateError,
+  TimeoutError,
+  WorkerLostError,
+  PoisonTaskError,
+  BackendError,
+  InferenceError,
+  CheckpointError,
+})
 
 /** The system's name of an error, such as `ENOSPC`, or `unknown`. */
 export function errnoOf(error: unknown): string {

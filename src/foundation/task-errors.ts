@@ -1,6 +1,6 @@
 /** The errors that an awaited task rejects with. Cancellation is not a failure. */
 
-import { type ErrorDetails, TuttiError, ValueError } from './errors.ts'
+import { type ErrorDetails, markErrors, TuttiError, ValueError } from './errors.ts'
 
 /** The details of a `TaskFailedError`. */
 export interface TaskErrorDetails extends ErrorDetails {
@@ -93,6 +93,20 @@ export class TaskCanceledError extends TuttiError {
     this.reason = reason
   }
 }
+
+markErrors({
+  TaskFailedError,
+  ExecutableFailedError,
+  ExecutableNotFoundError,
+  ExecutableNotPermittedError,
+  CwdNotFoundError,
+  OutputFileError,
+  SpawnError,
+  ArgumentNotSerializableError,
+  ResultNotSerializableError,
+  TaskImportError,
+  TaskCanceledError,
+})
 
 /**
  * The `error_type` of a failure: the constructor's name, else the error's `name`, else "unknown".

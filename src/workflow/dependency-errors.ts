@@ -1,8 +1,7 @@
 /** The errors of tasks that cannot run: a dependency did not succeed, or an argument is invalid. */
 
 import type { UndispatchedEnd } from '../core/entry.ts'
-import { registerErrorClass } from '../foundation/error-record.ts'
-import { messageOf, ValueError } from '../foundation/errors.ts'
+import { markErrors, messageOf, ValueError } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
 
@@ -40,7 +39,7 @@ export class DependencyFailedError extends TaskFailedError {
   }
 }
 
-registerErrorClass(DependencyFailedError, ({ path }) => ({ path }))
+markErrors({ DependencyFailedError })
 
 const maxInMessage = 8
 

@@ -56,7 +56,7 @@ describe('errors', () => {
     expect(checkpoint).toMatchObject({ path: '/p', errno: 'ENOSPC', pid: 7 })
   })
 
-  it('isInstance follows the lineage, also of subclasses outside the library', () => {
+  it('isInstance is true for a class and its superclasses, also for a user subclass', () => {
     class Mine extends StateError {}
     const mine = new Mine('x')
     expect(mine.name).toBe('Mine')
@@ -67,7 +67,16 @@ describe('errors', () => {
       expect(TuttiError.isInstance(other)).toBe(false)
     }
     // The mark is not data.
-    expect(Object.keys(mine)).toEqual(['code', 'name'].toSorted())
+    expect(new Set(Reflect.ownKeys(mine))).toEqual(new Set(['code', 'message', 'name', 'stack']))
+  })
+
+  it('isInstance does not take a user class for the library class of the same name', () => {
+    const Named = { ValueError: class extends TuttiError {} }.ValueError
+    const error = new Named('x')
+    expect(error.name).toBe('ValueError')
+    expect(ValueError.isInstance(error)).toBe(false)
+    expect(Named.isInstance(new ValueError('x'))).toBe(false)
+    expect(Named.isInstance(error) && TuttiError.isInstance(error)).toBe(true)
   })
 
   it('isInstance is true across copies of the package, where instanceof is not', async () => {

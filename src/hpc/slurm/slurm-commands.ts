@@ -1,7 +1,7 @@
 /** Runs the commands of Slurm with a time limit, unaffected by the caller's Slurm variables. */
 
 import { execFile, type ExecFileException } from 'node:child_process'
-import { BackendError, type ErrorDetails, errnoOf } from '../../foundation/errors.ts'
+import { BackendError, type ErrorDetails, errnoOf, markErrors } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { countText } from '../../views/readable.ts'
 
@@ -23,6 +23,8 @@ export class SchedulerError extends BackendError {
     this.stderr = details.stderr
   }
 }
+
+markErrors({ SchedulerError })
 
 export interface SlurmCommandsOptions {
   /** The caller's environment. Default: this process's. */
